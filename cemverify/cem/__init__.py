@@ -1,0 +1,4 @@
+"""The reference implementation of Causal Energy Minimization. Needs torch only.
+
+What a layer minimises is an *energy*; how it does so is a *descent*. A layer is the two together.
+"""

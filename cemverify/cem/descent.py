@@ -1,0 +1,80 @@
+"""Descent: how a layer minimises its energy (Eq. 3, 12, 13).
+
+x^(0) = start,   x^(t+1) = x^(t) - eta P grad eps(x^(t) | memory),   t = 0 ... T-1, memory fixed
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cemverify.cem.energies import Energy, Interaction
+from cemverify.cem.norms import NoNorm, Norm
+from cemverify.cem.preconditioners import Identity, Preconditioner
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """Every state that a descent passes, and the energy there.
+
+    Attributes:
+        states: x^(0) ... x^(T), (T+1, B, J, D).
+        energies: the energy at N(x^(t)), where the descent asks for it, (T+1, B, J).
+    """
+
+    states: Tensor
+    energies: Tensor
+
+
+@dataclass(frozen=True)
+class Descent:
+    """T preconditioned gradient steps on an energy whose memory stays fixed.
+
+    Attributes:
+        steps: T, at least 1.
+        step_size: eta > 0; a tensor, so that it can be learned, broadcasts against (B, J, D).
+        preconditioner: P. One per head needs an interaction energy.
+        norm: the normalisation inside the recursion.
+
+    Raises:
+        ValueError: T is less than 1, or a constant step size is not positive.
+    """
+
+    steps: int = 1
+    step_size: float | Tensor = 1.0
+    preconditioner: Preconditioner = Identity()
+    norm: Norm = NoNorm()
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise ValueError(f"a descent takes T >= 1 steps, not {self.steps}")
+        if isinstance(self.step_size, float | int) and not self.step_size > 0:
+            raise ValueError(f"the step size must be positive, not {self.step_size}")
+
+    def __call__(self, energy: Energy, start: Tensor, memory: Any) -> Tensor:
+        """x^(T) from x^(0) = start: (B, J, D) -> (B, J, D)."""
+        x = start
+        for _ in range(self.steps):
+            x = x + self.update(energy, x, memory)
+        return x
+
+    def trajectory(self, energy: Energy, start: Tensor, memory: Any) -> Trajectory:
+        """The same descent with everything it passes on the way."""
+        states = [start]
+        for _ in range(self.steps):
+            states.append(states[-1] + self.update(energy, states[-1], memory))
+        energies = [energy(self.norm.into(x), memory) for x in states]
+        return Trajectory(torch.stack(states), torch.stack(energies))
+
+    def update(self, energy: Energy, x: Tensor, memory: Any) -> Tensor:
+        """-eta P grad eps(N(x) | memory), or -eta P G grad eps for a folded gain: (B, J, D) -> (B, J, D)."""
+        u = self.norm.into(x)
+        if self.preconditioner.per_head:
+            if not isinstance(energy, Interaction):
+                raise TypeError("a preconditioner per head needs an energy with heads, an Interaction")
+            gradients = self.norm.out(energy.head_gradients(u, memory))  # (B, K, J, D)
+            return -self.step_size * self.preconditioner.apply(gradients).sum(dim=1)
+        return -self.step_size * self.preconditioner.apply(self.norm.out(energy.gradient(u, memory)))

@@ -1,0 +1,54 @@
+"""The element-wise energy with its signs moved inside (App. B).
+
+    xi'(x_i | h_i) = -|gamma_i| . phi(sign(gamma_i) * V x_i),   gamma_i = W h_i
+    -grad xi'      = V^T (gamma_i * sigma(sign(gamma_i) * V x_i))
+
+The appendix calls it convex. With a convex phi, that is a monotone sigma, it is a non-positive combination
+of convex functions: *concave*, and so descends for any step size (mathematics §10).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cemverify.cem.activations import Activation
+from cemverify.cem.energies.curvature import Curvature
+from cemverify.cem.energies.elementwise import ElementwiseMemory
+
+
+@dataclass(frozen=True)
+class Convexified:
+    """The convexified element-wise energy.
+
+    Attributes:
+        V: (M, D). W: (M, D). activation: sigma and its primitive.
+    """
+
+    V: Tensor
+    W: Tensor
+    activation: Activation
+
+    def __call__(self, x: Tensor, memory: ElementwiseMemory) -> Tensor:
+        """The energy of every token, unreduced: x (B, J, D) -> (B, J)."""
+        gate = memory.gate
+        return -(gate.abs() * self.activation.primitive(gate.sign() * (x @ self.V.mT))).sum(-1)
+
+    def remember(self, h: Tensor) -> ElementwiseMemory:
+        """The memory of h (B, J, D)."""
+        return ElementwiseMemory(h @ self.W.mT)
+
+    def gradient(self, x: Tensor, memory: ElementwiseMemory) -> Tensor:
+        """grad_x xi' in closed form: x (B, J, D) -> (B, J, D)."""
+        gate = memory.gate
+        return -(gate * self.activation.sigma(gate.sign() * (x @ self.V.mT))) @ self.V
+
+    def curvature(self, memory: ElementwiseMemory) -> Curvature:
+        """Concave for a monotone sigma; otherwise |V|_2^2 max |gamma| |min sigma'|; upper: (B, J)."""
+        largest_gate = memory.gate.abs().amax(-1).to(torch.float64)
+        if self.activation.monotone:
+            return Curvature(torch.zeros_like(largest_gate))
+        spectral = torch.linalg.matrix_norm(self.V.to(torch.float64), ord=2)
+        return Curvature(spectral**2 * largest_gate * -self.activation.min_slope)

@@ -1,0 +1,37 @@
+"""How an energy bends, and so how far one may step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Curvature:
+    """An upper bound on the second derivative of an energy along any unit direction, per token.
+
+    By the descent lemma, for every symmetric positive semi-definite P and g the gradient at x,
+    `energy(x - eta P g) <= energy(x) - eta (1 - eta upper lambda_max(P) / 2) g.Pg`.
+    An upper bound of zero says *concave*: then any step size descends, and any P whose symmetric part is
+    positive semi-definite will do. Curvature downwards never hurts, so only the upper side is bounded.
+
+    Attributes:
+        upper: broadcasts to (B, J), at least 0; 0 where the energy is concave in x, `inf` where no bound is known.
+    """
+
+    upper: Tensor
+
+    @property
+    def concave(self) -> bool:
+        """Whether the energy is concave for every token."""
+        return bool((self.upper == 0).all())
+
+    def safe_step(self, largest_eigenvalue: float | Tensor = 1.0) -> Tensor:
+        """The step size below which the energy cannot rise, per token: 2 / (upper * lambda_max(P)).
+
+        `inf` where concave. The bound is tight (mathematics §9).
+        """
+        largest = torch.as_tensor(largest_eigenvalue, dtype=self.upper.dtype, device=self.upper.device)
+        return torch.where(self.upper == 0, torch.inf, 2.0 / (self.upper * largest))

@@ -1,0 +1,166 @@
+"""The interaction energy, whose gradient step is weight-tied multi-head attention (Eq. 1, App. A).
+
+    eps(x_i | h_1:i) = -tau sum_k log sum_{j<=i} exp(beta_kj . x_i / tau + b_ijk),   beta_kj = A_k h_j
+    A_k = W_Q,k^T W_K,k [+ diag(d_k)]
+
+The memory h is fixed while x moves: beta does not depend on x, so eps is concave in x, and
+`-grad eps = sum_k sum_j a_kij beta_kj`, attention that uses its keys as values.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from cemverify.cem.energies.curvature import Curvature
+from cemverify.cem.positions import Bias, Rotary
+
+
+@dataclass(frozen=True)
+class InteractionMemory:
+    """What the interaction energy keeps of h: one tensor that serves as keys and as values.
+
+    Attributes:
+        keys: W_K h, rotated if positions are rotary, (B, K, S, R).
+        states: h itself, (B, S, D), kept only where a diagonal needs it.
+    """
+
+    keys: Tensor
+    states: Tensor | None = None
+
+    @property
+    def length(self) -> int:
+        """The number S of tokens remembered."""
+        return self.keys.shape[2]
+
+
+@dataclass(frozen=True)
+class Interaction:
+    """The interaction energy of one attention layer.
+
+    Attributes:
+        W_Q: (K, R, D). W_K: (K, R, D).
+        temperature: tau > 0; sqrt(R) gives the scale of Vaswani et al.
+        diagonal: d, absent, (D,) shared by the heads, or (K, D).
+        bias: an additive bias on the scores.
+        rotary: rotary positions.
+        causal: whether token i sees only the memory of tokens up to i.
+    """
+
+    W_Q: Tensor
+    W_K: Tensor
+    temperature: float
+    diagonal: Tensor | None = None
+    bias: Bias | None = field(default=None, repr=False)
+    rotary: Rotary | None = None
+    causal: bool = True
+
+    def __call__(self, x: Tensor, memory: InteractionMemory) -> Tensor:
+        """The energy of every token, unreduced: x (B, J, D) -> (B, J)."""
+        return -self.temperature * torch.logsumexp(self._scores(x, memory), dim=-1).sum(dim=1)
+
+    def remember(self, h: Tensor, past: InteractionMemory | None = None) -> InteractionMemory:
+        """The memory of h (B, J, D), appended to `past` when decoding incrementally."""
+        keys = torch.einsum("bjd,krd->bkjr", h, self.W_K)
+        if self.rotary is not None:
+            start = 0 if past is None else past.length
+            keys = self.rotary.rotate(keys, torch.arange(start, start + h.shape[1], device=h.device))
+        memory = InteractionMemory(keys, h if self.diagonal is not None else None)
+        if past is None:
+            return memory
+        states = None
+        if past.states is not None and memory.states is not None:
+            states = torch.cat((past.states, memory.states), dim=1)
+        return replace(memory, keys=torch.cat((past.keys, keys), dim=2), states=states)
+
+    def gradient(self, x: Tensor, memory: InteractionMemory) -> Tensor:
+        """grad_x eps in closed form, first-order operations only: x (B, J, D) -> (B, J, D)."""
+        if self.diagonal is None:
+            return -torch.einsum("bkjr,krd->bjd", self._attended_keys(x, memory), self.W_Q)
+        weights = self.attention_weights(x, memory)  # (B, K, J, S)
+        low_rank = torch.einsum("bkjr,krd->bjd", self._unrotate(weights @ memory.keys, memory), self.W_Q)
+        assert memory.states is not None
+        if self.diagonal.dim() == 1:
+            return -low_rank - self.diagonal * (weights.sum(dim=1) @ memory.states)
+        return -low_rank - torch.einsum("kd,bkjs,bsd->bjd", self.diagonal, weights, memory.states)
+
+    def head_gradients(self, x: Tensor, memory: InteractionMemory) -> Tensor:
+        """The gradient of each head's share of the energy, (B, K, J, D); their sum is `gradient`."""
+        if self.diagonal is None:
+            return -torch.einsum("bkjr,krd->bkjd", self._attended_keys(x, memory), self.W_Q)
+        weights = self.attention_weights(x, memory)
+        low_rank = torch.einsum("bkjr,krd->bkjd", self._unrotate(weights @ memory.keys, memory), self.W_Q)
+        assert memory.states is not None
+        diagonal = self.diagonal.expand(self.heads, -1)
+        return -low_rank - diagonal[:, None, :] * (weights @ memory.states[:, None])
+
+    def curvature(self, memory: InteractionMemory) -> Curvature:
+        """Concave: minus a log-sum-exp of functions affine in x, so any step size descends."""
+        return Curvature(torch.zeros((), dtype=memory.keys.dtype, device=memory.keys.device))
+
+    @property
+    def heads(self) -> int:
+        """K."""
+        return self.W_Q.shape[0]
+
+    # --- the parts of the formula ---------------------------------------------------------------
+
+    def _positions(self, queries: int, memory: InteractionMemory) -> tuple[Tensor, Tensor]:
+        """Query and key positions: the J queries are the last of the S tokens remembered."""
+        columns = torch.arange(memory.length, device=memory.keys.device)
+        return columns[memory.length - queries :], columns
+
+    def _queries(self, x: Tensor, memory: InteractionMemory) -> Tensor:
+        queries = torch.einsum("bjd,krd->bkjr", x, self.W_Q)
+        if self.rotary is None:
+            return queries
+        return self.rotary.rotate(queries, self._positions(x.shape[1], memory)[0])
+
+    def _unrotate(self, output: Tensor, memory: InteractionMemory) -> Tensor:
+        """R(i)^T o_i: (B, K, J, R)."""
+        if self.rotary is None:
+            return output
+        return self.rotary.rotate(output, self._positions(output.shape[2], memory)[0], inverse=True)
+
+    def _mask(self, queries: int, memory: InteractionMemory) -> Tensor | None:
+        """bias with -inf where a token may not look, (K, J, S) or (J, S); None if there is nothing to add."""
+        rows, columns = self._positions(queries, memory)
+        mask = None if self.bias is None else self.bias(rows, columns).to(memory.keys.dtype)
+        if self.causal:
+            future = columns[None, :] > rows[:, None]
+            zero = torch.zeros(future.shape, dtype=memory.keys.dtype, device=future.device)
+            mask = (zero if mask is None else mask).masked_fill(future, -math.inf)
+        return mask
+
+    def _scores(self, x: Tensor, memory: InteractionMemory) -> Tensor:
+        """beta_kj . x_i / tau + b_ijk: (B, K, J, S)."""
+        scores = self._queries(x, memory) @ memory.keys.mT
+        if self.diagonal is not None:
+            assert memory.states is not None
+            if self.diagonal.dim() == 1:
+                scores = scores + ((x * self.diagonal) @ memory.states.mT)[:, None]
+            else:
+                scores = scores + torch.einsum("bjd,kd,bsd->bkjs", x, self.diagonal, memory.states)
+        scores = scores / self.temperature
+        mask = self._mask(x.shape[1], memory)
+        return scores if mask is None else scores + mask
+
+    def attention_weights(self, x: Tensor, memory: InteractionMemory) -> Tensor:
+        """a_kij, (B, K, J, S)."""
+        return torch.softmax(self._scores(x, memory), dim=-1)
+
+    def _attended_keys(self, x: Tensor, memory: InteractionMemory) -> Tensor:
+        """sum_j a_kij (W_K h_j), un-rotated if positions are rotary: (B, K, J, R)."""
+        queries, keys = self._queries(x, memory), memory.keys
+        scale = 1.0 / self.temperature
+        # Never a mask and is_causal together; is_causal aligns rows at the start, so only for J = S.
+        if self.causal and self.bias is None and x.shape[1] == memory.length:
+            attended = F.scaled_dot_product_attention(queries, keys, keys, is_causal=True, scale=scale)
+        else:
+            mask = self._mask(x.shape[1], memory)
+            attended = F.scaled_dot_product_attention(queries, keys, keys, attn_mask=mask, scale=scale)
+        return self._unrotate(attended, memory)

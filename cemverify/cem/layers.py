@@ -1,0 +1,298 @@
+"""CEM layers: modules whose parameters make an energy and a descent, and nothing else.
+
+    layer.energy     what it minimises, built from its parameters
+    layer.descent    how
+    layer(x, h)      descent(energy, start=x, memory=energy.remember(h))
+
+A layer owns the RMSNorm gain that its descent uses inside, and `layer.residual(h)` is the sublayer of a
+standard pre-norm block: it starts at h, reads N(h) as its memory and asks the energy at N(x). At T = 1 and
+P = I that is exactly h + MHA(N(h)), or h + MLP(N(h)).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from cemverify.cem.activations import activation
+from cemverify.cem.descent import Descent, Trajectory
+from cemverify.cem.energies import Elementwise, Interaction, InteractionMemory
+from cemverify.cem.norms import NoNorm, Norm, RMSNormFolded, RMSNormInside
+from cemverify.cem.positions import Alibi, Bias, Rotary, SelfCross, alibi_slopes
+from cemverify.cem.preconditioners import Diagonal, Identity, LowRank, LowRankPrinted, Preconditioner
+from cemverify.cem.printed import printed_alibi
+
+DiagonalKind = Literal["none", "shared", "per-head"]
+PositionKind = Literal["none", "alibi", "alibi-printed", "self-cross", "rotary"]
+PreconditionerKind = Literal["identity", "diagonal", "low-rank", "low-rank-printed"]
+NormKind = Literal["none", "scalar", "channel", "folded"]
+InitKind = Literal["paper", "identity"]
+
+
+@dataclass(frozen=True)
+class PreconditionerConfig:
+    """Which preconditioner a layer learns.
+
+    Attributes:
+        kind: "low-rank" is the positive-definite form, "low-rank-printed" the paper's.
+        rank: R of U and V; the paper takes 4 per head in attention, 16 in the MLP (App. C.4).
+        per_head: one for each attention head.
+        init: "paper" is U ~ N(0, 0.02), V = 0, d = 1, so P = 1.313 I; "identity" starts at exactly P = I.
+    """
+
+    kind: PreconditionerKind = "identity"
+    rank: int = 4
+    per_head: bool = False
+    init: InitKind = "paper"
+
+
+@dataclass(frozen=True)
+class AttentionConfig:
+    """A CEM attention layer.
+
+    Attributes:
+        dim: D. heads: K. head_dim: R, D / K if not given.
+        temperature: tau, sqrt(R) if not given; the paper prints the square root of the model dimension.
+        diagonal: the diagonal of A_k. position: see `cemverify.cem.positions`.
+        causal: whether a token sees only its past.
+        preconditioner: see `PreconditionerConfig`.
+        steps: T. step_size: eta.
+        norm: RMSNorm inside the recursion; "folded" puts a per-channel gain into both paths.
+        init_std: standard deviation of the weights at the start.
+    """
+
+    dim: int
+    heads: int
+    head_dim: int | None = None
+    temperature: float | None = None
+    diagonal: DiagonalKind = "none"
+    position: PositionKind = "none"
+    causal: bool = True
+    preconditioner: PreconditionerConfig = field(default_factory=PreconditionerConfig)
+    steps: int = 1
+    step_size: float = 1.0
+    norm: NormKind = "none"
+    norm_eps: float = 1e-5
+    init_std: float = 0.02
+
+    def __post_init__(self) -> None:
+        if self.dim < 1 or self.heads < 1:
+            raise ValueError(f"dim and heads must be positive, not {self.dim} and {self.heads}")
+        if self.head_dim is None and self.dim % self.heads:
+            raise ValueError(f"dim {self.dim} is not a multiple of heads {self.heads}; give head_dim")
+        if self.temperature is not None and not (self.temperature > 0 and math.isfinite(self.temperature)):
+            raise ValueError(f"the temperature must be positive and finite, not {self.temperature}")
+
+    @property
+    def R(self) -> int:
+        """The head dimension."""
+        return self.dim // self.heads if self.head_dim is None else self.head_dim
+
+    @property
+    def tau(self) -> float:
+        """The temperature."""
+        return math.sqrt(self.R) if self.temperature is None else self.temperature
+
+
+@dataclass(frozen=True)
+class MLPConfig:
+    """A CEM gated MLP.
+
+    Attributes:
+        dim: D. hidden: M. activation: a name of `cemverify.cem.activations`.
+        The rest as in `AttentionConfig`.
+    """
+
+    dim: int
+    hidden: int
+    activation: str = "silu"
+    preconditioner: PreconditionerConfig = field(default_factory=PreconditionerConfig)
+    steps: int = 1
+    step_size: float = 1.0
+    norm: NormKind = "none"
+    norm_eps: float = 1e-5
+    init_std: float = 0.02
+
+    def __post_init__(self) -> None:
+        if self.dim < 1 or self.hidden < 1:
+            raise ValueError(f"dim and hidden must be positive, not {self.dim} and {self.hidden}")
+        if self.preconditioner.per_head:
+            raise ValueError("an MLP has no heads: its preconditioner cannot be per head")
+
+
+class LearnedPreconditioner(nn.Module):
+    """The parameters of a preconditioner; calling it gives the preconditioner.
+
+    Attributes:
+        p: with d = sqrt(D) p, so that an optimiser's step on p moves d by sqrt(D) as much (App. C.4).
+        U, V: the low-rank factors.
+    """
+
+    def __init__(self, config: PreconditionerConfig, dim: int, heads: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.config = config
+        self.dim = dim
+        lead = (heads,) if config.per_head else ()
+        self.p: nn.Parameter | None = None
+        self.U: nn.Parameter | None = None
+        self.V: nn.Parameter | None = None
+        if config.kind == "identity":
+            return
+        # softplus(ln(e - 1)) = 1
+        start = 1.0 if config.init == "paper" else math.log(math.e - 1)
+        self.p = nn.Parameter(torch.full((*lead, dim), start / math.sqrt(dim)))
+        if config.kind != "diagonal":
+            self.U = normal((*lead, dim, config.rank), 0.02, generator)
+            self.V = nn.Parameter(torch.zeros(*lead, dim, config.rank))
+
+    def forward(self) -> Preconditioner:
+        if self.p is None:
+            return Identity()
+        d = math.sqrt(self.dim) * self.p
+        if self.U is None or self.V is None:
+            return Diagonal(d)
+        return (LowRank if self.config.kind == "low-rank" else LowRankPrinted)(d, self.U, self.V)
+
+
+class LearnedNorm(nn.Module):
+    """The gain of an RMSNorm inside a recursion; calling it gives the norm."""
+
+    def __init__(self, kind: NormKind, dim: int, eps: float) -> None:
+        super().__init__()
+        self.kind = kind
+        self.eps = eps
+        self.gain: nn.Parameter | None = None
+        if kind != "none":
+            self.gain = nn.Parameter(torch.ones(1 if kind == "scalar" else dim))
+
+    def forward(self) -> Norm:
+        if self.gain is None:
+            return NoNorm()
+        return (RMSNormFolded if self.kind == "folded" else RMSNormInside)(self.gain, self.eps)
+
+
+def normal(shape: tuple[int, ...], std: float, generator: torch.Generator) -> nn.Parameter:
+    """A parameter drawn from N(0, std^2) by the generator; left empty on the meta device."""
+    parameter = nn.Parameter(torch.empty(shape))
+    if not parameter.is_meta:
+        with torch.no_grad():
+            parameter.copy_(torch.randn(shape, generator=generator) * std)
+    return parameter
+
+
+class CEMAttention(nn.Module):
+    """Weight-tied multi-head attention: T descent steps on an interaction energy (Eq. 1, 5, 12).
+
+    Parameters: W_Q, W_K (K, R, D); diagonal (D,) or (K, D); to_self, to_others (K,); a preconditioner; a gain.
+    """
+
+    def __init__(self, config: AttentionConfig, generator: torch.Generator) -> None:
+        super().__init__()
+        self.config = config
+        shape = (config.heads, config.R, config.dim)
+        self.W_Q = normal(shape, config.init_std, generator)
+        self.W_K = normal(shape, config.init_std, generator)
+        self.diagonal: nn.Parameter | None = None
+        self.to_self: nn.Parameter | None = None
+        self.to_others: nn.Parameter | None = None
+        if config.diagonal != "none":
+            lead = (config.heads,) if config.diagonal == "per-head" else ()
+            self.diagonal = nn.Parameter(torch.zeros(*lead, config.dim))
+        if config.position == "self-cross":
+            self.to_self = nn.Parameter(torch.zeros(config.heads))
+            self.to_others = nn.Parameter(torch.zeros(config.heads))
+        self.preconditioner = LearnedPreconditioner(config.preconditioner, config.dim, config.heads, generator)
+        self.norm = LearnedNorm(config.norm, config.dim, config.norm_eps)
+
+    @property
+    def energy(self) -> Interaction:
+        """The interaction energy of the present parameters."""
+        return Interaction(
+            self.W_Q,
+            self.W_K,
+            self.config.tau,
+            diagonal=self.diagonal,
+            bias=self._bias(),
+            rotary=Rotary() if self.config.position == "rotary" else None,
+            causal=self.config.causal,
+        )
+
+    @property
+    def descent(self) -> Descent:
+        """The descent of the present parameters."""
+        return Descent(self.config.steps, self.config.step_size, self.preconditioner(), self.norm())
+
+    def forward(self, x: Tensor, h: Tensor | None = None) -> Tensor:
+        """x^(T) from x^(0) = x with memory h, x itself if not given: (B, J, D) -> (B, J, D)."""
+        energy = self.energy
+        return self.descent(energy, x, energy.remember(x if h is None else h))
+
+    def trajectory(self, x: Tensor, h: Tensor | None = None) -> Trajectory:
+        """The same with every state on the way and its energy."""
+        energy = self.energy
+        return self.descent.trajectory(energy, x, energy.remember(x if h is None else h))
+
+    def residual(self, h: Tensor, past: InteractionMemory | None = None) -> tuple[Tensor, InteractionMemory]:
+        """The sublayer of a pre-norm block, and its memory, which is the cache when decoding.
+
+        Args:
+            h: (B, J, D), the tokens that follow those in `past`.
+        """
+        energy = self.energy
+        memory = energy.remember(self.norm().into(h), past)
+        return self.descent(energy, h, memory), memory
+
+    def _bias(self) -> Bias | None:
+        if self.config.position == "alibi":
+            return Alibi(self.W_Q.new_tensor(alibi_slopes(self.config.heads)))
+        if self.config.position == "alibi-printed":
+            return printed_alibi(self.config.heads, self.W_Q)
+        if self.to_self is not None and self.to_others is not None:
+            return SelfCross(self.to_self, self.to_others)
+        return None
+
+
+class CEMGatedMLP(nn.Module):
+    """A gated MLP with tied projections: T descent steps on an element-wise energy (Eq. 7, 11, 13).
+
+    Parameters: V, W (M, D); a preconditioner; a gain. In Llama's terms V is the gate and, transposed, the down
+    projection; W is the up projection.
+    """
+
+    def __init__(self, config: MLPConfig, generator: torch.Generator) -> None:
+        super().__init__()
+        self.config = config
+        self.V = normal((config.hidden, config.dim), config.init_std, generator)
+        self.W = normal((config.hidden, config.dim), config.init_std, generator)
+        self.activation = activation(config.activation)
+        self.preconditioner = LearnedPreconditioner(config.preconditioner, config.dim, 1, generator)
+        self.norm = LearnedNorm(config.norm, config.dim, config.norm_eps)
+
+    @property
+    def energy(self) -> Elementwise:
+        """The element-wise energy of the present parameters."""
+        return Elementwise(self.V, self.W, self.activation)
+
+    @property
+    def descent(self) -> Descent:
+        """The descent of the present parameters."""
+        return Descent(self.config.steps, self.config.step_size, self.preconditioner(), self.norm())
+
+    def forward(self, x: Tensor, h: Tensor | None = None) -> Tensor:
+        """x^(T) from x^(0) = x with memory h, x itself if not given: (B, J, D) -> (B, J, D)."""
+        energy = self.energy
+        return self.descent(energy, x, energy.remember(x if h is None else h))
+
+    def trajectory(self, x: Tensor, h: Tensor | None = None) -> Trajectory:
+        """The same with every state on the way and its energy."""
+        energy = self.energy
+        return self.descent.trajectory(energy, x, energy.remember(x if h is None else h))
+
+    def residual(self, h: Tensor) -> Tensor:
+        """The sublayer of a pre-norm block: (B, J, D) -> (B, J, D)."""
+        energy = self.energy
+        return self.descent(energy, h, energy.remember(self.norm().into(h)))

@@ -1,0 +1,136 @@
+"""The Llama layers that CEM replaces: pre-norm, untied, without biases."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from cemverify.cem.layers import normal
+from cemverify.cem.norms import rms_normalise
+from cemverify.cem.positions import Alibi, Rotary, alibi_slopes
+
+
+@dataclass(frozen=True)
+class LlamaAttentionConfig:
+    """Multi-head attention with its own query, key, value and output projections.
+
+    Attributes:
+        dim: D, a multiple of heads. heads: K. position: rotary, or ALiBi with Press's sign and slopes.
+    """
+
+    dim: int
+    heads: int
+    position: Literal["rotary", "alibi"] = "rotary"
+    norm_eps: float = 1e-5
+    init_std: float = 0.02
+
+    def __post_init__(self) -> None:
+        if self.dim % self.heads:
+            raise ValueError(f"dim {self.dim} is not a multiple of heads {self.heads}")
+
+
+@dataclass(frozen=True)
+class SwiGLUConfig:
+    """The gated MLP down(silu(gate x) * up x).
+
+    Attributes:
+        dim: D. hidden: M.
+    """
+
+    dim: int
+    hidden: int
+    norm_eps: float = 1e-5
+    init_std: float = 0.02
+
+
+@dataclass(frozen=True)
+class KeyValueCache:
+    """Keys and values of the tokens so far, two tensors (B, K, S, R)."""
+
+    keys: Tensor
+    values: Tensor
+
+
+class RMSNorm(nn.Module):
+    """gain * x / sqrt(mean(x^2) + eps).
+
+    Parameters: gain (D,).
+    """
+
+    def __init__(self, dim: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(dim))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., D) -> (..., D)."""
+        return rms_normalise(x, self.gain, self.eps)
+
+
+class LlamaAttention(nn.Module):
+    """Causal multi-head attention, with its pre-norm.
+
+    Parameters: W_Q, W_K, W_V (K, R, D), W_O (K, R, D) with output sum_k W_O,k^T o_k.
+    """
+
+    def __init__(self, config: LlamaAttentionConfig, generator: torch.Generator) -> None:
+        super().__init__()
+        self.config = config
+        shape = (config.heads, config.dim // config.heads, config.dim)
+        self.W_Q = normal(shape, config.init_std, generator)
+        self.W_K = normal(shape, config.init_std, generator)
+        self.W_V = normal(shape, config.init_std, generator)
+        self.W_O = normal(shape, config.init_std, generator)
+        self.norm = RMSNorm(config.dim, config.norm_eps)
+
+    def forward(self, x: Tensor, past: KeyValueCache | None = None) -> tuple[Tensor, KeyValueCache]:
+        """Attention of x (B, J, D), which follows the tokens in `past`: (B, J, D) and the cache."""
+        queries, keys, values = (torch.einsum("bjd,krd->bkjr", x, W) for W in (self.W_Q, self.W_K, self.W_V))
+        start = 0 if past is None else past.keys.shape[2]
+        rows = torch.arange(start, start + x.shape[1], device=x.device)
+        if self.config.position == "rotary":
+            queries, keys = Rotary().rotate(queries, rows), Rotary().rotate(keys, rows)
+        if past is not None:
+            keys, values = torch.cat((past.keys, keys), 2), torch.cat((past.values, values), 2)
+        if past is None and self.config.position == "rotary":
+            attended = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+        else:
+            columns = torch.arange(keys.shape[2], device=x.device)
+            mask = torch.zeros(rows.shape[0], columns.shape[0], dtype=x.dtype, device=x.device)
+            if self.config.position == "alibi":
+                mask = Alibi(x.new_tensor(alibi_slopes(self.config.heads)))(rows, columns)
+            mask = mask.masked_fill(columns[None, :] > rows[:, None], float("-inf"))
+            attended = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
+        return torch.einsum("bkjr,krd->bjd", attended, self.W_O), KeyValueCache(keys, values)
+
+    def residual(self, h: Tensor, past: KeyValueCache | None = None) -> tuple[Tensor, KeyValueCache]:
+        """h + attention(N(h)), and the cache."""
+        update, cache = self.forward(self.norm(h), past)
+        return h + update, cache
+
+
+class SwiGLU(nn.Module):
+    """Llama's gated MLP, with its pre-norm.
+
+    Parameters: gate, up (M, D), down (D, M).
+    """
+
+    def __init__(self, config: SwiGLUConfig, generator: torch.Generator) -> None:
+        super().__init__()
+        self.config = config
+        self.gate = normal((config.hidden, config.dim), config.init_std, generator)
+        self.up = normal((config.hidden, config.dim), config.init_std, generator)
+        self.down = normal((config.dim, config.hidden), config.init_std, generator)
+        self.norm = RMSNorm(config.dim, config.norm_eps)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, J, D) -> (B, J, D)."""
+        return (F.silu(x @ self.gate.mT) * (x @ self.up.mT)) @ self.down.mT
+
+    def residual(self, h: Tensor) -> Tensor:
+        """h + MLP(N(h))."""
+        return h + self.forward(self.norm(h))

@@ -1,0 +1,81 @@
+"""RMSNorm inside the recursion: the gradient is taken at N(x) = G x / r, r = sqrt(|x|^2 / D + eps) (Algorithm 1).
+
+With a scalar gain (and a scalar preconditioner) the energy at N(x) falls at *every* step size. With one
+gain per channel it need not, unless the gain is folded into both paths (mathematics §7c).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+def rms_normalise(x: Tensor, gain: Tensor, eps: float) -> Tensor:
+    """gain * x / sqrt(mean(x^2) + eps) over the last axis; the mean in float32 at least."""
+    exact = x.to(torch.promote_types(x.dtype, torch.float32))
+    root = torch.rsqrt((exact * exact).mean(-1, keepdim=True) + eps)
+    return gain * (exact * root).to(x.dtype)
+
+
+class Norm(Protocol):
+    """A normalisation around the gradient."""
+
+    def into(self, x: Tensor) -> Tensor:
+        """Where the energy is asked: N(x), (..., D)."""
+        ...
+
+    def out(self, g: Tensor) -> Tensor:
+        """What becomes of the gradient found there, (..., D)."""
+        ...
+
+
+@dataclass(frozen=True)
+class NoNorm:
+    """N(x) = x."""
+
+    def into(self, x: Tensor) -> Tensor:
+        return x
+
+    def out(self, g: Tensor) -> Tensor:
+        return g
+
+
+@dataclass(frozen=True)
+class RMSNormInside:
+    """N(x) = gain x / r; the gradient is used as it is, without the Jacobian of N.
+
+    Attributes:
+        gain: (1,) for a scalar gain, (D,) for one per channel.
+        eps: added to the mean square.
+    """
+
+    gain: Tensor
+    eps: float = 1e-5
+
+    def into(self, x: Tensor) -> Tensor:
+        return rms_normalise(x, self.gain, self.eps)
+
+    def out(self, g: Tensor) -> Tensor:
+        return g
+
+
+@dataclass(frozen=True)
+class RMSNormFolded:
+    """The same with the gain folded into both paths, G F(G x / r): monotone again for any gain.
+
+    Attributes:
+        gain: (D,).
+        eps: added to the mean square.
+    """
+
+    gain: Tensor
+    eps: float = 1e-5
+
+    def into(self, x: Tensor) -> Tensor:
+        return rms_normalise(x, self.gain, self.eps)
+
+    def out(self, g: Tensor) -> Tensor:
+        return self.gain * g

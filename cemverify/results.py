@@ -1,0 +1,193 @@
+"""Result files: one small versioned JSON schema for the verifier and for the studies.
+
+Every file says what made it. Around the payload of its kind stands the same envelope:
+
+    schema          "cemverify.result"
+    schema_version  1
+    kind            "check", "recursion", "language"
+    suite_version   the version of this package
+    made_by         {command, configuration, seed, versions, device, created, duration_seconds}
+    tables          [{title, columns, rows}], what a person reads; `python -m reports` renders them
+
+Files are written aside and renamed, so a reader never meets half of one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import torch
+
+from cemverify._version import VERSION
+
+SCHEMA = "cemverify.result"
+SCHEMA_VERSION = 1
+KINDS = ("check", "recursion", "language")
+
+Cell = str | int | float | bool | None
+
+
+class ResultError(Exception):
+    """A result file that cannot be read or written; the message is one sentence for the user."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a person reads of a result.
+
+    Attributes:
+        title: one line.
+        columns: the headings.
+        rows: cells are ready to print: text, or numbers that need no further rounding.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+
+
+@dataclass(frozen=True)
+class Maker:
+    """Who makes a result, and since when; `Maker.now` starts the clock."""
+
+    command: str
+    configuration: Mapping[str, Any]
+    seed: int
+    device: str
+    started: float
+
+    @classmethod
+    def now(cls, command: str, configuration: Mapping[str, Any], seed: int, device: str) -> Maker:
+        """A maker that starts now."""
+        return cls(command, configuration, seed, device, time.monotonic())
+
+    def describe(self) -> dict[str, Any]:
+        """The `made_by` of the envelope, with the duration up to now."""
+        return {
+            "command": self.command,
+            "configuration": dict(self.configuration),
+            "seed": self.seed,
+            "versions": versions(),
+            "device": describe_device(self.device),
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "duration_seconds": round(time.monotonic() - self.started, 3),
+        }
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of what the numbers depend on, of those installed."""
+    found = {"python": platform.python_version()}
+    for name in ("torch", "numpy", "hypothesis", "gpytorch", "scikit-learn", "scipy"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def describe_device(device: str) -> dict[str, Any]:
+    """The device in words: its type, its name and how many threads computed."""
+    name = torch.cuda.get_device_name(device) if device.startswith("cuda") else platform.processor()
+    return {
+        "type": device,
+        "name": name or platform.machine(),
+        "system": platform.system(),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def result(kind: str, maker: Maker, tables: Sequence[Table], payload: Mapping[str, Any]) -> dict[str, Any]:
+    """A complete result: the envelope around the payload.
+
+    Raises:
+        ValueError: an unknown kind, or a payload key that the envelope uses.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"no result kind {kind!r}; there are: {', '.join(KINDS)}")
+    envelope = {
+        "schema": SCHEMA,
+        "schema_version": SCHEMA_VERSION,
+        "kind": kind,
+        "suite_version": VERSION,
+        "made_by": maker.describe(),
+        "tables": [asdict(table) for table in tables],
+    }
+    if clash := envelope.keys() & payload.keys():
+        raise ValueError(f"the payload uses names of the envelope: {', '.join(sorted(clash))}")
+    return {**envelope, **payload}
+
+
+def write(path: Path, content: Mapping[str, Any]) -> None:
+    """Writes a result as JSON; non-finite numbers become null, as JSON has none.
+
+    Raises:
+        ResultError: the file cannot be written.
+    """
+    write_text(path, json.dumps(_finite(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a file aside and renames it into place, making the folders it needs.
+
+    Raises:
+        ResultError: the file cannot be written.
+    """
+    aside = path.with_name(f".{path.name}.{uuid4().hex}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(aside, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+    except OSError as error:
+        aside.unlink(missing_ok=True)
+        raise ResultError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Reads a result and checks its envelope.
+
+    Raises:
+        ResultError: it is missing, not JSON, not a result, or of a version this package does not know.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ResultError(f"cannot read {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise ResultError(f"{path} is not JSON ({error}); was it truncated? Make it again") from error
+    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+        raise ResultError(f"{path} is not a result file: its schema is not {SCHEMA!r}")
+    if content.get("schema_version") != SCHEMA_VERSION:
+        given = content.get("schema_version")
+        raise ResultError(f"{path} has schema version {given!r}; this package reads version {SCHEMA_VERSION}")
+    missing = [key for key in ("kind", "suite_version", "made_by", "tables") if key not in content]
+    if missing:
+        raise ResultError(f"{path} lacks {', '.join(missing)}")
+    return content
+
+
+def tables_of(content: Mapping[str, Any]) -> list[Table]:
+    """The tables of a result that was read."""
+    return [Table(t["title"], t["columns"], t["rows"]) for t in content["tables"]]
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if value == value and abs(value) != float("inf") else None
+    if isinstance(value, Mapping):
+        return {str(k): _finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    return value
