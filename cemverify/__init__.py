@@ -1,0 +1,49 @@
+"""cemverify says, with evidence, whether an implementation of energy-based Transformer layers is right.
+
+    from cemverify import implementation, check_implementation
+
+    records = check_implementation(implementation(attention=my_attention, not_offered=("diagonal", ...)))
+
+`cemverify check module:attribute` does the same from a shell, isolated from crashes and hangs.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cemverify.api import check_implementation, parametrize_with_properties
+    from cemverify.conformance.contract import EnergyLayer, Implementation, energy_layer, implementation
+    from cemverify.conformance.modules import implementation_from_modules
+    from cemverify.conformance.reference import reference
+    from cemverify.conformance.verdicts import Record, Verdict
+
+__all__ = [
+    "EnergyLayer",
+    "Implementation",
+    "Record",
+    "Verdict",
+    "check_implementation",
+    "energy_layer",
+    "implementation",
+    "implementation_from_modules",
+    "parametrize_with_properties",
+    "reference",
+]
+
+# Imported on first use, so that `import cemverify.cem` needs torch and nothing else.
+_HOMES = {
+    "api": ("check_implementation", "parametrize_with_properties"),
+    "conformance.contract": ("EnergyLayer", "Implementation", "energy_layer", "implementation"),
+    "conformance.modules": ("implementation_from_modules",),
+    "conformance.reference": ("reference",),
+    "conformance.verdicts": ("Record", "Verdict"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

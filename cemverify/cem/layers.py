@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -33,6 +33,12 @@ NormKind = Literal["none", "scalar", "channel", "folded"]
 InitKind = Literal["paper", "identity"]
 
 
+def check_word(option: str, word: str, words: Any) -> None:
+    """Refuses a word that is not one of the `Literal` type words, so that a slip is not a silent default."""
+    if word not in get_args(words):
+        raise ValueError(f"no {option} {word!r}; there are: {', '.join(get_args(words))}")
+
+
 @dataclass(frozen=True)
 class PreconditionerConfig:
     """Which preconditioner a layer learns.
@@ -48,6 +54,10 @@ class PreconditionerConfig:
     rank: int = 4
     per_head: bool = False
     init: InitKind = "paper"
+
+    def __post_init__(self) -> None:
+        check_word("preconditioner", self.kind, PreconditionerKind)
+        check_word("init", self.init, InitKind)
 
 
 @dataclass(frozen=True)
@@ -84,6 +94,9 @@ class AttentionConfig:
             raise ValueError(f"dim and heads must be positive, not {self.dim} and {self.heads}")
         if self.head_dim is None and self.dim % self.heads:
             raise ValueError(f"dim {self.dim} is not a multiple of heads {self.heads}; give head_dim")
+        check_word("diagonal", self.diagonal, DiagonalKind)
+        check_word("position", self.position, PositionKind)
+        check_word("norm", self.norm, NormKind)
         if self.temperature is not None and not (self.temperature > 0 and math.isfinite(self.temperature)):
             raise ValueError(f"the temperature must be positive and finite, not {self.temperature}")
 
@@ -120,6 +133,7 @@ class MLPConfig:
     def __post_init__(self) -> None:
         if self.dim < 1 or self.hidden < 1:
             raise ValueError(f"dim and hidden must be positive, not {self.dim} and {self.hidden}")
+        check_word("norm", self.norm, NormKind)
         if self.preconditioner.per_head:
             raise ValueError("an MLP has no heads: its preconditioner cannot be per head")
 

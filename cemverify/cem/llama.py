@@ -9,9 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cemverify.cem.layers import normal
+from cemverify.cem.layers import check_word, normal
 from cemverify.cem.norms import rms_normalise
 from cemverify.cem.positions import Alibi, Rotary, alibi_slopes
+
+LlamaPositionKind = Literal["rotary", "alibi"]
 
 
 @dataclass(frozen=True)
@@ -24,11 +26,14 @@ class LlamaAttentionConfig:
 
     dim: int
     heads: int
-    position: Literal["rotary", "alibi"] = "rotary"
+    position: LlamaPositionKind = "rotary"
     norm_eps: float = 1e-5
     init_std: float = 0.02
 
     def __post_init__(self) -> None:
+        if self.dim < 1 or self.heads < 1:
+            raise ValueError(f"dim and heads must be positive, not {self.dim} and {self.heads}")
+        check_word("position", self.position, LlamaPositionKind)
         if self.dim % self.heads:
             raise ValueError(f"dim {self.dim} is not a multiple of heads {self.heads}")
 

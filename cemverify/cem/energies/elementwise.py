@@ -59,4 +59,6 @@ class Elementwise:
         """upper = |V|_2^2 max_m |gamma_m| max |sigma'|, tight (mathematics §9); upper: (B, J)."""
         spectral = torch.linalg.matrix_norm(self.V.to(torch.float64), ord=2)
         largest_gate = memory.gate.abs().amax(-1).to(torch.float64)
-        return Curvature(spectral**2 * largest_gate * self.activation.slope_bound)
+        scale = spectral**2 * largest_gate
+        # an energy that is constant in x is flat, even where the slope bound is infinite
+        return Curvature(torch.where(scale == 0, 0.0, scale * self.activation.slope_bound))

@@ -1,0 +1,1 @@
+"""What it means for an implementation of CEM layers to be right, and the evidence."""

@@ -1,0 +1,228 @@
+"""Runs an implementation in worker processes of its own, so that it may hang or crash without ending the run.
+
+The parent never imports the implementation. Workers are spawned, use one thread each and take one property at
+a time; one that hangs is killed, one that dies is replaced, and the property that was under way gets a typed
+verdict.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import torch
+
+from cemverify.conformance.contract import LoadError, load
+from cemverify.conformance.engine import (
+    Effort,
+    Event,
+    PropertyFinished,
+    RunFinished,
+    RunStarted,
+    applicable,
+    judge_property,
+    not_offered,
+)
+from cemverify.conformance.faults import Crashed, Hung
+from cemverify.conformance.properties import Property, catalogue
+from cemverify.conformance.verdicts import Record, Verdict
+
+_POLL = 0.1  # seconds between looks at the clock of a call
+_LOADING = 120.0  # seconds that an import may take
+_CONTEXT = multiprocessing.get_context("spawn")
+
+
+@dataclass(frozen=True)
+class _Introduction:
+    """What a worker says of the implementation it loaded."""
+
+    properties: Sequence[str]
+    absent: Mapping[str, str]
+
+
+def run(name: str, properties: Sequence[Property], effort: Effort, workers: int = 1) -> Iterator[Event]:
+    """Asks the implementation of that name, in worker processes.
+
+    Raises:
+        LoadError: it cannot be loaded.
+    """
+    started = time.monotonic()
+    first = _Worker(name, effort)
+    crew = [first]
+    try:
+        introduction = first.introduce()
+        asked = [p for p in properties if p.id in set(introduction.properties)]
+        records = {p.id: r for p in asked if (r := not_offered(p, introduction.absent)) is not None}
+        queue = deque(p for p in asked if p.id not in records)
+        yield RunStarted(name, len(asked), len(queue))
+        for record in records.values():
+            yield PropertyFinished(record)
+        crew += [_Worker(name, effort) for _ in range(min(workers, len(queue)) - 1)]
+        while queue or any(worker.busy for worker in crew):
+            for i, worker in enumerate(crew):
+                if not worker.alive:
+                    crew[i] = worker = _Worker(name, effort)
+                if not worker.busy and queue:
+                    worker.ask(queue.popleft())
+            for worker in _ready(crew):
+                if (finished := worker.answer()) is not None:
+                    records[finished.id] = finished
+                    yield PropertyFinished(finished)
+    finally:
+        for worker in crew:
+            worker.dismiss()
+    yield RunFinished(name, [records[p.id] for p in asked], time.monotonic() - started)
+
+
+class _Worker:
+    """One process and the property it is at."""
+
+    def __init__(self, name: str, effort: Effort) -> None:
+        self.name = name
+        self.effort = effort
+        self.asked: Property | None = None
+        self.since = 0.0
+        self.call_started = _CONTEXT.Value("d", 0.0, lock=False)
+        self.connection, theirs = _CONTEXT.Pipe()
+        self.introduced = False
+        # before torch is imported there: one thread per process, or small tensors crawl
+        threads = {key: os.environ.get(key) for key in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+        os.environ.update(dict.fromkeys(threads, "1"))
+        try:
+            self.process = _CONTEXT.Process(target=_work, args=(theirs, self.call_started, name, effort), daemon=True)
+            self.process.start()
+        finally:
+            for key, value in threads.items():
+                if value is None:
+                    del os.environ[key]
+                else:
+                    os.environ[key] = value
+        theirs.close()
+
+    @property
+    def alive(self) -> bool:
+        return self.process.is_alive()
+
+    @property
+    def busy(self) -> bool:
+        return self.asked is not None
+
+    def introduce(self) -> _Introduction:
+        """Waits until the implementation is loaded."""
+        if not self.connection.poll(_LOADING):
+            self.dismiss()
+            raise LoadError(f"loading {self.name!r} did not finish within {_LOADING:.0f} seconds")
+        try:
+            said = self.connection.recv()
+        except EOFError:
+            self.process.join()
+            raise LoadError(f"loading {self.name!r} ended the interpreter ({_exit(self.process.exitcode)})") from None
+        self.introduced = True
+        if isinstance(said, _Introduction):
+            return said
+        raise LoadError(str(said))
+
+    def ask(self, property_: Property) -> None:
+        """Gives it a property; the answer comes later."""
+        self.asked = property_
+        self.since = time.monotonic()
+        self.call_started.value = 0.0
+        try:
+            if not self.introduced:
+                self.introduce()
+                self.since = time.monotonic()
+            self.connection.send(property_.id)
+        except (LoadError, OSError):
+            # it loaded once already: dying now is for `answer` to report
+            self.process.kill()
+
+    def answer(self) -> Record | None:
+        """The record, if it is there or if there will never be one."""
+        assert self.asked is not None
+        property_ = self.asked
+        record = None
+        if self.connection.poll():
+            try:
+                said = self.connection.recv()
+                assert isinstance(said, Record)
+                record = said
+            except (EOFError, OSError):
+                self.process.join()
+                words = f"it ended the interpreter ({_exit(self.process.exitcode)})"
+                record = self._stopped(property_, Verdict.VIOLATED, Crashed.cause, words)
+        elif not self.alive:
+            words = f"it ended the interpreter ({_exit(self.process.exitcode)})"
+            record = self._stopped(property_, Verdict.VIOLATED, Crashed.cause, words)
+        elif (call := self.call_started.value) and time.monotonic() - call > self.effort.timeout:
+            self.dismiss()
+            words = f"a call did not return within {self.effort.timeout:g} seconds"
+            record = self._stopped(property_, Verdict.VIOLATED, Hung.cause, words)
+        elif time.monotonic() - self.since > 2 * self.effort.seconds + 60:
+            self.dismiss()
+            words = "its time budget was spent, twice over"
+            record = self._stopped(property_, Verdict.INCONCLUSIVE, None, words)
+        if record is not None:
+            self.asked = None
+        return record
+
+    def dismiss(self) -> None:
+        """Ends the process, whatever it is doing."""
+        if self.process.is_alive():
+            self.process.kill()
+        self.process.join()
+        self.connection.close()
+
+    def _stopped(self, property_: Property, verdict: Verdict, cause: str | None, reason: str) -> Record:
+        return Record(
+            property_.id,
+            property_.claim,
+            property_.source,
+            verdict,
+            cause=cause,
+            reason=reason,
+            seconds=time.monotonic() - self.since,
+        )
+
+
+def _ready(crew: Sequence[_Worker]) -> list[_Worker]:
+    """Busy workers, after one of them said something or a short while has passed."""
+    busy = [worker for worker in crew if worker.busy]
+    wait([worker.connection for worker in busy], timeout=_POLL)
+    return busy
+
+
+def _exit(code: int | None) -> str:
+    return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+
+
+def _work(connection: Connection, call_started: Any, name: str, effort: Effort) -> None:
+    """A worker's life: load, say so, then answer property after property."""
+    torch.set_num_threads(1)
+    # whatever the implementation prints would end up in the middle of a table
+    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    os.dup2(sys.stdout.fileno(), 1)
+
+    def watch(started: float) -> None:
+        call_started.value = started
+
+    try:
+        subject = load(name)
+    except LoadError as error:
+        connection.send(str(error))
+        return
+    door = [p.id for p in applicable(subject, catalogue())]
+    connection.send(_Introduction(door, dict(subject.not_offered)))
+    known = {p.id: p for p in catalogue()}
+    while True:
+        try:
+            wanted = connection.recv()
+        except EOFError:
+            return
+        connection.send(judge_property(subject, known[wanted], effort, watch))

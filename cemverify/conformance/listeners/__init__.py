@@ -1,0 +1,1 @@
+"""Listeners: what becomes of a run's events. Each renders them for one reader."""

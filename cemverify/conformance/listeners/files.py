@@ -1,0 +1,85 @@
+"""Result files of a run: JSON for machines, Markdown for readers, JUnit XML for CI."""
+
+from __future__ import annotations
+
+from typing import Any
+from xml.etree import ElementTree
+
+from tabulate import tabulate
+
+from cemverify.conformance.engine import RunFinished
+from cemverify.conformance.listeners import terminal
+from cemverify.conformance.verdicts import Record, Verdict, counts
+from cemverify.results import Maker, result
+
+
+def as_json(event: RunFinished, maker: Maker) -> dict[str, Any]:
+    """The result file: the envelope of `cemverify.results`, the counts and every property."""
+    payload = {
+        "implementation": event.implementation,
+        "counts": counts(event.records),
+        "properties": [record.describe() for record in event.records],
+    }
+    return result("check", maker, [terminal.verdict_table(event)], payload)
+
+
+def as_markdown(event: RunFinished, maker: Maker) -> str:
+    """The table and the violations, with what made them."""
+    table = terminal.verdict_table(event)
+    rows = [[_escaped(cell) for cell in row] for row in table.rows]
+    made = maker.describe()
+    parts = [
+        f"# {table.title}",
+        terminal.summary(event),
+        f"`{made['command']}`, torch {made['versions']['torch']}, {made['device']['type']}, {made['created']}",
+        tabulate(rows, table.columns, tablefmt="github", disable_numparse=True),
+    ]
+    violated = (record for record in event.records if record.verdict == Verdict.VIOLATED)
+    parts += [f"```\n{terminal.violation(record)}\n```" for record in violated]
+    return "\n\n".join(parts) + "\n"
+
+
+def as_junit(event: RunFinished) -> str:
+    """One test case per property: a violation is a failure, what could not be judged an error."""
+    c = counts(event.records)
+    suite = ElementTree.Element(
+        "testsuite",
+        name=f"cemverify {event.implementation}",
+        tests=str(c["applicable"]),
+        failures=str(c["violated"]),
+        errors=str(c["inconclusive"] + c["suite_error"]),
+        skipped=str(c["not_offered"]),
+        time=f"{event.seconds:.3f}",
+    )
+    for record in event.records:
+        suite.append(_test_case(record))
+    root = ElementTree.Element("testsuites")
+    root.append(suite)
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _test_case(record: Record) -> ElementTree.Element:
+    family, _, name = record.id.partition("/")
+    case = ElementTree.Element("testcase", classname=f"cemverify.{family}", name=name, time=f"{record.seconds:.3f}")
+    tags = {
+        Verdict.VIOLATED: "failure",
+        Verdict.INCONCLUSIVE: "error",
+        Verdict.SUITE_ERROR: "error",
+        Verdict.NOT_OFFERED: "skipped",
+    }
+    if record.verdict in tags:
+        outcome = ElementTree.SubElement(case, tags[record.verdict], message=_printable(record.reason or ""))
+        outcome.set("type", record.cause or str(record.verdict))
+        if record.verdict == Verdict.VIOLATED:
+            outcome.text = _printable(terminal.violation(record))
+    return case
+
+
+def _printable(text: str) -> str:
+    """Without the control characters that XML cannot hold."""
+    return "".join(c if c in "\n\t" or ord(c) >= 32 else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def _escaped(cell: Any) -> str:
+    return str(cell).replace("|", "\\|").replace("\n", " ")

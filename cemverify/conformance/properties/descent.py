@@ -1,0 +1,220 @@
+"""Energies fall: by how much, and up to which step size.
+
+The attention energy is concave in x, so that "it fell" proves almost nothing. What is asserted is the
+stronger inequality, with the golden gradient: the energy falls by at least eta g.Pg.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from cemverify.cem.layers import PreconditionerConfig
+from cemverify.conformance.budgets import energy_budget, output_budget
+from cemverify.conformance.calls import Caller
+from cemverify.conformance.cases import Case, Space
+from cemverify.conformance.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.golden import (
+    energies_at,
+    energy_of,
+    golden_update,
+    gradient,
+    norm_into,
+    preconditioner_matrix,
+)
+from cemverify.conformance.properties.base import Property, features, over
+
+_ANY_STEP = tuple(10.0**k for k in range(-4, 7))
+
+
+def attention_falls_by_the_stronger_inequality(caller: Caller, case: Case) -> Evidence:
+    """eps(x - eta P g) <= eps(x) - eta g.Pg, at any step size."""
+    case = case.to(torch.float64)
+    return _stronger(case, case.x, caller.output(case), output_budget(case, torch.float64))
+
+
+def attention_falls_along_steps(caller: Caller, case: Case) -> Evidence:
+    """The same from each state to the next, t = 0 ... T."""
+    case = case.to(torch.float64)
+    states = [case.x] + [caller.output(case.having(steps=t)) for t in range(1, case.attention.steps + 1)]
+    evidence = []
+    for t, (x, y) in enumerate(pairwise(states), 1):
+        # y carries the roundoff of t steps, and x that of t - 1, whose gradient is the golden one at x
+        budget = output_budget(case.having(steps=t), torch.float64)
+        evidence.append(_stronger(case, x, y, 2 * budget))
+    return Evidence([c for e in evidence for c in e.comparisons], any(e.telling for e in evidence))
+
+
+def mlp_falls_up_to_the_safe_step(caller: Caller, case: Case) -> Evidence:
+    """xi(x - eta P g) <= xi(x) - eta (1 - eta L lambda_max / 2) g.Pg for eta < 2 / (L lambda_max).
+
+    The case's step size is read as a share of the safe one.
+    """
+    case = case.to(torch.float64)
+    energy = energy_of(case)
+    curvature = energy.curvature(energy.remember(case.h))
+    largest = float(torch.linalg.eigvalsh(preconditioner_matrix(case)).amax())
+    safe = float(curvature.safe_step(largest).amin())
+    if not 0 < safe < 1e12:
+        safe = 1.0  # nothing bends: every step is safe
+    share = case.mlp.step_size
+    case = case.having(step_size=share * safe)
+    factor = 1 - case.mlp.step_size * curvature.upper * largest / 2  # (B, J), in [1 - share, 1]
+    return _stronger(case, case.x, caller.output(case), output_budget(case, torch.float64), factor)
+
+
+def mlp_falls_along_steps(caller: Caller, case: Case) -> Evidence:
+    """The energy never rises from one of T safe steps to the next."""
+    case = case.to(torch.float64)
+    energy = energy_of(case)
+    safe = float(energy.curvature(energy.remember(case.h)).safe_step().amin())
+    case = case.having(step_size=0.9 * (safe if 0 < safe < 1e12 else 1.0))
+    states = [case.x] + [caller.output(case.having(steps=t)) for t in range(1, case.mlp.steps + 1)]
+    comparisons = []
+    for t, (x, y) in enumerate(pairwise(states), 1):
+        budget = 2 * output_budget(case.having(steps=t), torch.float64)
+        before, after = energies_at(case, x), energies_at(case, y)
+        room = _energy_room(case, x, y, budget)
+        comparisons.append(Comparison(f"energy after step {t} <= before", after, before, room, "at most"))
+    fell = comparisons[0].expected - comparisons[0].got
+    return judge(*comparisons, telling=moved(fell, comparisons[0].budget))
+
+
+def attention_is_monotone_under_norm(caller: Caller, case: Case) -> Evidence:
+    """RMSNorm inside: F.(N(x') - N(x)) >= 0, and so eps(N(x')) <= eps(N(x)), at any step size.
+
+    A scalar gain has to be positive: a negative one turns N(x) away from where x goes. Folded into both paths it
+    enters twice, and its sign cancels.
+    """
+    case = _with_positive_gain(case.to(torch.float64))
+    x, y = case.x, caller.output(case)
+    before, after = norm_into(case, x), norm_into(case, y)
+    g = gradient(case, before)
+    slope = (g * (after - before)).sum(-1)  # -F.(N(x') - N(x)), at most 0
+    jitter = output_budget(case, torch.float64)
+    # N is Lipschitz: |dN| <= |G| |dy| / r(y)
+    r = ((y**2).mean(-1, keepdim=True) + case.attention.norm_eps).sqrt()
+    moved_by = case.weights["gain"].abs() * (jitter + jitter.norm(dim=-1, keepdim=True)) / r
+    unit = torch.finfo(torch.float64).eps
+    room = (g.abs() * (moved_by + 16 * unit * (before.abs() + after.abs()))).sum(-1)
+    unit_energy = energy_budget(case, before, torch.float64) + energy_budget(case, after, torch.float64)
+    return judge(
+        Comparison("g.(N(x') - N(x)) <= 0", slope, torch.zeros_like(slope), room, "at most"),
+        Comparison(
+            "energy at N(x') <= energy at N(x)",
+            energies_at(case, after),
+            energies_at(case, before),
+            unit_energy + room,
+            "at most",
+        ),
+        telling=moved(slope, room),
+    )
+
+
+def properties() -> Iterator[Property]:
+    """The family."""
+    for name, preconditioner in (
+        ("identity", PreconditionerConfig()),
+        ("diagonal", PreconditionerConfig("diagonal")),
+        ("low-rank", PreconditionerConfig("low-rank")),
+    ):
+        space = Space("attention", {}, preconditioner, step_sizes=_ANY_STEP)
+        yield Property(
+            f"descent/attention/any-step-size-{name}",
+            "The attention energy falls by at least eta g.Pg at every step size from 1e-4 to 1e6.",
+            "docs/mathematics.md §4 (concavity)",
+            attention_falls_by_the_stronger_inequality,
+            over(space),
+            features(space) | {"step-size"},
+            dtype=torch.float64,
+        )
+        space = Space("mlp", {}, preconditioner, step_sizes=(0.001, 0.1, 0.5, 0.9, 0.999))
+        yield Property(
+            f"descent/mlp/safe-step-{name}",
+            "The element-wise energy falls by eta (1 - eta L lambda_max / 2) g.Pg up to the safe step.",
+            "docs/mathematics.md §9",
+            mlp_falls_up_to_the_safe_step,
+            over(space),
+            features(space) | {"step-size"},
+            dtype=torch.float64,
+        )
+    options = {"diagonal": "shared", "position": "alibi"}
+    space = Space("attention", options, step_sizes=_ANY_STEP)
+    yield Property(
+        "descent/attention/any-step-size-with-diagonal-and-bias",
+        "Concavity needs neither a low rank nor the absence of a bias: the same with both.",
+        "docs/mathematics.md §4",
+        attention_falls_by_the_stronger_inequality,
+        over(space),
+        features(space) | {"step-size"},
+        dtype=torch.float64,
+    )
+    space = Space("attention", steps=(2, 3), step_sizes=(1.0, 0.25))
+    yield Property(
+        "descent/attention/along-steps",
+        "Along T steps with the memory fixed, each step lowers the energy by at least eta g.Pg.",
+        "Eq. 3; docs/mathematics.md §4",
+        attention_falls_along_steps,
+        over(space),
+        features(space),
+        dtype=torch.float64,
+        share=0.5,
+    )
+    space = Space("mlp", steps=(2, 3))
+    yield Property(
+        "descent/mlp/along-steps",
+        "Along T steps of nine tenths of the safe size, the element-wise energy never rises.",
+        "docs/mathematics.md §9",
+        mlp_falls_along_steps,
+        over(space),
+        features(space) | {"step-size"},
+        dtype=torch.float64,
+        share=0.5,
+    )
+    for norm, claim in (
+        ("scalar", "With a positive scalar gain inside"),
+        ("folded", "With a gain per channel folded into both paths"),
+    ):
+        space = Space("attention", {"norm": norm}, step_sizes=_ANY_STEP[:9])
+        yield Property(
+            f"descent/attention/norm-{norm}-any-step-size",
+            f"{claim}, the energy at N(x) falls at every step size.",
+            "docs/mathematics.md §7c",
+            attention_is_monotone_under_norm,
+            over(space),
+            features(space) | {"step-size"},
+            dtype=torch.float64,
+        )
+
+
+def _with_positive_gain(case: Case) -> Case:
+    gain = case.weights["gain"].abs()
+    return replace(case, weights={**case.weights, "gain": torch.where(gain == 0, 1.0, gain)})
+
+
+def _stronger(case: Case, x: Tensor, y: Tensor, y_budget: Tensor, factor: Tensor | float = 1.0) -> Evidence:
+    """energy(y) <= energy(x) - factor eta g.Pg, up to the roundoff of y and of the two energies."""
+    one_step = case.having(steps=1)
+    step = golden_update(one_step, x)  # -eta P g
+    g = gradient(case, x)
+    drop = -(g * step).sum(-1)  # eta g.Pg
+    bound = energies_at(case, x) - factor * drop
+    room = _energy_room(case, x, y, y_budget) + 32 * torch.finfo(torch.float64).eps * (g * step).abs().sum(-1)
+    what = "energy(x - eta P g) <= energy(x) - eta g.Pg"
+    comparison = Comparison(what, energies_at(case, y), bound, room, "at most")
+    return judge(comparison, telling=moved(factor * drop, room))
+
+
+def _energy_room(case: Case, x: Tensor, y: Tensor, y_budget: Tensor) -> Tensor:
+    """What roundoff may explain in energy(y) - energy(x): that of y, through the gradient, and of both values."""
+    through_y = (gradient(case, y).abs() * y_budget).sum(-1)
+    if case.layer == "mlp":
+        # the energy may bend upwards: |dy|^2 times half its curvature
+        energy = energy_of(case)
+        through_y = through_y + energy.curvature(energy.remember(case.h)).upper * (y_budget**2).sum(-1) / 2
+    values = energy_budget(case, x, torch.float64) + energy_budget(case, y, torch.float64)
+    return through_y + values

@@ -1,0 +1,207 @@
+"""The second door: what any energy layer must do, asked of a black box with an update and perhaps an energy.
+
+Its roundoff is unknown, so that it is taken to be that of n-term sums of the magnitudes that come out,
+n = 64 tokens times dimensions: far above what such small cases need, far below any fault worth the name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from hypothesis.strategies import SearchStrategy
+from torch import Tensor
+
+from cemverify.conformance.calls import Caller, as_tensor
+from cemverify.conformance.cases import Source
+from cemverify.conformance.contract import EnergyLayer
+from cemverify.conformance.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.faults import Raised
+from cemverify.conformance.properties.base import Asked, Property
+from cemverify.conformance.properties.jacobian import extrapolated
+
+
+@dataclass(frozen=True, repr=False)
+class Question:
+    """States and memory for a black box.
+
+    Attributes:
+        x, memory: (B, J, D).
+    """
+
+    x: Tensor
+    memory: Tensor
+
+    def __repr__(self) -> str:
+        return f"Question(x {tuple(self.x.shape)})"
+
+    def describe(self) -> dict[str, Any]:
+        """The question as JSON."""
+        return {
+            "tokens": self.x.shape[1],
+            "dim": self.x.shape[2],
+            "x": self.x.tolist(),
+            "memory": self.memory.tolist(),
+        }
+
+
+def field_is_conservative(caller: Caller, question: Question) -> Evidence:
+    """The Jacobian of the update in all of x, memory fixed, is symmetric."""
+    update = caller.layer_update(question.x, question.memory)
+
+    def moved_update(x: Tensor) -> Tensor:
+        return caller.layer_update(x, question.memory.repeat(x.shape[0] // question.x.shape[0], 1, 1))
+
+    J, error = extrapolated(moved_update, question.x, _noise(update, question))
+    comparison = Comparison("the Jacobian equals its transpose", J, J.mT, error + error.mT)
+    return judge(comparison, telling=moved(J, error))
+
+
+def update_is_gradient(caller: Caller, question: Question) -> Evidence:
+    """update = -eta grad energy, the gradient by differences of the stated energy."""
+    assert isinstance(caller.subject, EnergyLayer)
+    energies = caller.layer_energy(question.x, question.memory)
+
+    def total(x: Tensor) -> Tensor:
+        rows = x.shape[0] // question.x.shape[0]
+        return caller.layer_energy(x, question.memory.repeat(rows, 1, 1)).sum(-1, keepdim=True)
+
+    noise = question.x.shape[1] * _noise(energies, question)
+    J, error = extrapolated(total, question.x, noise)  # (B, 1, n)
+    eta = caller.subject.step_size
+    update = caller.layer_update(question.x, question.memory)
+    expected = -eta * J.reshape(update.shape)
+    budget = abs(eta) * error.reshape(update.shape) + _noise(update, question)[:, None, None]
+    return judge(Comparison("update = -eta grad energy", update, expected, budget), telling=moved(expected, budget))
+
+
+def energy_falls(caller: Caller, question: Question) -> Evidence:
+    """A thousandth of the update lowers the energy, to first order by |update|^2 / eta."""
+    assert isinstance(caller.subject, EnergyLayer)
+    update = caller.layer_update(question.x, question.memory)
+    before = caller.layer_energy(question.x, question.memory)
+    after = caller.layer_energy(question.x + update / 1024, question.memory)
+    room = _noise(before, question)[:, None].expand_as(before)
+    fell = (update**2).sum(-1) / caller.subject.step_size / 1024
+    comparison = Comparison("energy after a small step <= before", after, before, room, "at most")
+    return judge(comparison, telling=moved(fell, room))
+
+
+def future_is_not_read(caller: Caller, question: Question) -> Evidence:
+    """Another last token, in x and in the memory, leaves the others' updates as they were."""
+    before = caller.layer_update(question.x, question.memory)[:, :-1]
+    after = caller.layer_update(_another_last(question.x), _another_last(question.memory))[:, :-1]
+    return _unchanged("updates before a changed token stay", after, before, question)
+
+
+def own_state_only(caller: Caller, question: Question) -> Evidence:
+    """With the memory fixed, a token's update depends on its own state and not on the others'."""
+    before = caller.layer_update(question.x, question.memory)[:, :-1]
+    after = caller.layer_update(_another_last(question.x), question.memory)[:, :-1]
+    return _unchanged("updates of tokens whose state did not change", after, before, question)
+
+
+def batch_rows_are_independent(caller: Caller, question: Question) -> Evidence:
+    """A row alone gives what it gives among others."""
+    among = caller.layer_update(question.x, question.memory)[:1]
+    alone = caller.layer_update(question.x[:1], question.memory[:1])
+    return _unchanged("a batch row alone = among others", alone, among, question)
+
+
+def twice_gives_the_same(caller: Caller, question: Question) -> Evidence:
+    """The same call twice, with another between, gives the same bits."""
+    first = caller.layer_update(question.x, question.memory)
+    caller.layer_update(question.x + 1, question.memory - 1)
+    second = caller.layer_update(question.x, question.memory)
+    return judge(Comparison("second call = first call", second, first, torch.zeros(())))
+
+
+def inputs_are_left_alone(caller: Caller, question: Question) -> Evidence:
+    """x and the memory are bit for bit what they were before the call."""
+    assert isinstance(caller.subject, EnergyLayer)
+    arrays = {"x": caller.array(question.x), "memory": caller.array(question.memory)}
+    before = {name: as_tensor(array).clone() for name, array in arrays.items()}
+    try:
+        caller.subject.update(arrays["x"], arrays["memory"])
+    except Exception as error:
+        raise Raised(f"it raised {type(error).__name__}: {error}") from error
+    return judge(
+        *(
+            Comparison(f"{name} after the call", as_tensor(a), before[name], torch.zeros(()))
+            for name, a in arrays.items()
+        )
+    )
+
+
+def properties() -> Iterator[Property]:
+    """The family."""
+    for name, claim, check, needs in (
+        ("gradient/layer/conservative-field", "The update field is a gradient: its Jacobian in x is symmetric.",
+         field_is_conservative, set()),
+        ("gradient/layer/energy", "The update is -eta times the gradient of the stated energy.",
+         update_is_gradient, {"energy"}),
+        ("descent/layer/energy-falls", "A small step along the update lowers the stated energy.",
+         energy_falls, {"energy"}),
+        ("structure/layer/causality", "A token's update does not depend on later tokens.",
+         future_is_not_read, {"causality"}),
+        ("structure/layer/own-state", "With the memory fixed, a token's update reads no other token's state.",
+         own_state_only, set()),
+        ("structure/layer/batch-independence", "A batch row's update does not depend on the other rows.",
+         batch_rows_are_independent, set()),
+        ("structure/layer/determinism", "The same call gives the same bits, whatever was called between.",
+         twice_gives_the_same, set()),
+        ("structure/layer/inputs-unchanged", "A call leaves x and the memory as they were.",
+         inputs_are_left_alone, set()),
+    ):  # fmt: skip
+        yield Property(
+            name,
+            claim,
+            "Eq. 3 (update = -eta grad energy, memory fixed)",
+            check,
+            _questions,
+            frozenset(needs),
+            door="energy layer",
+            dtype=torch.float64,
+        )
+
+
+@st.composite
+def _draw_question(draw: st.DrawFn, source: Source, asked: Asked) -> Question:
+    shape = (draw(st.integers(1, 2)), draw(st.integers(1, 4)), asked.dim)
+    if source == "small" and np.prod(shape) <= 32:
+        integers = hnp.arrays(np.int8, shape, elements=st.integers(-2, 2), fill=st.nothing())
+        x, memory = (torch.from_numpy(draw(integers).astype(np.float64)) for _ in range(2))
+        return Question(x, memory)
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    box = rng.standard_normal((2, 2, 4, asked.dim))
+    x, memory = (torch.from_numpy(np.ascontiguousarray(a[: shape[0], : shape[1]])) for a in box)
+    return Question(x, memory)
+
+
+def _questions(source: Source, asked: Asked) -> SearchStrategy[Question]:
+    return _draw_question(source, asked)
+
+
+def _noise(values: Tensor, question: Question) -> Tensor:
+    """What roundoff may do to values of that size, per batch row: (B,)."""
+    terms = 64 * question.x[0].numel()
+    size = values.flatten(1).abs().amax(1) + question.x.flatten(1).abs().amax(1)
+    return terms * torch.finfo(torch.float64).eps * size
+
+
+def _unchanged(what: str, got: Tensor, expected: Tensor, question: Question) -> Evidence:
+    if not got.numel():
+        return judge(Comparison(what, torch.zeros(1), torch.zeros(1), torch.zeros(1)), telling=False)
+    budget = _noise(expected, replace(question, x=question.x[: got.shape[0]]))[:, None, None].expand_as(got)
+    return judge(Comparison(what, got, expected, budget), telling=moved(expected, budget))
+
+
+def _another_last(tokens: Tensor) -> Tensor:
+    changed = tokens.clone()
+    changed[:, -1] = 3.0 - 2.0 * changed[:, -1]
+    return changed

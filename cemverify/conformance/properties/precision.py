@@ -1,0 +1,137 @@
+"""Low precision at realistic sizes: float32 and bfloat16 stay within the measured law of their error.
+
+The running bounds of `budgets` hold for every case but grow with each length; over hundreds of features
+errors average out. For dense normal cases the error of one update follows c u (1 + S), S the largest logit
+(docs/mathematics.md §16), which is what is asserted here, Frobenius-wise and row by row, plus the rounding of
+the output itself. The law was measured on matrix products that add up in blocks; a correct implementation may
+add up term by term, so in float32 twice the error of exactly such an evaluation is allowed on top.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+from torch import Tensor
+
+from cemverify.cem.layers import AttentionConfig, MLPConfig
+from cemverify.conformance.budgets import unit_roundoff
+from cemverify.conformance.calls import Caller
+from cemverify.conformance.cases import Case, Source, dense_case
+from cemverify.conformance.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.golden import energy_of, golden
+from cemverify.conformance.properties.base import Asked, Property
+
+# (whole, row): multiples of u (1 + S) for attention, of u for the MLP
+_ATTENTION = {torch.float32: (4.0, 8.0), torch.bfloat16: (1.0, 2.0)}
+_MLP = {torch.float32: (16.0, 20.0), torch.bfloat16: (3.0, 4.0)}
+
+
+def attention_error_follows_the_law(caller: Caller, case: Case) -> Evidence:
+    """|F - golden| <= c u (1 + S) |F|, over all and per token."""
+    case = case.to(caller.dtype).to(torch.float64)
+    energy = energy_of(case)
+    logits = torch.einsum("bjd,krd->bkjr", case.x, case.weights["W_Q"]) @ energy.remember(case.h).keys.mT
+    S = float(logits.abs().max()) / case.attention.tau
+    whole, row = _ATTENTION[caller.dtype]
+    return _law(caller, case, whole * (1 + S), row * (1 + S), _attention_term_by_term)
+
+
+def mlp_error_follows_the_law(caller: Caller, case: Case) -> Evidence:
+    """|F - golden| <= c u |F|, over all and per token."""
+    return _law(caller, case.to(caller.dtype).to(torch.float64), *_MLP[caller.dtype], _mlp_term_by_term)
+
+
+def properties() -> Iterator[Property]:
+    """The family."""
+    for dtype, name in ((torch.float32, "float32"), (torch.bfloat16, "bfloat16")):
+        yield Property(
+            f"precision/attention/{name}",
+            f"In {name} the attention update's relative error is at most a few u (1 + largest logit).",
+            "docs/mathematics.md §16",
+            attention_error_follows_the_law,
+            _attention_cases,
+            frozenset({"attention", f"dtype:{name}"}),
+            dtype=dtype,
+            share=0.25,
+        )
+        yield Property(
+            f"precision/mlp/{name}",
+            f"In {name} the MLP update's relative error is at most a few u.",
+            "docs/mathematics.md §16",
+            mlp_error_follows_the_law,
+            _mlp_cases,
+            frozenset({"mlp", "activation:silu", f"dtype:{name}"}),
+            dtype=dtype,
+            share=0.25,
+        )
+
+
+def _attention_cases(source: Source, asked: Asked) -> SearchStrategy[Case]:
+    dims, tokens = ((16,), (8,)) if source == "small" else ((64, 128), (32, 64))
+    heads = st.sampled_from((2, 4))
+    return st.builds(
+        lambda D, J, K, seed: _start(
+            dense_case(AttentionConfig(D, K, temperature=(D / K) ** 0.5), 2, J, seed), asked
+        ),
+        st.sampled_from(dims),
+        st.sampled_from(tokens),
+        heads,
+        st.integers(0, 2**32 - 1),
+    )
+
+
+def _mlp_cases(source: Source, asked: Asked) -> SearchStrategy[Case]:
+    dims = (16,) if source == "small" else (64, 128)
+    return st.builds(
+        lambda D, seed: _start(dense_case(MLPConfig(D, 3 * D), 2, 8, seed), asked),
+        st.sampled_from(dims),
+        st.integers(0, 2**32 - 1),
+    )
+
+
+def _start(case: Case, asked: Asked) -> Case:
+    return replace(case, x=case.h) if "start" in asked.absent else case
+
+
+def _law(caller: Caller, case: Case, whole: float, row: float, term_by_term: Callable[[Case], Tensor]) -> Evidence:
+    u = unit_roundoff(caller.dtype)
+    update = golden(case) - case.x  # (B, J, D)
+    error = caller.output(case) - case.x - update
+    size = update.norm(dim=-1)  # (B, J)
+    rounding = u * (case.x + update).norm(dim=-1)  # the output is x + F, rounded
+    per_row = row * u * size + rounding
+    everything = whole * u * update.norm() + rounding.norm()
+    if caller.dtype == torch.float32:
+        plain = term_by_term(case) - update
+        per_row = per_row + 2 * (plain.norm(dim=-1) / size).max() * size
+        everything = everything + 2 * plain.norm()
+    zero = torch.zeros(())
+    return judge(
+        Comparison("|error| of each token's update", error.norm(dim=-1), zero.expand_as(per_row), per_row, "at most"),
+        Comparison("|error| of the whole update", error.norm()[None], zero[None], everything[None], "at most"),
+        telling=moved(update.norm()[None], everything[None]),
+    )
+
+
+def _attention_term_by_term(case: Case) -> Tensor:
+    """The update in float32, every sum over several indices taken one product at a time: (B, J, D)."""
+    x, h, W_Q, W_K = (a.float().numpy() for a in (case.x, case.h, case.weights["W_Q"], case.weights["W_K"]))
+    keys = np.einsum("krd,bjd->bkjr", W_K, h)
+    scores = np.einsum("krd,bid,bkjr->bkij", W_Q, x, keys) / np.float32(case.attention.tau)
+    scores = np.where(np.tri(x.shape[1], dtype=bool), scores, -np.inf)
+    a = np.exp(scores - scores.max(-1, keepdims=True))
+    a /= a.sum(-1, keepdims=True)
+    return torch.from_numpy(np.einsum("krd,bkij,bkjr->bid", W_Q, a, keys)).double()
+
+
+def _mlp_term_by_term(case: Case) -> Tensor:
+    """The update in float32, one product at a time: (B, J, D)."""
+    x, h, V, W = (a.float().numpy() for a in (case.x, case.h, case.weights["V"], case.weights["W"]))
+    z = np.einsum("md,bjd->bjm", V, x)
+    hidden = np.einsum("md,bjd->bjm", W, h) * (z / (1 + np.exp(-z)))
+    return torch.from_numpy(np.einsum("md,bjm->bjd", V, hidden)).double()

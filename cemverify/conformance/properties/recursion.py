@@ -1,0 +1,109 @@
+"""T steps are T applications of one step with the same memory, and not the layer used T times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from cemverify.conformance.budgets import output_budget
+from cemverify.conformance.calls import Caller
+from cemverify.conformance.cases import Case, Layer, Space
+from cemverify.conformance.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.golden import golden
+from cemverify.conformance.properties.base import Property, features, over
+from cemverify.conformance.properties.gradient import update_is_gradient
+
+
+def steps_compose(caller: Caller, case: Case) -> Evidence:
+    """T steps from x = one step, T times, each from where the last one ended, all with the memory h."""
+    case = case.to(caller.dtype).to(torch.float64)
+    x = case.x
+    for _ in range(_steps(case)):
+        # rounded back, as the implementation itself holds its state
+        x = caller.output(replace(case, x=x).having(steps=1))
+    got, budget = caller.output(case), 2 * output_budget(case, caller.dtype)
+    comparison = Comparison("T steps = T times one step", got, x, budget)
+    return judge(comparison, telling=moved(got - case.x, budget))
+
+
+def memory_stays(caller: Caller, case: Case) -> Evidence:
+    """T steps keep reading h; a layer used T times reads its own output. The result is nearer the former.
+
+    Asked at x = h, where both readings start alike.
+    """
+    case = replace(case, x=case.h).to(caller.dtype).to(torch.float64)
+    expected, budget = golden(case), output_budget(case, caller.dtype)
+    reused = case.h
+    for _ in range(_steps(case)):
+        reused = golden(replace(case, x=reused, h=reused).having(steps=1))
+    got = caller.output(case)
+    to_recursion = (got - expected).abs().amax((1, 2))
+    to_reuse = (got - reused).abs().amax((1, 2))
+    room = 2 * budget.amax((1, 2))
+    telling = moved(expected - reused, budget)
+    return judge(
+        Comparison("nearer to recursion than to reuse", to_recursion, to_reuse, room, "at most"), telling=telling
+    )
+
+
+def properties() -> Iterator[Property]:
+    """The family."""
+    layers: tuple[tuple[Layer, dict[str, Any]], ...] = (("attention", {}), ("mlp", {}))
+    for layer, options in layers:
+        space = Space(layer, options, steps=(2, 3, 4), step_sizes=(1.0, 0.5, 0.125))
+        source = "Eq. 3; docs/mathematics.md §12"
+        yield Property(
+            f"recursion/{layer}/steps-compose",
+            "T steps equal T applications of the one-step map with the same memory.",
+            source,
+            steps_compose,
+            over(space),
+            features(space) | {"start"},
+            share=0.75,
+        )
+        yield Property(
+            f"recursion/{layer}/equals-descent",
+            "T steps equal T golden steps down the energy's gradient.",
+            source,
+            update_is_gradient,
+            over(space),
+            features(space),
+            share=0.75,
+        )
+        yield Property(
+            f"recursion/{layer}/is-not-reuse",
+            "T steps with fixed memory are not the layer applied T times to its own output.",
+            source,
+            memory_stays,
+            over(space),
+            features(space),
+            share=0.75,
+        )
+    full: dict[str, Any] = {"diagonal": "shared", "position": "alibi", "norm": "channel"}
+    space = Space("attention", full, steps=(2, 3))
+    yield Property(
+        "recursion/attention/equals-descent-full-cem",
+        "The same with a diagonal, ALiBi and RMSNorm inside.",
+        "Algorithm 1; docs/mathematics.md §12",
+        update_is_gradient,
+        over(space),
+        features(space),
+        share=0.5,
+    )
+    space = Space("mlp", {"norm": "channel"}, steps=(2, 3))
+    yield Property(
+        "recursion/mlp/equals-descent-with-norm",
+        "The same with RMSNorm inside.",
+        "Algorithm 1; docs/mathematics.md §12",
+        update_is_gradient,
+        over(space),
+        features(space),
+        share=0.5,
+    )
+
+
+def _steps(case: Case) -> int:
+    return case.mlp.steps if case.layer == "mlp" else case.attention.steps

@@ -1,0 +1,105 @@
+"""Bad input gets the implementation's own clear error: a ValueError or a TypeError with a message.
+
+An answer is a violation, and so is whatever error a tensor library happens to raise deep inside.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from cemverify.conformance.calls import Caller
+from cemverify.conformance.cases import Case, Layer, Space, unchecked
+from cemverify.conformance.evidence import Comparison, Evidence, judge
+from cemverify.conformance.properties.base import Property, features, over
+
+Spoil = Callable[[Case], Case]
+
+
+def rejects(spoil: Spoil) -> Callable[[Caller, Case], Evidence]:
+    """A check that the spoiled case is refused, and the sound one is not."""
+
+    def check(caller: Caller, case: Case) -> Evidence:
+        caller.output(case)
+        function = caller.functions[case.layer]
+        outcome = "accepted it"
+        try:
+            caller.raw(function, spoil(case))
+        except (ValueError, TypeError) as error:
+            outcome = "refused" if str(error).strip() else f"raised {type(error).__name__} without a message"
+        except Exception as error:
+            outcome = f"raised {type(error).__name__}, not a ValueError or TypeError: {error}"
+        refused = torch.tensor([float(outcome == "refused")])
+        return judge(
+            Comparison(f"bad input is refused (1 = yes): it {outcome}", refused, torch.ones(1), torch.zeros(1))
+        )
+
+    return check
+
+
+def properties() -> Iterator[Property]:
+    """The family."""
+    both: tuple[Layer, ...] = ("attention", "mlp")
+    for layer in both:
+        weight = "W_K" if layer == "attention" else "W"
+        spoiled: list[tuple[str, str, Spoil]] = [
+            ("wrong-weight-shape", f"{weight} with one dimension too many features", _wider(weight)),
+            ("mismatched-memory", "x and h of different numbers of tokens", _longer_memory),
+            ("integer-input", "x of an integer dtype", _integer_x),
+            ("nan-input", "NaN in x", _nan_x),
+            ("zero-steps", "T = 0", _config(steps=0)),
+            ("negative-step-size", "a negative step size", _config(step_size=-1.0)),
+        ]
+        if layer == "attention":
+            spoiled += [
+                ("negative-temperature", "a negative temperature", _config(temperature=-1.0)),
+                ("zero-temperature", "temperature zero", _config(temperature=0.0)),
+            ]
+        for name, words, spoil in spoiled:
+            space = Space(layer, textures=("plain",))
+            needs = features(space) | {"validation"}
+            if name == "zero-steps":
+                needs |= {"steps"}
+            if name == "negative-step-size":
+                needs |= {"step-size"}
+            if name == "mismatched-memory":
+                needs |= {"start"}
+            yield Property(
+                f"rejection/{layer}/{name}",
+                f"{words[0].upper()}{words[1:]} gives a ValueError or TypeError that says what is wrong.",
+                "contract",
+                rejects(spoil),
+                over(space),
+                needs,
+                share=0.15,
+            )
+
+
+def _wider(name: str) -> Spoil:
+    def spoil(case: Case) -> Case:
+        w = case.weights[name]
+        return replace(case, weights={**case.weights, name: torch.cat((w, w[..., :1]), dim=-1)})
+
+    return spoil
+
+
+def _longer_memory(case: Case) -> Case:
+    return replace(case, h=torch.cat((case.h, case.h[:, :1]), dim=1))
+
+
+def _integer_x(case: Case) -> Case:
+    return replace(case, x=case.x.to(torch.int64))
+
+
+def _nan_x(case: Case) -> Case:
+    x: Tensor = case.x.clone()
+    x[0, -1, 0] = math.nan
+    return replace(case, x=x)
+
+
+def _config(**options: float) -> Spoil:
+    return lambda case: replace(case, config=unchecked(case.config, **options))

@@ -1,0 +1,201 @@
+"""Who may read whom, and what a call may do: causality, independence, head order, cache, purity."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cemverify.cem.layers import PreconditionerConfig
+from cemverify.conformance.budgets import output_budget
+from cemverify.conformance.calls import Caller, as_tensor
+from cemverify.conformance.cases import Case, Layer, Space
+from cemverify.conformance.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.faults import Discard, Raised
+from cemverify.conformance.properties.base import Property, features, over
+
+
+def future_is_not_read(caller: Caller, case: Case) -> Evidence:
+    """Other tokens from some position on leave the outputs before it as they were."""
+    return _prefix(caller, case, "outputs before a changed token stay")
+
+
+def tokens_are_independent(caller: Caller, case: Case) -> Evidence:
+    """The MLP's output at a token depends on that token only: changing all the others changes nothing there."""
+    case = case.to(caller.dtype).to(torch.float64)
+    changed = replace(case, x=_but_first(case.x), h=_but_first(case.h))
+    budget = output_budget(case, caller.dtype)[:, :1]
+    got, expected = caller.output(changed)[:, :1], caller.output(case)[:, :1]
+    return _unchanged("the first token's output stays", got, expected, case.x[:, :1], budget)
+
+
+def batch_rows_are_independent(caller: Caller, case: Case) -> Evidence:
+    """A row alone gives what it gives among others."""
+    case = case.to(caller.dtype).to(torch.float64)
+    alone = replace(case, x=case.x[:1], h=case.h[:1])
+    budget = output_budget(alone, caller.dtype)
+    got, expected = caller.output(alone), caller.output(case)[:1]
+    return _unchanged("a batch row alone = among others", got, expected, alone.x, budget)
+
+
+def head_order_is_free(caller: Caller, case: Case) -> Evidence:
+    """Reversing the order of the heads, with all that belongs to them, changes nothing."""
+    case = case.to(caller.dtype).to(torch.float64)
+    per_head = {"W_Q", "W_K", "to_self", "to_others"}
+    if case.attention.diagonal == "per-head":
+        per_head.add("diagonal")
+    if case.attention.preconditioner.per_head:
+        per_head |= {"P_d", "P_U", "P_V"}
+    weights = {name: w.flip(0) if name in per_head else w for name, w in case.weights.items()}
+    budget = output_budget(case, caller.dtype)
+    got, expected = caller.output(replace(case, weights=weights)), caller.output(case)
+    return _unchanged("output with the heads reversed", got, expected, case.x, budget)
+
+
+def cache_changes_nothing(caller: Caller, case: Case) -> Evidence:
+    """Decoding token by token from a cache = the whole row at once, at every position."""
+    case = replace(case, x=case.h).to(caller.dtype).to(torch.float64)
+    budget = output_budget(case, caller.dtype)
+    return _unchanged("cached = uncached", caller.decoded(case), caller.output(case), case.x, budget)
+
+
+def inputs_are_left_alone(caller: Caller, case: Case) -> Evidence:
+    """x, h and the weights are bit for bit what they were before the call."""
+    case = case.to(caller.dtype).to(torch.float64)
+    x, h, weights = caller.arguments(case)
+    arrays = {"x": x, "h": h, **weights}
+    before = {name: as_tensor(array).clone() for name, array in arrays.items()}
+    try:
+        if case.layer == "block":
+            caller.functions["block"](h, weights, case.config)
+        else:
+            caller.functions[case.layer](x, h, weights, case.config)
+    except Exception as error:
+        raise Raised(f"it raised {type(error).__name__}: {error}") from error
+    return judge(
+        *(
+            Comparison(f"{name} after the call", as_tensor(array), before[name], torch.zeros(()))
+            for name, array in arrays.items()
+        )
+    )
+
+
+def twice_gives_the_same(caller: Caller, case: Case) -> Evidence:
+    """The same call twice, with another call between, gives the same bits."""
+    case = case.to(caller.dtype).to(torch.float64)
+    first = caller.output(case)
+    caller.output(replace(case, x=case.x + 1, h=case.h - 1))
+    second = caller.output(case)
+    return judge(Comparison("second call = first call", second, first, torch.zeros(())))
+
+
+def shape_and_dtype_are_kept(caller: Caller, case: Case) -> Evidence:
+    """The output has x's shape, which every call checks, and x's dtype."""
+    case = case.to(caller.dtype).to(torch.float64)
+    caller.output(case)
+    given = caller.array(case.x)
+    returned = caller.raw(caller.functions[case.layer], case, with_x=case.layer != "block")
+    same = float(returned.dtype == given.dtype)
+    what = f"dtype {returned.dtype} is {given.dtype} (1 = yes)"
+    return judge(Comparison(what, torch.tensor([same]), torch.ones(1), torch.zeros(1)))
+
+
+def properties() -> Iterator[Property]:
+    """The family."""
+    rich = {"diagonal": "per-head", "position": "self-cross"}
+    for name, options in (("causality", {}), ("causality-with-diagonal-and-bias", rich)):
+        space = Space("attention", options, steps=(1, 2), tokens=2)
+        yield _property(
+            f"attention/{name}",
+            "A token's output does not depend on later tokens, in x or in the memory.",
+            "Eq. 1 (sum over j <= i)",
+            future_is_not_read,
+            space,
+        )
+    space = Space("mlp", steps=(1, 2), tokens=2)
+    yield _property(
+        "mlp/token-independence",
+        "A token's output depends on that token only.",
+        "Eq. 7",
+        tokens_are_independent,
+        space,
+    )
+    layers: tuple[Layer, ...] = ("attention", "mlp")
+    for layer in layers:
+        space = Space(layer, steps=(1, 2), batch=2)
+        claim = "A batch row's output does not depend on the other rows."
+        yield _property(f"{layer}/batch-independence", claim, "Eq. 1, 7", batch_rows_are_independent, space)
+    for name, options, preconditioner in (
+        ("head-order", {}, PreconditionerConfig()),
+        ("head-order-with-per-head-diagonal", {"diagonal": "per-head"}, PreconditionerConfig()),
+        ("head-order-with-per-head-preconditioner", {}, PreconditionerConfig("diagonal", per_head=True)),
+    ):
+        space = Space("attention", options, preconditioner, steps=(1, 2))
+        claim = "The order of the heads does not matter."
+        yield _property(f"attention/{name}", claim, "Eq. 1 (sum over k)", head_order_is_free, space)
+    for name, options in (
+        ("plain", {}),
+        ("diagonal-shared", {"diagonal": "shared"}),
+        ("alibi", {"position": "alibi"}),
+        ("rotary", {"position": "rotary"}),
+    ):
+        space = Space("attention", options, steps=(1, 2), apart=False)
+        yield _property(
+            f"decode/cached-equals-uncached-{name}",
+            "Decoding token by token from a cache gives what the whole row gives at once.",
+            "docs/mathematics.md §13 (one tensor serves as keys and values)",
+            cache_changes_nothing,
+            space,
+            {"decode"},
+        )
+    for layer in layers:
+        space = Space(layer, steps=(1, 2))
+        for name, claim, check in (
+            ("inputs-unchanged", "A call leaves x, h and the weights as they were.", inputs_are_left_alone),
+            ("determinism", "The same call gives the same bits, whatever was called between.", twice_gives_the_same),
+            ("shape-and-dtype", "The output has the shape and the dtype of x.", shape_and_dtype_are_kept),
+        ):
+            yield _property(f"{layer}/{name}", claim, "contract", check, space, share=0.4)
+
+
+def _property(
+    name: str, claim: str, source: str, check: Any, space: Space, needs: set[str] | None = None, share: float = 0.6
+) -> Property:
+    return Property(
+        f"structure/{name}", claim, source, check, over(space), features(space) | (needs or set()), share=share
+    )
+
+
+def _prefix(caller: Caller, case: Case, what: str) -> Evidence:
+    case = case.to(caller.dtype).to(torch.float64)
+    J = case.x.shape[1]
+    before = caller.output(case)
+    budget = output_budget(case, caller.dtype)
+    got, expected, room = [], [], []
+    for i in range(1, J):
+        changed = replace(case, x=_changed_from(case.x, i), h=_changed_from(case.h, i))
+        got.append(caller.output(changed)[:, :i])
+        expected.append(before[:, :i])
+        room.append(budget[:, :i])
+    if not got:
+        raise Discard("one token has no future")
+    return _unchanged(what, torch.cat(got, 1), torch.cat(expected, 1), torch.zeros(()), torch.cat(room, 1))
+
+
+def _changed_from(tokens: Tensor, i: int) -> Tensor:
+    """Tokens i and later replaced by others, as large as they are."""
+    changed = tokens.clone()
+    changed[:, i:] = 3.0 - 2.0 * changed[:, i:].flip(1)
+    return changed
+
+
+def _but_first(tokens: Tensor) -> Tensor:
+    return _changed_from(tokens, 1)
+
+
+def _unchanged(what: str, got: Tensor, expected: Tensor, start: Tensor, budget: Tensor) -> Evidence:
+    """Two runs of the implementation, each within its budget of the truth."""
+    return judge(Comparison(what, got, expected, 2 * budget), telling=moved(expected - start, budget))

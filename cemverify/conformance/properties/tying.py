@@ -1,0 +1,162 @@
+"""Weight tying recovers standard layers: multi-head attention, the gated MLP, the pre-norm block.
+
+The other side is torch's own layer in float64, an oracle that shares nothing with the energies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from cemverify.conformance.budgets import output_budget
+from cemverify.conformance.calls import Caller
+from cemverify.conformance.cases import Case, Space
+from cemverify.conformance.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.properties.base import Property, features, over
+from cemverify.conformance.properties.jacobian import jacobian
+from cemverify.conformance.reference import reference
+
+_GATED: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "silu": F.silu,
+    "gelu": F.gelu,
+    "gelu-tanh": lambda z: F.gelu(z, approximate="tanh"),
+    "relu": F.relu,
+}
+
+
+def equals_multi_head_attention(caller: Caller, case: Case) -> Evidence:
+    """x + eta MHA(x, h, h) of torch.nn.MultiheadAttention with W_V = W_K, W_O = W_Q^T, tau = sqrt(R)."""
+    return _equals(caller, case, "torch.nn.MultiheadAttention", multi_head_attention(case.to(torch.float64)))
+
+
+def equals_scaled_dot_product_attention(caller: Caller, case: Case) -> Evidence:
+    """The same through scaled_dot_product_attention at its default scale, the keys passed as values."""
+    case = case.to(torch.float64)
+    W_Q, W_K = case.weights["W_Q"], case.weights["W_K"]
+    q, k = torch.einsum("bjd,krd->bkjr", case.x, W_Q), torch.einsum("bjd,krd->bkjr", case.h, W_K)
+    attended = F.scaled_dot_product_attention(q, k, k, is_causal=True)
+    return _equals(caller, case, "scaled_dot_product_attention", torch.einsum("bkjr,krd->bjd", attended, W_Q))
+
+
+def equals_gated_mlp(caller: Caller, case: Case) -> Evidence:
+    """x + eta down(sigma(gate x) * up h) with gate = V, up = W, down = V^T."""
+    case = case.to(torch.float64)
+    return _equals(caller, case, "down(sigma(gate x) * up h)", gated_mlp(case, case.x, case.h))
+
+
+def equals_pre_norm_block(caller: Caller, case: Case) -> Evidence:
+    """h + MHA(N(h)), then h + MLP(N(h)), of torch's own layers."""
+    case = case.to(torch.float64)
+    attention, mlp = case.part("attention"), case.part("mlp")
+    n = _rms_norm(attention, case.h)
+    middle = case.h + multi_head_attention(Case(attention.config, n, n, attention.weights))
+    n = _rms_norm(mlp, middle)
+    expected = middle + gated_mlp(mlp, n, n)
+    got, budget = caller.output(case), output_budget(case, torch.float64)
+    update = expected - case.h
+    comparison = Comparison("block = standard pre-norm block", got - case.h, update, budget)
+    return judge(comparison, telling=moved(update, budget))
+
+
+def untying_breaks_the_field(caller: Caller, case: Case) -> Evidence:
+    """The update turned by a fixed matrix M must not be a gradient, by as much as the golden says.
+
+    Turning the output by a fixed matrix M is what an output projection of its own would do. The property is
+    violated by a layer that M cannot break: one whose update does not depend on x at all.
+    """
+    case = case.to(torch.float64)
+    J, error = jacobian(caller, case)
+    n = J.shape[-1]
+    M = torch.eye(n, dtype=torch.float64) + torch.diag(torch.arange(1.0, n, dtype=torch.float64), 1)
+    asymmetry = (M @ J - (M @ J).mT).abs().amax((-2, -1))
+    golden_J, golden_error = jacobian(Caller(reference), case)
+    due = (M @ golden_J - (M @ golden_J).mT).abs().amax((-2, -1))
+    room = 2 * M.abs().sum(-1).amax() * (error + golden_error).amax((-2, -1))
+    what = "asymmetry of the untied field is as large as it must be"
+    return judge(Comparison(what, due, asymmetry, room, "at most"), telling=moved(due, room))
+
+
+def properties() -> Iterator[Property]:
+    """The family."""
+    space = Space("attention", free_temperature=False, square=True)
+    for name, check in (
+        ("multi-head-attention", equals_multi_head_attention),
+        ("scaled-dot-product-attention", equals_scaled_dot_product_attention),
+    ):
+        yield Property(
+            f"tying/attention/{name}",
+            f"With W_V = W_K and W_O = W_Q^T at tau = sqrt(head dim), one step is torch's {name}.",
+            "Eq. 5; docs/mathematics.md §1",
+            check,
+            over(space),
+            features(space),
+            dtype=torch.float64,
+        )
+    for activation in _GATED:
+        mlp = Space("mlp", {"activation": activation})
+        yield Property(
+            f"tying/mlp/gated-mlp-{activation}",
+            f"With down = gate^T, one step is the gated MLP of {activation}.",
+            "Eq. 11; docs/mathematics.md §2",
+            equals_gated_mlp,
+            over(mlp),
+            features(mlp),
+            dtype=torch.float64,
+        )
+    block = Space("block", {"norm": "channel"}, step_sizes=(1.0,), free_temperature=False, square=True, apart=False)
+    yield Property(
+        "tying/block/pre-norm",
+        "At T = 1, P = I and without a diagonal the block is a standard pre-norm residual block.",
+        "Sec. 2; docs/mathematics.md §7d",
+        equals_pre_norm_block,
+        over(block),
+        features(block),
+        dtype=torch.float64,
+    )
+    space = Space("attention", step_sizes=(1.0,), tokens=2, textures=("plain", "non-contiguous"))
+    yield Property(
+        "tying/attention/untying-breaks-the-field",
+        "An output projection of its own makes the update field non-conservative.",
+        "Eq. 5; docs/mathematics.md §1, §7b",
+        untying_breaks_the_field,
+        over(space),
+        features(space) | {"start"},
+        dtype=torch.float64,
+        share=0.5,
+    )
+
+
+def multi_head_attention(case: Case) -> Tensor:
+    """torch's module with the case's tied weights, query x, key and value h: (B, J, D)."""
+    W_Q, W_K = (case.weights[name].flatten(0, 1) for name in ("W_Q", "W_K"))  # (K R, D), K R = D
+    D, J = W_Q.shape[-1], case.x.shape[1]
+    module = nn.MultiheadAttention(D, case.attention.heads, bias=False, batch_first=True, dtype=torch.float64)
+    with torch.no_grad():
+        assert module.in_proj_weight is not None
+        module.in_proj_weight.copy_(torch.cat((W_Q, W_K, W_K)))
+        module.out_proj.weight.copy_(W_Q.T)
+    future = torch.ones(J, J, dtype=torch.bool).triu(1)
+    output: Tensor = module(case.x, case.h, case.h, attn_mask=future, need_weights=False)[0]
+    return output.detach()
+
+
+def gated_mlp(case: Case, x: Tensor, h: Tensor) -> Tensor:
+    """down(sigma(gate x) * up h) of plain linear layers: (B, J, D)."""
+    V, W = case.weights["V"], case.weights["W"]
+    return F.linear(_GATED[case.mlp.activation](F.linear(x, V)) * F.linear(h, W), V.T)
+
+
+def _rms_norm(case: Case, x: Tensor) -> Tensor:
+    config = case.mlp if case.layer == "mlp" else case.attention
+    return F.rms_norm(x, (config.dim,), case.weights["gain"], config.norm_eps)
+
+
+def _equals(caller: Caller, case: Case, what: str, layer: Tensor) -> Evidence:
+    case = case.to(torch.float64)
+    config = case.mlp if case.layer == "mlp" else case.attention
+    expected, budget = config.step_size * layer, output_budget(case, torch.float64)
+    got = caller.output(case) - case.x
+    return judge(Comparison(f"update = eta {what}", got, expected, budget), telling=moved(expected, budget))
