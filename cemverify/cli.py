@@ -9,6 +9,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import torch
 from tabulate import tabulate
@@ -186,8 +187,11 @@ def _check_writable(*paths: Path | None) -> None:
         if path.is_dir():
             raise ResultError(f"cannot write {path}: it is a folder")
         nearest = next(parent for parent in (path.absolute().parent, *path.absolute().parents) if parent.exists())
-        if not nearest.is_dir() or not os.access(nearest, os.W_OK):
-            raise ResultError(f"cannot write {path}: {nearest} is not a folder that can be written")
+        try:
+            with TemporaryFile(dir=nearest):  # asking for permission is not the same as having it
+                pass
+        except OSError:
+            raise ResultError(f"cannot write {path}: {nearest} is not a folder that can be written") from None
 
 
 if __name__ == "__main__":

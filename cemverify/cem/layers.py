@@ -39,6 +39,14 @@ def check_word(option: str, word: str, words: Any) -> None:
         raise ValueError(f"no {option} {word!r}; there are: {', '.join(get_args(words))}")
 
 
+def _check_recursion(steps: int, step_size: float) -> None:
+    """Refuses a recursion that goes nowhere."""
+    if steps < 1:
+        raise ValueError(f"T must be at least 1, not {steps}")
+    if not (step_size > 0 and math.isfinite(step_size)):
+        raise ValueError(f"the step size must be positive and finite, not {step_size}")
+
+
 @dataclass(frozen=True)
 class PreconditionerConfig:
     """Which preconditioner a layer learns.
@@ -99,6 +107,9 @@ class AttentionConfig:
         check_word("norm", self.norm, NormKind)
         if self.temperature is not None and not (self.temperature > 0 and math.isfinite(self.temperature)):
             raise ValueError(f"the temperature must be positive and finite, not {self.temperature}")
+        if self.R < 1 or (self.position == "rotary" and self.R % 2):
+            raise ValueError(f"the head dimension must be positive, and even for rotary positions, not {self.R}")
+        _check_recursion(self.steps, self.step_size)
 
     @property
     def R(self) -> int:
@@ -136,6 +147,7 @@ class MLPConfig:
         check_word("norm", self.norm, NormKind)
         if self.preconditioner.per_head:
             raise ValueError("an MLP has no heads: its preconditioner cannot be per head")
+        _check_recursion(self.steps, self.step_size)
 
 
 class LearnedPreconditioner(nn.Module):

@@ -1,7 +1,7 @@
 """Where a token stands: additive score biases (ALiBi, self/cross) and rotary positions.
 
 A bias enters the energy as `x_i . beta_kj / tau + b_ijk`. Rotary positions turn keys and queries, so the
-energy's gradient takes *rotated keys as values* and un-rotates the output (mathematics §13): no
+energy's gradient takes *rotated keys as values* and un-rotates the output (docs/mathematics.md §13): no
 query-dependent memory is needed.
 """
 

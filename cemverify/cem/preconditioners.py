@@ -1,7 +1,7 @@
 """Preconditioners P: how a descent turns and scales the gradient (Eq. 12, 13).
 
 One P for all heads, or one per head. Only a P shared by the heads keeps the promise that a positive
-semi-definite P descends: with per-head P_k the step sum_k P_k g_k can go uphill (mathematics §5).
+semi-definite P descends: with per-head P_k the step sum_k P_k g_k can go uphill (docs/mathematics.md §5).
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class LowRankPrinted(_LowRank):
     """P = diag(softplus(d)) + U V^T + V U^T, as the paper prints it (Eq. 12, 13).
 
     Symmetric but *not* always positive definite: D = R = 1, d = 0, U = 1, V = -1 gives -1.307
-    (mathematics §6). `smallest_eigenvalue` tells.
+    (docs/mathematics.md §6). `smallest_eigenvalue` tells.
 
     Attributes:
         d: (D,) or (K, D). U, V: (D, R) or (K, D, R).
@@ -150,7 +150,7 @@ class LowRankPrinted(_LowRank):
 class LowRank(_LowRank):
     """P = S^1/2 (I + c (U V^T + V U^T)) S^1/2, S = diag(softplus(d)), c = min(1, rho / (2 |U|_F |V|_F)).
 
-    The positive-definite form of mathematics §6(c): same parameters and first-order behaviour as the printed
+    The positive-definite form of docs/mathematics.md §6(c): same parameters and first-order behaviour as the printed
     one, and lambda_min >= (1 - rho) min softplus(d) always, since |U V^T + V U^T|_2 <= 2 |U|_F |V|_F.
 
     Attributes:

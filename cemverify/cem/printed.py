@@ -1,7 +1,7 @@
 """Formulas exactly as the paper prints them, where they are not what its energies imply.
 
 The rest of this package follows the reading that is a true energy gradient. These are kept so that a
-reader can run the printed text, and so that each difference can be shown (mathematics §4, §7, §8).
+reader can run the printed text, and so that each difference can be shown (docs/mathematics.md §4, §7, §8).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def printed_alibi(heads: int, like: Tensor) -> Alibi:
 def score_only_direction(energy: Interaction, x: Tensor, memory: InteractionMemory) -> Tensor:
     """sum_k W_Q^T sum_j a_kij W_K h_j: the diagonal in the scores but not in the values (Algorithm 1).
 
-    Not minus the gradient, nor any gradient, unless the diagonal is zero (mathematics §7b). (B, J, D).
+    Not minus the gradient, nor any gradient, unless the diagonal is zero (docs/mathematics.md §7b). (B, J, D).
     """
     attended = energy.attention_weights(x, memory) @ memory.keys  # (B, K, J, R)
     return torch.einsum("bkjr,krd->bjd", attended, energy.W_Q)
@@ -61,7 +61,7 @@ class PrintedAlgorithm1(nn.Module):
     """The attention of Algorithm 1, read in parallel over the tokens and otherwise literally.
 
     It overwrites h by RMSNorm(h) and starts there, normalises once more inside, leaves the diagonal out of
-    the values and *subtracts* the attended values: an ascent (mathematics §7a-d). Takes the parameters of the
+    the values and *subtracts* the attended values: an ascent (docs/mathematics.md §7a-d). Takes the parameters of the
     `CEMAttention` it is given, without owning them; one preconditioner per head or for all.
 
     Args:

@@ -84,6 +84,10 @@ class Case:
     def __repr__(self) -> str:
         return f"Case({self.layer}, x {tuple(self.x.shape)})"
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ARG002
+        """Hypothesis prints a failing argument, and would print every array of a dataclass."""
+        printer.text(repr(self))
+
     def describe(self) -> dict[str, Any]:
         """The case as JSON: options that differ from their defaults, and every array."""
         return {

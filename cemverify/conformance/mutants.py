@@ -489,8 +489,8 @@ def _attention_layer(**changes: Callable[..., Tensor]) -> EnergyLayer:
     def value(x: Tensor, memory: Tensor) -> Tensor:
         return energy(x, energy.remember(memory)).detach()
 
-    functions = {"update": update, "energy": value}
-    functions |= {name: lambda x, m, f=f, g=functions[name]: f(g, x, m) for name, f in changes.items()}
+    functions: dict[str, Callable[..., Tensor]] = {"update": update, "energy": value}
+    functions |= {name: partial(change, functions[name]) for name, change in changes.items()}
     return energy_layer(update=functions["update"], energy=functions["energy"], dim=4)
 
 

@@ -4,7 +4,7 @@
     -grad xi'      = V^T (gamma_i * sigma(sign(gamma_i) * V x_i))
 
 The appendix calls it convex. With a convex phi, that is a monotone sigma, it is a non-positive combination
-of convex functions: *concave*, and so descends for any step size (mathematics §10).
+of convex functions: *concave*, and so descends for any step size (docs/mathematics.md §10).
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Curvature:
     def safe_step(self, largest_eigenvalue: float | Tensor = 1.0) -> Tensor:
         """The step size below which the energy cannot rise, per token: 2 / (upper * lambda_max(P)).
 
-        `inf` where concave. The bound is tight (mathematics §9).
+        `inf` where concave. The bound is tight (docs/mathematics.md §9).
         """
         largest = torch.as_tensor(largest_eigenvalue, dtype=self.upper.dtype, device=self.upper.device)
         return torch.where(self.upper == 0, torch.inf, 2.0 / (self.upper * largest))

@@ -4,7 +4,7 @@
     -grad xi      = V^T ((W h_i) * sigma(V x_i))
 
 In Llama's terms V is the *gate* projection (activated), W the *up* projection (linear) and V^T the *down*
-projection; the paper's superscripts u and g name them the other way round (mathematics §2).
+projection; the paper's superscripts u and g name them the other way round (docs/mathematics.md §2).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Elementwise:
         return -(memory.gate * self.activation.sigma(x @ self.V.mT)) @ self.V
 
     def curvature(self, memory: ElementwiseMemory) -> Curvature:
-        """upper = |V|_2^2 max_m |gamma_m| max |sigma'|, tight (mathematics §9); upper: (B, J)."""
+        """upper = |V|_2^2 max_m |gamma_m| max |sigma'|, tight (docs/mathematics.md §9); upper: (B, J)."""
         spectral = torch.linalg.matrix_norm(self.V.to(torch.float64), ord=2)
         largest_gate = memory.gate.abs().amax(-1).to(torch.float64)
         scale = spectral**2 * largest_gate

@@ -17,8 +17,8 @@ from cemverify.results import Table
 class Progress:
     """One line per property on a stream: how far, what, how long."""
 
-    def __init__(self, stream: TextIO = sys.stderr) -> None:
-        self.stream = stream
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self.stream = stream or sys.stderr
         self.done = self.total = 0
 
     def __call__(self, event: Event) -> None:

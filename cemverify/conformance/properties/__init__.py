@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from functools import lru_cache
 
 from cemverify.conformance.properties import (
@@ -27,20 +28,23 @@ def catalogue() -> tuple[Property, ...]:
 
 
 def select(patterns: Sequence[str]) -> tuple[Property, ...]:
-    """Properties whose id starts with one of the patterns, or is matched by it as a shell pattern; all, if none.
+    """Properties named by an id, by the beginning of one up to a slash, or by a shell pattern; all, if none.
 
     Raises:
         ValueError: a pattern that matches nothing.
     """
-    from fnmatch import fnmatchcase
-
     if not patterns:
         return catalogue()
     for pattern in patterns:
-        if not any(p.id.startswith(pattern) or fnmatchcase(p.id, pattern) for p in catalogue()):
+        if not any(_matches(p, pattern) for p in catalogue()):
             families = ", ".join(dict.fromkeys(p.family for p in catalogue()))
             raise ValueError(f"no property matches {pattern!r}; families are: {families}; see `cemverify list`")
-    return tuple(p for p in catalogue() if any(p.id.startswith(q) or fnmatchcase(p.id, q) for q in patterns))
+    return tuple(p for p in catalogue() if any(_matches(p, pattern) for pattern in patterns))
+
+
+def _matches(property_: Property, pattern: str) -> bool:
+    id_ = property_.id
+    return id_ == pattern or id_.startswith(pattern.rstrip("/") + "/") or fnmatchcase(id_, pattern)
 
 
 __all__ = ["Asked", "Door", "Property", "catalogue", "select"]

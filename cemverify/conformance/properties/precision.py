@@ -9,6 +9,7 @@ add up term by term, so in float32 twice the error of exactly such an evaluation
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -71,27 +72,26 @@ def properties() -> Iterator[Property]:
         )
 
 
-def _attention_cases(source: Source, asked: Asked) -> SearchStrategy[Case]:
+@st.composite
+def _draw_attention(draw: st.DrawFn, source: Source, asked: Asked) -> Case:
     dims, tokens = ((16,), (8,)) if source == "small" else ((64, 128), (32, 64))
-    heads = st.sampled_from((2, 4))
-    return st.builds(
-        lambda D, J, K, seed: _start(
-            dense_case(AttentionConfig(D, K, temperature=(D / K) ** 0.5), 2, J, seed), asked
-        ),
-        st.sampled_from(dims),
-        st.sampled_from(tokens),
-        heads,
-        st.integers(0, 2**32 - 1),
-    )
+    D, J, K = draw(st.sampled_from(dims)), draw(st.sampled_from(tokens)), draw(st.sampled_from((2, 4)))
+    config = AttentionConfig(D, K, temperature=math.sqrt(D / K))
+    return _start(dense_case(config, 2, J, draw(st.integers(0, 2**32 - 1))), asked)
+
+
+@st.composite
+def _draw_mlp(draw: st.DrawFn, source: Source, asked: Asked) -> Case:
+    D = draw(st.sampled_from((16,) if source == "small" else (64, 128)))
+    return _start(dense_case(MLPConfig(D, 3 * D), 2, 8, draw(st.integers(0, 2**32 - 1))), asked)
+
+
+def _attention_cases(source: Source, asked: Asked) -> SearchStrategy[Case]:
+    return _draw_attention(source, asked)
 
 
 def _mlp_cases(source: Source, asked: Asked) -> SearchStrategy[Case]:
-    dims = (16,) if source == "small" else (64, 128)
-    return st.builds(
-        lambda D, seed: _start(dense_case(MLPConfig(D, 3 * D), 2, 8, seed), asked),
-        st.sampled_from(dims),
-        st.integers(0, 2**32 - 1),
-    )
+    return _draw_mlp(source, asked)
 
 
 def _start(case: Case, asked: Asked) -> Case:

@@ -87,7 +87,7 @@ def twice_gives_the_same(caller: Caller, case: Case) -> Evidence:
     """The same call twice, with another call between, gives the same bits."""
     case = case.to(caller.dtype).to(torch.float64)
     first = caller.output(case)
-    caller.output(replace(case, x=case.x + 1, h=case.h - 1))
+    caller.output(replace(case, x=case.x + 1, h=case.h + 1))
     second = caller.output(case)
     return judge(Comparison("second call = first call", second, first, torch.zeros(())))
 

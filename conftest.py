@@ -1,0 +1,81 @@
+"""pytest options and Hypothesis profiles of the suites.
+
+Options: --implementation, --device, --dtype, --examples choose what `suites/conformance` asks of whom. Profiles:
+`gate` (deterministic, for CI) and `explore` (random, database kept); the default is `gate`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+# Before torch is imported: one thread per process, or small tensors crawl when several workers share the cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import hypothesis
+import pytest
+import torch
+from hypothesis import HealthCheck
+
+# Built from "default" by name: under CI Hypothesis would otherwise hand down a profile of its own.
+_DEFAULT = hypothesis.settings.get_profile("default")
+_COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow], "print_blob": True}
+hypothesis.settings.register_profile(
+    "gate", parent=_DEFAULT, derandomize=True, database=None, max_examples=50, **_COMMON
+)
+hypothesis.settings.register_profile(
+    "explore",
+    parent=_DEFAULT,
+    derandomize=False,
+    database=hypothesis.database.DirectoryBasedExampleDatabase(".hypothesis/examples"),
+    max_examples=500,
+    **_COMMON,
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("cemverify")
+    group.addoption(
+        "--implementation",
+        default="cemverify:reference",
+        metavar="NAME",
+        help="module:attribute or entry point that suites/conformance judges (default cemverify:reference)",
+    )
+    group.addoption(
+        "--device", default="cpu", help="where torch implementations run: cpu, cuda, cuda:1, auto (default cpu)"
+    )
+    group.addoption("--dtype", default="float64", choices=("float64", "float32", "bfloat16"), help="default float64")
+    group.addoption("--examples", type=int, default=None, metavar="N", help="examples per property of the catalogue")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    torch.set_num_threads(1)
+    # Hypothesis' own --hypothesis-profile, if given, has been loaded already and stays
+    if config.getoption("--hypothesis-profile", None) is None:
+        hypothesis.settings.load_profile("gate")
+    elif config.getoption("--hypothesis-profile") == "explore":
+        # one seed for the run, inherited by xdist's workers and printed, so that a find can be found again
+        os.environ.setdefault("CEMVERIFY_SEED", str(random.SystemRandom().randrange(2**31)))
+
+
+def pytest_report_header() -> str:
+    return (
+        f"cemverify: {torch.cuda.device_count()} CUDA devices, catalogue seed {os.environ.get('CEMVERIFY_SEED', '0')}"
+    )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The fast ones first; the GPU ones are skipped, with the reason, where there is no GPU."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
+    if not torch.cuda.is_available():
+        absent = pytest.mark.skip(reason="no CUDA device: torch.cuda.is_available() is False")
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(absent)
+
+
+@pytest.fixture(scope="session")
+def cuda_device() -> str:
+    """A CUDA device for this worker: workers of `-n` are spread over the devices there are."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+    return f"cuda:{int(worker) % max(1, torch.cuda.device_count())}"

@@ -1,0 +1,1 @@
+"""Implementations to learn from, each a correct one."""

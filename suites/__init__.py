@@ -1,0 +1,1 @@
+"""The proofs: pytest for everything this repository claims."""

@@ -1,0 +1,1 @@
+"""The reference implementation: what it computes, and the mathematics it has to obey."""

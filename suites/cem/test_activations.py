@@ -1,0 +1,202 @@
+"""Activations and their primitives, against the integral of sigma at 30 digits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import mpmath as mp
+import pytest
+import torch
+from torch.autograd import gradcheck, gradgradcheck
+
+from cemverify.cem.activations import ACTIVATIONS, Activation, activation
+
+# What the primitives promise: relative error over [-1e4, 1e4].
+ACCURACY = 1e-15
+
+CUBIC = mp.mpf(0.044715)
+SIGMA: dict[str, Callable[[Any], Any]] = {
+    "silu": lambda x: x / (1 + mp.exp(-x)),
+    "gelu": lambda x: x * mp.erfc(-x / mp.sqrt(2)) / 2,
+    "gelu-tanh": lambda x: x / (1 + mp.exp(-2 * mp.sqrt(2 / mp.pi) * (x + CUBIC * x**3))),
+    "relu": lambda x: max(x, mp.mpf(0)),
+    "relu2": lambda x: max(x, mp.mpf(0)) ** 2,
+    "sigmoid": lambda x: 1 / (1 + mp.exp(-x)),
+    "tanh": mp.tanh,
+    "softplus": lambda x: mp.log1p(mp.exp(x)),
+    "identity": lambda x: x,
+}
+
+
+def edge(x: float) -> list[float]:
+    """A branch edge with its neighbours."""
+    return [math.nextafter(x, 0), x, math.nextafter(x, math.inf)]
+
+
+TINY = [1e-150, 1e-100, 1e-60, 1e-30, 1e-16, 1e-12, 1e-8, 1e-6, 1e-4, 1e-3]
+BELOW_ONE = [0.01, 0.03, 0.1, 0.2, 0.3, 0.45, 0.6, 0.75, 0.85, 0.93]
+MIDDLE = [
+    1.0694493458922156,
+    1.0844854268745545,
+    1.2,
+    1.333002267778586,
+    1.45,
+    1.5656399120910582,
+    1.8,
+    2.0,
+    2.3,
+    2.7,
+    math.pi,
+    3.6,
+    4.2,
+    5.0,
+    6.0,
+    7.0,
+]
+LARGE = [9.0, 11.0, 14.0, 18.0, 23.0, 30.0, 36.0, 50.0, 75.0, 100.0, 300.0, 745.0, 1e3, 3e3, 1e4]
+EDGES = [*edge(1.0), *edge(1.5), *edge(8.0), *edge(20.0), *edge(40.0), *edge(60.0)]
+MAGNITUDES = sorted([*TINY, *BELOW_ONE, *MIDDLE, *LARGE, *EDGES])
+
+each_activation = pytest.mark.parametrize("sigma", ACTIVATIONS.values(), ids=list(ACTIVATIONS))
+
+
+def integral(f: Callable[[Any], Any], left: Any, right: Any) -> Any:
+    """The integral of f, monotone or nearly so in between, to a *relative* 1e-25."""
+    scale = max(abs(f(left)), abs(f(right)))
+    if scale == 0:
+        return mp.mpf(0)
+    width = right - left  # on [0, 1] and of order one, because quad stops at an absolute error
+    return width * scale * mp.quad(lambda t: f(left + width * t) / scale, [0, 1])
+
+
+def primitive_by_quadrature(name: str, sign: int) -> list[Any]:
+    """phi at sign * MAGNITUDES, cumulatively: sigma keeps its sign on each side of zero, so nothing cancels."""
+    total, values = mp.mpf(0), []
+    for left, right in pairwise([0.0, *MAGNITUDES]):
+        total += integral(SIGMA[name], sign * mp.mpf(left), sign * mp.mpf(right))
+        values.append(total)
+    return values
+
+
+@each_activation
+def test_the_primitive_vanishes_at_zero_exactly(sigma: Activation) -> None:
+    assert sigma.primitive(torch.zeros((), dtype=torch.float64)).item() == 0.0
+
+
+@each_activation
+@pytest.mark.parametrize("sign", [1, -1], ids=["positive", "negative"])
+def test_the_primitive_is_the_integral_of_sigma_to_1e_15(sigma: Activation, sign: int) -> None:
+    x = torch.tensor(MAGNITUDES, dtype=torch.float64) * sign
+    with mp.workdps(30):
+        for at, value, exact in zip(
+            x.tolist(), sigma.primitive(x).tolist(), primitive_by_quadrature(sigma.name, sign), strict=True
+        ):
+            if abs(exact) < 2.3e-308:  # subnormal in float64, or zero
+                assert abs(value) < 2.3e-308
+            else:
+                assert abs(value - exact) <= ACCURACY * abs(exact), f"at {at!r}"
+
+
+@pytest.mark.parametrize(
+    ("name", "limit"), [("silu", math.pi**2 / 12), ("gelu", 0.25), ("gelu-tanh", 0.249585767768427)]
+)
+def test_the_primitive_has_reached_its_limit_far_to_the_left(name: str, limit: float) -> None:
+    # where x^2 is no longer a float64
+    assert activation(name).primitive(torch.tensor(-1e200, dtype=torch.float64)).item() == pytest.approx(
+        limit, rel=4 * ACCURACY
+    )
+
+
+def test_the_textbook_formula_of_silu_has_lost_every_digit_at_1e_8() -> None:
+    x = 1e-8
+    with mp.workdps(30):
+        textbook = x * math.log1p(math.exp(x)) + float(mp.polylog(2, -math.exp(x))) + math.pi**2 / 12
+    assert abs(textbook - x * x / 4) > 0.5 * x * x / 4
+
+
+@each_activation
+def test_the_backward_of_every_primitive_is_sigma_bit_for_bit(sigma: Activation) -> None:
+    x = torch.tensor([s * m for m in MAGNITUDES for s in (1, -1)], dtype=torch.float64, requires_grad=True)
+    (derivative,) = torch.autograd.grad(sigma.primitive(x).sum(), x)
+    assert torch.equal(derivative, sigma.sigma(x.detach()))
+
+
+@each_activation
+def test_sigma_is_the_activation_of_its_name(sigma: Activation) -> None:
+    x = torch.linspace(-30.0, 30.0, 25, dtype=torch.float64)
+    with mp.workdps(30):
+        exact = torch.tensor([float(SIGMA[sigma.name](mp.mpf(v))) for v in x.tolist()], dtype=torch.float64)
+    # erfc, tanh and exp are computed as 1 - something near -inf: an absolute error of a few eps times |x|
+    assert (sigma.sigma(x) - exact).abs().max() <= 2 * torch.finfo(torch.float64).eps * 30
+
+
+@each_activation
+def test_primitives_have_first_and_second_derivatives(sigma: Activation) -> None:
+    x = torch.tensor([-3.0, -1.2, -0.4, 0.3, 1.1, 2.6], dtype=torch.float64, requires_grad=True)
+    assert gradcheck(sigma.primitive, (x,))
+    assert gradgradcheck(sigma.primitive, (x,))
+
+
+@each_activation
+def test_vmap_and_jacrev_go_through_the_primitive(sigma: Activation) -> None:
+    x = torch.tensor([[-2.0, 0.5], [1.5, -0.1]], dtype=torch.float64)
+    jacobians = torch.func.vmap(torch.func.jacrev(sigma.primitive))(x)
+    assert torch.equal(jacobians, torch.diag_embed(sigma.sigma(x)))
+
+
+# --- slopes -------------------------------------------------------------------------------------------
+
+FLOAT64_ROUNDING = 1e-15
+
+# where sigma' is largest; elsewhere the supremum is a limit, or is reached at zero
+PEAKS = {"silu": 2.4, "gelu": 1.4, "gelu-tanh": 1.42}
+
+
+@pytest.mark.parametrize("name", PEAKS)
+def test_the_slope_bounds_are_sigma_prime_where_its_derivative_vanishes(name: str) -> None:
+    with mp.workdps(40):
+        for start, bound in ((PEAKS[name], activation(name).max_slope), (-PEAKS[name], activation(name).min_slope)):
+            at = mp.findroot(lambda x: mp.diff(SIGMA[name], x, 2), start)
+            assert abs(bound - mp.diff(SIGMA[name], at)) <= FLOAT64_ROUNDING
+
+
+@pytest.mark.parametrize(
+    ("name", "lowest", "highest"),
+    [
+        ("relu", 0.0, 1.0),
+        ("relu2", 0.0, math.inf),
+        ("sigmoid", 0.0, 0.25),
+        ("tanh", 0.0, 1.0),
+        ("softplus", 0.0, 1.0),
+        ("identity", 1.0, 1.0),
+    ],
+)
+def test_the_slope_bounds_of_the_others_are_exact(name: str, lowest: float, highest: float) -> None:
+    assert (activation(name).min_slope, activation(name).max_slope) == (lowest, highest)
+
+
+@each_activation
+def test_sigma_is_never_steeper_than_its_bounds(sigma: Activation) -> None:
+    x = torch.linspace(-12.0, 12.0, 2401, dtype=torch.float64, requires_grad=True)
+    (slope,) = torch.autograd.grad(sigma.sigma(x).sum(), x)
+    assert slope.max() <= sigma.max_slope + 4 * FLOAT64_ROUNDING
+    assert slope.min() >= sigma.min_slope - 4 * FLOAT64_ROUNDING
+
+
+def test_silu_and_the_gelus_are_the_activations_that_are_not_monotone() -> None:
+    assert {name for name, sigma in ACTIVATIONS.items() if not sigma.monotone} == {"silu", "gelu", "gelu-tanh"}
+
+
+@pytest.mark.parametrize(("name", "edge_of_convexity"), [("silu", -1.278464542761), ("gelu", -0.751791524694)])
+def test_their_primitive_is_convex_only_to_the_right_of_a_negative_point(name: str, edge_of_convexity: float) -> None:
+    x = torch.tensor([edge_of_convexity - 1e-9, edge_of_convexity + 1e-9], dtype=torch.float64, requires_grad=True)
+    (slope,) = torch.autograd.grad(activation(name).sigma(x).sum(), x)
+    assert slope[0] < 0 < slope[1]
+
+
+def test_an_unknown_activation_is_told_which_there_are() -> None:
+    with pytest.raises(ValueError, match="no activation 'swish'; there are: silu, gelu, gelu-tanh, relu"):
+        activation("swish")

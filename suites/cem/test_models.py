@@ -1,0 +1,256 @@
+"""Models: their sizes, their initial weights, and decoding token by token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from cemverify.cem.layers import AttentionConfig, DiagonalKind, MLPConfig, PositionKind, PreconditionerConfig
+from cemverify.cem.llama import LlamaAttentionConfig, SwiGLUConfig
+from cemverify.cem.models import (
+    BlockConfig,
+    LanguageModel,
+    LanguageModelConfig,
+    Regressor,
+    RegressorConfig,
+)
+from cemverify.cem.presets import full_cem, llama, size
+from suites.cem.helpers import ROUNDING, generator, randn, randomised, relative_error
+
+# --- the sizes of Table 1 -----------------------------------------------------------------------------
+
+
+def variant(
+    name: str, attention: PreconditionerConfig, mlp: PreconditionerConfig, diagonal: DiagonalKind
+) -> LanguageModelConfig:
+    """Full CEM of that size with other preconditioners."""
+    config = full_cem(name)
+    assert isinstance(config.block.attention, AttentionConfig)
+    assert isinstance(config.block.mlp, MLPConfig)
+    block = BlockConfig(
+        replace(config.block.attention, preconditioner=attention, diagonal=diagonal),
+        replace(config.block.mlp, preconditioner=mlp),
+    )
+    return replace(config, block=block)
+
+
+def shared_in_attention(name: str) -> LanguageModelConfig:
+    low_rank = PreconditionerConfig("low-rank-printed", rank=4)
+    return variant(name, low_rank, replace(low_rank, rank=16), "shared")
+
+
+def diagonal_only(name: str) -> LanguageModelConfig:
+    diagonal = PreconditionerConfig("diagonal")
+    return variant(name, replace(diagonal, per_head=True), diagonal, "shared")
+
+
+def tied_only(name: str) -> LanguageModelConfig:
+    return variant(name, PreconditionerConfig(), PreconditionerConfig(), "none")
+
+
+COUNTS: dict[str, dict[Callable[[str], LanguageModelConfig], int]] = {
+    "86M": {
+        llama: 86_371_488,
+        full_cem: 70_082_208,
+        shared_in_attention: 69_743_520,
+        diagonal_only: 69_566_112,
+        tied_only: 69_512_352,
+    },
+    "108M": {
+        llama: 108_052_896,
+        full_cem: 83_909_280,
+        shared_in_attention: 83_110_944,
+        diagonal_only: 82_877_088,
+        tied_only: 82_764_192,
+    },
+    "134M": {
+        llama: 134_105_856,
+        full_cem: 102_384_384,
+        shared_in_attention: 101_472_000,
+        diagonal_only: 101_204_736,
+        tied_only: 101_075_712,
+    },
+    "162M": {
+        llama: 162_813_024,
+        full_cem: 122_481_504,
+        shared_in_attention: 121_455_072,
+        diagonal_only: 121_154_400,
+        tied_only: 121_009_248,
+    },
+}
+
+
+def parameter_count(config: LanguageModelConfig) -> int:
+    with torch.device("meta"):
+        model = LanguageModel(config, generator(0))
+    assert all(p.is_meta for p in model.parameters())
+    return sum(p.numel() for p in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("name", "build", "count"),
+    [(name, build, count) for name, row in COUNTS.items() for build, count in row.items()],
+    ids=[f"{name}-{build.__name__}" for name, row in COUNTS.items() for build in row],
+)
+def test_the_models_have_the_parameters_of_table_1(
+    name: str, build: Callable[[str], LanguageModelConfig], count: int
+) -> None:
+    assert parameter_count(build(name)) == count
+
+
+def test_depth_of_recursion_costs_no_parameter() -> None:
+    assert parameter_count(full_cem("86M", steps=8)) == parameter_count(full_cem("86M", steps=1))
+
+
+# --- language models ----------------------------------------------------------------------------------
+
+VOCABULARY = 11
+
+
+def tiny(block: BlockConfig) -> LanguageModelConfig:
+    return LanguageModelConfig(VOCABULARY, 2, block)
+
+
+def tiny_cem(position: PositionKind, diagonal: DiagonalKind = "shared") -> LanguageModelConfig:
+    low_rank = PreconditionerConfig("low-rank", rank=2)
+    attention = AttentionConfig(
+        8,
+        2,
+        diagonal=diagonal,
+        position=position,
+        preconditioner=replace(low_rank, per_head=True),
+        steps=2,
+        norm="channel",
+    )
+    return tiny(BlockConfig(attention, MLPConfig(8, 12, preconditioner=low_rank, steps=2, norm="channel")))
+
+
+MODELS = {
+    "llama-rotary": tiny(BlockConfig(LlamaAttentionConfig(8, 2, "rotary"), SwiGLUConfig(8, 12))),
+    "llama-alibi": tiny(BlockConfig(LlamaAttentionConfig(8, 2, "alibi"), SwiGLUConfig(8, 12))),
+    "cem-alibi": tiny_cem("alibi"),
+    "cem-rotary": tiny_cem("rotary"),
+    "cem-self-cross": tiny_cem("self-cross", diagonal="per-head"),
+    "cem-attention-llama-mlp": tiny(BlockConfig(AttentionConfig(8, 2, norm="channel"), SwiGLUConfig(8, 12))),
+    "llama-attention-cem-mlp": tiny(BlockConfig(LlamaAttentionConfig(8, 2), MLPConfig(8, 12, norm="channel"))),
+}
+each_model = pytest.mark.parametrize("config", MODELS.values(), ids=list(MODELS))
+
+
+def tokens() -> Tensor:
+    return torch.randint(VOCABULARY, (2, 6), generator=generator(1))
+
+
+def language_model(config: LanguageModelConfig) -> LanguageModel:
+    return randomised(LanguageModel(config, generator(0)), 0, scale=0.3)
+
+
+@each_model
+def test_decoding_token_by_token_is_the_full_pass(config: LanguageModelConfig) -> None:
+    model, text = language_model(config), tokens()
+    logits, cache = [], None
+    for j in range(text.shape[1]):
+        step, cache = model.decode(text[:, j : j + 1], cache)
+        logits.append(step)
+    # two blocks of two sublayers of at most two steps
+    assert relative_error(torch.cat(logits, dim=1), model(text)) <= 8 * ROUNDING
+
+
+@each_model
+@pytest.mark.parametrize("split", [1, 3, 5])
+def test_decoding_the_rest_from_a_cache_is_the_full_pass(config: LanguageModelConfig, split: int) -> None:
+    model, text = language_model(config), tokens()
+    _, cache = model.decode(text[:, :split])
+    rest, _ = model.decode(text[:, split:], cache)
+    assert relative_error(rest, model(text)[:, split:]) <= 8 * ROUNDING
+
+
+@each_model
+def test_a_prediction_does_not_see_the_tokens_that_follow(config: LanguageModelConfig) -> None:
+    model, text = language_model(config), tokens()
+    other = text.clone()
+    other[:, 4:] = (other[:, 4:] + 1) % VOCABULARY
+    assert torch.equal(model(other)[:, :4], model(text)[:, :4])
+
+
+def test_a_cache_of_another_model_is_refused() -> None:
+    model = language_model(MODELS["cem-alibi"])
+    _, cache = model.decode(tokens())
+    with pytest.raises(ValueError, match="argument 2 is shorter"):
+        model.decode(tokens(), cache[:1])
+
+
+# --- initial weights ----------------------------------------------------------------------------------
+
+
+@each_model
+def test_the_initial_weights_depend_on_the_generator_alone(config: LanguageModelConfig) -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        first = LanguageModel(config, generator(7)).state_dict()
+        torch.manual_seed(1)
+        second = LanguageModel(config, generator(7)).state_dict()
+    other = LanguageModel(config, generator(8)).state_dict()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert not torch.equal(first["embedding"], other["embedding"])
+
+
+@each_model
+def test_building_a_model_leaves_the_global_seed_alone(config: LanguageModelConfig) -> None:
+    before = torch.random.get_rng_state()
+    LanguageModel(config, generator(7))
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+@each_model
+def test_every_parameter_is_trained_from_the_start_but_the_u_beside_a_v_of_zero(config: LanguageModelConfig) -> None:
+    model = LanguageModel(config, generator(0)).double()
+    loss = torch.nn.functional.cross_entropy(model(tokens()).flatten(0, 1), tokens().flatten())
+    names, parameters = zip(*model.named_parameters(), strict=True)
+    for name, gradient in zip(names, torch.autograd.grad(loss, parameters), strict=True):
+        assert gradient.isfinite().all()
+        assert bool(gradient.any()) == (not name.endswith(".U")), name
+
+
+# --- the regressor ------------------------------------------------------------------------------------
+
+
+def test_a_regressor_as_wide_as_its_inputs_starts_at_them() -> None:
+    model = randomised(Regressor(RegressorConfig(3, MLPConfig(3, 8)), generator(0)), 0)
+    x = randn(7, 3, seed=1)
+    assert model.lift is None
+    assert relative_error(model(x), model.mlp(x) @ model.readout + model.intercept) <= ROUNDING
+
+
+def test_a_wider_regressor_lifts_its_inputs_linearly() -> None:
+    model = randomised(Regressor(RegressorConfig(3, MLPConfig(5, 8, steps=2)), generator(0)), 0)
+    x = randn(7, 3, seed=1)
+    assert model.lift is not None
+    assert model.lift.shape == (5, 3)
+    assert model(x).shape == (7,)
+    assert relative_error(model(x), model.mlp(x @ model.lift.mT) @ model.readout + model.intercept) <= ROUNDING
+
+
+# --- configurations -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: size("7B"), "no model size '7B'; there are: 86M, 108M, 134M, 162M"),
+        (lambda: llama("7B"), "no model size '7B'"),
+        (lambda: full_cem("7B"), "no model size '7B'"),
+        (lambda: BlockConfig(AttentionConfig(8, 2), SwiGLUConfig(6, 12)), "attention has dim 8, the MLP 6"),
+        (
+            lambda: RegressorConfig(10, MLPConfig(8, 12)),
+            "the state has 8 dimensions, fewer than the 10 inputs",
+        ),
+    ],
+)
+def test_a_model_that_cannot_be_built_says_why(build: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build()

@@ -1,0 +1,117 @@
+"""Positions: ALiBi, the self and cross biases, rotary turns."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cemverify.cem.energies import Interaction
+from cemverify.cem.positions import Alibi, Rotary, SelfCross, alibi_slopes
+from cemverify.cem.printed import printed_alibi
+from suites.cem.helpers import ROUNDING, U, randn, relative_error, vector
+
+# As the code of Press et al. (2022) gives them.
+PRESS = {
+    1: [2.0**-8],
+    2: [2.0**-4, 2.0**-8],
+    3: [2.0**-4, 2.0**-8, 2.0**-2],
+    8: [2.0**-k for k in range(1, 9)],
+    12: [*(2.0**-k for k in range(1, 9)), *(2.0**-k for k in (0.5, 1.5, 2.5, 3.5))],
+}
+
+
+@pytest.mark.parametrize("heads", PRESS)
+def test_the_slopes_are_those_of_the_authors_of_alibi(heads: int) -> None:
+    assert alibi_slopes(heads) == PRESS[heads]
+
+
+def test_the_printed_slopes_are_theirs_at_eight_heads_only() -> None:
+    printed = {heads: printed_alibi(heads, vector(0.0)).slopes.tolist() for heads in PRESS}
+    assert [heads for heads in PRESS if printed[heads] == PRESS[heads]] == [8]
+
+
+def test_alibi_needs_a_head() -> None:
+    with pytest.raises(ValueError, match="at least one head, not 0"):
+        alibi_slopes(0)
+
+
+def test_alibi_penalises_distance_in_proportion_to_the_slope() -> None:
+    positions = torch.arange(3)
+    bias = Alibi(vector(0.5, 0.25))(positions, positions)
+    assert bias[0].tolist() == [[0.0, -0.5, -1.0], [-0.5, 0.0, -0.5], [-1.0, -0.5, 0.0]]
+    assert torch.equal(bias[1], bias[0] / 2)
+
+
+@pytest.mark.parametrize(("alibi", "own", "first"), [("press", 0.393, 0.0), ("printed", 0.0, 0.393)])
+def test_alibi_favours_the_token_itself_and_the_printed_sign_the_most_distant_one(
+    alibi: str, own: float, first: float
+) -> None:
+    # without content, slope 1/2 and 2048 tokens: a geometric series, 1 - exp(-1/2) at its top
+    bias = printed_alibi(1, vector(0.0)) if alibi == "printed" else Alibi(vector(0.5))
+    weightless = torch.zeros(1, 1, 1, dtype=torch.float64)
+    energy = Interaction(weightless, weightless, 1.0, bias=bias)
+    h = torch.zeros(1, 2048, 1, dtype=torch.float64)
+    weights = energy.attention_weights(h[:, -1:], energy.remember(h))[0, 0, 0]
+    assert weights[-1].item() == pytest.approx(own, abs=5e-4)
+    assert weights[0].item() == pytest.approx(first, abs=5e-4)
+
+
+def test_the_self_and_cross_biases_stand_on_and_off_the_diagonal() -> None:
+    bias = SelfCross(vector(1.0, 2.0), vector(-1.0, -2.0))(torch.tensor([1, 2]), torch.tensor([0, 1, 2]))
+    assert bias.tolist() == [[[-1.0, 1.0, -1.0], [-1.0, -1.0, 1.0]], [[-2.0, 2.0, -2.0], [-2.0, -2.0, 2.0]]]
+
+
+# --- rotary -------------------------------------------------------------------------------------------
+
+LENGTH = 7
+
+
+def test_rotary_turns_feature_r_with_feature_r_plus_half_by_the_angle_of_its_plane() -> None:
+    x, position, base = randn(1, 6, seed=0), 5, 100.0
+    turned = Rotary(base).rotate(x, torch.tensor([position]))[0]
+    # the plane as complex numbers
+    angle = position * base ** -(torch.arange(3, dtype=torch.float64) / 3)
+    expected = torch.complex(x[0, :3], x[0, 3:]) * torch.polar(torch.ones_like(angle), angle)
+    assert relative_error(turned, torch.cat((expected.real, expected.imag))) <= ROUNDING
+
+
+def test_position_zero_is_not_turned() -> None:
+    x = randn(1, 6, seed=0)
+    assert torch.equal(Rotary().rotate(x, torch.tensor([0])), x)
+
+
+def test_turning_back_undoes_the_turn() -> None:
+    x, positions = randn(2, LENGTH, 6, seed=0), torch.arange(LENGTH)
+    back = Rotary().rotate(Rotary().rotate(x, positions), positions, inverse=True)
+    assert relative_error(back, x) <= 8 * U
+
+
+def test_a_turn_is_orthogonal() -> None:
+    R = Rotary().rotate(torch.eye(6, dtype=torch.float64)[:, None], torch.tensor([11]))[:, 0].mT  # columns R(i) e_a
+    assert (R.mT @ R - torch.eye(6)).abs().max() <= 8 * U
+
+
+@given(i=st.integers(0, 500), j=st.integers(0, 500), shift=st.integers(0, 500))
+def test_rotary_scores_depend_on_the_distance_alone(i: int, j: int, shift: int) -> None:
+    query, key = randn(1, 6, seed=0), randn(1, 6, seed=1)
+
+    def score(at: int, other: int) -> torch.Tensor:
+        return Rotary().rotate(query, torch.tensor([at])) @ Rotary().rotate(key, torch.tensor([other])).mT
+
+    # an angle of i radians is off by u i, and turns the score by as much
+    tolerance = 2 * U * (i + j + 2 * shift + 16) * query.norm() * key.norm()
+    assert (score(i, j) - score(i + shift, j + shift)).abs() <= tolerance
+
+
+def test_angles_are_not_computed_in_bfloat16() -> None:
+    # bfloat16 holds 256 and 258 but not 257
+    x, positions = torch.ones(2, 4, dtype=torch.bfloat16), torch.tensor([257, 256])
+    exact = Rotary().rotate(x.double(), positions)
+    assert (Rotary().rotate(x, positions).double() - exact).abs().max() <= 4 * 2.0**-8
+
+
+def test_an_odd_head_dimension_cannot_be_turned() -> None:
+    with pytest.raises(ValueError, match="the head dimension is 3, which is odd"):
+        Rotary().rotate(randn(1, 3, seed=0), torch.tensor([0]))

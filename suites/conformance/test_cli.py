@@ -1,0 +1,139 @@
+"""The command line, as its user meets it."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from pathlib import Path
+from xml.etree import ElementTree
+
+import jsonschema
+import pytest
+
+from cemverify import results
+from cemverify.cli import main
+from cemverify.conformance.properties import catalogue
+
+FEW = [
+    "--properties",
+    "gradient/attention/plain",
+    "structure/attention/causality",
+    "--examples",
+    "20",
+    "--workers",
+    "1",
+]
+
+EXAMPLE = """
+import numpy as np
+from cemverify import implementation
+
+def attention(x, h, weights, config):
+    W_Q, W_K = weights["W_Q"], weights["W_K"]
+    keys = np.einsum("krd,bjd->bkjr", W_K, h)
+    future = np.triu(np.full((h.shape[1], h.shape[1]), -np.inf), 1)
+    for _ in range(config.steps):
+        scores = np.einsum("krd,bid,bkjr->bkij", W_Q, x, keys) / config.temperature + future
+        a = np.exp(scores - scores.max(-1, keepdims=True))
+        a /= a.sum(-1, keepdims=True)
+        x = x + config.step_size * np.einsum("krd,bkij,bkjr->bid", W_Q, a, VALUES)
+    return x
+
+absent = ("diagonal", "position", "preconditioner", "norm", "validation")
+mine = implementation(attention=attention, arrays="numpy", not_offered=absent)
+"""
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "tied.py").write_text(EXAMPLE.replace("VALUES", "keys"))
+    (tmp_path / "untied.py").write_text(EXAMPLE.replace("VALUES", 'np.einsum("krd,bjd->bkjr", W_Q, h)'))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", list(__import__("sys").path))
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_an_implementation_in_the_current_folder_holds(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "tied:mine", *FEW]) == 0
+    printed = capsys.readouterr()
+    assert "2 properties applicable, 2 run: 2 hold" in printed.out
+    assert "[2/2]" in printed.err
+
+
+@pytest.mark.slow
+def test_its_untied_copy_is_violated_with_a_tiny_case_in_every_file(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = ["--json", "r.json", "--junit", "r.xml", "--markdown", "deep/r.md"]
+    assert main(["check", "untied:mine", *FEW, *files]) == 1
+    assert "VIOLATED gradient/attention/plain" in capsys.readouterr().out
+
+    content = results.read(workplace / "r.json")
+    schema = json.loads((resources.files("cemverify") / "result.schema.json").read_text())
+    jsonschema.validate(content, schema)
+    violated = [p for p in content["properties"] if p["verdict"] == "violated"]
+    assert [p["id"] for p in violated] == ["gradient/attention/plain"]
+    case = violated[0]["counterexample"]["case"]
+    assert case["tokens"] <= 2
+    assert case["dim"] <= 2
+    assert content["counts"] | {"run": 2, "holds": 1, "violated": 1} == content["counts"]
+
+    suite = ElementTree.parse(workplace / "r.xml").getroot()[0]  # noqa: S314
+    assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
+    assert "VIOLATED gradient/attention/plain" in (workplace / "deep" / "r.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["check", "nosuch:thing"], "no module 'nosuch'"),
+        (
+            ["check", "cemverify:reference", "--properties", "gradeint"],
+            "no property matches 'gradeint'; families are",
+        ),
+        (["check", "cemverify:reference", "--device", "cuda:99"], "device 'cuda:99' cannot be used here"),
+        (["check", "cemverify:reference", "--device", "gpu"], "device 'gpu' cannot be used here"),
+        (["check", "cemverify:reference", "--json", "/proc/no/r.json"], "cannot write /proc/no/r.json"),
+        (["check", "cemverify:reference", "--timeout", "-1"], "time budgets must be positive"),
+        (["list", "nothing"], "no property matches 'nothing'"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert words in printed.err
+    assert printed.err.count("\n") == 1
+
+
+def test_a_number_of_examples_below_one_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["check", "cemverify:reference", "--examples", "0"])
+    assert stopped.value.code == 2
+    assert "'0' is not a whole number of at least 1" in capsys.readouterr().err
+
+
+def test_list_explains_every_property_with_its_source(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list"]) == 0
+    printed = capsys.readouterr().out
+    assert all(p.id in printed for p in catalogue())
+    assert f"{len(catalogue())} properties" in printed
+
+
+def test_list_explains_every_feature(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "--features"]) == 0
+    assert "preconditioner:low-rank-printed" in capsys.readouterr().out
+
+
+def test_a_result_file_says_what_made_it(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    maker = results.Maker.now("a command", {"examples": 3}, 5, "cpu")
+    results.write(path, results.result("check", maker, [], {"counts": {}}))
+    made = json.loads(path.read_text())["made_by"]
+    assert made["configuration"] == {"examples": 3}
+    assert made["seed"] == 5
+    assert {"torch", "python"} <= set(made["versions"])
+    assert made["device"]["type"] == "cpu"

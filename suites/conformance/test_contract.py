@@ -1,0 +1,156 @@
+"""Doors, absences, array kinds and adapters."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from cemverify import check_implementation, energy_layer, implementation, implementation_from_modules
+from cemverify.cem.activations import ACTIVATIONS
+from cemverify.cem.layers import AttentionConfig, MLPConfig
+from cemverify.conformance import reference
+from cemverify.conformance.calls import Caller
+from cemverify.conformance.cases import dense_case
+from cemverify.conformance.contract import LoadError, absences, as_subject
+from cemverify.conformance.golden import golden
+from cemverify.conformance.verdicts import Record, Verdict
+
+LEAN = ("steps", "diagonal", "position", "preconditioner", "norm", "validation")
+
+
+def verdicts(records: list[Record]) -> set[Verdict]:
+    return {record.verdict for record in records}
+
+
+def test_a_group_name_declares_all_its_members_absent() -> None:
+    assert absences(["diagonal"]) == {"diagonal:shared", "diagonal:per-head"}
+
+
+def test_an_unknown_absence_lists_the_valid_names() -> None:
+    with pytest.raises(ValueError, match=r"no feature 'rotary' to declare absent; there are: .*position"):
+        absences(["rotary"])
+
+
+def test_a_string_of_absences_is_refused_rather_than_read_letter_by_letter() -> None:
+    with pytest.raises(ValueError, match="collection of names"):
+        implementation(attention=reference.attention, not_offered="norm")
+
+
+def test_an_implementation_without_functions_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one of: attention, mlp"):
+        implementation()
+
+
+def test_an_object_with_the_functions_as_attributes_is_an_implementation() -> None:
+    found = as_subject(SimpleNamespace(mlp=reference.mlp, not_offered=("norm",)))
+    assert set(found.not_offered) >= {"attention", "norm:scalar"}
+
+
+def test_an_object_with_neither_door_is_refused_in_a_sentence() -> None:
+    with pytest.raises(LoadError, match="is a dict, not an implementation"):
+        as_subject({})
+
+
+def test_numpy_functions_get_numpy_arrays_of_the_asked_dtype() -> None:
+    seen: list[Any] = []
+
+    def attention(x: Any, h: Any, weights: Any, config: Any) -> Any:
+        seen.extend([x, h, *weights.values()])
+        return x
+
+    case = dense_case(AttentionConfig(4, 2, temperature=1.0), 1, 3, 0)
+    Caller(implementation(attention=attention, arrays="numpy"), torch.float32).output(case)
+    assert all(isinstance(a, np.ndarray) and a.dtype == np.float32 for a in seen)
+
+
+def test_jax_functions_are_judged_too() -> None:
+    jax = pytest.importorskip("jax", reason="the extra `jax` is not installed")
+
+    def mlp(x: Any, h: Any, weights: Any, config: MLPConfig) -> Any:
+        V, W = weights["V"], weights["W"]
+        return x + config.step_size * (jax.nn.silu(x @ V.T) * (h @ W.T)) @ V
+
+    found = implementation(mlp=mlp, arrays="jax", not_offered=LEAN)
+    records = check_implementation(
+        found, properties=["gradient/mlp/silu", "structure/mlp", "precision/mlp"], examples=10
+    )
+    assert Verdict.VIOLATED not in verdicts(records)
+
+
+class GatedMLP(nn.Module):
+    """A gated MLP as people write it: three linear layers, the state and the memory the same."""
+
+    def __init__(self, config: MLPConfig) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(config.dim, config.hidden, bias=False)
+        self.up_proj = nn.Linear(config.dim, config.hidden, bias=False)
+        self.down_proj = nn.Linear(config.hidden, config.dim, bias=False)
+
+    def forward(self, h: Tensor) -> Tensor:
+        down: Tensor = self.down_proj(F.silu(self.gate_proj(h)) * self.up_proj(h))
+        return h + down
+
+
+def module_implementation(names: dict[str, str | tuple[str, ...]]) -> Any:
+    others = tuple(f"activation:{name}" for name in ACTIVATIONS if name != "silu")
+    absent = (*LEAN, "start", "step-size", *others)
+    return implementation_from_modules(mlp=GatedMLP, names=names, not_offered=absent)
+
+
+def test_a_module_of_linear_layers_with_tied_weights_holds() -> None:
+    tied = module_implementation({"V": ("gate_proj.weight", "down_proj.weight.T"), "W": "up_proj.weight"})
+    assert verdicts(check_implementation(tied, examples=20)) == {Verdict.HOLDS, Verdict.NOT_OFFERED}
+
+
+def test_the_same_module_with_the_papers_names_is_violated() -> None:
+    swapped = module_implementation({"W": "gate_proj.weight", "V": ("up_proj.weight", "down_proj.weight.T")})
+    records = check_implementation(swapped, properties=["gradient/mlp/silu"], examples=20)
+    assert [r.verdict for r in records] == [Verdict.VIOLATED]
+
+
+def test_a_weight_that_fits_no_parameter_is_named() -> None:
+    wrong = module_implementation({"V": "gate.weight", "W": "up_proj.weight"})
+    (record,) = check_implementation(wrong, properties=["gradient/mlp/silu"], examples=5)
+    assert record.reason is not None
+    assert "no parameter 'gate.weight' for V" in record.reason
+
+
+def test_an_energy_layer_that_descends_its_energy_holds() -> None:
+    def energy(x: Tensor, memory: Tensor) -> Tensor:
+        return ((x - memory.cumsum(1)) ** 2).sum(-1) / 2
+
+    layer = energy_layer(update=lambda x, m: 0.5 * (m.cumsum(1) - x), energy=energy, dim=3, step_size=0.5)
+    assert verdicts(check_implementation(layer, examples=20)) == {Verdict.HOLDS}
+
+
+def test_an_untied_attention_layer_has_no_conservative_field() -> None:
+    generator = torch.Generator().manual_seed(0)
+    W_Q, W_K, W_V, W_O = (torch.randn(1, 3, 4, generator=generator, dtype=torch.float64) for _ in range(4))
+
+    def update(x: Tensor, memory: Tensor) -> Tensor:
+        q, k, v = (torch.einsum("bjd,krd->bkjr", a, W) for a, W in ((x, W_Q), (memory, W_K), (memory, W_V)))
+        return torch.einsum("bkjr,krd->bjd", F.scaled_dot_product_attention(q, k, v, is_causal=True), W_O)
+
+    records = {r.id: r for r in check_implementation(energy_layer(update=update, dim=4), examples=20)}
+    assert records["gradient/layer/conservative-field"].verdict == Verdict.VIOLATED
+    assert records["structure/layer/causality"].verdict == Verdict.HOLDS
+    assert records["gradient/layer/energy"].verdict == Verdict.NOT_OFFERED
+
+
+def test_a_case_survives_whatever_the_implementation_does_to_its_arrays() -> None:
+    case = dense_case(MLPConfig(4, 6), 1, 3, 0)
+    before = golden(case)
+
+    def vandal(x: Tensor, h: Tensor, weights: dict[str, Tensor], config: Any) -> Tensor:
+        for array in (x, h, *weights.values()):
+            array.zero_()
+        return x
+
+    Caller(implementation(mlp=vandal)).output(case)
+    assert torch.equal(golden(case), before)

@@ -1,0 +1,149 @@
+"""Verdicts, denominators and determinism of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from cemverify import check_implementation, energy_layer, implementation
+from cemverify.conformance import reference
+from cemverify.conformance.engine import Effort, judge_property
+from cemverify.conformance.properties import catalogue, select
+from cemverify.conformance.verdicts import Record, Verdict, counts, exit_code
+
+PLAIN = select(["gradient/attention/plain"])[0]
+
+
+def judge(attention: Callable[..., Any], effort: Effort | None = None) -> Record:
+    return judge_property(implementation(attention=attention), PLAIN, effort or Effort(examples=20))
+
+
+def test_the_same_seed_gives_the_same_record() -> None:
+    first, second = (judge(reference.attention) for _ in range(2))
+    assert (first.margin, first.examples, first.telling) == (second.margin, second.examples, second.telling)
+
+
+def test_another_seed_asks_other_questions() -> None:
+    assert judge(reference.attention).margin != judge(reference.attention, Effort(examples=20, seed=1)).margin
+
+
+def test_a_violation_carries_the_smallest_case_and_both_sides() -> None:
+    record = judge(lambda x, h, w, c: 2 * reference.attention(x, h, w, c))
+    assert record.verdict == Verdict.VIOLATED
+    assert record.counterexample is not None
+    assert record.counterexample["case"]["tokens"] == record.counterexample["case"]["dim"] == 1
+    assert record.counterexample["comparison"]["got"] != record.counterexample["comparison"]["expected"]
+
+
+@pytest.mark.parametrize(
+    ("cause", "fault"),
+    [
+        ("raised", lambda x, h, w, c: 1 / 0),
+        ("not finite", lambda x, h, w, c: x * float("nan")),
+        ("wrong shape", lambda x, h, w, c: x[:, :, None]),
+        ("not an array", lambda x, h, w, c: "no"),
+    ],
+)
+def test_a_fault_is_a_typed_violation(cause: str, fault: Callable[..., Any]) -> None:
+    record = judge(fault)
+    assert (record.verdict, record.cause) == (Verdict.VIOLATED, cause)
+    assert record.reason
+
+
+def test_an_implementation_that_changes_its_mind_is_inconclusive_or_violated_but_never_green() -> None:
+    calls = iter(range(10**9))
+
+    def moody(x: Tensor, h: Tensor, w: dict[str, Tensor], c: Any) -> Tensor:
+        return reference.attention(x, h, w, c) + (1.0 if next(calls) == 7 else 0.0)
+
+    record = judge(moody)
+    assert record.verdict == Verdict.INCONCLUSIVE
+    assert record.reason is not None
+    assert "non-deterministic" in record.reason
+
+
+def test_a_spent_time_budget_is_inconclusive() -> None:
+    record = judge(reference.attention, Effort(examples=50, seconds=1e-9))
+    assert record.verdict == Verdict.INCONCLUSIVE
+    assert record.examples == 0
+
+
+def test_a_property_whose_examples_tell_nothing_is_not_green() -> None:
+    layer = energy_layer(update=lambda x, m: 0 * x, energy=lambda x, m: 0 * x[..., 0], dim=2)
+    record = judge_property(layer, select(["gradient/layer/energy"])[0], Effort(examples=10))
+    assert record.verdict == Verdict.INCONCLUSIVE
+    assert record.examples > 0
+
+
+def test_a_declared_absence_is_counted_with_its_reason() -> None:
+    records = check_implementation(
+        implementation(attention=reference.attention, not_offered=("norm",)), properties=["gradient/attention/norm-*"]
+    )
+    assert counts(records) == {
+        "applicable": 3,
+        "run": 0,
+        "holds": 0,
+        "violated": 0,
+        "inconclusive": 0,
+        "not_offered": 3,
+        "suite_error": 0,
+    }
+    assert all(r.reason and "declared" in r.reason for r in records)
+
+
+def test_what_is_not_declared_absent_is_tested() -> None:
+    def without_norm(x: Tensor, h: Tensor, w: dict[str, Tensor], c: Any) -> Tensor:
+        if c.norm != "none":
+            raise NotImplementedError("no norm inside")
+        return reference.attention(x, h, w, c)
+
+    records = check_implementation(
+        implementation(attention=without_norm), properties=["gradient/attention/norm-scalar"], examples=5
+    )
+    assert [r.verdict for r in records] == [Verdict.VIOLATED]
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "code"),
+    [
+        (["holds"], 0),
+        (["holds", "not offered"], 0),
+        (["holds", "violated", "inconclusive"], 1),
+        (["holds", "inconclusive"], 2),
+        (["holds", "suite error"], 2),
+        (["not offered"], 2),
+        ([], 2),
+    ],
+)
+def test_exit_codes(verdicts: list[str], code: int) -> None:
+    assert exit_code(counts([Record("a/b", "", "", Verdict(v)) for v in verdicts])) == code
+
+
+def test_property_ids_are_unique_and_read_as_family_layer_claim() -> None:
+    ids = [p.id for p in catalogue()]
+    assert len(ids) == len(set(ids))
+    assert all(id_.count("/") == 2 for id_ in ids)
+
+
+def test_every_property_names_its_source_and_claims_a_sentence() -> None:
+    for p in catalogue():
+        assert p.source
+        assert p.claim.endswith(".")
+
+
+def test_an_attention_only_implementation_with_few_features_is_asked_only_what_it_can_answer() -> None:
+    def standard(x: Tensor, h: Tensor, w: dict[str, Tensor], c: Any) -> Tensor:
+        assert x is h or torch.equal(x, h)
+        assert c.steps == 1
+        assert c.step_size == 1.0
+        assert c.heads * c.R == c.dim
+        return reference.attention(x, h, w, c)
+
+    options = ("diagonal", "position", "preconditioner", "norm", "validation")
+    absent = ("start", "steps", "step-size", "temperature", "head-dim", *options)
+    records = check_implementation(implementation(attention=standard, not_offered=absent), examples=20)
+    assert {r.verdict for r in records} == {Verdict.HOLDS, Verdict.NOT_OFFERED}

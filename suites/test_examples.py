@@ -1,0 +1,46 @@
+"""The examples are true, and the README shows the very first of them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from cemverify import check_implementation
+from cemverify.conformance.contract import load
+from cemverify.conformance.verdicts import Verdict
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.mark.parametrize("name", ["attention_numpy", "mlp_module", "energy_layer"])
+def test_an_example_holds(name: str) -> None:
+    records = check_implementation(load(f"examples.{name}:mine"), examples=16)
+    assert [r for r in records if r.verdict not in (Verdict.HOLDS, Verdict.NOT_OFFERED)] == []
+    assert any(r.verdict == Verdict.HOLDS for r in records)
+
+
+def test_the_readme_shows_the_numpy_example_line_for_line() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    code = (ROOT / "examples" / "attention_numpy.py").read_text()
+    untyped = (
+        re.sub(r": Any|-> Any|from typing import Any\n\n", "", code).replace(") :", "):").partition('"""\n\n')[2]
+    )
+    assert untyped in blocks
+
+
+@pytest.mark.parametrize(
+    "target", ["docs/mathematics.md", "docs/architecture.md", "docs/result-files.md", "CHANGELOG.md"]
+)
+def test_the_pages_that_the_readme_links_exist(target: str) -> None:
+    assert f"({target})" in (ROOT / "README.md").read_text()
+    assert (ROOT / target).is_file()
+
+
+def test_every_source_that_a_property_names_is_a_section_of_the_mathematics_page() -> None:
+    from cemverify.conformance.properties import catalogue
+
+    sections = set(re.findall(r"^## (\d+)\.", (ROOT / "docs" / "mathematics.md").read_text(), flags=re.MULTILINE))
+    for p in catalogue():
+        assert set(re.findall(r"§(\d+)", p.source)) <= sections, p.id
