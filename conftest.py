@@ -72,10 +72,3 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("gpu"):
                 item.add_marker(absent)
-
-
-@pytest.fixture(scope="session")
-def cuda_device() -> str:
-    """A CUDA device for this worker: workers of `-n` are spread over the devices there are."""
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
-    return f"cuda:{int(worker) % max(1, torch.cuda.device_count())}"

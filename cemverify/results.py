@@ -14,6 +14,7 @@ Files are written aside and renamed, so a reader never meets half of one.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -151,7 +152,8 @@ def write_text(path: Path, text: str) -> None:
             os.fsync(file.fileno())
         os.replace(aside, path)
     except OSError as error:
-        aside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            aside.unlink(missing_ok=True)
         raise ResultError(f"cannot write {path}: {error.strerror or error}") from error
 
 

@@ -12,7 +12,6 @@ from torch.nn import functional as F
 from cemverify import implementation_from_modules
 from cemverify.cem.layers import MLPConfig
 
-
 SIGMA: dict[str, Callable[[Tensor], Tensor]] = {"silu": F.silu, "gelu": F.gelu, "relu": F.relu}
 
 

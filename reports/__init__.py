@@ -1,0 +1,1 @@
+"""Reports: result files in, tables out. `python -m reports --help`."""

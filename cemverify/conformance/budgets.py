@@ -5,7 +5,7 @@ error, and every rule below is a standard forward bound (Higham, Accuracy and St
 products is off by at most gamma_n = n u / (1 - n u) times the sum of their magnitudes, u the unit roundoff.
 What comes out bounds, component by component, the error of *any* evaluation of the same formula in that
 dtype, in whatever order, so it raises no false alarm; on the small cases that the properties draw it is a few
-dozen roundoffs wide.
+dozen roundoffs wide. Of bfloat16 it assumes what every matrix unit does: sums accumulate in float32.
 """
 
 from __future__ import annotations
@@ -66,6 +66,11 @@ class Bounded:
         """gamma_n, infinite once n u reaches 1."""
         return n * self.u / (1 - n * self.u) if n * self.u < 1 else math.inf
 
+    def summed(self, n: int) -> float:
+        """A sum of n products: accumulated in float32 at least, as matrix units do, then rounded to the dtype."""
+        u = min(self.u, unit_roundoff(torch.float32))
+        return n * u / (1 - n * u) + self.gamma(2) if n * u < 1 else math.inf
+
     def rounded(self, roundings: float = 1) -> Bounded:
         """After that many more roundings."""
         return replace(self, error=self.error + self.gamma(roundings) * (self.value.abs() + self.error))
@@ -95,7 +100,7 @@ class Bounded:
             carried = carried + torch.einsum(equation, a.error, b_most)
         magnitude = torch.einsum(equation, a.value.abs() + a.error, b_most)
         value = torch.einsum(equation, a.value, b.value)
-        return self.of(value, carried + self.gamma(terms + 1) * magnitude)
+        return self.of(value, carried + self.summed(terms) * magnitude)
 
     def sum(self, dim: int) -> Bounded:
         """A sum over one axis."""
@@ -235,8 +240,8 @@ def _average(equation: str, weights: _Weights, values: Bounded) -> Bounded:
     from_scores = ((weights.value * weights.relative)[..., None] * spread).sum(-2)
     magnitude = torch.einsum(equation, weights.value, values.value.abs() + values.error)
     carried = torch.einsum(equation, weights.value, values.error)
-    terms = 2 * weights.value.shape[-1] + 10
-    return values.of(mean, from_scores + carried + (values.gamma(terms) + weights.common) * magnitude)
+    own = values.summed(2 * weights.value.shape[-1]) + values.gamma(10)
+    return values.of(mean, from_scores + carried + (own + weights.common) * magnitude)
 
 
 def _gated(case: Case, n: Bounded, h: Bounded) -> Bounded:

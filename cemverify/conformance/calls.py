@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from cemverify.conformance.cases import Case, Config
+from cemverify.conformance.cases import Case
 from cemverify.conformance.contract import EnergyLayer, Implementation, Subject
 from cemverify.conformance.faults import NotAnArray, NotFinite, Raised, WrongShape
 
@@ -102,7 +102,7 @@ class Caller:
             case "numpy":
                 return copy.numpy()
             case "jax":
-                return jax_numpy().asarray(copy.contiguous().numpy())
+                return jax_array(copy)
 
     def _pair(self, function: Callable[..., Any], x: Tensor, memory: Tensor) -> Callable[[], Any]:
         def call() -> Any:
@@ -153,14 +153,11 @@ def as_tensor(returned: Any) -> Tensor:
         raise NotAnArray(f"it returned an array that is not numeric: {error}") from error
 
 
-def jax_numpy() -> Any:
-    """jax.numpy with 64-bit arrays, without which JAX rounds everything to float32."""
+def jax_array(tensor: Tensor) -> Any:
+    """The tensor as a JAX array of the same dtype; 64-bit arrays are enabled, or JAX would round them."""
     import jax
 
-    jax.config.update("jax_enable_x64", True)
-    return jax.numpy
-
-
-def changed(case: Case, config: Config) -> Case:
-    """The case with another configuration."""
-    return replace(case, config=config)
+    jax.config.update("jax_enable_x64", True)  # type: ignore[no-untyped-call]
+    name = str(tensor.dtype).removeprefix("torch.")
+    wide = tensor.double() if tensor.is_floating_point() else tensor  # NumPy has no bfloat16 to go through
+    return jax.numpy.asarray(wide.contiguous().numpy()).astype(name)

@@ -89,5 +89,5 @@ def judge(*comparisons: Comparison, telling: bool = True) -> Evidence:
 
 
 def moved(signal: Tensor, budget: Tensor) -> bool:
-    """Whether the signal stands clear of the budget somewhere, so that a wrong value would have shown."""
-    return bool((signal.abs() > 8 * budget).any())
+    """Whether the signal is at least twice the budget somewhere, so that its absence would have shown."""
+    return bool((signal.abs() > 2 * budget).any())

@@ -12,6 +12,7 @@ from cemverify.api import Check
 from cemverify.conformance.contract import load
 from cemverify.conformance.engine import Effort, applicable
 from cemverify.conformance.properties import catalogue
+from suites.devices import device_of_worker
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -21,14 +22,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     subject = load(option("--implementation"))
     explore = hypothesis.settings.default is hypothesis.settings.get_profile("explore")
-    device = option("--device")
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
     effort = Effort(
         examples=option("--examples") or (300 if explore else 60),
         seed=int(os.environ.get("CEMVERIFY_SEED", "0")),
         dtype=getattr(torch, option("--dtype")),
-        device=device,
+        device=device_of_worker(option("--device")),
     )
     checks = [Check(subject, property_, effort) for property_ in applicable(subject, catalogue())]
     metafunc.parametrize("check", checks, ids=[check.property.id for check in checks])
@@ -41,9 +39,9 @@ def test_the_property_holds(check: Check) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("prefix", ["gradient/attention", "gradient/mlp", "recursion", "structure", "precision"])
-def test_the_reference_holds_on_cuda(prefix: str, dtype: torch.dtype, cuda_device: str) -> None:
+def test_the_reference_holds_on_cuda(prefix: str, dtype: torch.dtype) -> None:
     subject = load("cemverify:reference")
-    effort = Effort(examples=20, dtype=dtype, device=cuda_device)
+    effort = Effort(examples=20, dtype=dtype, device=device_of_worker("cuda"))
     for property_ in applicable(subject, catalogue()):
         if property_.id.startswith(prefix):
             Check(subject, property_, effort)()

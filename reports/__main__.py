@@ -1,0 +1,92 @@
+"""The command line of the reports: `python -m reports PATH...`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from cemverify.results import ResultError, write, write_text
+from reports.collect import Source, collect, merge
+from reports.render import RENDERERS, csv_rows, markdown
+
+DESCRIPTION = """\
+Renders result files as tables. A result file is what `cemverify check`, `python -m synthetic recursion` and
+`python -m synthetic language` write with their option for an output file. A folder stands for every result
+file in it and in its sub-folders.
+"""
+
+EPILOG = """\
+examples:
+  python -m reports out/recursion.json                     read one result
+  python -m reports out --format markdown                  every result below out/, for a pull request
+  python -m reports out --output out/report                report.md, one CSV for each table, report.json
+
+Exit code 0, or 2 with one sentence on stderr if a path is missing or is not a result.
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose complaint is one sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ResultError(f"{message}; see {self.prog} --help")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line; returns the exit code."""
+    try:
+        options = _parser().parse_args(arguments)
+        sources = collect(options.paths)
+        tables = [table for source in sources for table in source.tables]
+        origins = [source.origin for source in sources for _ in source.tables]
+        text = RENDERERS[options.format](tables, origins)
+        if options.output is not None:
+            _write_all(options.output, sources)
+    except ResultError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:  # the reader, `head` say, has seen enough; nor shall the flush at exit complain
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="python -m reports",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("paths", metavar="PATH", nargs="+", type=Path, help="a result file, or a folder of them")
+    parser.add_argument(
+        "--format", choices=tuple(RENDERERS), default="terminal", help="how tables are printed (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--output",
+        metavar="DIR",
+        type=Path,
+        help="also write DIR/report.md, DIR/report.json (the raw results, merged) and one DIR/NN-KIND.csv per table",
+    )
+    return parser
+
+
+def _write_all(folder: Path, sources: Sequence[Source]) -> None:
+    shown = [(source, table) for source in sources for table in source.tables]
+    text = markdown([table for _, table in shown], [source.origin for source, _ in shown])
+    files = {folder / "report.md": f"# Report\n\n{text}\n"}
+    for number, (source, table) in enumerate(shown, 1):
+        files[folder / f"{number:02d}-{source.content['kind']}.csv"] = csv_rows(table)
+    for path, content in files.items():
+        write_text(path, content)
+    write(folder / "report.json", merge(sources))
+    print(f"wrote {folder}: report.md, report.json and {len(shown)} CSV", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""Result files of the command line: single files, or folders searched for them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cemverify import results
+from cemverify.results import ResultError, Table
+
+# The schema of the raw results merged into one file, which is no result itself.
+MERGED_SCHEMA = "cemverify.report"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A result and the file it came from.
+
+    Attributes:
+        path: the file. content: what it holds. tables: its tables. origin: one line that says what made it.
+    """
+
+    path: Path
+    content: Mapping[str, Any]
+    tables: Sequence[Table]
+    origin: str
+
+
+def collect(paths: Iterable[Path]) -> list[Source]:
+    """The results at the paths, in the order given, those of a folder sorted by path; each file once.
+
+    A folder is searched with all its sub-folders; JSON files of another schema in it are passed over, files
+    that are named must be results.
+
+    Raises:
+        ResultError: a path is missing, a folder holds no result, or a file is damaged or not a result.
+    """
+    found: dict[Path, Source] = {}
+    for path in paths:
+        for file in _results_in(path) if path.is_dir() else [path]:
+            found.setdefault(file.resolve(), _source(file))
+    return list(found.values())
+
+
+def merge(sources: Iterable[Source]) -> dict[str, Any]:
+    """Everything of several results in one value, for tools that read further."""
+    entries = [{"path": str(source.path), "result": source.content} for source in sources]
+    return {"schema": MERGED_SCHEMA, "schema_version": 1, "results": entries}
+
+
+def _results_in(folder: Path) -> list[Path]:
+    files = [file for file in sorted(folder.rglob("*.json")) if _is_ours(file)]
+    if not files:
+        raise ResultError(f"no result file in {folder}: none of its *.json has the schema {results.SCHEMA!r}")
+    return files
+
+
+def _is_ours(file: Path) -> bool:
+    """Whether a file is to be read as a result; a damaged one is, so that it is reported and not passed over."""
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return True
+    return isinstance(content, dict) and content.get("schema") == results.SCHEMA
+
+
+def _source(path: Path) -> Source:
+    content = results.read(path)
+    try:
+        tables = results.tables_of(content)
+        origin = _origin(content)
+        ragged = [table.title for table in tables if any(len(row) != len(table.columns) for row in table.rows)]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ResultError(
+            f"{path} is damaged: its tables or made_by lack what belongs there; make it again"
+        ) from error
+    if ragged:
+        raise ResultError(f"{path} is damaged: table {ragged[0]!r} has rows of unequal length; make it again")
+    return Source(path, content, tables, origin)
+
+
+def _origin(content: Mapping[str, Any]) -> str:
+    made_by = content["made_by"]
+    device = made_by["device"]
+    threads = device["threads"]
+    return (
+        f"{content['kind']} by cemverify {content['suite_version']}: {made_by['command']}; "
+        f"on {device['type']} ({device['name']}, {threads} {'thread' if threads == 1 else 'threads'}), "
+        f"{made_by['created']}, {made_by['duration_seconds']:.1f} s, seed {made_by['seed']}"
+    )

@@ -1,0 +1,134 @@
+"""Tables as text: for a terminal, as Markdown, CSV or LaTeX.
+
+Every renderer takes the same two arguments: the tables, and one line for each that says what made it (or no
+lines at all, as when a study prints its own table). Cells are printed as they are: whoever makes a table
+rounds, so that a figure reads the same in every format.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+from tabulate import tabulate
+
+from cemverify.results import Cell, Table
+
+Renderer = Callable[[Sequence[Table], Sequence[str]], str]
+
+
+def terminal(tables: Sequence[Table], origins: Sequence[str] = ()) -> str:
+    """Tables for a fixed-width terminal.
+
+    Args:
+        tables: what to print.
+        origins: one line for each table, printed below its title; or none.
+
+    Raises:
+        ValueError: there are some origins, but not one for each table; or a row is not as long as its heading.
+    """
+    return "\n\n".join(
+        "\n".join([table.title, *_lines(origin), "", _grid(table, "simple")])
+        for table, origin in _pairs(tables, origins)
+    )
+
+
+def markdown(tables: Sequence[Table], origins: Sequence[str] = ()) -> str:
+    """Tables in GitHub's Markdown; arguments and errors as in `terminal`."""
+    return "\n\n".join(
+        "\n\n".join([f"## {table.title}", *_lines(origin), _grid(_map(table, _markdown_cell), "github")])
+        for table, origin in _pairs(tables, origins)
+    )
+
+
+def comma_separated(tables: Sequence[Table], origins: Sequence[str] = ()) -> str:
+    """Tables as CSV (RFC 4180 but for plain newlines); title and origin are lines that begin with #.
+
+    Arguments and errors as in `terminal`.
+    """
+    return "\n".join(
+        "".join(f"# {line}\n" for line in (table.title, *_lines(origin))) + csv_rows(table)
+        for table, origin in _pairs(tables, origins)
+    ).rstrip("\n")
+
+
+def latex(tables: Sequence[Table], origins: Sequence[str] = ()) -> str:
+    """Tables for LaTeX with the booktabs package; title and origin are comments.
+
+    Arguments and errors as in `terminal`.
+    """
+    return "\n\n".join(
+        "\n".join([*(f"% {line}" for line in (table.title, *_lines(origin))), _grid(table, "latex_booktabs")])
+        for table, origin in _pairs(tables, origins)
+    )
+
+
+def csv_rows(table: Table) -> str:
+    """Heading and rows of one table as CSV, nothing else: a file that a spreadsheet opens."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(table.columns)
+    writer.writerows([_text(cell) for cell in row] for row in table.rows)
+    return buffer.getvalue()
+
+
+RENDERERS: Mapping[str, Renderer] = MappingProxyType(
+    {"terminal": terminal, "markdown": markdown, "csv": comma_separated, "latex": latex}
+)
+
+
+def _pairs(tables: Sequence[Table], origins: Sequence[str]) -> list[tuple[Table, str | None]]:
+    for table in tables:
+        for row in table.rows:
+            if len(row) != len(table.columns):
+                raise ValueError(f"table {table.title!r} has {len(table.columns)} columns, but a row of {len(row)}")
+    if not origins:
+        return [(table, None) for table in tables]
+    return list(zip(tables, origins, strict=True))
+
+
+def _lines(origin: str | None) -> list[str]:
+    return [] if origin is None else [origin]
+
+
+def _grid(table: Table, style: str) -> str:
+    rows = [[_text(cell) for cell in row] for row in table.rows]
+    # tabulate would print the text 0.10 as 0.1, hence disable_numparse; then it no longer aligns numbers itself
+    alignment = ["right" if _is_numeric([row[i] for row in rows]) else "left" for i in range(len(table.columns))]
+    return tabulate(
+        rows,
+        headers=list(table.columns),
+        tablefmt=style,
+        colalign=alignment if rows else None,
+        disable_numparse=True,
+        preserve_whitespace=True,
+    )
+
+
+def _is_numeric(cells: Sequence[str]) -> bool:
+    """Whether a column holds figures, and so reads better flush right."""
+    filled = [cell for cell in cells if cell not in ("", "–")]
+    return bool(filled) and all(cell.lstrip("+-−<>")[:1].isdigit() for cell in filled)
+
+
+def _text(cell: Cell) -> str:
+    if cell is None:
+        return ""
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    return str(cell)
+
+
+def _map(table: Table, change: Callable[[Cell], str]) -> Table:
+    return Table(
+        table.title,
+        [change(column) for column in table.columns],
+        [[change(cell) for cell in row] for row in table.rows],
+    )
+
+
+def _markdown_cell(cell: Cell) -> str:
+    # tabulate leaves | alone, which would open a new cell; a line break would end the row
+    return _text(cell).replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")

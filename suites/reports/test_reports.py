@@ -1,0 +1,176 @@
+"""Reports: every format says the same, and a damaged file is named, not shown."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cemverify.results import Maker, Table, read, result, write
+from reports.__main__ import main
+from reports.collect import MERGED_SCHEMA
+from reports.render import RENDERERS, comma_separated, csv_rows, latex, markdown, terminal
+
+TABLE = Table("Errors", ["a|b", "error", "note"], [["x|y", "0.10", None], ["z", "0.05 ± 0.01", True]])
+
+
+def a_result(**changes: Any) -> dict[str, Any]:
+    made = result("recursion", Maker.now("python -m synthetic recursion", {"steps": [1]}, 3, "cpu"), [TABLE], {})
+    return {**made, **changes}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two results, one in a sub-folder, beside a JSON file that is something else."""
+    write(tmp_path / "b.json", a_result())
+    write(tmp_path / "deep" / "a.json", a_result(kind="language"))
+    (tmp_path / "other.json").write_text('{"schema": "something else"}')
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", RENDERERS)
+def test_every_format_keeps_figures_as_they_were_rounded(name: str) -> None:
+    text = RENDERERS[name]([TABLE], ["made by hand"])
+    assert "0.10" in text
+    assert "0.05 ± 0.01" in text
+    assert "made by hand" in text
+
+
+def test_a_bar_in_a_cell_does_not_open_a_new_one_in_markdown() -> None:
+    lines = markdown([TABLE]).splitlines()
+    rows = [line for line in lines if line.startswith("|")]
+    assert {line.replace("\\|", "").count("|") for line in rows} == {4}
+    assert "x\\|y" in rows[2]
+
+
+def test_csv_reads_back_as_the_table() -> None:
+    awkward = Table("t", ["a", "b"], [['say "x, y"', "1,000"], ["two\nlines", 0.5]])
+    assert list(csv.reader(io.StringIO(csv_rows(awkward)))) == [
+        ["a", "b"],
+        ['say "x, y"', "1,000"],
+        ["two\nlines", "0.5"],
+    ]
+    assert comma_separated([awkward]).startswith("# t\na,b\n")
+
+
+def test_latex_escapes_what_it_would_interpret() -> None:
+    text = latex([Table("t", ["share_%"], [["5 %"]])])
+    assert "share\\_\\%" in text
+    assert "5 \\%" in text
+
+
+def test_the_terminal_puts_figures_flush_right_and_words_flush_left() -> None:
+    text = terminal([Table("t", ["name", "figure"], [["long name", "1"], ["x", "1,000"]])])
+    assert text.splitlines()[-2:] == ["long name         1", "x             1,000"]
+
+
+def test_a_table_without_rows_still_shows_its_heading() -> None:
+    for render in RENDERERS.values():
+        assert "lonely" in render([Table("t", ["lonely"], [])], [])
+
+
+def test_a_row_of_another_length_and_a_missing_origin_are_refused() -> None:
+    with pytest.raises(ValueError, match="2 columns, but a row of 1"):
+        terminal([Table("t", ["a", "b"], [["1"]])])
+    with pytest.raises(ValueError, match="shorter"):
+        terminal([TABLE, TABLE], ["only one"])
+
+
+def test_a_folder_stands_for_its_results_each_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(folder), str(folder / "b.json")]) == 0
+    text = capsys.readouterr().out
+    assert text.count("Errors") == 2
+    assert text.index("recursion by cemverify") < text.index("language by cemverify")
+
+
+def test_above_each_table_stands_what_made_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(folder / "b.json"), "--format", "markdown"]) == 0
+    content = read(folder / "b.json")
+    origin = capsys.readouterr().out.splitlines()[2]
+    made_by = content["made_by"]
+    for part in ("recursion", content["suite_version"], made_by["command"], made_by["created"], "seed 3", "cpu"):
+        assert part in origin
+
+
+def test_a_report_may_lie_in_the_folder_it_is_made_from(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(folder), "--output", str(folder)]) == 0
+    first = capsys.readouterr().out
+    assert {path.name for path in folder.iterdir()} >= {
+        "report.md",
+        "report.json",
+        "01-recursion.csv",
+        "02-language.csv",
+    }
+    merged = json.loads((folder / "report.json").read_text())
+    assert merged["schema"] == MERGED_SCHEMA
+    assert merged["results"][0]["result"] == read(folder / "b.json")
+    report = (folder / "report.md").read_text()
+    assert main([str(folder), "--output", str(folder)]) == 0
+    assert capsys.readouterr().out == first
+    assert (folder / "report.md").read_text() == report
+
+
+DAMAGED: dict[str, tuple[str | dict[str, Any] | None, str]] = {
+    "missing": (None, "cannot read"),
+    "truncated": ('{"schema": "cemverify.result", "schema_ver', "is not JSON"),
+    "not a result": ('{"schema": "something else"}', "is not a result file"),
+    "not an object": ("[1, 2]", "is not a result file"),
+    "of the future": ({"schema_version": 99}, "has schema version 99"),
+    "without origin": ({"made_by": {}}, "is damaged"),
+    "with a wrong origin": ({"made_by": "me"}, "is damaged"),
+    "with a wrong duration": (
+        {"made_by": {"command": "c", "created": "d", "seed": 0, "duration_seconds": None}},
+        "damaged",
+    ),
+    "with a wrong table": ({"tables": [{"title": "t"}]}, "is damaged"),
+    "with a ragged table": ({"tables": [{"title": "t", "columns": ["a"], "rows": [["1", "2"]]}]}, "is damaged"),
+    "with rows that are none": ({"tables": [{"title": "t", "columns": ["a"], "rows": [1]}]}, "is damaged"),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGED)
+def test_a_damaged_file_is_refused_with_one_sentence_and_nothing_is_written(
+    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content, sentence = DAMAGED[case]
+    path = tmp_path / "bad.json"
+    if isinstance(content, dict):
+        write(path, a_result(**content))
+    elif content is not None:
+        path.write_text(content)
+    assert main([str(path), "--output", str(tmp_path / "report")]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.count("\n") == 1
+    assert sentence in told.err
+    assert not (tmp_path / "report").exists()
+
+
+def test_a_truncated_result_in_a_folder_is_not_passed_over(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "c.json").write_text('{"schema": "cemver')
+    assert main([str(folder)]) == 2
+    assert "c.json is not JSON" in capsys.readouterr().err
+
+
+def test_a_folder_without_results_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path)]) == 2
+    assert "no result file in" in capsys.readouterr().err
+
+
+def test_an_output_that_cannot_be_written_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(folder), "--output", str(folder / "b.json" / "report")]) == 2
+    assert "cannot write" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("words", "sentence"), [([], "PATH"), (["x", "--format", "html"], "choose from 'terminal'")])
+def test_arguments_that_make_no_sense_are_refused_with_one_sentence(
+    words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert sentence in told

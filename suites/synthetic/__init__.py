@@ -1,0 +1,1 @@
+"""What the synthetic bench is held to."""

@@ -1,0 +1,83 @@
+"""The command line of the synthetic bench: `python -m synthetic STUDY ...`.
+
+A study is a module with two functions: `add_arguments(parser)` and `run(options)`, which returns the exit code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NoReturn
+
+from synthetic.errors import UsageError
+
+STUDIES = {
+    "recursion": "recursive CEM MLPs on functions of known difficulty, beside the Bayes-optimal error",
+    "language": "small language models on text of known entropy, at equal tokens",
+}
+
+DESCRIPTION = """\
+Studies that measure what recursion depth T and the choice of energy buy, on tasks whose best possible score
+is known. Each prints its table, shows its progress on stderr, and writes a result file (--output).
+"""
+
+EPILOG = """\
+examples:
+  python -m synthetic recursion --prior rbf --steps 1 2 4 8 --seeds 3 --preset quick --output out/recursion.json
+  python -m synthetic language --help
+  python -m reports out                     every result below out/ as tables
+
+Exit code 0, or 2 with one sentence on stderr if the request makes no sense or a file cannot be written.
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose complaint is one sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}; see {self.prog} --help")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line; returns the exit code."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        options = _parser(given[0] if given else None).parse_args(given)
+    except UsageError as error:
+        return _refuse(error)
+
+    from cemverify.results import ResultError  # here, since it brings torch, for which --help should not wait
+
+    try:
+        return int(import_module(f"synthetic.{options.study}").run(options))
+    except (UsageError, ResultError) as error:
+        return _refuse(error)
+    except KeyboardInterrupt:
+        return _refuse("interrupted; nothing was written", code=130)
+
+
+def _parser(chosen: str | None) -> Parser:
+    """The parser; only the chosen study is imported, as the libraries of a study take seconds."""
+    parser = Parser(
+        prog="python -m synthetic",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    studies = parser.add_subparsers(dest="study", metavar="STUDY", required=True)
+    for name, summary in STUDIES.items():
+        study = studies.add_parser(name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
+        if name == chosen:
+            import_module(f"synthetic.{name}").add_arguments(study)
+    return parser
+
+
+def _refuse(reason: object, code: int = 2) -> int:
+    print(f"error: {reason}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
