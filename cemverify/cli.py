@@ -9,7 +9,6 @@ import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from tempfile import TemporaryFile
 
 import torch
 from tabulate import tabulate
@@ -21,7 +20,7 @@ from cemverify.conformance.engine import Effort, RunFinished
 from cemverify.conformance.listeners import files, terminal
 from cemverify.conformance.properties import select
 from cemverify.conformance.verdicts import counts, exit_code
-from cemverify.results import Maker, ResultError, write, write_text
+from cemverify.results import Maker, ResultError, check_writable, write, write_text
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -64,7 +63,9 @@ def check(options: argparse.Namespace) -> int:
     properties = select(options.properties)
     device = _device(options.device)
     effort = Effort(options.examples, options.seed, options.seconds, options.timeout, DTYPES[options.dtype], device)
-    _check_writable(options.json, options.junit, options.markdown)
+    for path in (options.json, options.junit, options.markdown):
+        if path is not None:
+            check_writable(path)
     sys.path.insert(0, os.getcwd())  # as `python -m` would; workers inherit it
     configuration = {
         "properties": options.properties,
@@ -173,25 +174,6 @@ def _device(name: str) -> str:
         reason = str(error).splitlines()[0]
         raise ValueError(f"device {name!r} cannot be used here ({reason}); try cpu") from None
     return str(device)
-
-
-def _check_writable(*paths: Path | None) -> None:
-    """Refuses a path before the work, not after it.
-
-    Raises:
-        ResultError: a path is a folder, or its folder cannot be made or written.
-    """
-    for path in paths:
-        if path is None:
-            continue
-        if path.is_dir():
-            raise ResultError(f"cannot write {path}: it is a folder")
-        nearest = next(parent for parent in (path.absolute().parent, *path.absolute().parents) if parent.exists())
-        try:
-            with TemporaryFile(dir=nearest):  # asking for permission is not the same as having it
-                pass
-        except OSError:
-            raise ResultError(f"cannot write {path}: {nearest} is not a folder that can be written") from None
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 from uuid import uuid4
 
@@ -126,6 +127,22 @@ def result(kind: str, maker: Maker, tables: Sequence[Table], payload: Mapping[st
     if clash := envelope.keys() & payload.keys():
         raise ValueError(f"the payload uses names of the envelope: {', '.join(sorted(clash))}")
     return {**envelope, **payload}
+
+
+def check_writable(path: Path) -> None:
+    """Says before the work, rather than after it, that a file cannot be written; touches nothing.
+
+    Raises:
+        ResultError: the path is a folder, or no file can be made where it would lie.
+    """
+    if path.is_dir():
+        raise ResultError(f"cannot write {path}: it is a folder; name a file in it")
+    nearest = next(parent for parent in path.absolute().parents if parent.exists())
+    try:
+        TemporaryFile(dir=nearest).close()  # leaves nothing behind; permissions alone do not tell
+    except OSError as error:
+        reason = error.strerror or error
+        raise ResultError(f"cannot write {path}: no file can be made in {nearest} ({reason})") from error
 
 
 def write(path: Path, content: Mapping[str, Any]) -> None:

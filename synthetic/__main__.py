@@ -29,7 +29,8 @@ examples:
   python -m synthetic language --help
   python -m reports out                     every result below out/ as tables
 
-Exit code 0, or 2 with one sentence on stderr if the request makes no sense or a file cannot be written.
+Exit code 0; 1 if a study says that what it ran has failed; 2 with one sentence on stderr if the request makes no
+sense or a file cannot be written.
 """
 
 

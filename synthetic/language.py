@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from cemverify.cem.models import LanguageModel
-from cemverify.results import Cell, Maker, Table, result, write
+from cemverify.results import Cell, Maker, Table, check_writable, result, write
 from reports.render import terminal
 from synthetic import text
 from synthetic.errors import UsageError
@@ -78,6 +78,7 @@ def run(options: argparse.Namespace) -> int:
     """
     device = _device(options.device)
     study = _study(options, device)
+    check_writable(options.output)
     command = (
         f"python -m synthetic language --preset {options.preset} --seed {options.seed} --device {device}"
         f" --steps {study.recipe.steps}"

@@ -10,7 +10,6 @@ import argparse
 import os
 import shlex
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -223,7 +222,7 @@ def run(options: argparse.Namespace) -> int:
     workers = os.cpu_count() or 1 if options.workers is None else options.workers
     if workers < 1:
         raise UsageError(f"at least one worker is needed, not {workers}")
-    _refuse_unwritable(options.output)
+    results.check_writable(options.output)
     torch.set_num_threads(1)  # as in the workers, and as the result says
     maker = results.Maker.now(_command(options), asdict(config), config.seed, "cpu")
     found = study(config, workers, report=lambda line: print(line, file=sys.stderr, flush=True))
@@ -256,18 +255,6 @@ def _command(options: argparse.Namespace) -> str:
         if value is not None:
             words += [f"--{name.replace('_', '-')}", *(map(str, value) if isinstance(value, list) else [str(value)])]
     return shlex.join(words)
-
-
-def _refuse_unwritable(path: Path) -> None:
-    """Says so before the work rather than after it, and touches nothing."""
-    if path.is_dir():
-        raise UsageError(f"the output {path} is a folder; name a file in it")
-    there = next(parent for parent in path.absolute().parents if parent.exists())
-    try:
-        tempfile.TemporaryFile(dir=there).close()  # leaves nothing behind; permissions alone do not tell
-    except OSError as error:
-        reason = error.strerror or error
-        raise UsageError(f"the output {path} cannot be written: no file can be made in {there} ({reason})") from error
 
 
 def _perform(job: Replicate | Run) -> TaskRecord | RunRecord:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -155,9 +156,8 @@ def as_tensor(returned: Any) -> Tensor:
 
 def jax_array(tensor: Tensor) -> Any:
     """The tensor as a JAX array of the same dtype; 64-bit arrays are enabled, or JAX would round them."""
-    import jax
-
-    jax.config.update("jax_enable_x64", True)  # type: ignore[no-untyped-call]
+    jax: Any = importlib.import_module("jax")
+    jax.config.update("jax_enable_x64", True)
     name = str(tensor.dtype).removeprefix("torch.")
     wide = tensor.double() if tensor.is_floating_point() else tensor  # NumPy has no bfloat16 to go through
     return jax.numpy.asarray(wide.contiguous().numpy()).astype(name)
