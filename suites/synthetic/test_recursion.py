@@ -239,7 +239,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(
 ) -> None:
     (tmp_path / "file.txt").write_text("in the way")
     assert main(["recursion", "--output", str(tmp_path / place)]) == 2
-    assert capsys.readouterr().err.startswith("error: the output ")
+    assert capsys.readouterr().err.startswith("error: cannot write ")
     assert [path.name for path in tmp_path.iterdir()] == ["file.txt"]
 
 
