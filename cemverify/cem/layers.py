@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from cemverify.cem.activations import activation
 from cemverify.cem.descent import Descent, Trajectory
-from cemverify.cem.energies import Elementwise, Interaction, InteractionMemory
+from cemverify.cem.energies import Elementwise, Energy, Interaction, InteractionMemory
 from cemverify.cem.norms import NoNorm, Norm, RMSNormFolded, RMSNormInside
 from cemverify.cem.positions import Alibi, Bias, Rotary, SelfCross, alibi_slopes
 from cemverify.cem.preconditioners import Diagonal, Identity, LowRank, LowRankPrinted, Preconditioner
@@ -210,14 +210,47 @@ def normal(shape: tuple[int, ...], std: float, generator: torch.Generator) -> nn
     return parameter
 
 
-class CEMAttention(nn.Module):
+class CEMLayer(nn.Module):
+    """A layer of CEM: an energy and a descent, both made of its parameters on each call.
+
+    Parameters: of the preconditioner and of the norm; those of the energy are its kinds'.
+    """
+
+    def __init__(self, config: AttentionConfig | MLPConfig, heads: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.preconditioner = LearnedPreconditioner(config.preconditioner, config.dim, heads, generator)
+        self.norm = LearnedNorm(config.norm, config.dim, config.norm_eps)
+        self._steps, self._step_size = config.steps, config.step_size
+
+    @property
+    def energy(self) -> Energy:
+        """What it minimises."""
+        raise NotImplementedError
+
+    @property
+    def descent(self) -> Descent:
+        """How it does so."""
+        return Descent(self._steps, self._step_size, self.preconditioner(), self.norm())
+
+    def forward(self, x: Tensor, h: Tensor | None = None) -> Tensor:
+        """x^(T) from x^(0) = x with memory h, x itself if not given: (B, J, D) -> (B, J, D)."""
+        energy = self.energy
+        return self.descent(energy, x, energy.remember(x if h is None else h))
+
+    def trajectory(self, x: Tensor, h: Tensor | None = None) -> Trajectory:
+        """The same with every state on the way and its energy."""
+        energy = self.energy
+        return self.descent.trajectory(energy, x, energy.remember(x if h is None else h))
+
+
+class CEMAttention(CEMLayer):
     """Weight-tied multi-head attention: T descent steps on an interaction energy (Eq. 1, 5, 12).
 
     Parameters: W_Q, W_K (K, R, D); diagonal (D,) or (K, D); to_self, to_others (K,); a preconditioner; a gain.
     """
 
     def __init__(self, config: AttentionConfig, generator: torch.Generator) -> None:
-        super().__init__()
+        super().__init__(config, config.heads, generator)
         self.config = config
         shape = (config.heads, config.R, config.dim)
         self.W_Q = normal(shape, config.init_std, generator)
@@ -231,8 +264,6 @@ class CEMAttention(nn.Module):
         if config.position == "self-cross":
             self.to_self = nn.Parameter(torch.zeros(config.heads))
             self.to_others = nn.Parameter(torch.zeros(config.heads))
-        self.preconditioner = LearnedPreconditioner(config.preconditioner, config.dim, config.heads, generator)
-        self.norm = LearnedNorm(config.norm, config.dim, config.norm_eps)
 
     @property
     def energy(self) -> Interaction:
@@ -246,21 +277,6 @@ class CEMAttention(nn.Module):
             rotary=Rotary() if self.config.position == "rotary" else None,
             causal=self.config.causal,
         )
-
-    @property
-    def descent(self) -> Descent:
-        """The descent of the present parameters."""
-        return Descent(self.config.steps, self.config.step_size, self.preconditioner(), self.norm())
-
-    def forward(self, x: Tensor, h: Tensor | None = None) -> Tensor:
-        """x^(T) from x^(0) = x with memory h, x itself if not given: (B, J, D) -> (B, J, D)."""
-        energy = self.energy
-        return self.descent(energy, x, energy.remember(x if h is None else h))
-
-    def trajectory(self, x: Tensor, h: Tensor | None = None) -> Trajectory:
-        """The same with every state on the way and its energy."""
-        energy = self.energy
-        return self.descent.trajectory(energy, x, energy.remember(x if h is None else h))
 
     def residual(self, h: Tensor, past: InteractionMemory | None = None) -> tuple[Tensor, InteractionMemory]:
         """The sublayer of a pre-norm block, and its memory, which is the cache when decoding.
@@ -282,7 +298,7 @@ class CEMAttention(nn.Module):
         return None
 
 
-class CEMGatedMLP(nn.Module):
+class CEMGatedMLP(CEMLayer):
     """A gated MLP with tied projections: T descent steps on an element-wise energy (Eq. 7, 11, 13).
 
     Parameters: V, W (M, D); a preconditioner; a gain. In Llama's terms V is the gate and, transposed, the down
@@ -290,33 +306,16 @@ class CEMGatedMLP(nn.Module):
     """
 
     def __init__(self, config: MLPConfig, generator: torch.Generator) -> None:
-        super().__init__()
+        super().__init__(config, 1, generator)
         self.config = config
         self.V = normal((config.hidden, config.dim), config.init_std, generator)
         self.W = normal((config.hidden, config.dim), config.init_std, generator)
         self.activation = activation(config.activation)
-        self.preconditioner = LearnedPreconditioner(config.preconditioner, config.dim, 1, generator)
-        self.norm = LearnedNorm(config.norm, config.dim, config.norm_eps)
 
     @property
     def energy(self) -> Elementwise:
         """The element-wise energy of the present parameters."""
         return Elementwise(self.V, self.W, self.activation)
-
-    @property
-    def descent(self) -> Descent:
-        """The descent of the present parameters."""
-        return Descent(self.config.steps, self.config.step_size, self.preconditioner(), self.norm())
-
-    def forward(self, x: Tensor, h: Tensor | None = None) -> Tensor:
-        """x^(T) from x^(0) = x with memory h, x itself if not given: (B, J, D) -> (B, J, D)."""
-        energy = self.energy
-        return self.descent(energy, x, energy.remember(x if h is None else h))
-
-    def trajectory(self, x: Tensor, h: Tensor | None = None) -> Trajectory:
-        """The same with every state on the way and its energy."""
-        energy = self.energy
-        return self.descent.trajectory(energy, x, energy.remember(x if h is None else h))
 
     def residual(self, h: Tensor) -> Tensor:
         """The sublayer of a pre-norm block: (B, J, D) -> (B, J, D)."""

@@ -63,19 +63,8 @@ class RMSNormInside:
 
 
 @dataclass(frozen=True)
-class RMSNormFolded:
-    """The same with the gain folded into both paths, G F(G x / r): monotone again for any gain.
-
-    Attributes:
-        gain: (D,).
-        eps: added to the mean square.
-    """
-
-    gain: Tensor
-    eps: float = 1e-5
-
-    def into(self, x: Tensor) -> Tensor:
-        return rms_normalise(x, self.gain, self.eps)
+class RMSNormFolded(RMSNormInside):
+    """The same with the gain in both paths, G F(G x / r): monotone again, whatever the gains."""
 
     def out(self, g: Tensor) -> Tensor:
         return self.gain * g

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from cemverify.cem.activations import Activation, activation
-from cemverify.cem.layers import AttentionConfig, MLPConfig
+from cemverify.cem.layers import AttentionConfig
 from cemverify.cem.positions import Alibi, alibi_slopes
 from cemverify.conformance.cases import Case
 
@@ -127,8 +127,7 @@ def _output(case: Case, u: float) -> Bounded:
 
 
 def _descend(case: Case, x: Bounded, h: Bounded) -> Bounded:
-    config = case.config
-    assert isinstance(config, AttentionConfig | MLPConfig)
+    config = case.layer_config
     for _ in range(config.steps):
         n = _norm_into(case, x)
         heads = _attended(case, n, h) if case.layer == "attention" else _gated(case, n, h)  # (B, K, J, D)
@@ -271,8 +270,7 @@ def _softplus_cutoff(z: Tensor) -> Tensor:
 
 def _precondition(case: Case, heads: Bounded) -> Bounded:
     """P g per head, or P applied to the one head there is: (B, K, J, D) -> (B, K, J, D)."""
-    config, w = case.config, case.weights
-    assert isinstance(config, AttentionConfig | MLPConfig)
+    config, w = case.layer_config, case.weights
     if config.preconditioner.kind == "identity":
         return heads
     lead = 1 if not config.preconditioner.per_head else w["P_d"].shape[0]
@@ -313,8 +311,7 @@ def _cross(g: Bounded, U: Bounded, V: Bounded) -> Bounded:
 
 def _norm_into(case: Case, x: Bounded) -> Bounded:
     """G x / sqrt(|x|^2 / D + eps)."""
-    config = case.config
-    assert isinstance(config, AttentionConfig | MLPConfig)
+    config = case.layer_config
     if config.norm == "none":
         return x
     D = config.dim

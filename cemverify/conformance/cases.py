@@ -64,6 +64,12 @@ class Case:
         assert isinstance(self.config, MLPConfig)
         return self.config
 
+    @property
+    def layer_config(self) -> AttentionConfig | MLPConfig:
+        """The configuration of a case of either."""
+        assert isinstance(self.config, AttentionConfig | MLPConfig)
+        return self.config
+
     def to(self, dtype: torch.dtype) -> Case:
         """The same case with every array rounded to that dtype."""
         weights = {name: array.to(dtype) for name, array in self.weights.items()}

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from cemverify.cem.activations import activation
 from cemverify.cem.energies import Elementwise, Energy, Interaction
-from cemverify.cem.layers import AttentionConfig, MLPConfig
+from cemverify.cem.layers import MLPConfig
 from cemverify.cem.positions import Alibi, Bias, Rotary, SelfCross, alibi_slopes
 from cemverify.conformance.cases import Case
 
@@ -27,7 +27,7 @@ def golden(case: Case) -> Tensor:
         middle = golden(replace(attention, h=norm_into(attention, case.h)))
         return golden(replace(mlp, x=middle, h=norm_into(mlp, middle)))
     x = case.x
-    for _ in range(_config(case).steps):
+    for _ in range(case.layer_config.steps):
         x = x + golden_update(case, x)
     return x
 
@@ -35,11 +35,11 @@ def golden(case: Case) -> Tensor:
 def golden_update(case: Case, x: Tensor) -> Tensor:
     """One update at x: -eta P G grad eps(N(x) | h), with G = I unless the gain is folded: (B, J, D)."""
     u = norm_into(case, x)
-    gradients = head_gradients(case, u) if _config(case).preconditioner.per_head else gradient(case, u)[:, None]
-    if _config(case).norm == "folded":
+    gradients = head_gradients(case, u) if case.layer_config.preconditioner.per_head else gradient(case, u)[:, None]
+    if case.layer_config.norm == "folded":
         gradients = case.weights["gain"] * gradients
     P = preconditioner_matrix(case).expand(gradients.shape[1], -1, -1)  # (K, D, D)
-    return -_config(case).step_size * torch.einsum("kde,bkje->bjd", P, gradients)
+    return -case.layer_config.step_size * torch.einsum("kde,bkje->bjd", P, gradients)
 
 
 def energies_at(case: Case, x: Tensor) -> Tensor:
@@ -78,7 +78,7 @@ def energy_of(case: Case) -> Energy:
 
 def preconditioner_matrix(case: Case) -> Tensor:
     """P as a dense matrix, (1, D, D) or (K, D, D)."""
-    config = _config(case)
+    config = case.layer_config
     kind = config.preconditioner.kind
     if kind == "identity":
         return torch.eye(config.dim, dtype=torch.float64)[None]
@@ -97,15 +97,10 @@ def preconditioner_matrix(case: Case) -> Tensor:
 
 def norm_into(case: Case, x: Tensor) -> Tensor:
     """N(x): (B, J, D)."""
-    config = _config(case)
+    config = case.layer_config
     if config.norm == "none":
         return x
     return case.weights["gain"] * F.rms_norm(x, (config.dim,), eps=config.norm_eps)
-
-
-def _config(case: Case) -> AttentionConfig | MLPConfig:
-    assert isinstance(case.config, AttentionConfig | MLPConfig)
-    return case.config
 
 
 def _autograd(energy: Energy, h: Tensor, u: Tensor) -> Tensor:

@@ -24,30 +24,15 @@ FEW = [
     "1",
 ]
 
-EXAMPLE = """
-import numpy as np
-from cemverify import implementation
-
-def attention(x, h, weights, config):
-    W_Q, W_K = weights["W_Q"], weights["W_K"]
-    keys = np.einsum("krd,bjd->bkjr", W_K, h)
-    future = np.triu(np.full((h.shape[1], h.shape[1]), -np.inf), 1)
-    for _ in range(config.steps):
-        scores = np.einsum("krd,bid,bkjr->bkij", W_Q, x, keys) / config.temperature + future
-        a = np.exp(scores - scores.max(-1, keepdims=True))
-        a /= a.sum(-1, keepdims=True)
-        x = x + config.step_size * np.einsum("krd,bkij,bkjr->bid", W_Q, a, VALUES)
-    return x
-
-absent = ("diagonal", "position", "preconditioner", "norm", "validation")
-mine = implementation(attention=attention, arrays="numpy", not_offered=absent)
-"""
+EXAMPLE = (Path(__file__).parents[2] / "examples" / "attention_numpy.py").read_text()
+TIED, UNTIED = ", a, keys)", ', a, np.einsum("krd,bjd->bkjr", W_Q, h))'
 
 
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "tied.py").write_text(EXAMPLE.replace("VALUES", "keys"))
-    (tmp_path / "untied.py").write_text(EXAMPLE.replace("VALUES", 'np.einsum("krd,bjd->bkjr", W_Q, h)'))
+    assert TIED in EXAMPLE
+    (tmp_path / "tied.py").write_text(EXAMPLE)
+    (tmp_path / "untied.py").write_text(EXAMPLE.replace(TIED, UNTIED))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", list(__import__("sys").path))
     return tmp_path

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from cemverify import check_implementation, energy_layer, implementation, implementation_from_modules
@@ -20,6 +20,7 @@ from cemverify.conformance.cases import dense_case
 from cemverify.conformance.contract import LoadError, absences, as_subject
 from cemverify.conformance.golden import golden
 from cemverify.conformance.verdicts import Record, Verdict
+from examples.mlp_module import GatedMLP
 
 LEAN = ("steps", "diagonal", "position", "preconditioner", "norm", "validation")
 
@@ -81,20 +82,6 @@ def test_jax_functions_are_judged_too() -> None:
         found, properties=["gradient/mlp/silu", "structure/mlp", "precision/mlp"], examples=10
     )
     assert Verdict.VIOLATED not in verdicts(records)
-
-
-class GatedMLP(nn.Module):
-    """A gated MLP as people write it: three linear layers, the state and the memory the same."""
-
-    def __init__(self, config: MLPConfig) -> None:
-        super().__init__()
-        self.gate_proj = nn.Linear(config.dim, config.hidden, bias=False)
-        self.up_proj = nn.Linear(config.dim, config.hidden, bias=False)
-        self.down_proj = nn.Linear(config.hidden, config.dim, bias=False)
-
-    def forward(self, h: Tensor) -> Tensor:
-        down: Tensor = self.down_proj(F.silu(self.gate_proj(h)) * self.up_proj(h))
-        return h + down
 
 
 def module_implementation(names: dict[str, str | tuple[str, ...]]) -> Any:

@@ -25,7 +25,7 @@ def update_is_gradient(caller: Caller, case: Case) -> Evidence:
     case = case.to(caller.dtype).to(torch.float64)
     expected, budget = golden(case), output_budget(case, caller.dtype)
     got = caller.output(case)
-    what = "update = -eta P grad energy" if _steps(case) == 1 else "T steps of -eta P grad energy"
+    what = "update = -eta P grad energy" if case.layer_config.steps == 1 else "T steps of -eta P grad energy"
     update = expected - case.x
     return judge(Comparison(what, got - case.x, update, budget), telling=moved(update, budget))
 
@@ -134,10 +134,6 @@ def _energy_options(layer: str) -> Iterator[tuple[str, dict[str, Any]]]:
 def _equality(layer: str, name: str, source: str, space: Space) -> Property:
     claim = f"The {layer} update ({name}) is -eta P times the gradient of the energy at x, memory fixed."
     return Property(f"gradient/{layer}/{name}", claim, source, update_is_gradient, over(space), features(space))
-
-
-def _steps(case: Case) -> int:
-    return case.mlp.steps if case.layer == "mlp" else case.attention.steps
 
 
 def _untied(n: int) -> Tensor:

@@ -21,7 +21,7 @@ def steps_compose(caller: Caller, case: Case) -> Evidence:
     """T steps from x = one step, T times, each from where the last one ended, all with the memory h."""
     case = case.to(caller.dtype).to(torch.float64)
     x = case.x
-    for _ in range(_steps(case)):
+    for _ in range(case.layer_config.steps):
         # rounded back, as the implementation itself holds its state
         x = caller.output(replace(case, x=x).having(steps=1))
     got, budget = caller.output(case), 2 * output_budget(case, caller.dtype)
@@ -37,7 +37,7 @@ def memory_stays(caller: Caller, case: Case) -> Evidence:
     case = replace(case, x=case.h).to(caller.dtype).to(torch.float64)
     expected, budget = golden(case), output_budget(case, caller.dtype)
     reused = case.h
-    for _ in range(_steps(case)):
+    for _ in range(case.layer_config.steps):
         reused = golden(replace(case, x=reused, h=reused).having(steps=1))
     got = caller.output(case)
     to_recursion = (got - expected).abs().amax((1, 2))
@@ -103,7 +103,3 @@ def properties() -> Iterator[Property]:
         features(space),
         share=0.5,
     )
-
-
-def _steps(case: Case) -> int:
-    return case.mlp.steps if case.layer == "mlp" else case.attention.steps

@@ -150,13 +150,12 @@ def gated_mlp(case: Case, x: Tensor, h: Tensor) -> Tensor:
 
 
 def _rms_norm(case: Case, x: Tensor) -> Tensor:
-    config = case.mlp if case.layer == "mlp" else case.attention
+    config = case.layer_config
     return F.rms_norm(x, (config.dim,), case.weights["gain"], config.norm_eps)
 
 
 def _equals(caller: Caller, case: Case, what: str, layer: Tensor) -> Evidence:
     case = case.to(torch.float64)
-    config = case.mlp if case.layer == "mlp" else case.attention
-    expected, budget = config.step_size * layer, output_budget(case, torch.float64)
+    expected, budget = case.layer_config.step_size * layer, output_budget(case, torch.float64)
     got = caller.output(case) - case.x
     return judge(Comparison(f"update = eta {what}", got, expected, budget), telling=moved(expected, budget))
