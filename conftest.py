@@ -50,6 +50,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     torch.set_num_threads(1)
+    device = config.getoption("--device")
+    try:
+        torch.empty(1, device="cpu" if device == "auto" else device)
+    except (RuntimeError, AssertionError) as error:
+        raise pytest.UsageError(f"--device {device} cannot be used here: {str(error).splitlines()[0]}") from None
     # Hypothesis' own --hypothesis-profile, if given, has been loaded already and stays
     if config.getoption("--hypothesis-profile", None) is None:
         hypothesis.settings.load_profile("gate")

@@ -53,6 +53,12 @@ def test_an_isolated_run_says_what_a_run_in_this_process_says() -> None:
     ]
 
 
+def test_an_installed_entry_point_is_an_implementation_by_its_name() -> None:
+    events = list(run("reference", select(["rejection/mlp/zero-steps"]), Effort(examples=4)))
+    assert isinstance(events[-1], RunFinished)
+    assert [r.verdict for r in events[-1].records] == [Verdict.HOLDS]
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [

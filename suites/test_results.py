@@ -1,0 +1,77 @@
+"""Result files: complete or absent, versioned, and refused in a sentence when they are not what they should be."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from cemverify import results
+from cemverify.results import Maker, ResultError, Table
+
+
+def a_result() -> dict[str, object]:
+    maker = Maker.now("a command", {"examples": 3}, 5, "cpu")
+    return results.result("check", maker, [Table("t", ("a",), [(1.5,)])], {"counts": {}})
+
+
+def test_what_was_written_is_read_back(tmp_path: Path) -> None:
+    results.write(tmp_path / "new" / "r.json", a_result())
+    content = results.read(tmp_path / "new" / "r.json")
+    assert results.tables_of(content) == [Table("t", ["a"], [[1.5]])]
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "r.json"
+    results.write(path, a_result())
+    before = path.read_text()
+
+    def full(source: Path, target: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(ResultError, match="No space left"):
+        results.write(path, a_result())
+    assert path.read_text() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["r.json"]
+
+
+def test_numbers_that_json_lacks_become_null(tmp_path: Path) -> None:
+    results.write(tmp_path / "r.json", {**a_result(), "margin": float("inf"), "other": [float("nan"), 1.0]})
+    content = json.loads((tmp_path / "r.json").read_text())
+    assert (content["margin"], content["other"]) == (None, [None, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"schema": "cemverify.resu', "is not JSON"),
+        ("[]", "is not a result file"),
+        ('{"schema": "cemverify.result", "schema_version": 2}', "schema version 2"),
+        (
+            '{"schema": "cemverify.result", "schema_version": 1, "kind": "check"}',
+            "lacks suite_version, made_by, tables",
+        ),
+    ],
+)
+def test_a_file_that_is_no_result_is_refused_in_a_sentence(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "r.json").write_text(text)
+    with pytest.raises(ResultError) as raised:
+        results.read(tmp_path / "r.json")
+    assert words in str(raised.value)
+
+
+def test_a_path_that_cannot_be_written_is_refused_before_the_work(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    for path in (tmp_path, tmp_path / "file" / "r.json"):
+        with pytest.raises(ResultError, match="cannot write"):
+            results.check_writable(path)
+    results.check_writable(tmp_path / "not" / "yet" / "r.json")
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_payload_may_not_overwrite_the_envelope() -> None:
+    with pytest.raises(ValueError, match="names of the envelope: kind"):
+        results.result("check", Maker.now("", {}, 0, "cpu"), [], {"kind": "other"})
