@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from cemverify.conformance import engine, isolation
-from cemverify.conformance.contract import Subject, as_subject, load
+from cemverify.conformance.contract import LoadError, Subject, as_subject, load
 from cemverify.conformance.engine import Effort, RunFinished, applicable, judge_property, not_offered
 from cemverify.conformance.listeners.terminal import violation
 from cemverify.conformance.properties import Property, select
@@ -64,7 +64,10 @@ def parametrize_with_properties(
     """
     import pytest
 
-    subject = load(found) if isinstance(found, str) else as_subject(found)
+    try:
+        subject = load(found) if isinstance(found, str) else as_subject(found)
+    except LoadError as error:
+        raise LoadError(str(error)) from None
     effort = Effort(examples, seed, device=device)
     chosen = applicable(subject, select(properties))
     checks = [pytest.param(Check(subject, p, effort), id=p.id) for p in chosen]

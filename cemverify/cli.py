@@ -1,4 +1,4 @@
-"""The command line: `cemverify check` and `cemverify list`."""
+"""The command line: `cemverify check`, `cemverify list` and `cemverify claims`."""
 
 from __future__ import annotations
 
@@ -36,6 +36,12 @@ exit code: 0 all hold; 1 some are violated; 2 it could not be judged (bad argume
 nothing ran, or not conclusively).
 """
 
+_CLAIMS = """\
+Judges every statement of the paper: holds, holds under a condition, or refuted. Each verdict is computed from
+its evidence, gathered now: properties of the reference, symbolic derivations, exact counterexamples, and
+searches that find one of the same size unaided. Exit code 1 if some evidence does not stand.
+"""
+
 _EXAMPLES = """\
 examples:
   cemverify check reference                            the reference implementation
@@ -63,9 +69,7 @@ def check(options: argparse.Namespace) -> int:
     properties = select(options.properties)
     device = _device(options.device)
     effort = Effort(options.examples, options.seed, options.seconds, options.timeout, DTYPES[options.dtype], device)
-    for path in (options.json, options.junit, options.markdown):
-        if path is not None:
-            check_writable(path)
+    _check_outputs(options.json, options.junit, options.markdown)
     sys.path.insert(0, os.getcwd())  # as `python -m` would; workers inherit it
     configuration = {
         "properties": options.properties,
@@ -84,6 +88,8 @@ def check(options: argparse.Namespace) -> int:
         if isinstance(event, RunFinished):
             finished = event
     assert finished is not None
+    if not finished.records:
+        raise ValueError("none of these properties is for this kind of implementation; see `cemverify list`")
     print(terminal.report(finished))
     if options.json:
         write(options.json, files.as_json(finished, maker))
@@ -98,6 +104,7 @@ def list_(options: argparse.Namespace) -> int:
     """`cemverify list`."""
     if options.features:
         print(tabulate(FEATURES.items(), ("feature", "what offering it means"), disable_numparse=True))
+        print("\nThe word before a colon stands for all its members: not_offered=('diagonal',) declares both.")
         return 0
     properties = select(options.properties)
     rows = [
@@ -107,6 +114,31 @@ def list_(options: argparse.Namespace) -> int:
     print(tabulate(rows, ("property", "claim", "source", "needs"), disable_numparse=True))
     print(f"\n{len(properties)} properties. `cemverify list --features` explains what they need.")
     return 0
+
+
+def claims(options: argparse.Namespace) -> int:
+    """`cemverify claims`: 0 if every verdict is decided, 1 if some evidence does not stand."""
+    # here, since sympy takes a second to import and no other command needs it
+    from cemverify.conformance.claims import Judged, find_claim, judge, ledger
+    from cemverify.conformance.listeners import claims as pages
+
+    _check_outputs(options.json, options.markdown, options.latex)
+    torch.set_num_threads(1)
+    chosen = ledger() if options.claim is None else (find_claim(options.claim),)
+    command = shlex.join(["cemverify", *(options.arguments or sys.argv[1:])])
+    maker = Maker.now(command, {"claim": options.claim}, 0, "cpu")
+    judged: list[Judged] = []
+    for i, claim in enumerate(chosen, 1):
+        judged.append(judge(claim))
+        print(f"[{i:>{len(str(len(chosen)))}}/{len(chosen)}] {judged[-1].verdict:<26} {claim.id}", file=sys.stderr)
+    print(pages.in_full(judged[0]) if options.claim else pages.as_terminal(judged))
+    if options.json:
+        write(options.json, pages.as_json(judged, maker))
+    if options.markdown:
+        write_text(options.markdown, pages.as_markdown(judged))
+    if options.latex:
+        write_text(options.latex, pages.as_latex(judged))
+    return 1 if any(j.verdict == "undecided" for j in judged) else 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -151,11 +183,20 @@ def _parser() -> argparse.ArgumentParser:
     ls.set_defaults(run=list_)
     ls.add_argument("properties", nargs="*", metavar="ID", help="ids, prefixes or patterns; all if none")
     ls.add_argument("--features", action="store_true", help="what an implementation may declare it does not offer")
+
+    cl = commands.add_parser("claims", help="what the paper states, and what is true", description=_CLAIMS)
+    cl.set_defaults(run=claims)
+    cl.add_argument(
+        "claim", nargs="?", metavar="ID", help="print this one in full, its counterexample worked through"
+    )
+    cl.add_argument("--json", type=Path, metavar="FILE", help="write the result file")
+    cl.add_argument("--markdown", type=Path, metavar="FILE", help="write the page")
+    cl.add_argument("--latex", type=Path, metavar="FILE", help="write a LaTeX table")
     return parser
 
 
 def _positive(text: str) -> int:
-    value = int(text) if text.lstrip("-").isdigit() else 0
+    value = int(text) if text.isdecimal() else 0
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return value
@@ -169,11 +210,24 @@ def _device(name: str) -> str:
     """
     try:
         device = torch.device(name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
+        torch.ones(1, device=device).item()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"device {name!r} cannot be used here ({reason}); try cpu") from None
     return str(device)
+
+
+def _check_outputs(*paths: Path | None) -> None:
+    """Refuses outputs that cannot be written, or would overwrite each other, before the work.
+
+    Raises:
+        ResultError: a path cannot be written. ValueError: two are the same.
+    """
+    given = [path for path in paths if path is not None]
+    for path in given:
+        check_writable(path)
+    if len({path.absolute() for path in given}) < len(given):
+        raise ValueError("two outputs have the same path; name each its own")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ Every file says what made it. Around the payload of its kind stands the same env
 
     schema          "cemverify.result"
     schema_version  1
-    kind            "check", "recursion", "language"
+    kind            "check", "claims", "recursion", "language"
     suite_version   the version of this package
     made_by         {command, configuration, seed, versions, device, created, duration_seconds}
     tables          [{title, columns, rows}], what a person reads; `python -m reports` renders them
@@ -34,7 +34,7 @@ from cemverify._version import VERSION
 
 SCHEMA = "cemverify.result"
 SCHEMA_VERSION = 1
-KINDS = ("check", "recursion", "language")
+KINDS = ("check", "claims", "recursion", "language")
 
 Cell = str | int | float | bool | None
 
@@ -137,6 +137,8 @@ def check_writable(path: Path) -> None:
     """
     if path.is_dir():
         raise ResultError(f"cannot write {path}: it is a folder; name a file in it")
+    if path.exists() and not path.is_file():
+        raise ResultError(f"cannot write {path}: it is not a regular file")
     nearest = next(parent for parent in path.absolute().parents if parent.exists())
     try:
         TemporaryFile(dir=nearest).close()  # leaves nothing behind; permissions alone do not tell

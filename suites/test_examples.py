@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from cemverify.conformance.verdicts import Verdict
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.mark.parametrize("name", ["attention_numpy", "mlp_module", "energy_layer"])
+@pytest.mark.parametrize("name", ["attention_numpy", "attention_module", "mlp_module", "energy_layer"])
 def test_an_example_holds(name: str) -> None:
     records = check_implementation(load(f"examples.{name}:mine"), examples=16)
     assert [r for r in records if r.verdict not in (Verdict.HOLDS, Verdict.NOT_OFFERED)] == []
@@ -28,6 +29,18 @@ def test_the_readme_shows_the_numpy_example_line_for_line() -> None:
         re.sub(r": Any|-> Any|from typing import Any\n\n", "", code).replace(") :", "):").partition('"""\n\n')[2]
     )
     assert untyped in blocks
+
+
+def test_the_readmes_snippet_of_a_layer_runs_and_its_energies_fall() -> None:
+    blocks = re.findall(r"((?:^    .*\n)+)", (ROOT / "README.md").read_text(), flags=re.MULTILINE)
+    (snippet,) = (block for block in blocks if "layer.trajectory" in block)
+    lines = [line.strip() for line in snippet.splitlines()]
+    names: dict[str, Any] = {}
+    exec("\n".join(lines[:-2]), names)  # noqa: S102  (our own README)
+    energy, energies = (eval(line, names) for line in lines[-2:])  # noqa: S307
+    assert energy.shape == (2, 5)
+    assert energies.shape == (3, 2, 5)
+    assert bool((energies.diff(dim=0) < 0).all())
 
 
 @pytest.mark.parametrize(

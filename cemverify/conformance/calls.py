@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import importlib
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from cemverify.conformance.cases import Case
 from cemverify.conformance.contract import EnergyLayer, Implementation, Subject
-from cemverify.conformance.faults import NotAnArray, NotFinite, Raised, WrongShape
+from cemverify.conformance.faults import Fault, NotAnArray, NotFinite, Raised, WrongShape, words
 
 
 class Watch(Protocol):
@@ -57,25 +59,32 @@ class Caller:
         Raises:
             Fault: the call gave no answer to compare.
         """
-        function = self.functions[case.layer]
-        if case.layer == "block":
-            return self._answer(lambda: self.raw(function, case, with_x=False), case.h.shape)
-        return self._answer(lambda: self.raw(function, case), case.x.shape)
+        shape = case.h.shape if case.layer == "block" else case.x.shape
+        return self._answer(self._bound(case.layer, case), shape)
 
     def decoded(self, case: Case) -> Tensor:
         """Incremental attention of h on itself: (B, J, D)."""
-        return self._answer(lambda: self.raw(self.functions["decode"], case, with_x=False), case.h.shape)
+        return self._answer(self._bound("decode", case), case.h.shape)
 
     def energy(self, case: Case) -> Tensor:
         """The stated energy at x: (B, J)."""
-        return self._answer(lambda: self.raw(self.functions[f"{case.layer}_energy"], case), case.x.shape[:2])
+        return self._answer(self._bound(f"{case.layer}_energy", case), case.x.shape[:2])
 
-    def raw(self, function: Callable[..., Any], case: Case, *, with_x: bool = True) -> Any:
-        """One unguarded call on fresh copies; what it returns is whatever it returns."""
-        x, h, weights = self.arguments(case)
-        arguments = (x, h, weights, case.config) if with_x else (h, weights, case.config)
-        with self._watched():
-            return function(*arguments)
+    def raw(self, name: str, case: Case) -> Any:
+        """What the function of that name returns, whatever it is.
+
+        Raises:
+            Raised: it raised; what, is its cause.
+        """
+        call = self._bound(name, case)
+        with self.guarded():
+            return call()
+
+    def call(self, name: str, case: Case, x: Any, h: Any, weights: dict[str, Any]) -> Any:
+        """The same on given arrays."""
+        arguments = (h, weights) if name in ("block", "decode") else (x, h, weights)
+        with self.guarded():
+            return self.functions[name](*arguments, case.config)
 
     def arguments(self, case: Case) -> tuple[Any, Any, dict[str, Any]]:
         """x, h and the weights as the implementation's own arrays, nothing shared with the case."""
@@ -105,28 +114,38 @@ class Caller:
             case "jax":
                 return jax_array(copy)
 
-    def _pair(self, function: Callable[..., Any], x: Tensor, memory: Tensor) -> Callable[[], Any]:
-        def call() -> Any:
-            arguments = self.array(x), self.array(memory)
-            with self._watched():
-                return function(*arguments)
+    def _bound(self, name: str, case: Case) -> Callable[[], Any]:
+        """A call of one function on fresh copies of the case."""
+        x, h, weights = self.arguments(case)
+        arguments = (h, weights) if name in ("block", "decode") else (x, h, weights)
+        return lambda: self.functions[name](*arguments, case.config)
 
-        return call
+    def _pair(self, function: Callable[..., Any], x: Tensor, memory: Tensor) -> Callable[[], Any]:
+        arguments = self.array(x), self.array(memory)
+        return lambda: function(*arguments)
 
     @contextmanager
-    def _watched(self) -> Iterator[None]:
+    def guarded(self) -> Iterator[None]:
+        """Watches a call, and restores what it may have changed for everybody: modes, defaults, the folder.
+
+        Raises:
+            Raised: it raised; SystemExit counts, an interrupt of the user's does not.
+        """
+        before = _Ambience.now()
         self.watch(time.monotonic())
         try:
             yield
+        except (Fault, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            raise Raised(f"it raised {words(error)}") from error
         finally:
             self.watch(0.0)
+            before.restore()
 
     def _answer(self, call: Callable[[], Any], shape: torch.Size) -> Tensor:
-        try:
-            returned = call()
-        except Exception as error:
-            raise Raised(f"it raised {type(error).__name__}: {error}") from error
-        answer = as_tensor(returned)
+        with self.guarded():
+            answer = as_tensor(call())  # reading the array may be what hangs
         if answer.shape != shape:
             raise WrongShape(f"it returned shape {tuple(answer.shape)} where {tuple(shape)} is due")
         if not bool(answer.isfinite().all()):
@@ -134,24 +153,58 @@ class Caller:
         return answer
 
 
+@dataclass(frozen=True)
+class _Ambience:
+    """What a call could change for all that comes after it."""
+
+    folder: str
+    gradients: bool
+    dtype: torch.dtype
+    device: torch.device
+    threads: int
+
+    @classmethod
+    def now(cls) -> _Ambience:
+        return cls(
+            os.getcwd(),
+            torch.is_grad_enabled(),
+            torch.get_default_dtype(),
+            torch.get_default_device(),
+            torch.get_num_threads(),
+        )
+
+    def restore(self) -> None:
+        torch.set_grad_enabled(self.gradients)
+        torch.set_default_dtype(self.dtype)
+        if torch.get_default_device() != self.device:
+            torch.set_default_device(self.device)
+        if torch.get_num_threads() != self.threads:
+            torch.set_num_threads(self.threads)
+        os.chdir(self.folder)
+
+
 def as_tensor(returned: Any) -> Tensor:
-    """Whatever array came back, as a float64 tensor on the CPU.
+    """Whatever array of real numbers came back, as a float64 tensor on the CPU.
 
     Raises:
-        NotAnArray: it is no array of numbers.
+        NotAnArray: it is no such array.
     """
-    if isinstance(returned, Tensor):
-        if returned.is_complex():
-            raise NotAnArray("it returned complex numbers")
-        return returned.detach().to("cpu", torch.float64)
-    if not hasattr(returned, "__array__") or not hasattr(returned, "shape"):
-        raise NotAnArray(f"it returned a {type(returned).__name__}, not an array")
     try:
-        import numpy as np
-
-        return torch.from_numpy(np.array(returned, dtype=np.float64))
-    except (TypeError, ValueError) as error:
-        raise NotAnArray(f"it returned an array that is not numeric: {error}") from error
+        if isinstance(returned, Tensor):
+            if returned.is_complex() or returned.layout != torch.strided or returned.is_quantized or returned.is_meta:
+                raise NotAnArray(f"it returned a tensor of {returned.dtype}, {returned.layout}, on {returned.device}")
+            return returned.detach().to("cpu", torch.float64)
+        if not hasattr(returned, "__array__") or not hasattr(returned, "shape"):
+            raise NotAnArray(f"it returned a {type(returned).__name__}, not an array")
+        values = np.asarray(returned)
+        # V is what NumPy calls JAX's bfloat16
+        if values.dtype.kind not in "fiubV":
+            raise NotAnArray(f"it returned an array of {values.dtype}")
+        return torch.from_numpy(np.array(values, dtype=np.float64))
+    except Exception as error:
+        if isinstance(error, NotAnArray):
+            raise
+        raise NotAnArray(f"what it returned cannot be read as an array: {words(error)}") from error
 
 
 def jax_array(tensor: Tensor) -> Any:

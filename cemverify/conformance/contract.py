@@ -11,6 +11,7 @@ counted and printed, never silently skipped.
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -18,6 +19,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from cemverify.cem.activations import ACTIVATIONS
+from cemverify.conformance.faults import words
 
 Arrays = Literal["torch", "numpy", "jax"]
 ENTRY_POINTS = "cemverify.implementations"
@@ -163,6 +165,8 @@ def implementation(
         "mlp_energy": mlp_energy,
     }
     functions = {name: function for name, function in given.items() if function is not None}
+    if strange := [name for name, function in functions.items() if not callable(function)]:
+        raise ValueError(f"{', '.join(strange)} must be a function")
     if not functions:
         raise ValueError(f"an implementation has at least one of: {', '.join(FUNCTIONS)}")
     missing = {name: f"it has no {name} function" for name in FUNCTIONS if name not in functions}
@@ -194,8 +198,12 @@ def energy_layer(
     Raises:
         ValueError: an unknown feature or kind of array, a dimension below 1.
     """
-    if dim < 1:
-        raise ValueError(f"an energy layer has a dimension of at least 1, not {dim}")
+    if type(dim) is not int or dim < 1:
+        raise ValueError(f"an energy layer has a whole dimension of at least 1, not {dim!r}")
+    if not isinstance(step_size, float | int) or not 0 < step_size < math.inf:
+        raise ValueError(f"an energy layer's step size is a positive number, not {step_size!r}")
+    if not callable(update) or not (energy is None or callable(energy)):
+        raise ValueError("an energy layer's update and energy are functions")
     missing = {} if energy is not None else {"energy": "it states no energy"}
     return EnergyLayer(update, energy, dim, step_size, missing | _declared(not_offered, arrays), arrays)
 
@@ -215,19 +223,28 @@ def load(name: str) -> Subject:
                 f"{', '.join(sorted(points)) or 'none'}"
             )
         module_name, _, attribute = points[name].partition(":")
+    if not module_name:
+        raise LoadError(f"no module stands before the colon of {name!r}: give module:attribute")
     try:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name and (module_name == error.name or module_name.startswith(f"{error.name}.")):
             raise LoadError(f"no module {module_name!r} to load {name!r} from; is it on the path?") from error
-        raise LoadError(f"importing {module_name!r} failed: {error}") from error
-    except Exception as error:
-        raise LoadError(f"importing {module_name!r} failed: {type(error).__name__}: {error}") from error
-    for part in attribute.split("."):
-        if not hasattr(found, part):
-            raise LoadError(f"module {module_name!r} has no attribute {attribute!r}")
-        found = getattr(found, part)
-    return as_subject(found, name)
+        raise LoadError(f"importing {module_name!r} failed: {words(error)}") from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit too
+        raise LoadError(f"importing {module_name!r} failed: {words(error)}") from error
+    try:
+        for part in attribute.split("."):
+            if not hasattr(found, part):
+                raise LoadError(f"module {module_name!r} has no attribute {attribute!r}")
+            found = getattr(found, part)
+        return as_subject(found, name)
+    except (LoadError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise LoadError(f"reading {attribute!r} of {module_name!r} failed: {words(error)}") from error
 
 
 def as_subject(found: Any, name: str = "the object") -> Subject:
@@ -238,6 +255,8 @@ def as_subject(found: Any, name: str = "the object") -> Subject:
     """
     if isinstance(found, Implementation | EnergyLayer):
         return found
+    if isinstance(found, type):
+        raise LoadError(f"{name} is a class: name an instance of it")
     functions = {key: getattr(found, key) for key in FUNCTIONS if callable(getattr(found, key, None))}
     common: dict[str, Any] = {
         "arrays": getattr(found, "arrays", "torch"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import traceback
 import zlib
@@ -12,18 +13,19 @@ from typing import Any
 import hypothesis
 import torch
 from hypothesis import HealthCheck, Phase, settings
-from hypothesis.errors import Flaky, HypothesisException, Unsatisfiable
+from hypothesis.errors import Flaky, Unsatisfiable
 
 from cemverify.conformance.calls import Caller, Watch, nobody_watches
-from cemverify.conformance.cases import Source
-from cemverify.conformance.contract import EnergyLayer, Subject
+from cemverify.conformance.contract import FUNCTIONS, EnergyLayer, Subject
 from cemverify.conformance.evidence import Evidence
-from cemverify.conformance.faults import Discard, Fault
+from cemverify.conformance.faults import Discard, Fault, words
 from cemverify.conformance.properties import Asked, Property
+from cemverify.conformance.spaces import Source
 from cemverify.conformance.verdicts import Record, Verdict
 
-# The small source goes first: what it finds is readable.
+# The small source goes first: what it finds is readable. The scattered one goes last, see `spaces`.
 _SOURCES: tuple[Source, ...] = ("small", "dense")
+_TRIES = 400  # smaller forms of a violation that are looked at
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Effort:
     """How hard to look.
 
     Attributes:
-        examples: for each property, over both sources. seed: everything drawn follows from it.
+        examples: for each property, over all sources. seed: everything drawn follows from it.
         seconds: the time budget of one property; one cut short is inconclusive.
         timeout: seconds that a single call may take before it counts as hung (isolated runs only).
         dtype: what properties are asked in, unless they name their own. device: where torch arrays live.
@@ -49,8 +51,8 @@ class Effort:
     def __post_init__(self) -> None:
         if self.examples < 1:
             raise ValueError(f"at least one example, not {self.examples}")
-        if self.seconds <= 0 or self.timeout <= 0:
-            raise ValueError("time budgets must be positive")
+        if not (0 < self.seconds < math.inf and 0 < self.timeout < math.inf):
+            raise ValueError(f"time budgets must be positive and finite, not {self.seconds} and {self.timeout}")
 
 
 @dataclass(frozen=True)
@@ -92,8 +94,14 @@ def not_offered(property_: Property, absent: Mapping[str, str]) -> Record | None
     missing = sorted(property_.needs & absent.keys())
     if not missing:
         return None
-    reason = "; ".join(f"{name}: {absent[name]}" for name in missing)
+    reason = _missing(missing, absent)
     return Record(property_.id, property_.claim, property_.source, Verdict.NOT_OFFERED, reason=reason)
+
+
+def _missing(features: Sequence[str], absent: Mapping[str, str]) -> str:
+    """A missing function explains all else; otherwise every missing feature is named."""
+    functions = [name for name in features if name in FUNCTIONS]
+    return "; ".join(f"{name}: {absent[name]}" for name in functions or features)
 
 
 def run(subject: Subject, name: str, properties: Sequence[Property], effort: Effort) -> Iterator[Event]:
@@ -115,21 +123,24 @@ def judge_property(subject: Subject, property_: Property, effort: Effort, watch:
     caller = Caller(subject, property_.dtype or effort.dtype, effort.device, watch)
     dim = subject.dim if isinstance(subject, EnergyLayer) else 1
     asked = Asked(frozenset(subject.not_offered), dim)
-    each = max(2, round(effort.examples * property_.share / len(_SOURCES)))
+    each = max(2, round(effort.examples * property_.share / (len(_SOURCES) + 1)))
     tally = _Tally()
+    search = _Search(caller, property_, tally, started + effort.seconds)
     record = Record(property_.id, property_.claim, property_.source, Verdict.SUITE_ERROR)
     try:
         for source in _SOURCES:
-            search = _Search(caller, property_, source, tally, started + effort.seconds)
-            seed = zlib.crc32(f"{effort.seed}/{property_.id}/{source}".encode())
-            _explore(search, property_.questions(source, asked), replace(effort, examples=each, seed=seed))
-            if tally.found is not None:
-                break
+            if tally.found is None:
+                strategy = property_.questions.search(source, asked)
+                _explore(search, strategy, replace(effort, examples=each, seed=_seed(effort, property_, source)))
+        if tally.found is None:
+            _scatter(search, asked, replace(effort, examples=each, seed=_seed(effort, property_, "scattered")))
+        if tally.found is not None and effort.shrink:
+            _reduce(search, asked)
         record = _conclude(record, tally)
     except _SuiteBroke as broke:
         record = replace(record, reason=str(broke))
-    except HypothesisException as error:
-        record = replace(record, reason=f"{type(error).__name__}: {error}")
+    except Exception as error:  # while drawing or shrinking: the suite's doing, whatever it is
+        record = replace(record, reason=f"the suite itself failed: {words(error)}")
     return replace(record, seconds=time.monotonic() - started)
 
 
@@ -146,6 +157,10 @@ class _Faulted(Exception):
 
 class _SuiteBroke(Exception):
     """The suite itself raised: its fault, not the implementation's."""
+
+
+class _TimeUp(Exception):
+    """The property's time budget is spent."""
 
 
 @dataclass(frozen=True)
@@ -168,42 +183,52 @@ class _Tally:
     cut_short: bool = False
     discard_reasons: list[str] = field(default_factory=list)
 
+    def note(self, finding: _Finding) -> None:
+        """A violation; the first is an example that told, later ones are smaller forms of it."""
+        if self.found is None:
+            self.examples += 1
+            self.telling += 1
+        self.found = finding
+
 
 @dataclass(frozen=True)
 class _Search:
     caller: Caller
     property: Property
-    source: Source
     tally: _Tally
     until: float
 
-    def ask(self, question: Any) -> None:
-        """Judges one question, counts it, and raises on a violation."""
+    def ask(self, question: Any) -> float:
+        """Judges one question, counts it, raises on a violation, and returns the margin."""
         tally = self.tally
         if time.monotonic() > self.until:
             tally.cut_short = True
-            return
+            if tally.found is None:
+                raise _TimeUp
+            return 0.0  # while shrinking: what was found so far will do
         try:
             evidence = self.property.check(self.caller, question)
             margin = evidence.worst.margin
         except Discard as discard:
-            tally.discarded += 1
-            tally.discard_reasons.append(str(discard))
-            hypothesis.reject()
+            if tally.found is None:
+                tally.discarded += 1
+                tally.discard_reasons.append(str(discard))
+            raise
         except Fault as fault:
-            tally.found = _Finding(question, None, fault)
+            tally.note(_Finding(question, None, fault))
             raise _Faulted from fault
         except Exception as error:
             where = traceback.extract_tb(error.__traceback__)[-1]
-            at = f"{type(error).__name__}: {error} (line {where.lineno} of {where.name})"
+            at = f"{words(error)} (line {where.lineno} of {where.name})"
             raise _SuiteBroke(f"the suite itself failed: {at}") from error
-        hypothesis.target(min(margin, 1e300))
         if not margin <= 1:
-            tally.found = _Finding(question, evidence, None)
+            tally.note(_Finding(question, evidence, None))
             raise _Violated
-        tally.examples += 1
-        tally.telling += evidence.telling
-        tally.margin = max(tally.margin, margin)
+        if tally.found is None:  # while shrinking nothing counts any more
+            tally.examples += 1
+            tally.telling += evidence.telling
+            tally.margin = max(tally.margin, margin)
+        return margin
 
 
 def _explore(search: _Search, strategy: Any, effort: Effort) -> None:
@@ -224,18 +249,67 @@ def _explore(search: _Search, strategy: Any, effort: Effort) -> None:
     )
     @hypothesis.given(strategy)
     def test(question: Any) -> None:
-        search.ask(question)
+        try:
+            margin = search.ask(question)
+        except Discard:
+            hypothesis.reject()
+        hypothesis.target(min(margin, 1e300))
 
     quiet: Callable[[], None] = test
     try:
         quiet()
-    except (_Violated, _Faulted):
-        return
-    except Unsatisfiable:
+    except (_Violated, _Faulted, _TimeUp, Unsatisfiable):
         return
     except Flaky:
         # after the time is up nothing fails any more, which is not the implementation's doing
         search.tally.flaky = not search.tally.cut_short
+
+
+def _scatter(search: _Search, asked: Asked, effort: Effort) -> None:
+    """Questions by a plain random generator, until one of them finds a violation."""
+    for i in range(effort.examples):
+        question = search.property.questions.scattered(asked, effort.seed + i)
+        if question is None:
+            return
+        try:
+            search.ask(question)
+        except Discard:
+            continue
+        except (_Violated, _Faulted, _TimeUp):
+            return
+
+
+def _reduce(search: _Search, asked: Asked) -> None:
+    """Makes what was found smaller for as long as it still fails, within a number of tries."""
+    tries = _TRIES
+    while tries > 0 and time.monotonic() < search.until:
+        found = search.tally.found
+        assert found is not None
+        for question in search.property.questions.smaller(asked, found.question):
+            tries -= 1
+            if _still_fails(search, question, found) or tries <= 0:
+                break
+        else:
+            return
+
+
+def _still_fails(search: _Search, question: Any, found: _Finding) -> bool:
+    """Whether a smaller question fails in the same way; anything else leaves what was found as it was."""
+    try:
+        search.ask(question)
+    except (_Violated, _Faulted):
+        now = search.tally.found
+        assert now is not None
+        if (now.fault is None) == (found.fault is None) and type(now.fault) is type(found.fault):
+            return True
+    except (Discard, _SuiteBroke):  # outside the premise after all
+        pass
+    search.tally.found = found
+    return False
+
+
+def _seed(effort: Effort, property_: Property, source: str) -> int:
+    return zlib.crc32(f"{effort.seed}/{property_.id}/{source}".encode())
 
 
 def _conclude(record: Record, tally: _Tally) -> Record:
@@ -271,8 +345,17 @@ def _violation(record: Record, found: _Finding) -> Record:
         if there["budget_there"] == 0:
             beyond = "where roundoff explains nothing"
         relation = "expected" if worst.relation == "equal" else "expected at most"
-        sides = f"got {there['got_there']:.6g}, {relation} {there['expected_there']:.6g}"
+        sides = "got {}, {} {}".format(*_told_apart(there["got_there"], relation, there["expected_there"]))
         reason = f"{worst.what}: {sides} at {tuple(there['worst_index'])}, {beyond}"
     return replace(
         record, verdict=Verdict.VIOLATED, cause=cause, reason=reason, margin=margin, counterexample=counterexample
     )
+
+
+def _told_apart(got: float, relation: str, expected: float) -> tuple[str, str, str]:
+    """Both numbers with as many digits as it takes to tell them apart."""
+    for digits in (6, 10, 17):
+        left, right = f"{got + 0.0:.{digits}g}", f"{expected + 0.0:.{digits}g}"
+        if left != right:
+            break
+    return left, relation, right

@@ -2,6 +2,20 @@
 
 from __future__ import annotations
 
+_LONGEST = 500
+
+
+def words(error: BaseException) -> str:
+    """Type and message of an exception, whatever its text: printable, one line, cut when long."""
+    try:
+        text = str(error)
+    except BaseException:  # even that may fail
+        text = "(its message cannot be read)"
+    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
+    text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
 
 class Fault(Exception):
     """A call that gave no answer to compare; the message is one sentence.

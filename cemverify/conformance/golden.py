@@ -104,9 +104,10 @@ def norm_into(case: Case, x: Tensor) -> Tensor:
 
 
 def _autograd(energy: Energy, h: Tensor, u: Tensor) -> Tensor:
-    u = u.detach().requires_grad_()
-    total = energy(u, energy.remember(h)).sum()
-    return torch.autograd.grad(total, u)[0]
+    with torch.enable_grad():  # whoever asks may have turned it off
+        u = u.detach().requires_grad_()
+        total = energy(u, energy.remember(h)).sum()
+        return torch.autograd.grad(total, u)[0]
 
 
 def _one_head(energy: Interaction, k: int) -> Interaction:

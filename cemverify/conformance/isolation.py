@@ -7,9 +7,9 @@ verdict.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
-import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ from cemverify.conformance.engine import (
     judge_property,
     not_offered,
 )
-from cemverify.conformance.faults import Crashed, Hung
+from cemverify.conformance.faults import Crashed, Hung, words
 from cemverify.conformance.properties import Property, catalogue
 from cemverify.conformance.verdicts import Record, Verdict
 
@@ -67,10 +67,12 @@ def run(name: str, properties: Sequence[Property], effort: Effort, workers: int 
         crew += [_Worker(name, effort) for _ in range(min(workers, len(queue)) - 1)]
         while queue or any(worker.busy for worker in crew):
             for i, worker in enumerate(crew):
-                if not worker.alive:
-                    crew[i] = worker = _Worker(name, effort)
+                # a busy one's death is first reported by its `answer`
                 if not worker.busy and queue:
-                    worker.ask(queue.popleft())
+                    if not worker.alive:
+                        worker.dismiss()
+                        crew[i] = _Worker(name, effort)
+                    crew[i].ask(queue.popleft())
             for worker in _ready(crew):
                 if (finished := worker.answer()) is not None:
                     records[finished.id] = finished
@@ -130,47 +132,58 @@ class _Worker:
         raise LoadError(str(said))
 
     def ask(self, property_: Property) -> None:
-        """Gives it a property; the answer comes later."""
+        """Gives it a property; the answer comes later, after the implementation is loaded."""
         self.asked = property_
         self.since = time.monotonic()
         self.call_started.value = 0.0
-        try:
-            if not self.introduced:
-                self.introduce()
-                self.since = time.monotonic()
+        with contextlib.suppress(OSError):  # it died since: `answer` will say so
             self.connection.send(property_.id)
-        except (LoadError, OSError):
-            # it loaded once already: dying now is for `answer` to report
-            self.process.kill()
 
     def answer(self) -> Record | None:
         """The record, if it is there or if there will never be one."""
         assert self.asked is not None
-        property_ = self.asked
-        record = None
-        if self.connection.poll():
-            try:
-                said = self.connection.recv()
-                assert isinstance(said, Record)
-                record = said
-            except (EOFError, OSError):
-                self.process.join()
-                words = f"it ended the interpreter ({_exit(self.process.exitcode)})"
-                record = self._stopped(property_, Verdict.VIOLATED, Crashed.cause, words)
-        elif not self.alive:
-            words = f"it ended the interpreter ({_exit(self.process.exitcode)})"
-            record = self._stopped(property_, Verdict.VIOLATED, Crashed.cause, words)
-        elif (call := self.call_started.value) and time.monotonic() - call > self.effort.timeout:
-            self.dismiss()
-            words = f"a call did not return within {self.effort.timeout:g} seconds"
-            record = self._stopped(property_, Verdict.VIOLATED, Hung.cause, words)
-        elif time.monotonic() - self.since > 2 * self.effort.seconds + 60:
-            self.dismiss()
-            words = "its time budget was spent, twice over"
-            record = self._stopped(property_, Verdict.INCONCLUSIVE, None, words)
+        record = self._heard() if self.connection.poll() else self._overdue()
         if record is not None:
             self.asked = None
         return record
+
+    def _heard(self) -> Record | None:
+        try:
+            said = self.connection.recv()
+        except (EOFError, OSError):
+            return self._died()
+        except Exception as error:
+            return self._stopped(Verdict.SUITE_ERROR, None, f"a worker could not be understood: {words(error)}")
+        if isinstance(said, _Introduction):
+            self.introduced = True
+            self.since = time.monotonic()
+            return None
+        if isinstance(said, Record):
+            # anything else is the answer of a process that the implementation forked
+            return said if self.asked is not None and said.id == self.asked.id else None
+        return self._stopped(Verdict.INCONCLUSIVE, None, f"a second import failed: {said}")
+
+    def _overdue(self) -> Record | None:
+        now = time.monotonic()
+        if not self.alive:
+            return self._died()
+        if (call := self.call_started.value) and now - call > self.effort.timeout:
+            self.dismiss()
+            return self._stopped(
+                Verdict.VIOLATED, Hung.cause, f"a call did not return within {self.effort.timeout:g} seconds"
+            )
+        allowed = 2 * self.effort.seconds + 60 if self.introduced else _LOADING
+        if now - self.since > allowed:
+            self.dismiss()
+            what = "its time budget was spent, twice over" if self.introduced else "a second import did not finish"
+            return self._stopped(Verdict.INCONCLUSIVE, None, what)
+        return None
+
+    def _died(self) -> Record:
+        self.process.join()
+        return self._stopped(
+            Verdict.VIOLATED, Crashed.cause, f"it ended the interpreter ({_exit(self.process.exitcode)})"
+        )
 
     def dismiss(self) -> None:
         """Ends the process, whatever it is doing."""
@@ -179,16 +192,11 @@ class _Worker:
         self.process.join()
         self.connection.close()
 
-    def _stopped(self, property_: Property, verdict: Verdict, cause: str | None, reason: str) -> Record:
-        return Record(
-            property_.id,
-            property_.claim,
-            property_.source,
-            verdict,
-            cause=cause,
-            reason=reason,
-            seconds=time.monotonic() - self.since,
-        )
+    def _stopped(self, verdict: Verdict, cause: str | None, reason: str) -> Record:
+        asked = self.asked
+        assert asked is not None
+        seconds = time.monotonic() - self.since
+        return Record(asked.id, asked.claim, asked.source, verdict, cause=cause, reason=reason, seconds=seconds)
 
 
 def _ready(crew: Sequence[_Worker]) -> list[_Worker]:
@@ -205,9 +213,11 @@ def _exit(code: int | None) -> str:
 def _work(connection: Connection, call_started: Any, name: str, effort: Effort) -> None:
     """A worker's life: load, say so, then answer property after property."""
     torch.set_num_threads(1)
+    own, folder = os.getpid(), os.getcwd()
     # whatever the implementation prints would end up in the middle of a table
-    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-    os.dup2(sys.stdout.fileno(), 1)
+    silence = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(silence, stream)
 
     def watch(started: float) -> None:
         call_started.value = started
@@ -217,6 +227,11 @@ def _work(connection: Connection, call_started: Any, name: str, effort: Effort) 
     except LoadError as error:
         connection.send(str(error))
         return
+    # an import may leave modes and defaults behind, which are not what is judged
+    torch.set_grad_enabled(True)
+    torch.set_default_dtype(torch.float32)
+    torch.set_default_device(None)
+    os.chdir(folder)
     door = [p.id for p in applicable(subject, catalogue())]
     connection.send(_Introduction(door, dict(subject.not_offered)))
     known = {p.id: p for p in catalogue()}
@@ -225,4 +240,7 @@ def _work(connection: Connection, call_started: Any, name: str, effort: Effort) 
             wanted = connection.recv()
         except EOFError:
             return
-        connection.send(judge_property(subject, known[wanted], effort, watch))
+        record = judge_property(subject, known[wanted], effort, watch)
+        if os.getpid() != own:
+            os._exit(0)  # a fork of the implementation's that came back from the call
+        connection.send(record)

@@ -11,6 +11,9 @@ from torch import Tensor, nn
 from cemverify.conformance.contract import Implementation, implementation
 
 Build = Callable[[Any], nn.Module]
+WEIGHTS = frozenset(
+    ("W_Q", "W_K", "diagonal", "to_self", "to_others", "V", "W", "P_d", "P_U", "P_V", "gain")
+)  # of the contract, see `implementation`
 
 
 def implementation_from_modules(
@@ -18,6 +21,7 @@ def implementation_from_modules(
     attention: Build | None = None,
     mlp: Build | None = None,
     names: Mapping[str, str | tuple[str, ...]] | None = None,
+    free: Iterable[str] = (),
     not_offered: Iterable[str] = (),
 ) -> Implementation:
     """An implementation made of nn.Modules.
@@ -29,18 +33,23 @@ def implementation_from_modules(
             that ought to be equal). A weight keeps its own name if not listed. It is reshaped to the parameter's
             shape, so that W_Q (K, R, D) fits a linear layer's (K R, D); end a name in ".T" to transpose it first
             (as W_down = V^T).
+        free: parameters that get no weight because the module itself sets them. Any other without one is an
+            error: it would keep its random start.
         not_offered: as for `cemverify.implementation`.
 
     Raises:
-        ValueError: as for `cemverify.implementation`.
+        ValueError: as for `cemverify.implementation`, or a name that is no weight of the contract.
     """
     absent = tuple(not_offered)
+    if unknown := set(names or {}) - WEIGHTS:
+        raise ValueError(f"names has {', '.join(sorted(unknown))}; the weights are {', '.join(sorted(WEIGHTS))}")
+    left_alone = frozenset(free)
     alone = "start" in absent
 
     def call(build: Build) -> Callable[..., Tensor]:
         def layer(x: Tensor, h: Tensor, weights: Mapping[str, Tensor], config: Any) -> Tensor:
             module = build(config).to(device=x.device, dtype=x.dtype)
-            load_weights(module, weights, names or {})
+            load_weights(module, weights, names or {}, left_alone)
             output: Tensor = module(h) if alone else module(x, h)
             return output
 
@@ -54,14 +63,20 @@ def implementation_from_modules(
 
 
 def load_weights(
-    module: nn.Module, weights: Mapping[str, Tensor], names: Mapping[str, str | tuple[str, ...]]
+    module: nn.Module,
+    weights: Mapping[str, Tensor],
+    names: Mapping[str, str | tuple[str, ...]],
+    free: frozenset[str] = frozenset(),
 ) -> None:
     """Copies the contract's weights into the module's parameters.
 
     Raises:
-        ValueError: the module has no such parameter, or one of another size.
+        ValueError: the module has no such parameter, one of another size, or one that gets no weight.
     """
+    if not isinstance(module, nn.Module):
+        raise ValueError(f"give the module's class or a function of a configuration, not what made {module!r}")
     parameters = dict(module.named_parameters())
+    idle = set(parameters) - free
     with torch.no_grad():
         for weight, value in weights.items():
             given = names.get(weight, weight)
@@ -74,6 +89,14 @@ def load_weights(
                 parameter = parameters[path]
                 source = value.flatten(0, -2).T if name.endswith(".T") else value
                 if source.numel() != parameter.numel():
-                    sizes = f"{tuple(value.shape)} does not fit {tuple(parameter.shape)}"
-                    raise ValueError(f"{weight} of {sizes} of parameter {path!r}")
+                    raise ValueError(
+                        f"{weight} {tuple(value.shape)} does not fit parameter {path!r} {tuple(parameter.shape)}; "
+                        "if heads are always D / K wide, declare head-dim absent"
+                    )
                 parameter.copy_(source.reshape(parameter.shape))
+                idle.discard(path)
+    if idle:
+        raise ValueError(
+            f"the module's parameters {', '.join(sorted(idle))} get no weight and would stay random: "
+            "name them in names=, or in free= if the module sets them itself"
+        )

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from cemverify.cem.layers import AttentionConfig, CEMAttention, MLPConfig
+from cemverify.cem.layers import AttentionConfig, CEMAttention, MLPConfig, PreconditionerConfig
 from cemverify.conformance import reference
 from cemverify.conformance.contract import EnergyLayer, Implementation, Subject, energy_layer
 from cemverify.conformance.plain import Plain, Weights
@@ -77,6 +77,7 @@ def _killed_by(*patterns: str) -> Callable[[type[Plain]], type[Plain]]:
     "gradient/attention/preconditioner-*",
     "gradient/attention/norm-*",
     "gradient/attention/full-cem",
+    "gradient/attention/any-options",
     "descent/attention/*",
 )
 class Ascent(Plain):
@@ -146,7 +147,7 @@ class OneInABillion(Plain):
         return scaled
 
 
-@_killed_by("structure/attention/causality*")
+@_killed_by("structure/attention/causality*", "structure/block/causality")
 class SeesTheNextToken(Plain):
     """The causal mask is off by one."""
 
@@ -257,6 +258,91 @@ class NormTwice(Plain):
         return super().norm(super().norm(x, w, c), w, c)
 
 
+@_killed_by("gradient/attention/any-options", "gradient/mlp/any-options")
+class FoldedGainAfterP(Plain):
+    """A folded gain is applied after the preconditioner instead of before."""
+
+    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
+        if c.norm != "folded":
+            return super().advance(x, heads, w, c)
+        step: Tensor = c.step_size * self.sum_heads(self.precondition(heads, w, c) * w["gain"])
+        return x + step
+
+
+@_killed_by("gradient/attention/any-options", "gradient/mlp/any-options", "gradient/block/any-options")
+class PreconditionsOnce(Plain):
+    """Only the first step is preconditioned."""
+
+    def attention(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
+        for t in range(c.steps):
+            kind = c.preconditioner if t == 0 else PreconditionerConfig()
+            x = super().attention(x, h, w, replace(c, steps=1, preconditioner=kind))
+        return x
+
+    def mlp(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
+        for t in range(c.steps):
+            kind = c.preconditioner if t == 0 else PreconditionerConfig()
+            x = super().mlp(x, h, w, replace(c, steps=1, preconditioner=kind))
+        return x
+
+
+@_killed_by("gradient/attention/any-options")
+class RotaryLosesTheDiagonal(Plain):
+    """A diagonal per head is forgotten where positions are rotary."""
+
+    def diagonal(self, w: Weights, c: AttentionConfig) -> Tensor:
+        both = c.position == "rotary" and c.diagonal == "per-head"
+        return super().diagonal(w, c) * (0.0 if both else 1.0)
+
+
+@_killed_by("gradient/attention/any-options")
+class AtMostFourSteps(Plain):
+    """The recursion stops after four steps."""
+
+    def steps(self, c: Any) -> int:
+        return min(4, super().steps(c))
+
+
+@_killed_by("gradient/attention/alibi")
+class ConsecutiveExtraSlopes(Plain):
+    """For a number of heads that is no power of two, the extra slopes are the next ones, not every second one."""
+
+    def slopes(self, heads: int) -> list[float]:
+        power = 2 ** int(math.log2(heads))
+        return [2 ** (-8 * (k + 1) / power) for k in range(power)] + [
+            2 ** (-8 * (k + 1) / (2 * power)) for k in range(heads - power)
+        ]
+
+
+@_killed_by("gradient/attention/plain")
+class FiniteMask(Plain):
+    """Hidden tokens get a logit of -1000 instead of minus infinity."""
+
+    def hidden(self, i: Tensor, j: Tensor) -> Tensor:
+        return super().hidden(i, j) & False
+
+    def bias(self, rows: Tensor, length: int, w: Weights, c: AttentionConfig) -> Tensor:
+        columns = torch.arange(length, device=rows.device)
+        return super().bias(rows, length, w, c) - 1000.0 * (columns[None, :] > rows[:, None])
+
+
+@_killed_by("gradient/attention/preconditioner-diagonal", "gradient/mlp/preconditioner-diagonal")
+class ClampedPreconditioner(Plain):
+    """softplus(d) is clamped to [0.01, 5]."""
+
+    def preconditioner(self, w: Weights, c: Any) -> Tensor:
+        P = super().preconditioner(w, c)
+        return torch.diag_embed(torch.diagonal(P, dim1=-2, dim2=-1).clamp(0.01, 5.0)) if "P_U" not in w else P
+
+
+@_killed_by("structure/decode/cached-equals-uncached-any-options")
+class DecodesWithoutNorm(Plain):
+    """Incremental decoding forgets the norm inside."""
+
+    def decode(self, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
+        return super().decode(h, w, replace(c, norm="none"))
+
+
 # --- gradient: MLP ---------------------------------------------------------------------------------------
 
 
@@ -357,6 +443,7 @@ class StepSizeForgotten(Plain):
     "gradient/mlp/preconditioner-*",
     "gradient/mlp/norm-*",
     "gradient/mlp/full-cem",
+    "gradient/mlp/any-options",
     "descent/mlp/*",
 )
 class MLPAscent(Plain):
@@ -369,7 +456,7 @@ class MLPAscent(Plain):
 # --- structure -----------------------------------------------------------------------------------------------
 
 
-@_killed_by("tying/block/pre-norm")
+@_killed_by("tying/block/pre-norm", "gradient/block/any-options")
 class BlockStartsAtTheNorm(Plain):
     """The block overwrites h by N(h) and starts there, as Algorithm 1 prints it."""
 
@@ -377,7 +464,7 @@ class BlockStartsAtTheNorm(Plain):
         return super().sublayer(layer, self.norm(h, w, c), w, c)
 
 
-@_killed_by("structure/decode/*")
+@_killed_by("structure/decode/cached-*")
 class StaleCache(Plain):
     """The cache lacks the newest token from the second one on."""
 
@@ -385,7 +472,9 @@ class StaleCache(Plain):
         return torch.cat((h[:, :i], h[:, i - 1 : i]), 1) if i else h[:, :1]
 
 
-@_killed_by("structure/attention/batch-independence", "structure/mlp/batch-independence")
+@_killed_by(
+    "structure/attention/batch-independence", "structure/mlp/batch-independence", "structure/block/batch-independence"
+)
 class BatchLeans(Plain):
     """Updates lean away from their mean over the batch."""
 
@@ -409,7 +498,12 @@ class TokensShareAScale(Plain):
         return super().mlp_direction(x, h, w, c) * (1 + 1e-3 * x.mean(1, keepdim=True))
 
 
-@_killed_by("structure/attention/inputs-unchanged", "structure/mlp/inputs-unchanged")
+@_killed_by(
+    "structure/attention/inputs-unchanged",
+    "structure/mlp/inputs-unchanged",
+    "structure/block/inputs-unchanged",
+    "structure/decode/inputs-unchanged",
+)
 class EditsItsInput(Plain):
     """x is updated in place."""
 
@@ -417,7 +511,7 @@ class EditsItsInput(Plain):
         return x.copy_(super().advance(x, heads, w, c))
 
 
-@_killed_by("structure/attention/determinism", "structure/mlp/determinism")
+@_killed_by("structure/attention/determinism", "structure/mlp/determinism", "structure/block/determinism")
 class CountsItsCalls(Plain):
     """Every step's output is larger than the last one's by one part in a million."""
 
@@ -428,7 +522,12 @@ class CountsItsCalls(Plain):
         return super().advance(x, heads, w, c) + 1e-6 * next(self.calls)
 
 
-@_killed_by("structure/*/shape-and-dtype")
+@_killed_by(
+    "structure/attention/shape-and-dtype",
+    "structure/mlp/shape-and-dtype",
+    "structure/block/shape-and-dtype",
+    "structure/decode/shape-and-dtype",
+)
 class AlwaysFloat32(Plain):
     """The output is float32 whatever came in."""
 
@@ -528,6 +627,12 @@ _LAYERS: tuple[tuple[str, str, tuple[str, ...], dict[str, Callable[..., Tensor]]
         {"update": lambda f, x, m: f(x + 1e-3 * x.roll(-1, 1), m)},
     ),
     (
+        "layer-shares-its-energy",
+        "Every token is told the mean of all energies.",
+        ("structure/layer/energy-per-token",),
+        {"energy": lambda f, x, m: f(x, m).mean(1, keepdim=True).expand(x.shape[:2])},
+    ),
+    (
         "layer-leans-on-the-batch",
         "The update leans away from its mean over the batch.",
         ("structure/layer/batch-independence",),
@@ -548,7 +653,24 @@ _LAYERS: tuple[tuple[str, str, tuple[str, ...], dict[str, Callable[..., Tensor]]
 )
 
 
+def _editing(energy: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def edits(x: Tensor, h: Tensor, w: Weights, c: Any) -> Tensor:
+        value = energy(x.clone(), h, w, c)
+        x.zero_()
+        return value
+
+    return edits
+
+
 _ZOO += [
+    Mutant(
+        "energies-edit-their-input",
+        "Asking for an energy overwrites x.",
+        ("structure/attention-energy/inputs-unchanged", "structure/mlp-energy/inputs-unchanged"),
+        lambda: _mutated_reference(
+            attention_energy=_editing(reference.attention_energy), mlp_energy=_editing(reference.mlp_energy)
+        ),
+    ),
     Mutant(
         "mean-energy",
         "The stated energy is averaged over tokens while the update is not.",

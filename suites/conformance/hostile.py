@@ -33,14 +33,14 @@ def _raises_in_unicode(x: Any, h: Any, w: Any, c: Any) -> Any:
     raise RuntimeError("ταυ → ∞\x00")
 
 
-def _interrupts(x: Any, h: Any, w: Any, c: Any) -> Any:
+def _leaves(x: Any, h: Any, w: Any, c: Any) -> Any:
     raise SystemExit(0)
 
 
 hangs = implementation(attention=_hangs, mlp=reference.mlp)
-exits = implementation(attention=_exits, mlp=reference.mlp)
+exits = implementation(attention=_exits, mlp=reference.mlp, attention_energy=reference.attention_energy)
 aborts = implementation(attention=_aborts, mlp=reference.mlp)
 prints = implementation(attention=_prints)
 raises = implementation(attention=_raises_in_unicode)
-interrupts = implementation(attention=_interrupts, mlp=reference.mlp)
+leaves = implementation(attention=_leaves, mlp=reference.mlp)
 not_an_implementation = 3

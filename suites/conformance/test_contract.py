@@ -101,6 +101,33 @@ def test_the_same_module_with_the_papers_names_is_violated() -> None:
     assert [r.verdict for r in records] == [Verdict.VIOLATED]
 
 
+def test_a_parameter_that_gets_no_weight_is_an_error_and_not_a_random_number() -> None:
+    partial = module_implementation({"V": "gate_proj.weight", "W": "up_proj.weight"})
+    (record,) = check_implementation(partial, properties=["gradient/mlp/silu"], examples=5)
+    assert record.reason is not None
+    assert "parameters down_proj.weight get no weight" in record.reason
+
+
+def test_a_misspelt_weight_is_refused_with_those_there_are() -> None:
+    with pytest.raises(ValueError, match=r"names has W_k; the weights are .*W_K"):
+        module_implementation({"W_k": "gate_proj.weight"})
+
+
+@pytest.mark.parametrize("options", [{"dim": True}, {"dim": 0}, {"dim": 2, "step_size": float("nan")}], ids=str)
+def test_an_energy_layer_of_impossible_numbers_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="an energy layer"):
+        energy_layer(update=lambda x, m: x, **options)
+
+
+def test_a_class_is_not_an_implementation_but_its_instance_may_be() -> None:
+    class Mine:
+        mlp = staticmethod(reference.mlp)
+
+    with pytest.raises(LoadError, match="is a class: name an instance of it"):
+        as_subject(Mine)
+    assert "mlp" in as_subject(Mine()).functions  # type: ignore[union-attr]
+
+
 def test_a_weight_that_fits_no_parameter_is_named() -> None:
     wrong = module_implementation({"V": "gate.weight", "W": "up_proj.weight"})
     (record,) = check_implementation(wrong, properties=["gradient/mlp/silu"], examples=5)

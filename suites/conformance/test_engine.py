@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +17,7 @@ from cemverify import check_implementation, energy_layer, implementation
 from cemverify.conformance import reference
 from cemverify.conformance.engine import Effort, judge_property
 from cemverify.conformance.properties import catalogue, select
+from cemverify.conformance.properties.base import By
 from cemverify.conformance.verdicts import Record, Verdict, counts, exit_code
 
 PLAIN = select(["gradient/attention/plain"])[0]
@@ -46,12 +51,67 @@ def test_a_violation_carries_the_smallest_case_and_both_sides() -> None:
         ("not finite", lambda x, h, w, c: x * float("nan")),
         ("wrong shape", lambda x, h, w, c: x[:, :, None]),
         ("not an array", lambda x, h, w, c: "no"),
+        ("not an array", lambda x, h, w, c: x.to_sparse()),
+        ("not an array", lambda x, h, w, c: x.to("meta")),
+        ("raised", lambda x, h, w, c: sys.exit(0)),
     ],
 )
 def test_a_fault_is_a_typed_violation(cause: str, fault: Callable[..., Any]) -> None:
     record = judge(fault)
     assert (record.verdict, record.cause) == (Verdict.VIOLATED, cause)
     assert record.reason
+
+
+class Unprintable(Exception):
+    """Its message cannot be had."""
+
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize("error", [Unprintable(), ValueError("x" * 10**6), ValueError("\ud800\x00\n")], ids=repr)
+def test_any_exception_is_told_in_a_short_printable_line(error: Exception) -> None:
+    def fails(x: Tensor, h: Tensor, w: dict[str, Tensor], c: Any) -> Tensor:
+        raise error
+
+    reason = judge(fails).reason
+    assert reason is not None
+    assert len(reason) < 600
+    assert reason.isprintable()
+
+
+def test_modes_and_defaults_that_a_call_changes_are_restored() -> None:
+    def meddles(x: Tensor, h: Tensor, w: dict[str, Tensor], c: Any) -> Tensor:
+        output = reference.attention(x, h, w, c)
+        torch.set_grad_enabled(False)
+        torch.set_default_dtype(torch.float16)
+        torch.set_default_device("meta")
+        os.chdir("/")
+        return output
+
+    before = os.getcwd()
+    assert judge(meddles).verdict == Verdict.HOLDS
+    assert torch.is_grad_enabled()
+    assert torch.get_default_dtype() == torch.float32
+    assert torch.get_default_device().type == "cpu"
+    assert os.getcwd() == before
+
+
+def test_what_the_drawing_of_questions_raises_is_the_suites_error() -> None:
+    def broken(source: str, asked: object) -> Any:
+        raise RuntimeError("no questions")
+
+    record = judge_property(reference.reference, replace(PLAIN, questions=By(broken)), Effort())
+    assert record.verdict == Verdict.SUITE_ERROR
+    assert record.reason is not None
+    assert "no questions" in record.reason
+
+
+def test_a_budget_of_time_ends_a_search_of_any_number_of_examples() -> None:
+    started = time.monotonic()
+    record = judge(reference.attention, Effort(examples=10**6, seconds=1.0))
+    assert record.verdict == Verdict.INCONCLUSIVE
+    assert time.monotonic() - started < 20
 
 
 def test_an_implementation_that_changes_its_mind_is_inconclusive_or_violated_but_never_green() -> None:

@@ -13,11 +13,11 @@ from cemverify import check_implementation, implementation
 from cemverify.cem.layers import AttentionConfig
 from cemverify.conformance.budgets import output_budget
 from cemverify.conformance.calls import Caller
-from cemverify.conformance.cases import Space, cases
 from cemverify.conformance.contract import Implementation
 from cemverify.conformance.golden import golden
 from cemverify.conformance.plain import Plain
 from cemverify.conformance.reference import reference
+from cemverify.conformance.spaces import Space, cases
 from cemverify.conformance.verdicts import Verdict
 
 ATTENTION_ONLY = ("diagonal", "position", "preconditioner", "norm", "validation")

@@ -23,12 +23,20 @@ def records(name: str, effort: Effort) -> dict[str, Record]:
 
 
 @pytest.mark.parametrize(("name", "cause"), [("hangs", "hung"), ("exits", "crashed"), ("aborts", "crashed"),
-                                             ("interrupts", "crashed")])  # fmt: skip
+                                             ("leaves", "raised")])  # fmt: skip
 def test_the_run_survives_an_implementation_that(name: str, cause: str) -> None:
     found = records(name, Effort(examples=4, timeout=2.0))
     attention = found["gradient/attention/plain"]
     assert (attention.verdict, attention.cause) == (Verdict.VIOLATED, cause)
     assert found["gradient/mlp/silu"].verdict == Verdict.HOLDS
+
+
+def test_a_run_with_several_workers_has_a_record_of_every_property_that_a_crash_met() -> None:
+    asked = select(["gradient/attention", "recursion/attention"])
+    events = list(run("suites.conformance.hostile:exits", asked, Effort(examples=4), workers=3))
+    assert isinstance(events[-1], RunFinished)
+    assert {r.id for r in events[-1].records} == {p.id for p in asked}
+    assert {r.cause for r in events[-1].records if "stated-energy" not in r.id} == {"crashed"}
 
 
 def test_what_an_implementation_prints_stays_out_of_the_table(capfd: pytest.CaptureFixture[str]) -> None:

@@ -64,7 +64,8 @@ class Properties:
     def gather(self) -> Finding:
         known = {p.id: p for p in catalogue()}
         records = [judge_property(reference, known[id_], Effort(examples=self.examples)) for id_ in self.ids]
-        lines = tuple(f"{r.id}: {r.verdict}, {r.examples} examples, margin {r.margin:.2g}" for r in records)
+        # without the margin, whose last digits depend on the processor: these lines stand in the documentation
+        lines = tuple(f"{r.id}: {r.verdict}, {r.examples} examples" for r in records)
         stands = bool(records) and all(r.verdict == Verdict.HOLDS for r in records)
         return Finding("for", stands, f"the reference satisfies {', '.join(self.ids)}", lines)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
-from textwrap import shorten
+from textwrap import fill, shorten
 from typing import Any, TextIO
 
 from tabulate import tabulate
@@ -12,6 +13,8 @@ from tabulate import tabulate
 from cemverify.conformance.engine import Event, PropertyFinished, RunFinished, RunStarted
 from cemverify.conformance.verdicts import Record, Verdict, counts
 from cemverify.results import Table
+
+_IN_FULL = 3  # violations that are shown with their cases
 
 
 class Progress:
@@ -48,14 +51,37 @@ def verdict_table(event: RunFinished) -> Table:
 
 
 def report(event: RunFinished) -> str:
-    """The table, each violation's minimal case, and the denominator."""
-    table = verdict_table(event)
-    # one line each: the reasons of violations follow below, in full
-    narrow = [[*row[:5], "" if row[1] == Verdict.VIOLATED else shorten(str(row[5]), 48)] for row in table.rows]
-    parts = [tabulate(narrow, table.columns, disable_numparse=True)]
-    parts += [violation(record) for record in event.records if record.verdict == Verdict.VIOLATED]
+    """The table of what was asked, each violation, what could not be judged, what is not offered, the denominator."""
+    asked = [r for r in event.records if r.verdict != Verdict.NOT_OFFERED]
+    rows = [(r.id, str(r.verdict), str(r.examples), str(r.discarded), _margin(r)) for r in asked]
+    parts = [tabulate(rows, ("property", "verdict", "examples", "discarded", "margin"), disable_numparse=True)]
+    parts += _violations(asked)
+    undecided = (r for r in asked if r.verdict in (Verdict.INCONCLUSIVE, Verdict.SUITE_ERROR))
+    parts += [f"{r.verdict.upper()} {r.id}\n  {r.reason}" for r in undecided]
+    if absent := _absences(event.records):
+        parts.append(absent)
     parts.append(summary(event))
     return "\n\n".join(parts)
+
+
+def _violations(records: Sequence[Record]) -> list[str]:
+    """Violations, the most telling families first: the first few in full, then one line each."""
+    order = {"structure": 0, "gradient": 1, "tying": 2, "recursion": 3, "descent": 4}
+    violated = [r for r in records if r.verdict == Verdict.VIOLATED]
+    violated.sort(key=lambda r: order.get(r.id.partition("/")[0], 5))
+    parts = [violation(record) for record in violated[:_IN_FULL]]
+    if rest := violated[_IN_FULL:]:
+        lines = [f"  {r.id}: {shorten(r.reason or '', 110)}" for r in rest]
+        parts.append("\n".join(["ALSO VIOLATED, perhaps because of the above (cases in --json, --markdown)", *lines]))
+    return parts
+
+
+def _absences(records: Sequence[Record]) -> str:
+    """How many properties are not offered for want of what; each one's reason stands in the files."""
+    absent = [r.reason or "" for r in records if r.verdict == Verdict.NOT_OFFERED]
+    first = Counter(reason.partition(": ")[0] for reason in absent)
+    listed = ", ".join(f"{name} ({count})" for name, count in first.most_common())
+    return fill(f"not offered, first missing feature: {listed}", 110, subsequent_indent="  ") if absent else ""
 
 
 def summary(event: RunFinished) -> str:
@@ -64,7 +90,7 @@ def summary(event: RunFinished) -> str:
     examples = sum(r.examples for r in event.records)
     discarded = sum(r.discarded for r in event.records)
     return (
-        f"{event.implementation}: {c['applicable']} properties applicable, {c['run']} run: {c['holds']} hold, "
+        f"{event.implementation}: {c['applicable']} properties, {c['run']} run: {c['holds']} hold, "
         f"{c['violated']} violated, {c['inconclusive']} inconclusive, {c['suite_error']} suite errors; "
         f"{c['not_offered']} not offered. {examples} examples valid, {discarded} discarded. {event.seconds:.1f} s."
     )
@@ -100,7 +126,7 @@ def _array(values: Any) -> str:
 def _rounded(values: Any) -> Any:
     if isinstance(values, list):
         return [_rounded(v) for v in values]
-    return float(f"{values:.6g}") if isinstance(values, float) else values
+    return float(f"{values:.6g}") + 0.0 if isinstance(values, float) else values
 
 
 def _options(config: dict[str, Any]) -> str:

@@ -1,49 +1,20 @@
-"""What a property is: a claim, its source, the cases it is asked about, and how one case is judged."""
+"""What a property is: a claim, its source, the questions it asks, and how one answer is judged."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 from hypothesis.strategies import SearchStrategy
 
 from cemverify.conformance.calls import Caller
-from cemverify.conformance.cases import Source, Space, cases
 from cemverify.conformance.evidence import Evidence
+from cemverify.conformance.shrinking import smaller
+from cemverify.conformance.spaces import Source, Space, cases, scattered_case
 
 Door = Literal["cem", "energy layer"]
-
-
-@dataclass(frozen=True)
-class Property:
-    """One claim about an implementation.
-
-    Attributes:
-        id: family/layer/claim. claim: one sentence. source: where the claim comes from.
-        check: judges one question; raises `Fault` or `Discard`.
-        questions: a strategy of questions, given the features that are absent and the dimension of a layer.
-        needs: features without which it cannot be asked.
-        door: which kind of implementation it is for.
-        dtype: the dtype it is asked in, if not the run's.
-        share: the share of the run's examples that it takes; costly properties take less.
-    """
-
-    id: str
-    claim: str
-    source: str
-    check: Callable[[Caller, Any], Evidence] = field(repr=False)
-    questions: Callable[[Source, Asked], SearchStrategy[Any]] = field(repr=False)
-    needs: frozenset[str] = frozenset()
-    door: Door = "cem"
-    dtype: torch.dtype | None = None
-    share: float = 1.0
-
-    @property
-    def family(self) -> str:
-        """The part of the id before the first slash."""
-        return self.id.partition("/")[0]
 
 
 @dataclass(frozen=True)
@@ -58,24 +29,79 @@ class Asked:
     dim: int = 1
 
 
-def over(space: Space) -> Callable[[Source, Asked], SearchStrategy[Any]]:
-    """Cases of the space, or of the part of it that the implementation offers."""
-    return lambda source, asked: cases(space.within(asked.absent), source)
+class Questions(Protocol):
+    """Where a property's questions come from."""
+
+    def search(self, source: Source, asked: Asked) -> SearchStrategy[Any]:
+        """A strategy for Hypothesis."""
+        ...
+
+    def scattered(self, asked: Asked, seed: int) -> Any | None:
+        """One question by a plain random generator; None if there are none such."""
+        ...
+
+    def smaller(self, asked: Asked, question: Any) -> Iterator[Any]:
+        """Questions a little smaller than one that found a violation."""
+        ...
 
 
-def features(space: Space) -> frozenset[str]:
-    """The features that every case of a space uses."""
-    named: set[str] = {space.layer} if space.layer != "block" else {"block"}
-    for group in ("diagonal", "position", "norm", "activation"):
-        value = space.options.get(group, "none")
-        if value != "none":
-            named.add(f"{group}:{value}")
-    if space.layer == "mlp" and "activation" not in space.options:
-        named.add("activation:silu")
-    if space.preconditioner.kind != "identity":
-        named.add(f"preconditioner:{space.preconditioner.kind}")
-    if space.preconditioner.per_head:
-        named.add("preconditioner:per-head")
-    if min(space.steps) > 1:
-        named.add("steps")
-    return frozenset(named)
+@dataclass(frozen=True)
+class Over:
+    """Cases of a space, or of the part of it that the implementation offers."""
+
+    space: Space
+
+    def search(self, source: Source, asked: Asked) -> SearchStrategy[Any]:
+        return cases(self.space.within(asked.absent), source)
+
+    def scattered(self, asked: Asked, seed: int) -> Any | None:
+        return scattered_case(self.space.within(asked.absent), seed)
+
+    def smaller(self, asked: Asked, question: Any) -> Iterator[Any]:
+        return smaller(question, self.space.within(asked.absent))
+
+
+@dataclass(frozen=True)
+class By:
+    """Questions of a strategy of one's own."""
+
+    strategy: Callable[[Source, Asked], SearchStrategy[Any]]
+
+    def search(self, source: Source, asked: Asked) -> SearchStrategy[Any]:
+        return self.strategy(source, asked)
+
+    def scattered(self, asked: Asked, seed: int) -> Any | None:  # noqa: ARG002
+        return None
+
+    def smaller(self, asked: Asked, question: Any) -> Iterator[Any]:  # noqa: ARG002
+        return iter(())
+
+
+@dataclass(frozen=True)
+class Property:
+    """One claim about an implementation.
+
+    Attributes:
+        id: family/layer/claim. claim: one sentence. source: where the claim comes from.
+        check: judges one question; raises `Fault` or `Discard`.
+        questions: where the questions come from.
+        needs: features without which it cannot be asked.
+        door: which kind of implementation it is for.
+        dtype: the dtype it is asked in, if not the run's.
+        share: of the run's examples, how many it takes; costly properties take fewer.
+    """
+
+    id: str
+    claim: str
+    source: str
+    check: Callable[[Caller, Any], Evidence] = field(repr=False)
+    questions: Questions = field(repr=False)
+    needs: frozenset[str] = frozenset()
+    door: Door = "cem"
+    dtype: torch.dtype | None = None
+    share: float = 1.0
+
+    @property
+    def family(self) -> str:
+        """The part of the id before the first slash."""
+        return self.id.partition("/")[0]

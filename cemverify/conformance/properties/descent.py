@@ -16,7 +16,7 @@ from torch import Tensor
 from cemverify.cem.layers import PreconditionerConfig
 from cemverify.conformance.budgets import energy_budget, output_budget
 from cemverify.conformance.calls import Caller
-from cemverify.conformance.cases import Case, Space
+from cemverify.conformance.cases import Case
 from cemverify.conformance.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.golden import (
     energies_at,
@@ -26,7 +26,8 @@ from cemverify.conformance.golden import (
     norm_into,
     preconditioner_matrix,
 )
-from cemverify.conformance.properties.base import Property, features, over
+from cemverify.conformance.properties.base import Over, Property
+from cemverify.conformance.spaces import Space
 
 _ANY_STEP = tuple(10.0**k for k in range(-4, 7))
 
@@ -128,8 +129,8 @@ def properties() -> Iterator[Property]:
             "The attention energy falls by at least eta g.Pg at every step size from 1e-4 to 1e6.",
             "docs/mathematics.md §4 (concavity)",
             attention_falls_by_the_stronger_inequality,
-            over(space),
-            features(space) | {"step-size"},
+            Over(space),
+            space.features() | {"step-size"},
             dtype=torch.float64,
         )
         space = Space("mlp", {}, preconditioner, step_sizes=(0.001, 0.1, 0.5, 0.9, 0.999))
@@ -138,8 +139,8 @@ def properties() -> Iterator[Property]:
             "The element-wise energy falls by eta (1 - eta L lambda_max / 2) g.Pg up to the safe step.",
             "docs/mathematics.md §9",
             mlp_falls_up_to_the_safe_step,
-            over(space),
-            features(space) | {"step-size"},
+            Over(space),
+            space.features() | {"step-size"},
             dtype=torch.float64,
         )
     options = {"diagonal": "shared", "position": "alibi"}
@@ -149,8 +150,8 @@ def properties() -> Iterator[Property]:
         "Concavity needs neither a low rank nor the absence of a bias: the same with both.",
         "docs/mathematics.md §4",
         attention_falls_by_the_stronger_inequality,
-        over(space),
-        features(space) | {"step-size"},
+        Over(space),
+        space.features() | {"step-size"},
         dtype=torch.float64,
     )
     space = Space("attention", steps=(2, 3), step_sizes=(1.0, 0.25))
@@ -159,8 +160,8 @@ def properties() -> Iterator[Property]:
         "Along T steps with the memory fixed, each step lowers the energy by at least eta g.Pg.",
         "Eq. 3; docs/mathematics.md §4",
         attention_falls_along_steps,
-        over(space),
-        features(space),
+        Over(space),
+        space.features(),
         dtype=torch.float64,
         share=0.5,
     )
@@ -170,8 +171,8 @@ def properties() -> Iterator[Property]:
         "Along T steps of nine tenths of the safe size, the element-wise energy never rises.",
         "docs/mathematics.md §9",
         mlp_falls_along_steps,
-        over(space),
-        features(space) | {"step-size"},
+        Over(space),
+        space.features() | {"step-size"},
         dtype=torch.float64,
         share=0.5,
     )
@@ -185,8 +186,8 @@ def properties() -> Iterator[Property]:
             f"{claim}, the energy at N(x) falls at every step size.",
             "docs/mathematics.md §7c",
             attention_is_monotone_under_norm,
-            over(space),
-            features(space) | {"step-size"},
+            Over(space),
+            space.features() | {"step-size"},
             dtype=torch.float64,
         )
 

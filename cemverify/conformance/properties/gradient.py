@@ -13,11 +13,13 @@ from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.layers import PreconditionerConfig
 from cemverify.conformance.budgets import energy_budget, output_budget
 from cemverify.conformance.calls import Caller
-from cemverify.conformance.cases import Case, Space
+from cemverify.conformance.cases import Case, Layer
 from cemverify.conformance.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.golden import energies_at, golden
-from cemverify.conformance.properties.base import Property, features, over
+from cemverify.conformance.properties.base import Over, Property
 from cemverify.conformance.properties.jacobian import jacobian
+from cemverify.conformance.properties.mixed import mixed
+from cemverify.conformance.spaces import Space
 
 
 def update_is_gradient(caller: Caller, case: Case) -> Evidence:
@@ -25,7 +27,7 @@ def update_is_gradient(caller: Caller, case: Case) -> Evidence:
     case = case.to(caller.dtype).to(torch.float64)
     expected, budget = golden(case), output_budget(case, caller.dtype)
     got = caller.output(case)
-    what = "update = -eta P grad energy" if case.layer_config.steps == 1 else "T steps of -eta P grad energy"
+    what = "update = -eta P grad energy, T times"
     update = expected - case.x
     return judge(Comparison(what, got - case.x, update, budget), telling=moved(update, budget))
 
@@ -61,28 +63,53 @@ def properties() -> Iterator[Property]:
         yield _equality("mlp", activation, "Eq. 7, 11; docs/mathematics.md §2", space)
     for name, source, options, preconditioner in _mlp_options():
         yield _equality("mlp", name, source, Space("mlp", options, preconditioner))
+    layers: tuple[tuple[Layer, str], ...] = (
+        ("attention", "Eq. 12, Algorithm 1"),
+        ("mlp", "Eq. 13, Algorithm 1"),
+        ("block", "Algorithm 1; docs/mathematics.md §7d"),
+    )
+    for layer, source in layers:
+        space = mixed(layer, steps=(1, 2, 3, 6) if layer != "block" else (1, 2, 3), apart=layer != "block")
+        yield Property(
+            f"gradient/{layer}/any-options",
+            f"T steps of the {layer} are reference steps down the energy's gradient, whatever options meet.",
+            source,
+            update_is_gradient,
+            Over(space),
+            space.features(),
+            share=2.0,
+        )
     for layer, source in (("attention", "Eq. 1; docs/mathematics.md §4"), ("mlp", "Eq. 7; docs/mathematics.md §2")):
-        space = Space(layer, step_sizes=(1.0,), textures=("plain", "repeated-tokens", "non-contiguous"))  # type: ignore[arg-type]
+        space = Space(layer, step_sizes=(1.0,), textures=("plain", "repeated-tokens", "non-contiguous"))
         yield Property(
             f"gradient/{layer}/conservative-field",
             "With the memory fixed, the update's Jacobian in x is symmetric, and untying the output breaks that.",
             source,
             field_is_conservative,
-            over(space),
-            features(space) | {"start"},
+            Over(space),
+            space.features() | {"start"},
             dtype=torch.float64,
             share=0.5,
         )
         for name, options in _energy_options(layer):
-            space = Space(layer, options)  # type: ignore[arg-type]
+            space = Space(layer, options)
             yield Property(
                 f"gradient/{layer}/stated-energy-{name}",
                 f"The energy that the implementation states is the paper's ({name}).",
                 source,
                 energy_is_stated,
-                over(space),
-                features(space) - {layer} | {f"{layer}_energy", "start"},
+                Over(space),
+                space.features() - {layer} | {f"{layer}_energy", "start"},
             )
+        space = mixed(layer)
+        yield Property(
+            f"gradient/{layer}/stated-energy-any-options",
+            "The energy that the implementation states is the paper's, whatever options meet.",
+            source,
+            energy_is_stated,
+            Over(space),
+            frozenset({f"{layer}_energy", "start"}),
+        )
 
 
 _PER_HEAD = "Eq. 12; docs/mathematics.md §5"
@@ -133,7 +160,7 @@ def _energy_options(layer: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _equality(layer: str, name: str, source: str, space: Space) -> Property:
     claim = f"The {layer} update ({name}) is -eta P times the gradient of the energy at x, memory fixed."
-    return Property(f"gradient/{layer}/{name}", claim, source, update_is_gradient, over(space), features(space))
+    return Property(f"gradient/{layer}/{name}", claim, source, update_is_gradient, Over(space), space.features())
 
 
 def _untied(n: int) -> Tensor:

@@ -22,10 +22,11 @@ from torch import Tensor
 from cemverify.cem.layers import AttentionConfig, MLPConfig
 from cemverify.conformance.budgets import unit_roundoff
 from cemverify.conformance.calls import Caller
-from cemverify.conformance.cases import Case, Source, dense_case
+from cemverify.conformance.cases import Case, dense_case
 from cemverify.conformance.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.golden import energy_of, golden
-from cemverify.conformance.properties.base import Asked, Property
+from cemverify.conformance.properties.base import Asked, By, Property
+from cemverify.conformance.spaces import Source
 
 # (whole, row): multiples of u (1 + S) for attention, of u for the MLP
 _ATTENTION = {torch.float32: (4.0, 8.0), torch.bfloat16: (1.0, 2.0)}
@@ -55,7 +56,7 @@ def properties() -> Iterator[Property]:
             f"In {name} the attention update's relative error is at most a few u (1 + largest logit).",
             "docs/mathematics.md §16",
             attention_error_follows_the_law,
-            _attention_cases,
+            By(_attention_cases),
             frozenset({"attention", f"dtype:{name}"}),
             dtype=dtype,
             share=0.25,
@@ -65,7 +66,7 @@ def properties() -> Iterator[Property]:
             f"In {name} the MLP update's relative error is at most a few u.",
             "docs/mathematics.md §16",
             mlp_error_follows_the_law,
-            _mlp_cases,
+            By(_mlp_cases),
             frozenset({"mlp", "activation:silu", f"dtype:{name}"}),
             dtype=dtype,
             share=0.25,

@@ -10,11 +10,12 @@ import torch
 
 from cemverify.conformance.budgets import output_budget
 from cemverify.conformance.calls import Caller
-from cemverify.conformance.cases import Case, Layer, Space
+from cemverify.conformance.cases import Case, Layer
 from cemverify.conformance.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.golden import golden
-from cemverify.conformance.properties.base import Property, features, over
+from cemverify.conformance.properties.base import Over, Property
 from cemverify.conformance.properties.gradient import update_is_gradient
+from cemverify.conformance.spaces import Space
 
 
 def steps_compose(caller: Caller, case: Case) -> Evidence:
@@ -44,9 +45,8 @@ def memory_stays(caller: Caller, case: Case) -> Evidence:
     to_reuse = (got - reused).abs().amax((1, 2))
     room = 2 * budget.amax((1, 2))
     telling = moved(expected - reused, budget)
-    return judge(
-        Comparison("nearer to recursion than to reuse", to_recursion, to_reuse, room, "at most"), telling=telling
-    )
+    what = "distance to the recursion <= distance to layer reuse"
+    return judge(Comparison(what, to_recursion, to_reuse, room, "at most"), telling=telling)
 
 
 def properties() -> Iterator[Property]:
@@ -60,17 +60,17 @@ def properties() -> Iterator[Property]:
             "T steps equal T applications of the one-step map with the same memory.",
             source,
             steps_compose,
-            over(space),
-            features(space) | {"start"},
+            Over(space),
+            space.features() | {"start"},
             share=0.75,
         )
         yield Property(
             f"recursion/{layer}/equals-descent",
-            "T steps equal T golden steps down the energy's gradient.",
+            "T steps equal T steps down the energy's gradient.",
             source,
             update_is_gradient,
-            over(space),
-            features(space),
+            Over(space),
+            space.features(),
             share=0.75,
         )
         yield Property(
@@ -78,8 +78,8 @@ def properties() -> Iterator[Property]:
             "T steps with fixed memory are not the layer applied T times to its own output.",
             source,
             memory_stays,
-            over(space),
-            features(space),
+            Over(space),
+            space.features(),
             share=0.75,
         )
     full: dict[str, Any] = {"diagonal": "shared", "position": "alibi", "norm": "channel"}
@@ -89,8 +89,8 @@ def properties() -> Iterator[Property]:
         "The same with a diagonal, ALiBi and RMSNorm inside.",
         "Algorithm 1; docs/mathematics.md §12",
         update_is_gradient,
-        over(space),
-        features(space),
+        Over(space),
+        space.features(),
         share=0.5,
     )
     space = Space("mlp", {"norm": "channel"}, steps=(2, 3))
@@ -99,7 +99,7 @@ def properties() -> Iterator[Property]:
         "The same with RMSNorm inside.",
         "Algorithm 1; docs/mathematics.md §12",
         update_is_gradient,
-        over(space),
-        features(space),
+        Over(space),
+        space.features(),
         share=0.5,
     )

@@ -13,9 +13,11 @@ import torch
 from torch import Tensor
 
 from cemverify.conformance.calls import Caller
-from cemverify.conformance.cases import Case, Layer, Space, unchecked
+from cemverify.conformance.cases import Case, Layer, unchecked
 from cemverify.conformance.evidence import Comparison, Evidence, judge
-from cemverify.conformance.properties.base import Property, features, over
+from cemverify.conformance.faults import Raised, words
+from cemverify.conformance.properties.base import Over, Property
+from cemverify.conformance.spaces import Space
 
 Spoil = Callable[[Case], Case]
 
@@ -25,14 +27,16 @@ def rejects(spoil: Spoil) -> Callable[[Caller, Case], Evidence]:
 
     def check(caller: Caller, case: Case) -> Evidence:
         caller.output(case)
-        function = caller.functions[case.layer]
         outcome = "accepted it"
         try:
-            caller.raw(function, spoil(case))
-        except (ValueError, TypeError) as error:
-            outcome = "refused" if str(error).strip() else f"raised {type(error).__name__} without a message"
-        except Exception as error:
-            outcome = f"raised {type(error).__name__}, not a ValueError or TypeError: {error}"
+            caller.raw(case.layer, spoil(case))
+        except Raised as raised:
+            error = raised.__cause__
+            assert error is not None
+            if not isinstance(error, ValueError | TypeError):
+                outcome = f"raised no ValueError or TypeError but {words(error)}"
+            else:
+                outcome = "refused" if error.args else f"raised {words(error)} without a message"
         refused = torch.tensor([float(outcome == "refused")])
         return judge(
             Comparison(f"bad input is refused (1 = yes): it {outcome}", refused, torch.ones(1), torch.zeros(1))
@@ -59,9 +63,9 @@ def properties() -> Iterator[Property]:
                 ("negative-temperature", "a negative temperature", _config(temperature=-1.0)),
                 ("zero-temperature", "temperature zero", _config(temperature=0.0)),
             ]
-        for name, words, spoil in spoiled:
+        for name, what, spoil in spoiled:
             space = Space(layer, textures=("plain",))
-            needs = features(space) | {"validation"}
+            needs = space.features() | {"validation"}
             if name == "zero-steps":
                 needs |= {"steps"}
             if name == "negative-step-size":
@@ -70,10 +74,10 @@ def properties() -> Iterator[Property]:
                 needs |= {"start"}
             yield Property(
                 f"rejection/{layer}/{name}",
-                f"{words[0].upper()}{words[1:]} gives a ValueError or TypeError that says what is wrong.",
+                f"{what[0].upper()}{what[1:]} gives a ValueError or TypeError that says what is wrong.",
                 "contract",
                 rejects(spoil),
-                over(space),
+                Over(space),
                 needs,
                 share=0.15,
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -12,15 +12,23 @@ from torch import Tensor
 from cemverify.cem.layers import PreconditionerConfig
 from cemverify.conformance.budgets import output_budget
 from cemverify.conformance.calls import Caller, as_tensor
-from cemverify.conformance.cases import Case, Layer, Space
+from cemverify.conformance.cases import Case, Layer
 from cemverify.conformance.evidence import Comparison, Evidence, judge, moved
-from cemverify.conformance.faults import Discard, Raised
-from cemverify.conformance.properties.base import Property, features, over
+from cemverify.conformance.faults import Discard
+from cemverify.conformance.properties.base import Over, Property
+from cemverify.conformance.properties.mixed import mixed
+from cemverify.conformance.spaces import Space
+
+Check = Callable[[Caller, Case], Evidence]
 
 
 def future_is_not_read(caller: Caller, case: Case) -> Evidence:
     """Other tokens from some position on leave the outputs before it as they were."""
-    return _prefix(caller, case, "outputs before a changed token stay")
+    return _prefix(
+        caller,
+        case,
+        "outputs before token i stay as they were when tokens t from i on become 3 - 2t, in reverse order",
+    )
 
 
 def tokens_are_independent(caller: Caller, case: Case) -> Evidence:
@@ -62,25 +70,25 @@ def cache_changes_nothing(caller: Caller, case: Case) -> Evidence:
     return _unchanged("cached = uncached", caller.decoded(case), caller.output(case), case.x, budget)
 
 
-def inputs_are_left_alone(caller: Caller, case: Case) -> Evidence:
-    """x, h and the weights are bit for bit what they were before the call."""
-    case = case.to(caller.dtype).to(torch.float64)
-    x, h, weights = caller.arguments(case)
-    arrays = {"x": x, "h": h, **weights}
-    before = {name: as_tensor(array).clone() for name, array in arrays.items()}
-    try:
-        if case.layer == "block":
-            caller.functions["block"](h, weights, case.config)
-        else:
-            caller.functions[case.layer](x, h, weights, case.config)
-    except Exception as error:
-        raise Raised(f"it raised {type(error).__name__}: {error}") from error
-    return judge(
-        *(
-            Comparison(f"{name} after the call", as_tensor(array), before[name], torch.zeros(()))
-            for name, array in arrays.items()
+def inputs_are_left_alone(name: str) -> Check:
+    """A check that x, h and the weights are bit for bit what they were before a call of that function."""
+
+    def check(caller: Caller, case: Case) -> Evidence:
+        case = case.to(caller.dtype).to(torch.float64)
+        x, h, weights = caller.arguments(case)
+        arrays = {"x": x, "h": h, **weights}
+        before = {key: as_tensor(array).clone() for key, array in arrays.items()}
+        caller.call(name, case, x, h, weights)
+        kept = torch.tensor([float(weights.keys() == case.weights.keys())])
+        return judge(
+            Comparison("the mapping of weights keeps its names (1 = yes)", kept, torch.ones(1), torch.zeros(1)),
+            *(
+                Comparison(f"{key} after the call", as_tensor(array), before[key], torch.zeros(()))
+                for key, array in arrays.items()
+            ),
         )
-    )
+
+    return check
 
 
 def twice_gives_the_same(caller: Caller, case: Case) -> Evidence:
@@ -92,15 +100,18 @@ def twice_gives_the_same(caller: Caller, case: Case) -> Evidence:
     return judge(Comparison("second call = first call", second, first, torch.zeros(())))
 
 
-def shape_and_dtype_are_kept(caller: Caller, case: Case) -> Evidence:
-    """The output has x's shape, which every call checks, and x's dtype."""
-    case = case.to(caller.dtype).to(torch.float64)
-    caller.output(case)
-    given = caller.array(case.x)
-    returned = caller.raw(caller.functions[case.layer], case, with_x=case.layer != "block")
-    same = float(returned.dtype == given.dtype)
-    what = f"dtype {returned.dtype} is {given.dtype} (1 = yes)"
-    return judge(Comparison(what, torch.tensor([same]), torch.ones(1), torch.zeros(1)))
+def dtype_is_kept(name: str) -> Check:
+    """A check that the output of that function has x's dtype; its shape is looked at on every call."""
+
+    def check(caller: Caller, case: Case) -> Evidence:
+        case = case.to(caller.dtype).to(torch.float64)
+        given, returned = caller.array(case.x), caller.raw(name, case)
+        shape = as_tensor(returned).shape == case.x.shape
+        same = torch.tensor([float(shape and returned.dtype == given.dtype)])
+        what = f"shape and dtype {returned.dtype} are x's, {given.dtype} (1 = yes)"
+        return judge(Comparison(what, same, torch.ones(1), torch.zeros(1)))
+
+    return check
 
 
 def properties() -> Iterator[Property]:
@@ -151,21 +162,44 @@ def properties() -> Iterator[Property]:
             space,
             {"decode"},
         )
-    for layer in layers:
-        space = Space(layer, steps=(1, 2))
-        for name, claim, check in (
-            ("inputs-unchanged", "A call leaves x, h and the weights as they were.", inputs_are_left_alone),
-            ("determinism", "The same call gives the same bits, whatever was called between.", twice_gives_the_same),
-            ("shape-and-dtype", "The output has the shape and the dtype of x.", shape_and_dtype_are_kept),
-        ):
-            yield _property(f"{layer}/{name}", claim, "contract", check, space, share=0.4)
+    yield _property(
+        "decode/cached-equals-uncached-any-options",
+        "Decoding from a cache gives what the whole row gives, whatever the options.",
+        "docs/mathematics.md §13",
+        cache_changes_nothing,
+        mixed("attention", steps=(1, 2, 3), apart=False),
+        {"decode"},
+    )
+    block = mixed("block", steps=(1, 2), apart=False, tokens=2, batch=2)
+    claim = "A token's output of the block does not depend on later tokens."
+    yield _property("block/causality", claim, "Eq. 1 (sum over j <= i)", future_is_not_read, block)
+    claim = "A batch row's output of the block does not depend on the other rows."
+    yield _property("block/batch-independence", claim, "Eq. 1, 7", batch_rows_are_independent, block)
+    for layer in (*layers, "block"):
+        space = Space(layer, steps=(1, 2), apart=layer != "block")
+        claim = "The same call gives the same bits, whatever was called between."
+        yield _property(f"{layer}/determinism", claim, "contract", twice_gives_the_same, space, share=0.4)
+    functions: tuple[tuple[str, Layer], ...] = (("attention", "attention"), ("mlp", "mlp"), ("block", "block"),
+        ("decode", "attention"), ("attention_energy", "attention"), ("mlp_energy", "mlp"))  # fmt: skip
+    for name, layer in functions:
+        space = Space(layer, steps=(1, 2), apart=name not in ("block", "decode"))
+        words = name.replace("_", "-")
+        claim = f"A call of {name} leaves x, h and the weights as they were."
+        yield _property(
+            f"{words}/inputs-unchanged", claim, "contract", inputs_are_left_alone(name), space, {name}, share=0.4
+        )
+        if not name.endswith("energy"):
+            claim = f"The output of {name} has the shape and the dtype of x."
+            yield _property(
+                f"{words}/shape-and-dtype", claim, "contract", dtype_is_kept(name), space, {name}, share=0.4
+            )
 
 
 def _property(
     name: str, claim: str, source: str, check: Any, space: Space, needs: set[str] | None = None, share: float = 0.6
 ) -> Property:
     return Property(
-        f"structure/{name}", claim, source, check, over(space), features(space) | (needs or set()), share=share
+        f"structure/{name}", claim, source, check, Over(space), space.features() | (needs or set()), share=share
     )
 
 

@@ -13,11 +13,12 @@ from torch.nn import functional as F
 
 from cemverify.conformance.budgets import output_budget
 from cemverify.conformance.calls import Caller
-from cemverify.conformance.cases import Case, Space
+from cemverify.conformance.cases import Case
 from cemverify.conformance.evidence import Comparison, Evidence, judge, moved
-from cemverify.conformance.properties.base import Property, features, over
+from cemverify.conformance.properties.base import Over, Property
 from cemverify.conformance.properties.jacobian import jacobian
 from cemverify.conformance.reference import reference
+from cemverify.conformance.spaces import Space
 
 _GATED: Mapping[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
@@ -75,7 +76,7 @@ def untying_breaks_the_field(caller: Caller, case: Case) -> Evidence:
     golden_J, golden_error = jacobian(Caller(reference), case)
     due = (M @ golden_J - (M @ golden_J).mT).abs().amax((-2, -1))
     room = 2 * M.abs().sum(-1).amax() * (error + golden_error).amax((-2, -1))
-    what = "asymmetry of the untied field is as large as it must be"
+    what = "asymmetry that the untied field must have <= the one it has"
     return judge(Comparison(what, due, asymmetry, room, "at most"), telling=moved(due, room))
 
 
@@ -91,8 +92,8 @@ def properties() -> Iterator[Property]:
             f"With W_V = W_K and W_O = W_Q^T at tau = sqrt(head dim), one step is torch's {name}.",
             "Eq. 5; docs/mathematics.md §1",
             check,
-            over(space),
-            features(space),
+            Over(space),
+            space.features(),
             dtype=torch.float64,
         )
     for activation in _GATED:
@@ -102,8 +103,8 @@ def properties() -> Iterator[Property]:
             f"With down = gate^T, one step is the gated MLP of {activation}.",
             "Eq. 11; docs/mathematics.md §2",
             equals_gated_mlp,
-            over(mlp),
-            features(mlp),
+            Over(mlp),
+            mlp.features(),
             dtype=torch.float64,
         )
     block = Space("block", {"norm": "channel"}, step_sizes=(1.0,), free_temperature=False, square=True, apart=False)
@@ -112,8 +113,8 @@ def properties() -> Iterator[Property]:
         "At T = 1, P = I and without a diagonal the block is a standard pre-norm residual block.",
         "Sec. 2; docs/mathematics.md §7d",
         equals_pre_norm_block,
-        over(block),
-        features(block),
+        Over(block),
+        block.features(),
         dtype=torch.float64,
     )
     space = Space("attention", step_sizes=(1.0,), tokens=2, textures=("plain", "non-contiguous"))
@@ -122,8 +123,8 @@ def properties() -> Iterator[Property]:
         "An output projection of its own makes the update field non-conservative.",
         "Eq. 5; docs/mathematics.md §1, §7b",
         untying_breaks_the_field,
-        over(space),
-        features(space) | {"start"},
+        Over(space),
+        space.features() | {"start"},
         dtype=torch.float64,
         share=0.5,
     )

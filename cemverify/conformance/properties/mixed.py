@@ -1,0 +1,32 @@
+"""Every option that the contract knows, in all combinations: faults like to live where two options meet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cemverify.cem.activations import ACTIVATIONS
+from cemverify.cem.layers import PreconditionerConfig
+from cemverify.conformance.cases import Layer
+from cemverify.conformance.spaces import Space
+
+_SHARED = (
+    PreconditionerConfig(),
+    PreconditionerConfig("diagonal"),
+    PreconditionerConfig("low-rank"),
+    PreconditionerConfig("low-rank-printed"),
+)
+_PER_HEAD = tuple(PreconditionerConfig(p.kind, per_head=True) for p in _SHARED[1:])
+_ATTENTION = {
+    "diagonal": ("none", "shared", "per-head"),
+    "position": ("none", "alibi", "self-cross", "rotary"),
+    "norm": ("none", "scalar", "channel", "folded"),
+}
+_MLP = {"norm": _ATTENTION["norm"], "activation": tuple(ACTIVATIONS)}
+
+
+def mixed(layer: Layer, **other: Any) -> Space:
+    """A space over all options of a layer, as far as they are offered."""
+    if layer == "mlp":
+        return Space(layer, choices=_MLP, preconditioners=_SHARED, **other)
+    choices = _ATTENTION if layer == "attention" else {**_ATTENTION, "activation": _MLP["activation"]}
+    return Space(layer, choices=choices, preconditioners=(*_SHARED, *_PER_HEAD), **other)
