@@ -145,7 +145,8 @@ def implementation(
         V, W (M, D)            P_d (D,) or (K, D)             P_U, P_V (D, r) or (K, D, r)
         gain (1,) or (D,)
 
-    and `config` is an `AttentionConfig`, `MLPConfig` or `BlockConfig` of the reference. A block's weights are
+    and `config` is an `AttentionConfig`, `MLPConfig` or `BlockConfig` of the reference; attention is causal and
+    `config.temperature` a number, always. A block's weights are
     named "attention.W_Q", "mlp.V" and so on. A function left out is not offered.
 
     Args:

@@ -546,7 +546,16 @@ class RoundsItsWeights(Plain):
         return torch.softmax(logits, -1).bfloat16().to(logits.dtype)
 
 
-@_killed_by("precision/mlp/*", "precision/attention/bfloat16")
+@_killed_by("precision/attention/float32-any-options", "precision/mlp/float32-any-options")
+class NormsInBfloat16(Plain):
+    """The norm inside is computed in bfloat16, unless arrays are float64."""
+
+    def norm(self, x: Tensor, w: Weights, c: Any) -> Tensor:
+        n = super().norm(x, w, c)
+        return n if x.dtype == torch.float64 else n.bfloat16().to(x.dtype)
+
+
+@_killed_by("precision/mlp/float32", "precision/mlp/bfloat16", "precision/attention/bfloat16")
 class RoundsToFourBits(Plain):
     """Directions are rounded to four significant bits."""
 

@@ -25,7 +25,9 @@ from cemverify.conformance.calls import Caller
 from cemverify.conformance.cases import Case, dense_case
 from cemverify.conformance.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.golden import energy_of, golden
-from cemverify.conformance.properties.base import Asked, By, Property
+from cemverify.conformance.properties.base import Asked, By, Over, Property
+from cemverify.conformance.properties.gradient import update_is_gradient
+from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.spaces import Source
 
 # (whole, row): multiples of u (1 + S) for attention, of u for the MLP
@@ -61,6 +63,18 @@ def properties() -> Iterator[Property]:
             dtype=dtype,
             share=0.25,
         )
+        if dtype == torch.float32:
+            for layer in ("attention", "mlp"):
+                space = mixed(layer, steps=(1, 2))
+                yield Property(
+                    f"precision/{layer}/float32-any-options",
+                    f"In float32 the {layer} stays within its running error bound, whatever options meet.",
+                    "docs/mathematics.md §16",
+                    update_is_gradient,
+                    Over(space),
+                    space.features() | {"dtype:float32"},
+                    dtype=dtype,
+                )
         yield Property(
             f"precision/mlp/{name}",
             f"In {name} the MLP update's relative error is at most a few u.",

@@ -104,12 +104,16 @@ def dtype_is_kept(name: str) -> Check:
     """A check that the output of that function has x's dtype; its shape is looked at on every call."""
 
     def check(caller: Caller, case: Case) -> Evidence:
-        case = case.to(caller.dtype).to(torch.float64)
-        given, returned = caller.array(case.x), caller.raw(name, case)
-        shape = as_tensor(returned).shape == case.x.shape
-        same = torch.tensor([float(shape and returned.dtype == given.dtype)])
-        what = f"shape and dtype {returned.dtype} are x's, {given.dtype} (1 = yes)"
-        return judge(Comparison(what, same, torch.ones(1), torch.zeros(1)))
+        dtypes = {caller.dtype} | ({torch.float32} if "dtype:float32" not in caller.subject.not_offered else set())
+        comparisons = []
+        for dtype in sorted(dtypes, key=str):
+            at = caller.at(dtype)
+            given, returned = at.array(case.x), at.raw(name, case)
+            shape = as_tensor(returned).shape == case.x.shape
+            same = torch.tensor([float(shape and returned.dtype == given.dtype)])
+            what = f"shape and dtype {returned.dtype} are x's, {given.dtype} (1 = yes)"
+            comparisons.append(Comparison(what, same, torch.ones(1), torch.zeros(1)))
+        return judge(*comparisons)
 
     return check
 
