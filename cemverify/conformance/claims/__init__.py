@@ -7,10 +7,20 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from cemverify.conformance.claims import preconditioners
+from cemverify.conformance.claims import (
+    accounting,
+    algorithm_1,
+    attention,
+    elementwise,
+    hopfield,
+    positions,
+    preconditioners,
+    recursion,
+    training,
+)
 from cemverify.conformance.claims.base import Claim, Judged, Standing, judge
 
-_PARTS = (preconditioners,)
+_PARTS = (attention, elementwise, preconditioners, algorithm_1, positions, hopfield, recursion, accounting, training)
 
 
 @lru_cache(maxsize=1)
