@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -38,7 +37,7 @@ def check_implementation(
     """
     effort = Effort(examples, seed, timeout=timeout, device=device)
     if isinstance(found, str):
-        events = isolation.run(found, select(properties), effort, workers=os.cpu_count() or 1)
+        events = isolation.run(found, select(properties), effort, workers=isolation.cores())
     else:
         events = engine.run(as_subject(found), type(found).__name__, select(properties), effort)
     for event in events:
@@ -89,7 +88,7 @@ class Check:
         """Judges; returns the record of a property that holds, and fails or skips the test otherwise."""
         import pytest
 
-        absent = not_offered(self.property, self.subject.not_offered)
+        absent = not_offered(self.property, self.subject.not_offered, self.effort.dtype)
         if absent is not None:
             pytest.skip(f"not offered: {absent.reason}")
         record = judge_property(self.subject, self.property, self.effort)

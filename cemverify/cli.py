@@ -17,6 +17,7 @@ from cemverify._version import VERSION
 from cemverify.conformance import isolation
 from cemverify.conformance.contract import FEATURES, LoadError
 from cemverify.conformance.engine import Effort, RunFinished
+from cemverify.conformance.isolation import cores
 from cemverify.conformance.listeners import files, terminal
 from cemverify.conformance.properties import select
 from cemverify.conformance.verdicts import counts, exit_code
@@ -52,7 +53,9 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit code; bad input is one sentence on stderr and exit code 2."""
-    options = _parser().parse_args(arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    options = _parser().parse_args(given)
+    options.command = shlex.join(["cemverify", *given])
     run: Callable[[argparse.Namespace], int] = options.run
     try:
         return run(options)
@@ -67,9 +70,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def check(options: argparse.Namespace) -> int:
     """`cemverify check`."""
     properties = select(options.properties)
-    device = _device(options.device)
-    effort = Effort(options.examples, options.seed, options.seconds, options.timeout, DTYPES[options.dtype], device)
+    effort = Effort(
+        options.examples, options.seed, options.seconds, options.timeout, DTYPES[options.dtype], options.device
+    )
     _check_outputs(options.json, options.junit, options.markdown)
+    torch.set_num_threads(1)  # as in the workers, and as the result says
     sys.path.insert(0, os.getcwd())  # as `python -m` would; workers inherit it
     configuration = {
         "properties": options.properties,
@@ -79,8 +84,7 @@ def check(options: argparse.Namespace) -> int:
         "dtype": options.dtype,
         "workers": options.workers,
     }
-    command = shlex.join(["cemverify", *(options.arguments or sys.argv[1:])])
-    maker = Maker.now(command, configuration, effort.seed, device)
+    maker = Maker.now(options.command, configuration, effort.seed, effort.device)
     progress = terminal.Progress()
     finished: RunFinished | None = None
     for event in isolation.run(options.implementation, properties, effort, options.workers):
@@ -88,8 +92,6 @@ def check(options: argparse.Namespace) -> int:
         if isinstance(event, RunFinished):
             finished = event
     assert finished is not None
-    if not finished.records:
-        raise ValueError("none of these properties is for this kind of implementation; see `cemverify list`")
     print(terminal.report(finished))
     if options.json:
         write(options.json, files.as_json(finished, maker))
@@ -125,8 +127,7 @@ def claims(options: argparse.Namespace) -> int:
     _check_outputs(options.json, options.markdown, options.latex)
     torch.set_num_threads(1)
     chosen = ledger() if options.claim is None else (find_claim(options.claim),)
-    command = shlex.join(["cemverify", *(options.arguments or sys.argv[1:])])
-    maker = Maker.now(command, {"claim": options.claim}, 0, "cpu")
+    maker = Maker.now(options.command, {"claim": options.claim}, 0, "cpu")
     judged: list[Judged] = []
     for i, claim in enumerate(chosen, 1):
         judged.append(judge(claim))
@@ -147,7 +148,6 @@ def _parser() -> argparse.ArgumentParser:
         description="Says with evidence whether an implementation of energy-based Transformer layers is right.",
     )
     parser.add_argument("--version", action="version", version=f"cemverify {VERSION}")
-    parser.set_defaults(arguments=None)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     c = commands.add_parser(
@@ -170,7 +170,9 @@ def _parser() -> argparse.ArgumentParser:
     c.add_argument("--seed", type=int, default=0, metavar="N", help="everything drawn follows from it (default 0)")
     c.add_argument("--device", default="cpu", metavar="D", help="where torch implementations run: cpu, cuda, cuda:1")
     c.add_argument("--dtype", choices=DTYPES, default="float64", help="what properties without a dtype are asked in")
-    c.add_argument("--workers", type=_positive, default=os.cpu_count() or 1, metavar="N", help="worker processes")
+    c.add_argument(
+        "--workers", type=_positive, default=cores(), metavar="N", help="worker processes (default: one per core)"
+    )
     c.add_argument("--seconds", type=float, default=60.0, metavar="S", help="time budget of a property (default 60)")
     c.add_argument(
         "--timeout", type=float, default=20.0, metavar="S", help="a call longer than this hung (default 20)"
@@ -200,21 +202,6 @@ def _positive(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return value
-
-
-def _device(name: str) -> str:
-    """The device, if it is there.
-
-    Raises:
-        ValueError: it is not.
-    """
-    try:
-        device = torch.device(name)
-        torch.ones(1, device=device).item()
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"device {name!r} cannot be used here ({reason}); try cpu") from None
-    return str(device)
 
 
 def _check_outputs(*paths: Path | None) -> None:

@@ -89,7 +89,7 @@ class Maker:
 def versions() -> dict[str, str]:
     """Versions of Python and of what the numbers depend on, of those installed."""
     found = {"python": platform.python_version()}
-    for name in ("torch", "numpy", "hypothesis", "gpytorch", "scikit-learn", "scipy"):
+    for name in ("torch", "numpy", "hypothesis", "sympy", "mpmath", "jax", "gpytorch", "scikit-learn", "scipy"):
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
@@ -165,15 +165,16 @@ def write_text(path: Path, text: str) -> None:
     aside = path.with_name(f".{path.name}.{uuid4().hex}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(aside, "w", encoding="utf-8") as file:
+        with open(aside, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
         os.replace(aside, path)
     except OSError as error:
+        raise ResultError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
         with contextlib.suppress(OSError):
             aside.unlink(missing_ok=True)
-        raise ResultError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def read(path: Path) -> dict[str, Any]:

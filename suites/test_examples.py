@@ -44,7 +44,8 @@ def test_the_readmes_snippet_of_a_layer_runs_and_its_energies_fall() -> None:
 
 
 @pytest.mark.parametrize(
-    "target", ["docs/mathematics.md", "docs/architecture.md", "docs/result-files.md", "docs/claims.md", "CHANGELOG.md"]
+    "target",
+    ["docs/mathematics.md", "docs/architecture.md", "docs/result-files.md", "docs/claims.md", "CHANGELOG.md"],
 )
 def test_the_pages_that_the_readme_links_exist(target: str) -> None:
     assert f"({target})" in (ROOT / "README.md").read_text()

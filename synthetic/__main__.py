@@ -48,6 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = _parser(given[0] if given else None).parse_args(given)
     except UsageError as error:
         return _refuse(error)
+    except ModuleNotFoundError as error:
+        return _refuse(f"{error.name} is missing; pip install -c constraints.txt -e '.[bench]'")
 
     from cemverify.results import ResultError  # here, since it brings torch, for which --help should not wait
 

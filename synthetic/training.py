@@ -74,6 +74,7 @@ def fit(model: nn.Module, inputs: Tensor, targets: Tensor, config: TrainingConfi
     n = len(targets) - max(1, round(config.held_out * len(targets)))
     batch = min(config.batch, n)
     best, best_step, best_weights = math.inf, 0, copy.deepcopy(model.state_dict())
+    diverged_at: int | None = None
     order = torch.empty(0)
     for step in range(config.steps):
         position = step % (n // batch)
@@ -82,7 +83,8 @@ def fit(model: nn.Module, inputs: Tensor, targets: Tensor, config: TrainingConfi
         chosen = order[position * batch : (position + 1) * batch]
         loss = squared_error(model, inputs[chosen], targets[chosen])
         if not math.isfinite(loss.item()):
-            return Fit(best_step, diverged_at=step)
+            diverged_at = step
+            break
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
@@ -93,7 +95,7 @@ def fit(model: nn.Module, inputs: Tensor, targets: Tensor, config: TrainingConfi
             if error < best:
                 best, best_step, best_weights = error, step + 1, copy.deepcopy(model.state_dict())
     model.load_state_dict(best_weights)
-    return Fit(best_step, diverged_at=None)
+    return Fit(best_step, diverged_at)
 
 
 def squared_error(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:

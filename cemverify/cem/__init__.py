@@ -1,4 +1,4 @@
-"""The reference implementation of Causal Energy Minimization. Needs torch only.
+"""The reference implementation of Causal Energy Minimization. Needs torch and NumPy only.
 
 What a layer minimises is an *energy*; how it does so is a *descent*. A layer is the two together.
 """

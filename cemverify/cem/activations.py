@@ -206,7 +206,8 @@ def _relu2(x: Tensor) -> Tensor:
     return F.relu(x) ** 2
 
 
-def _softplus(x: Tensor) -> Tensor:
+def softplus(x: Tensor) -> Tensor:
+    """log(1 + e^x), exact to roundoff in float64 too."""
     # torch's default threshold of 20 is off by 2e-9 just above it, which float64 sees
     return F.softplus(x, threshold=40.0)
 
@@ -238,7 +239,7 @@ ACTIVATIONS: Mapping[str, Activation] = MappingProxyType(
             _activation("relu2", _relu2, lambda x: F.relu(x) ** 3 / 3, math.inf, 0.0),
             _activation("sigmoid", torch.sigmoid, _sigmoid_value, 0.25, 0.0),
             _activation("tanh", torch.tanh, _tanh_value, 1.0, 0.0),
-            _activation("softplus", _softplus, _reflected(_softplus_tail), 1.0, 0.0),
+            _activation("softplus", softplus, _reflected(_softplus_tail), 1.0, 0.0),
             _activation("identity", _identity, lambda x: x * x / 2, 1.0, 1.0),
         )
     }

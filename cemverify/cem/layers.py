@@ -66,6 +66,10 @@ class PreconditionerConfig:
     def __post_init__(self) -> None:
         check_word("preconditioner", self.kind, PreconditionerKind)
         check_word("init", self.init, InitKind)
+        if self.rank < 1:
+            raise ValueError(f"the rank of a preconditioner must be at least 1, not {self.rank}")
+        if self.kind == "identity" and self.per_head:
+            raise ValueError("the identity is the same for every head: it cannot be per head")
 
 
 @dataclass(frozen=True)
@@ -145,6 +149,7 @@ class MLPConfig:
         if self.dim < 1 or self.hidden < 1:
             raise ValueError(f"dim and hidden must be positive, not {self.dim} and {self.hidden}")
         check_word("norm", self.norm, NormKind)
+        activation(self.activation)  # refuses an unknown name
         if self.preconditioner.per_head:
             raise ValueError("an MLP has no heads: its preconditioner cannot be per head")
         _check_recursion(self.steps, self.step_size)

@@ -1,6 +1,6 @@
 """RMSNorm inside the recursion: the gradient is taken at N(x) = G x / r, r = sqrt(|x|^2 / D + eps) (Algorithm 1).
 
-With a scalar gain (and a scalar preconditioner) the energy at N(x) falls at *every* step size. With one
+With a positive scalar gain (and a scalar preconditioner) the energy at N(x) falls at *every* step size. With one
 gain per channel it need not, unless the gain is folded into both paths (docs/mathematics.md §7c).
 """
 

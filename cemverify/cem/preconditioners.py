@@ -11,7 +11,8 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
+
+from cemverify.cem.activations import softplus
 
 
 class Preconditioner(Protocol):
@@ -39,15 +40,13 @@ class Preconditioner(Protocol):
         ...
 
 
-def _softplus(d: Tensor) -> Tensor:
-    return F.softplus(d, threshold=40.0)
-
-
 @dataclass(frozen=True)
 class Identity:
     """P = I."""
 
-    per_head: bool = False
+    @property
+    def per_head(self) -> bool:
+        return False
 
     def apply(self, g: Tensor) -> Tensor:
         return g
@@ -77,18 +76,18 @@ class Diagonal:
         return self.d.dim() == 2
 
     def apply(self, g: Tensor) -> Tensor:
-        scale = _softplus(self.d)
+        scale = softplus(self.d)
         return g * (scale[:, None, :] if self.per_head else scale)
 
     def matrix(self, dim: int) -> Tensor:
         assert dim == self.d.shape[-1]
-        return torch.diag_embed(_softplus(self.d))
+        return torch.diag_embed(softplus(self.d))
 
     def smallest_eigenvalue(self) -> Tensor:
-        return _softplus(self.d).amin(-1)
+        return softplus(self.d).amin(-1)
 
     def largest_eigenvalue(self) -> Tensor:
-        return _softplus(self.d).amax(-1)
+        return softplus(self.d).amax(-1)
 
 
 class _LowRank:
@@ -142,7 +141,7 @@ class LowRankPrinted(_LowRank):
     V: Tensor
 
     def apply(self, g: Tensor) -> Tensor:
-        scale = _softplus(self.d)
+        scale = softplus(self.d)
         return g * (scale[:, None, :] if self.per_head else scale) + self._cross(g)
 
 
@@ -164,7 +163,7 @@ class LowRank(_LowRank):
     rho: float = 0.99
 
     def apply(self, g: Tensor) -> Tensor:
-        root = _softplus(self.d).sqrt()
+        root = softplus(self.d).sqrt()
         root = root[:, None, :] if self.per_head else root
         return root * (root * g + self._shrink() * self._cross(root * g))
 

@@ -68,9 +68,11 @@ class PrintedAlgorithm1(nn.Module):
         attention: where the parameters live.
     """
 
+    attention: CEMAttention
+
     def __init__(self, attention: CEMAttention) -> None:
         super().__init__()
-        self.attention = attention
+        object.__setattr__(self, "attention", attention)  # borrowed: not a submodule
 
     def forward(self, h: Tensor) -> Tensor:
         """(B, J, D) -> (B, J, D)."""

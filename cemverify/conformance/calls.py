@@ -6,7 +6,7 @@ import importlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -134,7 +134,8 @@ class Caller:
         before = _Ambience.now()
         self.watch(time.monotonic())
         try:
-            yield
+            with jax_x64() if self.subject.arrays == "jax" else nullcontext():
+                yield
         except (Fault, KeyboardInterrupt):
             raise
         except BaseException as error:
@@ -207,10 +208,34 @@ def as_tensor(returned: Any) -> Tensor:
         raise NotAnArray(f"what it returned cannot be read as an array: {words(error)}") from error
 
 
-def jax_array(tensor: Tensor) -> Any:
-    """The tensor as a JAX array of the same dtype; 64-bit arrays are enabled, or JAX would round them."""
+def check_device(name: str) -> None:
+    """Refuses a device that is not there.
+
+    Raises:
+        ValueError: what is wrong with it.
+    """
+    try:
+        torch.ones(1, device=torch.device(name)).item()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"device {name!r} cannot be used here ({reason}); try cpu") from None
+
+
+@contextmanager
+def jax_x64() -> Iterator[Any]:
+    """JAX with 64-bit arrays, without which it rounds everything to float32; as it was, afterwards."""
     jax: Any = importlib.import_module("jax")
+    before = jax.config.jax_enable_x64
     jax.config.update("jax_enable_x64", True)
+    try:
+        yield jax
+    finally:
+        jax.config.update("jax_enable_x64", before)
+
+
+def jax_array(tensor: Tensor) -> Any:
+    """The tensor as a JAX array of the same dtype."""
     name = str(tensor.dtype).removeprefix("torch.")
     wide = tensor.double() if tensor.is_floating_point() else tensor  # NumPy has no bfloat16 to go through
-    return jax.numpy.asarray(wide.contiguous().numpy()).astype(name)
+    with jax_x64() as jax:
+        return jax.numpy.asarray(wide.contiguous().numpy()).astype(name)

@@ -11,6 +11,7 @@ counted and printed, never silently skipped.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -287,6 +288,8 @@ def _declared(not_offered: Iterable[str], arrays: str) -> dict[str, str]:
         raise ValueError(f"not_offered is a collection of names: write ({not_offered!r},)")
     if arrays not in ("torch", "numpy", "jax"):
         raise ValueError(f"arrays is 'torch', 'numpy' or 'jax', not {arrays!r}")
+    if arrays == "jax" and importlib.util.find_spec("jax") is None:
+        raise ValueError("arrays='jax' needs jax, which is not installed: pip install 'cemverify[jax]'")
     reasons = dict.fromkeys(absences(not_offered), "declared")
     if arrays == "numpy":
         reasons.setdefault("dtype:bfloat16", "NumPy has no bfloat16")

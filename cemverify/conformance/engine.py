@@ -15,7 +15,7 @@ import torch
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.errors import Flaky, Unsatisfiable
 
-from cemverify.conformance.calls import Caller, Watch, nobody_watches
+from cemverify.conformance.calls import Caller, Watch, check_device, nobody_watches
 from cemverify.conformance.contract import FUNCTIONS, EnergyLayer, Subject
 from cemverify.conformance.evidence import Evidence
 from cemverify.conformance.faults import Discard, Fault, words
@@ -33,7 +33,7 @@ class Effort:
     """How hard to look.
 
     Attributes:
-        examples: for each property, over all sources. seed: everything drawn follows from it.
+        examples: about so many for each property, more where options mix. seed: all that is drawn follows from it.
         seconds: the time budget of one property; one cut short is inconclusive.
         timeout: seconds that a single call may take before it counts as hung (isolated runs only).
         dtype: what properties are asked in, unless they name their own. device: where torch arrays live.
@@ -53,6 +53,7 @@ class Effort:
             raise ValueError(f"at least one example, not {self.examples}")
         if not (0 < self.seconds < math.inf and 0 < self.timeout < math.inf):
             raise ValueError(f"time budgets must be positive and finite, not {self.seconds} and {self.timeout}")
+        check_device(self.device)
 
 
 @dataclass(frozen=True)
@@ -84,17 +85,34 @@ Event = RunStarted | PropertyFinished | RunFinished
 
 
 def applicable(subject: Subject, properties: Sequence[Property]) -> list[Property]:
-    """The properties for the subject's door."""
+    """The properties for the subject's door.
+
+    Raises:
+        ValueError: none of them is.
+    """
     door = "energy layer" if isinstance(subject, EnergyLayer) else "cem"
-    return [p for p in properties if p.door == door]
+    chosen = [p for p in properties if p.door == door]
+    if not chosen:
+        raise ValueError(
+            f"none of these properties is for this kind of implementation ({door}); see `cemverify list`"
+        )
+    return chosen
 
 
-def not_offered(property_: Property, absent: Mapping[str, str]) -> Record | None:
-    """The record of a property that needs an absent feature; None if nothing is missing."""
-    missing = sorted(property_.needs & absent.keys())
-    if not missing:
+def not_offered(property_: Property, absent: Mapping[str, str], dtype: torch.dtype) -> Record | None:
+    """The record of a property that needs an absent feature; None if nothing is missing.
+
+    Args:
+        dtype: of the run; a dtype is a feature too.
+    """
+    asked_in = str(property_.dtype or dtype).removeprefix("torch.")
+    missing = sorted((property_.needs | {f"dtype:{asked_in}"}) & absent.keys())
+    if missing:
+        reason = _missing(missing, absent)
+    elif (group := property_.questions.emptied(absent)) is not None:
+        reason = f"{group}: none is offered"
+    else:
         return None
-    reason = _missing(missing, absent)
     return Record(property_.id, property_.claim, property_.source, Verdict.NOT_OFFERED, reason=reason)
 
 
@@ -109,9 +127,11 @@ def run(subject: Subject, name: str, properties: Sequence[Property], effort: Eff
     started = time.monotonic()
     asked = applicable(subject, properties)
     records = []
-    yield RunStarted(name, len(asked), sum(not_offered(p, subject.not_offered) is None for p in asked))
+    yield RunStarted(name, len(asked), sum(not_offered(p, subject.not_offered, effort.dtype) is None for p in asked))
     for property_ in asked:
-        record = not_offered(property_, subject.not_offered) or judge_property(subject, property_, effort)
+        record = not_offered(property_, subject.not_offered, effort.dtype) or judge_property(
+            subject, property_, effort
+        )
         records.append(record)
         yield PropertyFinished(record)
     yield RunFinished(name, records, time.monotonic() - started)
@@ -134,9 +154,9 @@ def judge_property(subject: Subject, property_: Property, effort: Effort, watch:
                 _explore(search, strategy, replace(effort, examples=each, seed=_seed(effort, property_, source)))
         if tally.found is None:
             _scatter(search, asked, replace(effort, examples=each, seed=_seed(effort, property_, "scattered")))
-        if tally.found is not None and effort.shrink:
+        if tally.found is not None and effort.shrink and not tally.flaky:
             _reduce(search, asked)
-        record = _conclude(record, tally)
+        record = _conclude(record, tally, once=property_.once)
     except _SuiteBroke as broke:
         record = replace(record, reason=str(broke))
     except Exception as error:  # while drawing or shrinking: the suite's doing, whatever it is
@@ -275,7 +295,13 @@ def _scatter(search: _Search, asked: Asked, effort: Effort) -> None:
             search.ask(question)
         except Discard:
             continue
-        except (_Violated, _Faulted, _TimeUp):
+        except _TimeUp:
+            return
+        except (_Violated, _Faulted):
+            found = search.tally.found
+            assert found is not None
+            # Hypothesis replays what it finds, and so does this
+            search.tally.flaky = not _still_fails(search, question, found)
             return
 
 
@@ -312,9 +338,9 @@ def _seed(effort: Effort, property_: Property, source: str) -> int:
     return zlib.crc32(f"{effort.seed}/{property_.id}/{source}".encode())
 
 
-def _conclude(record: Record, tally: _Tally) -> Record:
+def _conclude(record: Record, tally: _Tally, *, once: bool) -> Record:
     record = replace(record, examples=tally.examples, telling=tally.telling, discarded=tally.discarded)
-    if tally.flaky:
+    if tally.flaky and not (once and tally.found is not None):
         reason = "non-deterministic: a case failed once and not again"
         return replace(record, verdict=Verdict.INCONCLUSIVE, reason=reason)
     if tally.found is not None:
@@ -332,7 +358,8 @@ def _conclude(record: Record, tally: _Tally) -> Record:
 
 
 def _violation(record: Record, found: _Finding) -> Record:
-    counterexample: dict[str, Any] = {"case": found.question.describe()}
+    asked = found.question if found.evidence is None or found.evidence.asked is None else found.evidence.asked
+    counterexample: dict[str, Any] = {"case": asked.describe()}
     if found.fault is not None:
         cause, reason, margin = found.fault.cause, str(found.fault), None
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -65,15 +66,17 @@ class Evidence:
     Attributes:
         comparisons: all of them must hold.
         telling: whether the example could have told right from wrong: something moved, beyond the budget.
+        asked: the case as it was asked, where a check prepared it further (a safe step size, x = h).
     """
 
     comparisons: Sequence[Comparison]
     telling: bool = True
+    asked: Any = None
 
     @property
     def worst(self) -> Comparison:
-        """The comparison with the largest margin."""
-        return max(self.comparisons, key=lambda c: c.margin)
+        """The comparison with the largest margin, or one that is not a number."""
+        return max(self.comparisons, key=lambda c: math.inf if math.isnan(c.margin) else c.margin)
 
 
 def judge(*comparisons: Comparison, telling: bool = True) -> Evidence:

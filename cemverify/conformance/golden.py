@@ -1,7 +1,9 @@
 """The golden answer: float64 autograd of the scalar energy, on inputs as they were rounded.
 
-Only the *values* of the reference's energies enter. Preconditioners and norms are applied here as dense
-matrices and plain formulas, so that the golden shares no code with the closed forms it judges.
+Only the *values* of the reference's energies enter, not their closed-form gradients; preconditioners and norms are
+applied here as dense matrices and plain formulas. What is trusted: the energies, which `suites/cem` holds against
+plain loops, and the activations, whose primitives have sigma as their derivative by construction and are held
+against mpmath there.
 """
 
 from __future__ import annotations

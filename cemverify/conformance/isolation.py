@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import signal
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -59,7 +60,9 @@ def run(name: str, properties: Sequence[Property], effort: Effort, workers: int 
     try:
         introduction = first.introduce()
         asked = [p for p in properties if p.id in set(introduction.properties)]
-        records = {p.id: r for p in asked if (r := not_offered(p, introduction.absent)) is not None}
+        if not asked:
+            raise ValueError("none of these properties is for this kind of implementation; see `cemverify list`")
+        records = {p.id: r for p in asked if (r := not_offered(p, introduction.absent, effort.dtype)) is not None}
         queue = deque(p for p in asked if p.id not in records)
         yield RunStarted(name, len(asked), len(queue))
         for record in records.values():
@@ -81,6 +84,12 @@ def run(name: str, properties: Sequence[Property], effort: Effort, workers: int 
         for worker in crew:
             worker.dismiss()
     yield RunFinished(name, [records[p.id] for p in asked], time.monotonic() - started)
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 class _Worker:
@@ -187,6 +196,9 @@ class _Worker:
 
     def dismiss(self) -> None:
         """Ends the process, whatever it is doing."""
+        if self.process.pid is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGKILL)  # with whatever the implementation started
         if self.process.is_alive():
             self.process.kill()
         self.process.join()
@@ -213,6 +225,7 @@ def _exit(code: int | None) -> str:
 def _work(connection: Connection, call_started: Any, name: str, effort: Effort) -> None:
     """A worker's life: load, say so, then answer property after property."""
     torch.set_num_threads(1)
+    os.setsid()  # a group of its own, so that whatever it starts can be ended with it
     own, folder = os.getpid(), os.getcwd()
     # whatever the implementation prints would end up in the middle of a table
     silence = os.open(os.devnull, os.O_WRONLY)
@@ -228,6 +241,7 @@ def _work(connection: Connection, call_started: Any, name: str, effort: Effort) 
         connection.send(str(error))
         return
     # an import may leave modes and defaults behind, which are not what is judged
+    torch.set_num_threads(1)
     torch.set_grad_enabled(True)
     torch.set_default_dtype(torch.float32)
     torch.set_default_device(None)

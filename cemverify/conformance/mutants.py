@@ -1,8 +1,8 @@
 """Mutants: implementations with exactly one fault, each with the property that must kill it.
 
-A green verdict is worth what it would have caught. Every mutant overrides one method of `Plain`;
-`suites/conformance/test_mutants.py` fails if one survives a property that must kill it, or if a property has no
-mutant to kill.
+A green verdict is worth what it would have caught. Every mutant has one fault, most often in what it overrides of
+`Plain`; `suites/conformance/test_mutants.py` fails if one survives a property that must kill it, or if a property
+has no mutant to kill.
 """
 
 from __future__ import annotations
@@ -509,6 +509,16 @@ class EditsItsInput(Plain):
 
     def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
         return x.copy_(super().advance(x, heads, w, c))
+
+
+@_killed_by("structure/attention/inputs-unchanged", "structure/mlp/inputs-unchanged")
+class WipesItsInput(Plain):
+    """x is filled with NaN after use."""
+
+    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
+        after = super().advance(x, heads, w, c)
+        x.fill_(math.nan)
+        return after
 
 
 @_killed_by("structure/attention/determinism", "structure/mlp/determinism", "structure/block/determinism")

@@ -101,6 +101,10 @@ class Space:
             space = replace(space, steps=(1,))
         return space
 
+    def emptied(self, absent: Iterable[str]) -> str | None:
+        """The name of a choice of which nothing is offered, if there is one."""
+        return next((name for name, values in self.within(absent).choices.items() if not values), None)
+
     def features(self) -> frozenset[str]:
         """The features that every case of this space uses."""
         named: set[str] = {self.layer, *_preconditioner_features(self.preconditioner)}
@@ -108,7 +112,7 @@ class Space:
             value = self.options.get(group, "none")
             if value != "none":
                 named.add(f"{group}:{value}")
-        if self.layer == "mlp" and "activation" not in {*self.options, *self.choices}:
+        if self.layer != "attention" and "activation" not in {*self.options, *self.choices}:
             named.add("activation:silu")
         if min(self.steps) > 1:
             named.add("steps")

@@ -443,7 +443,11 @@ def test_a_diagonal_keeps_the_states_beside_the_keys() -> None:
         (AttentionConfig, {"dim": 4, "heads": 2, "norm": "rms"}, "no norm 'rms'; there are: none, scalar, channel"),
         (MLPConfig, {"dim": 4, "hidden": 0}, "dim and hidden must be positive, not 4 and 0"),
         (MLPConfig, {"dim": 4, "hidden": 4, "norm": "rms"}, "no norm 'rms'; there are: none, scalar, channel"),
-        (MLPConfig, {"dim": 4, "hidden": 4, "preconditioner": PreconditionerConfig(per_head=True)}, "has no heads"),
+        (
+            MLPConfig,
+            {"dim": 4, "hidden": 4, "preconditioner": PreconditionerConfig("diagonal", per_head=True)},
+            "has no heads",
+        ),
         (PreconditionerConfig, {"kind": "lowrank"}, "no preconditioner 'lowrank'; there are: identity, diagonal"),
         (PreconditionerConfig, {"init": "zero"}, "no init 'zero'; there are: paper, identity"),
         (LlamaAttentionConfig, {"dim": 6, "heads": 4}, "dim 6 is not a multiple of heads 4"),

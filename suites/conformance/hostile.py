@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
+from pathlib import Path
 from typing import Any
 
 from cemverify import implementation
@@ -33,6 +35,12 @@ def _raises_in_unicode(x: Any, h: Any, w: Any, c: Any) -> Any:
     raise RuntimeError("ταυ → ∞\x00")
 
 
+def _starts_a_child(x: Any, h: Any, w: Any, c: Any) -> Any:
+    child = subprocess.Popen(["sleep", "600"])  # noqa: S607
+    Path(os.environ["CEMVERIFY_TEST_CHILD"]).write_text(str(child.pid))
+    return _hangs(x, h, w, c)
+
+
 def _leaves(x: Any, h: Any, w: Any, c: Any) -> Any:
     raise SystemExit(0)
 
@@ -42,5 +50,6 @@ exits = implementation(attention=_exits, mlp=reference.mlp, attention_energy=ref
 aborts = implementation(attention=_aborts, mlp=reference.mlp)
 prints = implementation(attention=_prints)
 raises = implementation(attention=_raises_in_unicode)
+starts_a_child = implementation(attention=_starts_a_child, mlp=reference.mlp)
 leaves = implementation(attention=_leaves, mlp=reference.mlp)
 not_an_implementation = 3

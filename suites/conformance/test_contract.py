@@ -78,9 +78,9 @@ def test_jax_functions_are_judged_too() -> None:
         return x + config.step_size * (jax.nn.silu(x @ V.T) * (h @ W.T)) @ V
 
     found = implementation(mlp=mlp, arrays="jax", not_offered=LEAN)
-    records = check_implementation(
-        found, properties=["gradient/mlp/silu", "structure/mlp", "precision/mlp"], examples=10
-    )
+    asked = ["gradient/mlp/silu", "structure/mlp", "precision/mlp/float32", "precision/mlp/bfloat16"]
+    records = check_implementation(found, properties=asked, examples=10)
+    assert not jax.config.jax_enable_x64
     assert Verdict.VIOLATED not in verdicts(records)
 
 
@@ -141,6 +141,35 @@ def test_an_energy_layer_that_descends_its_energy_holds() -> None:
 
     layer = energy_layer(update=lambda x, m: 0.5 * (m.cumsum(1) - x), energy=energy, dim=3, step_size=0.5)
     assert verdicts(check_implementation(layer, examples=20)) == {Verdict.HOLDS}
+
+
+def test_a_steep_layer_that_descends_its_energy_holds() -> None:
+    layer = energy_layer(
+        update=lambda x, m: -5000 * (x - m), energy=lambda x, m: 2500 * ((x - m) ** 2).sum(-1), dim=2
+    )
+    assert verdicts(check_implementation(layer, examples=20)) == {Verdict.HOLDS}
+
+
+def test_a_relu_layer_holds_at_the_kink() -> None:
+    generator = torch.Generator().manual_seed(4)
+    V, W = (torch.randn(2, 4, generator=generator, dtype=torch.float64) for _ in range(2))
+    V = 30 * V * torch.tensor([0.001, 1, 1, 1], dtype=torch.float64)
+
+    def energy(x: Tensor, memory: Tensor) -> Tensor:
+        return -((memory @ W.T) * F.relu(x @ V.T) ** 2 / 2).sum(-1)
+
+    layer = energy_layer(update=lambda x, m: ((m @ W.T) * F.relu(x @ V.T)) @ V, energy=energy, dim=4)
+    records = check_implementation(layer, examples=200, seed=4, properties=["gradient/layer/conservative-field"])
+    assert verdicts(records) == {Verdict.HOLDS}
+
+
+def test_a_layer_that_reads_only_h_is_asked_to_refuse_bad_h() -> None:
+    def reads_h(x: Tensor, h: Tensor, w: dict[str, Tensor], c: Any) -> Tensor:
+        return reference.attention(h, h, w, c)
+
+    found = implementation(attention=reads_h, not_offered=("start",))
+    records = check_implementation(found, properties=["rejection/attention"], examples=8)
+    assert verdicts(records) == {Verdict.HOLDS, Verdict.NOT_OFFERED}
 
 
 def test_an_untied_attention_layer_has_no_conservative_field() -> None:

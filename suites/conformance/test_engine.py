@@ -15,7 +15,8 @@ from torch import Tensor
 
 from cemverify import check_implementation, energy_layer, implementation
 from cemverify.conformance import reference
-from cemverify.conformance.engine import Effort, judge_property
+from cemverify.conformance.engine import Effort, judge_property, not_offered
+from cemverify.conformance.evidence import Comparison, Evidence
 from cemverify.conformance.properties import catalogue, select
 from cemverify.conformance.properties.base import By
 from cemverify.conformance.verdicts import Record, Verdict, counts, exit_code
@@ -124,6 +125,54 @@ def test_an_implementation_that_changes_its_mind_is_inconclusive_or_violated_but
     assert record.verdict == Verdict.INCONCLUSIVE
     assert record.reason is not None
     assert "non-deterministic" in record.reason
+
+
+def test_one_difference_is_proof_enough_against_determinism() -> None:
+    # three calls an example: the ninth repeats the seventh
+    calls = iter(range(10**9))
+
+    def moody(x: Tensor, h: Tensor, w: dict[str, Tensor], c: Any) -> Tensor:
+        return reference.attention(x, h, w, c) + (1.0 if next(calls) == 8 else 0.0)
+
+    (determinism,) = select(["structure/attention/determinism"])
+    record = judge_property(implementation(attention=moody), determinism, Effort())
+    assert record.verdict == Verdict.VIOLATED
+
+
+def test_a_number_that_is_none_is_worse_than_any_other() -> None:
+    good = Comparison("good", torch.zeros(1), torch.zeros(1), torch.zeros(1))
+    bad = Comparison("bad", torch.full((1,), torch.nan), torch.zeros(1), torch.ones(1))
+    assert Evidence([good, bad]).worst.what == "bad"
+
+
+def test_properties_for_the_other_door_only_are_refused() -> None:
+    with pytest.raises(ValueError, match="none of these properties is for this kind of implementation"):
+        check_implementation(reference.reference, properties=["gradient/layer"])
+
+
+def test_an_unusable_device_is_refused_before_any_question() -> None:
+    with pytest.raises(ValueError, match="device 'cuda:99' cannot be used here"):
+        check_implementation(reference.reference, device="cuda:99")
+
+
+def test_a_dtype_that_is_not_offered_is_not_asked() -> None:
+    found = implementation(mlp=reference.mlp, not_offered=("dtype:bfloat16",))
+    record = judge_or_absence(found, "gradient/mlp/silu", torch.bfloat16)
+    assert record is not None
+    assert record.verdict == Verdict.NOT_OFFERED
+
+
+def test_options_of_which_none_is_offered_leave_a_property_unasked() -> None:
+    found = implementation(mlp=reference.mlp, not_offered=("activation",))
+    record = judge_or_absence(found, "gradient/mlp/any-options", torch.float64)
+    assert record is not None
+    assert record.reason == "activation: none is offered"
+
+
+def judge_or_absence(found: Any, id_: str, dtype: torch.dtype) -> Record | None:
+    """The record of a property that is not asked, if it is not."""
+    (property_,) = select([id_])
+    return not_offered(property_, found.not_offered, dtype)
 
 
 def test_a_spent_time_budget_is_inconclusive() -> None:

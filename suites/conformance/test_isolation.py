@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+
 import pytest
 
 from cemverify.conformance.contract import LoadError
@@ -37,6 +40,18 @@ def test_a_run_with_several_workers_has_a_record_of_every_property_that_a_crash_
     assert isinstance(events[-1], RunFinished)
     assert {r.id for r in events[-1].records} == {p.id for p in asked}
     assert {r.cause for r in events[-1].records if "stated-energy" not in r.id} == {"crashed"}
+
+
+def test_what_an_implementation_starts_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CEMVERIFY_TEST_CHILD", str(tmp_path / "pid"))
+    records("starts_a_child", Effort(examples=4, timeout=2.0))
+    child = int((tmp_path / "pid").read_text())
+    for _ in range(50):
+        state = Path(f"/proc/{child}/stat")
+        if not state.exists() or state.read_text().split()[2] == "Z":
+            return
+        time.sleep(0.1)
+    pytest.fail(f"process {child} is still there")
 
 
 def test_what_an_implementation_prints_stays_out_of_the_table(capfd: pytest.CaptureFixture[str]) -> None:

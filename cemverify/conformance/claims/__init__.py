@@ -11,16 +11,32 @@ from cemverify.conformance.claims import (
     accounting,
     algorithm_1,
     attention,
+    convexified,
     elementwise,
     hopfield,
     positions,
     preconditioners,
+    primitives,
     recursion,
+    roundoff,
     training,
 )
 from cemverify.conformance.claims.base import Claim, Judged, Standing, judge
 
-_PARTS = (attention, elementwise, preconditioners, algorithm_1, positions, hopfield, recursion, accounting, training)
+_PARTS = (
+    attention,
+    elementwise,
+    primitives,
+    preconditioners,
+    algorithm_1,
+    positions,
+    convexified,
+    hopfield,
+    recursion,
+    accounting,
+    roundoff,
+    training,
+)
 
 
 @lru_cache(maxsize=1)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -12,6 +13,9 @@ from hypothesis import strategies as st
 
 Rational = Fraction | int
 Vector = Sequence[Rational]
+Number = Any  # a Fraction, an int, an mpmath or a sympy number, where a formula is exact for each
+Numbers = Sequence[Number]
+Matrix = Sequence[Numbers]
 
 # what searches draw: an entry of either sign, two of them, a positive entry
 ENTRY = st.integers(-4, 4)
@@ -19,6 +23,8 @@ PAIR = st.tuples(ENTRY, ENTRY)
 GAIN = st.integers(1, 4)
 # a search in floating point counts a violation only from here on
 BEYOND_ROUNDOFF = 1e-9
+# mpmath's working precision, where a working needs no more
+DIGITS = 30
 
 
 def energy(scores: Sequence[Any], tau: Any = 1) -> Any:
@@ -41,6 +47,12 @@ def shown(value: Any, digits: int = 6) -> str:
     return str(mpmath.nstr(value, digits)).removesuffix(".0")
 
 
+def written(*values: Number) -> str:
+    """Numbers as a reader writes them: fractions whole, mpmath's with seven digits (1.0 stays 1.0)."""
+    texts = [mpmath.nstr(v, 7) if isinstance(v, mpmath.mpf) else str(v) for v in values]
+    return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
+
+
 def simplified(*expressions: Any) -> tuple[str, bool]:
     """Symbolic expressions simplified, as text, and whether they all vanish."""
     simple = [sympy.simplify(sympy.expand(e)) for e in expressions]
@@ -55,6 +67,11 @@ def largest_entry(case: Any) -> float:
 def dot(a: Vector, b: Vector) -> Fraction:
     """a . b, exactly."""
     return sum((Fraction(p) * q for p, q in zip(a, b, strict=True)), Fraction(0))
+
+
+def inner(a: Numbers, b: Numbers) -> Number:
+    """a . b in the arithmetic of its entries, whatever they are; `dot` is the one that is always a fraction."""
+    return sum(p * q for p, q in zip(a, b, strict=True))
 
 
 def moved(x: Vector, direction: Vector, eta: Rational = 1) -> tuple[Fraction, ...]:
@@ -76,3 +93,59 @@ def jacobian_at_zero(out: Vector, values: Vector, betas: Sequence[Vector]) -> tu
 def symmetric(M: Sequence[Vector]) -> bool:
     """Whether M equals its transpose, exactly."""
     return all(M[a][b] == M[b][a] for a in range(len(M)) for b in range(a))
+
+
+# --- the element-wise energy, for any kind of number --------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Unit:
+    """An activation and its primitive."""
+
+    sigma: Callable[[Number], Number]
+    phi: Callable[[Number], Number]
+
+
+def silu(z: Number) -> Number:
+    """z / (1 + e^-z), at mpmath's working precision."""
+    return z / (1 + mpmath.exp(-z))
+
+
+def silu_textbook(z: Number) -> Number:
+    """The primitive of SiLU in closed form, zero at zero."""
+    return z * mpmath.log(1 + mpmath.exp(z)) + mpmath.polylog(2, -mpmath.exp(z)) + mpmath.pi**2 / 12
+
+
+IDENTITY = Unit(lambda z: z, lambda z: z * z / Fraction(2))
+RELU = Unit(lambda z: max(z, 0), lambda z: max(z, 0) ** 2 / Fraction(2))
+SILU = Unit(silu, silu_textbook)
+
+
+def gated_energy(unit: Unit, V: Matrix, gate: Numbers, x: Numbers) -> Number:
+    """-gate . phi(V x)."""
+    return -inner(gate, [unit.phi(inner(row, x)) for row in V])
+
+
+def gated_downhill(unit: Unit, V: Matrix, gate: Numbers, x: Numbers) -> list[Number]:
+    """V^T (gate * sigma(V x)), minus the gradient of that energy."""
+    hidden = [g * unit.sigma(inner(row, x)) for g, row in zip(gate, V, strict=True)]
+    return [inner(column, hidden) for column in zip(*V, strict=True)]
+
+
+def gated_step(unit: Unit, V: Matrix, gate: Numbers, x: Numbers, eta: Number) -> list[Number]:
+    """x + eta times that direction."""
+    return [a + eta * f for a, f in zip(x, gated_downhill(unit, V, gate, x), strict=True)]
+
+
+def slopes_at(z: Any, gate: Any) -> list[Any]:
+    """gate * rho(z) for two units, rho arbitrary: gate * sigma' as `symbolic_hessian` has it."""
+    rho = sympy.Function("rho")
+    return [gate[m] * rho(z[m]) for m in range(2)]
+
+
+def symbolic_hessian(x: Any, V: Any, gate: Any) -> Any:
+    """Of -gate . phi(V x), phi'' = rho arbitrary."""
+    rho, s, t = sympy.Function("rho"), sympy.Symbol("s", real=True), sympy.Symbol("t", real=True)
+    z = V * x
+    xi = -sum(gate[m] * sympy.Integral(sympy.Integral(rho(t), (t, 0, s)), (s, 0, z[m])) for m in range(len(gate)))
+    return sympy.hessian(xi, list(x))

@@ -16,9 +16,7 @@ from hypothesis import strategies as st
 
 from cemverify.conformance.claims.base import Claim
 from cemverify.conformance.claims.evidence import Counterexample, Derivation, Properties, Search, Working, working
-
-_Matrix = Sequence[Sequence[Any]]
-_DIGITS = 30
+from cemverify.conformance.claims.exact import DIGITS, Matrix, inner
 
 
 def claims() -> Iterator[Claim]:
@@ -323,7 +321,7 @@ def _definiteness() -> Iterator[Claim]:
             Search(
                 "U and V integers, D = 3, R = 1, z an integer vector",
                 st.tuples(*(st.tuples(*(st.integers(-2, 2) for _ in range(3))) for _ in range(3))),
-                violates=lambda c: all(map(any, c)) and _inner(c[0], c[2]) * _inner(c[1], c[2]) <= 0,
+                violates=lambda c: all(map(any, c)) and inner(c[0], c[2]) * inner(c[1], c[2]) <= 0,
                 size=lambda c: max(abs(v) for row in c for v in row),
                 largest=1,
             ),
@@ -441,16 +439,12 @@ def _softplus_is_not_enough() -> Working:
         )
 
 
-def _inner(a: Sequence[Any], b: Sequence[Any]) -> Any:
-    return sum(p * q for p, q in zip(a, b, strict=True))
-
-
-def _printed(S: Sequence[Any], u: Sequence[Any], v: Sequence[Any]) -> _Matrix:
+def _printed(S: Sequence[Any], u: Sequence[Any], v: Sequence[Any]) -> Matrix:
     """diag(S) + u v^T + v u^T."""
     return [[(S[i] if i == j else 0) + u[i] * v[j] + v[i] * u[j] for j in range(len(S))] for i in range(len(S))]
 
 
-def _is_definite(P: _Matrix) -> bool:
+def _is_definite(P: Matrix) -> bool:
     """By Sylvester's leading minors, D = 2."""
     return bool(P[0][0] > 0 and P[0][0] * P[1][1] - P[0][1] * P[1][0] > 0)
 
@@ -523,7 +517,7 @@ def _product_bound() -> Working:
     entries, diagonals = range(-2, 3), range(1, 18, 2)
     inside = failures = 0
     for s, more, u, v in product(diagonals, (0, 3), product(entries, repeat=2), product(entries, repeat=2)):
-        if s * s > 4 * _inner(u, u) * _inner(v, v):
+        if s * s > 4 * inner(u, u) * inner(v, v):
             inside += 1
             failures += not _is_definite(_printed((s, s + more), u, v))
     return working(
@@ -535,7 +529,7 @@ def _product_bound() -> Working:
 
 def _product_bound_at_rank_two() -> Working:
     smallest = []
-    with mpmath.workdps(_DIGITS):
+    with mpmath.workdps(DIGITS):
         for S, U, V in _random_cases(60, 2):
             norms = [mpmath.sqrt(max(mpmath.eigsy(_mp(X.T * X), eigvals_only=True))) for X in (U, V)]
             least = int(mpmath.floor(2 * norms[0] * norms[1])) + 1  # the next integer above the bound
@@ -555,7 +549,7 @@ def _mp(matrix: Any) -> Any:
 
 def _fails_at_the_bound(u: Sequence[int], v: Sequence[int]) -> bool:
     """Whether P is not definite with S = 2 |u| |v| I, a positive integer."""
-    squared = _inner(u, u) * _inner(v, v)
+    squared = inner(u, u) * inner(v, v)
     root = math.isqrt(squared)
     return root**2 == squared > 0 and not _is_definite(_printed((2 * root, 2 * root), u, v))
 
@@ -568,7 +562,7 @@ def _product_bound_is_sharp() -> Working:
     more = s + Fraction(1, 100)
     above = _is_definite(_printed((more, more), u, v))
     return working(
-        f"u = {u}, v = {v}, softplus(d) = {s} for both: 2 |u| |v| = {2 * _inner(u, u)}",
+        f"u = {u}, v = {v}, softplus(d) = {s} for both: 2 |u| |v| = {2 * inner(u, u)}",
         f"P = {P}; with {more} in place of {s} positive definite is {above}",
         f"P > 0: determinant {determinant} > 0 is {determinant > 0}",
         comes_out=determinant > 0,
@@ -584,11 +578,11 @@ def _difference_bound() -> Working:
     for s, u, v in product(diagonals, product(entries, repeat=2), product(entries, repeat=2)):
         definite = _is_definite(_printed((s, s), u, v))
         gap = [a - b for a, b in zip(u, v, strict=True)]
-        if 2 * s > _inner(gap, gap):
+        if 2 * s > inner(gap, gap):
             inside += 1
             failures += not definite
-        room = s + _inner(u, v)  # s > |u| |v| - u.v without a root
-        mismatches += definite != (room > 0 and room**2 > _inner(u, u) * _inner(v, v))
+        room = s + inner(u, v)  # s > |u| |v| - u.v without a root
+        mismatches += definite != (room > 0 and room**2 > inner(u, u) * inner(v, v))
     return working(
         f"U V^T + V U^T - ((U + V)(U + V)^T - (U - V)(U - V)^T) / 2 = {identity.tolist()}",
         f"S = s I, s from {min(diagonals)} to {max(diagonals)}, u and v from {min(entries)} to {max(entries)}:",
@@ -599,7 +593,7 @@ def _difference_bound() -> Working:
 
 
 def _starts_above_the_identity() -> Working:
-    with mpmath.workdps(_DIGITS):
+    with mpmath.workdps(DIGITS):
         start, needed = mpmath.log(1 + mpmath.e), mpmath.log(mpmath.e - 1)
         again = mpmath.log(1 + mpmath.exp(needed))
         equal = bool(abs(start - 1) < mpmath.mpf(10) ** -20)
@@ -619,7 +613,7 @@ def _smallest_after(D: int, steps: int) -> Any:
 
 def _leaves_definiteness() -> Working:
     D, limit = 672, 100
-    with mpmath.workdps(_DIGITS):
+    with mpmath.workdps(DIGITS):
         values = [_smallest_after(D, t) for t in range(limit + 1)]
         first = next((t for t, value in enumerate(values) if value <= 0), None)
     shown = (0, 1, *((first - 1, first) if first else ()), limit)
@@ -705,7 +699,7 @@ def _safe_forms() -> Iterator[Claim]:
 
 def _safe_form_is_bounded() -> Working:
     ratios, shrunk = [], 0
-    with mpmath.workdps(_DIGITS):
+    with mpmath.workdps(DIGITS):
         rho = mpmath.mpf(99) / 100
         for S, U, V in _random_cases(60, 2):
             ratio, c = _safe_ratio(S, U, V, rho)

@@ -97,7 +97,7 @@ def summary(event: RunFinished) -> str:
 
 
 def violation(record: Record) -> str:
-    """A violated property: the claim, what happened, and the smallest case as Python that builds it."""
+    """A violated property: the claim, what happened, and the smallest case with all its numbers."""
     lines = [f"VIOLATED {record.id}", f"  claim: {record.claim}", f"  source: {record.source}", f"  {record.reason}"]
     if record.counterexample is None:
         return "\n".join(lines)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -36,6 +36,10 @@ class Questions(Protocol):
         """A strategy for Hypothesis."""
         ...
 
+    def emptied(self, absent: Iterable[str]) -> str | None:
+        """A group of features of which every question needs one and none is offered."""
+        ...
+
     def scattered(self, asked: Asked, seed: int) -> Any | None:
         """One question by a plain random generator; None if there are none such."""
         ...
@@ -54,6 +58,9 @@ class Over:
     def search(self, source: Source, asked: Asked) -> SearchStrategy[Any]:
         return cases(self.space.within(asked.absent), source)
 
+    def emptied(self, absent: Iterable[str]) -> str | None:
+        return self.space.emptied(absent)
+
     def scattered(self, asked: Asked, seed: int) -> Any | None:
         return scattered_case(self.space.within(asked.absent), seed)
 
@@ -69,6 +76,9 @@ class By:
 
     def search(self, source: Source, asked: Asked) -> SearchStrategy[Any]:
         return self.strategy(source, asked)
+
+    def emptied(self, absent: Iterable[str]) -> str | None:  # noqa: ARG002
+        return None
 
     def scattered(self, asked: Asked, seed: int) -> Any | None:  # noqa: ARG002
         return None
@@ -89,6 +99,7 @@ class Property:
         door: which kind of implementation it is for.
         dtype: the dtype it is asked in, if not the run's.
         share: of the run's examples, how many it takes; costly properties take fewer.
+        once: whether a single failure proves a violation, even if it does not come back (determinism).
     """
 
     id: str
@@ -100,6 +111,7 @@ class Property:
     door: Door = "cem"
     dtype: torch.dtype | None = None
     share: float = 1.0
+    once: bool = False
 
     @property
     def family(self) -> str:

@@ -65,7 +65,8 @@ def mlp_falls_up_to_the_safe_step(caller: Caller, case: Case) -> Evidence:
     share = case.mlp.step_size
     case = case.having(step_size=share * safe)
     factor = 1 - case.mlp.step_size * curvature.upper * largest / 2  # (B, J), in [1 - share, 1]
-    return _stronger(case, case.x, caller.output(case), output_budget(case, torch.float64), factor)
+    evidence = _stronger(case, case.x, caller.output(case), output_budget(case, torch.float64), factor)
+    return replace(evidence, asked=case)
 
 
 def mlp_falls_along_steps(caller: Caller, case: Case) -> Evidence:
@@ -82,7 +83,7 @@ def mlp_falls_along_steps(caller: Caller, case: Case) -> Evidence:
         room = _energy_room(case, x, y, budget)
         comparisons.append(Comparison(f"energy after step {t} <= before", after, before, room, "at most"))
     fell = comparisons[0].expected - comparisons[0].got
-    return judge(*comparisons, telling=moved(fell, comparisons[0].budget))
+    return replace(judge(*comparisons, telling=moved(fell, comparisons[0].budget)), asked=case)
 
 
 def attention_is_monotone_under_norm(caller: Caller, case: Case) -> Evidence:
@@ -103,7 +104,7 @@ def attention_is_monotone_under_norm(caller: Caller, case: Case) -> Evidence:
     unit = torch.finfo(torch.float64).eps
     room = (g.abs() * (moved_by + 16 * unit * (before.abs() + after.abs()))).sum(-1)
     unit_energy = energy_budget(case, before, torch.float64) + energy_budget(case, after, torch.float64)
-    return judge(
+    evidence = judge(
         Comparison("g.(N(x') - N(x)) <= 0", slope, torch.zeros_like(slope), room, "at most"),
         Comparison(
             "energy at N(x') <= energy at N(x)",
@@ -114,6 +115,7 @@ def attention_is_monotone_under_norm(caller: Caller, case: Case) -> Evidence:
         ),
         telling=moved(slope, room),
     )
+    return replace(evidence, asked=case)
 
 
 def properties() -> Iterator[Property]:

@@ -41,7 +41,7 @@ def field_is_conservative(caller: Caller, case: Case) -> Evidence:
     case = case.to(torch.float64)
     J, error = jacobian(caller, case)
     got, expected, budget = J, J.mT, error + error.mT
-    turned = _untied(case.x.shape[1:].numel()) @ J
+    turned = untied(case.x.shape[1:].numel()) @ J
     telling = moved(turned - turned.mT, budget.max().expand_as(turned) * J.shape[-1])
     return judge(Comparison("the Jacobian equals its transpose", got, expected, budget), telling=telling)
 
@@ -163,6 +163,6 @@ def _equality(layer: str, name: str, source: str, space: Space) -> Property:
     return Property(f"gradient/{layer}/{name}", claim, source, update_is_gradient, Over(space), space.features())
 
 
-def _untied(n: int) -> Tensor:
+def untied(n: int) -> Tensor:
     """A fixed matrix far from symmetric, which stands for an output projection of its own."""
     return torch.eye(n, dtype=torch.float64) + torch.diag(torch.arange(1.0, n, dtype=torch.float64), 1)

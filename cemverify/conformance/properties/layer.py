@@ -84,15 +84,25 @@ def update_is_gradient(caller: Caller, question: Question) -> Evidence:
 
 
 def energy_falls(caller: Caller, question: Question) -> Evidence:
-    """A thousandth of the update lowers the energy, to first order by |update|^2 / eta."""
+    """A small enough part of the update lowers the energy, to first order by |update|^2 / eta times that part.
+
+    How small depends on how the energy bends, which is unknown: the part is halved until the energy falls.
+    """
     assert isinstance(caller.subject, EnergyLayer)
     update = caller.layer_update(question.x, question.memory)
     before = caller.layer_energy(question.x, question.memory)
-    after = caller.layer_energy(question.x + update / 1024, question.memory)
     room = _noise(before, question)[:, None].expand_as(before)
-    fell = (update**2).sum(-1) / caller.subject.step_size / 1024
-    comparison = Comparison("energy after a small step <= before", after, before, room, "at most")
-    return judge(comparison, telling=moved(fell, room))
+    slope = (update**2).sum(-1) / caller.subject.step_size  # (B, J)
+    what = "energy after a small step along the update <= before"
+    part = 2.0**-10
+    while True:
+        after = caller.layer_energy(question.x + part * update, question.memory)
+        comparison = Comparison(what, after, before, room, "at most")
+        smaller = part / 4
+        # at a smaller part, would a slope the other way still stand clear of roundoff?
+        if comparison.margin <= 1 or not moved(smaller * slope, 2 * room):
+            return judge(comparison, telling=moved(part * slope, room))
+        part = smaller
 
 
 def future_is_not_read(caller: Caller, question: Question) -> Evidence:
@@ -184,6 +194,7 @@ def properties() -> Iterator[Property]:
             frozenset(needs),
             door="energy layer",
             dtype=torch.float64,
+            once=check is twice_gives_the_same,
         )
 
 
@@ -207,7 +218,9 @@ def _questions(source: Source, asked: Asked) -> SearchStrategy[Question]:
 def _noise(values: Tensor, question: Question) -> Tensor:
     """What roundoff may do to values of that size, per batch row: (B,)."""
     terms = 64 * question.x[0].numel()
-    size = values.flatten(1).abs().amax(1) + question.x.flatten(1).abs().amax(1)
+    # of the states near x too, at which differences are taken: none is much larger than these and one
+    near = (values, question.x, question.memory[: values.shape[0]])
+    size = 1 + torch.stack([a.flatten(1).abs().amax(1) for a in near]).sum(0)
     return terms * torch.finfo(torch.float64).eps * size
 
 

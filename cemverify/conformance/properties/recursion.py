@@ -46,7 +46,8 @@ def memory_stays(caller: Caller, case: Case) -> Evidence:
     room = 2 * budget.amax((1, 2))
     telling = moved(expected - reused, budget)
     what = "distance to the recursion <= distance to layer reuse"
-    return judge(Comparison(what, to_recursion, to_reuse, room, "at most"), telling=telling)
+    evidence = judge(Comparison(what, to_recursion, to_reuse, room, "at most"), telling=telling)
+    return replace(evidence, asked=case)
 
 
 def properties() -> Iterator[Property]:

@@ -70,6 +70,8 @@ def properties() -> Iterator[Property]:
                 needs |= {"steps"}
             if name == "negative-step-size":
                 needs |= {"step-size"}
+            if name.endswith("-temperature"):
+                needs |= {"temperature"}
             if name == "mismatched-memory":
                 needs |= {"start"}
             yield Property(
@@ -96,13 +98,18 @@ def _longer_memory(case: Case) -> Case:
 
 
 def _integer_x(case: Case) -> Case:
-    return replace(case, x=case.x.to(torch.int64))
+    return _with_x(case, case.x.to(torch.int64))
 
 
 def _nan_x(case: Case) -> Case:
     x: Tensor = case.x.clone()
     x[0, -1, 0] = math.nan
-    return replace(case, x=x)
+    return _with_x(case, x)
+
+
+def _with_x(case: Case, x: Tensor) -> Case:
+    """Another x, and h with it where the two are one: a layer may read either."""
+    return replace(case, x=x, h=x if case.h is case.x else case.h)
 
 
 def _config(**options: float) -> Spoil:
