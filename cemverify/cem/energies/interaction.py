@@ -86,7 +86,9 @@ class Interaction:
         assert memory.states is not None
         if self.diagonal.dim() == 1:
             return -low_rank - self.diagonal * (weights.sum(dim=1) @ memory.states)
-        return -low_rank - torch.einsum("kd,bkjs,bsd->bjd", self.diagonal, weights, memory.states)
+        # in two steps: the order in which einsum contracts three factors depends on what else is installed
+        context = weights @ memory.states[:, None]  # (B, K, J, D)
+        return -low_rank - (self.diagonal[:, None] * context).sum(dim=1)
 
     def head_gradients(self, x: Tensor, memory: InteractionMemory) -> Tensor:
         """The gradient of each head's share of the energy, (B, K, J, D); their sum is `gradient`."""
@@ -144,7 +146,7 @@ class Interaction:
             if self.diagonal.dim() == 1:
                 scores = scores + ((x * self.diagonal) @ memory.states.mT)[:, None]
             else:
-                scores = scores + torch.einsum("bjd,kd,bsd->bkjs", x, self.diagonal, memory.states)
+                scores = scores + (x[:, None] * self.diagonal[:, None]) @ memory.states.mT[:, None]
         scores = scores / self.temperature
         mask = self._mask(x.shape[1], memory)
         return scores if mask is None else scores + mask
