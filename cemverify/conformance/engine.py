@@ -138,7 +138,7 @@ def run(subject: Subject, name: str, properties: Sequence[Property], effort: Eff
 
 
 def judge_property(subject: Subject, property_: Property, effort: Effort, watch: Watch = nobody_watches) -> Record:
-    """Asks one property, first of small integer cases, then of dense ones; stops at a violation."""
+    """Asks one property of small integer cases, of dense ones and of scattered ones, until one violates it."""
     started = time.monotonic()
     caller = Caller(subject, property_.dtype or effort.dtype, effort.device, watch)
     dim = subject.dim if isinstance(subject, EnergyLayer) else 1

@@ -52,7 +52,7 @@ def run(name: str, properties: Sequence[Property], effort: Effort, workers: int 
     """Asks the implementation of that name, in worker processes.
 
     Raises:
-        LoadError: it cannot be loaded.
+        LoadError: it cannot be loaded. ValueError: none of the properties is for its door.
     """
     started = time.monotonic()
     first = _Worker(name, effort)

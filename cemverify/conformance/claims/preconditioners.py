@@ -232,8 +232,7 @@ _WEIGHTS = [[Fraction(r, (1 + r) ** 2) for r in ratios] for ratios in _RATIOS]  
 
 
 def _conditions(P1: _Symmetric, P2: _Symmetric) -> list[tuple[Fraction, Fraction, Fraction]]:
-    """At each place, what makes Q J symmetric: r.(q11, q12, q22) = 0 for J = w_1 P_1 e_1 e_1^T + w_2 P_2 e_2 "
-    "e_2^T."""
+    """At each place, the r with r.(q11, q12, q22) = 0 iff Q J is symmetric, J = sum_i w_i P_i e_i e_i^T."""
     rows = []
     for w1, w2 in _WEIGHTS:
         J11, J21, J12, J22 = w1 * P1[0], w1 * P1[1], w2 * P2[1], w2 * P2[2]

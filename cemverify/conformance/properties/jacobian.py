@@ -59,6 +59,7 @@ def extrapolated(function: Callable[[Tensor], Tensor], x: Tensor, noise: Tensor)
     # truncation: the extrapolated value is closer to the truth than the two are to each other, taken over all
     # entries since at one of them the leading term may vanish;
     # roundoff: (4 * 2 / (step / 2) + 2 / step) noise / (2 * 3) per entry, and twice for the neighbourhood
+    # four times that, since where the second derivative jumps it is an estimate and no bound
     truncation = 4 * (wide - narrow).abs().amax((-2, -1), keepdim=True)
     bound = truncation + 2 * (3 / _STEP) * noise[:, None, None]
     return value, bound.expand_as(value)
