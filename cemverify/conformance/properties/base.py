@@ -100,6 +100,9 @@ class Property:
         dtype: the dtype it is asked in, if not the run's.
         share: of the run's examples, how many it takes; costly properties take fewer.
         once: whether a single failure proves a violation, even if it does not come back (determinism).
+        premise: what makes an example telling, as a phrase: "the update is not zero".
+        floor: the share of telling examples below which a run says nothing: it is inconclusive, never green.
+        controls: names of trivial answers (see `controls`) that must fail it, in every run.
     """
 
     id: str
@@ -112,6 +115,9 @@ class Property:
     dtype: torch.dtype | None = None
     share: float = 1.0
     once: bool = False
+    premise: str = ""
+    floor: float = 0.25
+    controls: frozenset[str] = frozenset()
 
     @property
     def family(self) -> str:

@@ -1,0 +1,37 @@
+"""What several commands ask of their arguments."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import torch
+
+from cemverify.results import check_writable
+
+DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+def positive(text: str) -> int:
+    """A whole number of at least 1, for argparse.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    value = int(text) if text.isdecimal() else 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return value
+
+
+def check_outputs(*paths: Path | None) -> None:
+    """Refuses outputs that cannot be written, or would overwrite each other, before the work.
+
+    Raises:
+        ResultError: a path cannot be written. ValueError: two are the same.
+    """
+    given = [path for path in paths if path is not None]
+    for path in given:
+        check_writable(path)
+    if len({path.absolute() for path in given}) < len(given):
+        raise ValueError("two outputs have the same path; name each its own")

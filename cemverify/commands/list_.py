@@ -1,0 +1,37 @@
+"""`cemverify list`: explains the properties, and the features that they need."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+
+from tabulate import tabulate
+
+from cemverify.conformance.contract import FEATURES
+from cemverify.conformance.properties import select
+
+DESCRIPTION = "Every property with its source."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `cemverify list`."""
+    parser.add_argument("properties", nargs="*", metavar="ID", help="ids, prefixes or patterns; all if none")
+    parser.add_argument(
+        "--features", action="store_true", help="what an implementation may declare it does not offer"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """`cemverify list`."""
+    if options.features:
+        print(tabulate(FEATURES.items(), ("feature", "what offering it means"), disable_numparse=True))
+        print("\nThe word before a colon stands for all its members: not_offered=('diagonal',) declares both.")
+        return 0
+    properties = select(options.properties)
+    rows = [
+        (p.id, textwrap.fill(p.claim, 52), textwrap.fill(p.source, 28), textwrap.fill(", ".join(sorted(p.needs)), 30))
+        for p in properties
+    ]
+    print(tabulate(rows, ("property", "claim", "source", "needs"), disable_numparse=True))
+    print(f"\n{len(properties)} properties. `cemverify list --features` explains what they need.")
+    return 0
