@@ -36,9 +36,10 @@ class Streams:
     task: str
     seed: int
 
-    def generator(self, stream: Stream) -> torch.Generator:
-        """A fresh CPU generator, at the start of the stream."""
+    def generator(self, stream: Stream, part: str = "") -> torch.Generator:
+        """A fresh CPU generator, at the start of the stream, or of one part of it that has a name of its own."""
         # a hash of the name and not its place in a list: new tasks leave the old ones as they were
-        task = zlib.crc32(self.task.encode())
-        sequence = np.random.SeedSequence(self.root, spawn_key=(task, self.seed, int(stream)))
+        parts = (zlib.crc32(part.encode()),) if part else ()
+        key = (zlib.crc32(self.task.encode()), self.seed, int(stream), *parts)
+        sequence = np.random.SeedSequence(self.root, spawn_key=key)
         return torch.Generator().manual_seed(int(sequence.generate_state(1, np.uint64)[0]))

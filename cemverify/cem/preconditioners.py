@@ -168,9 +168,9 @@ class LowRank(_LowRank):
         return root * (root * g + self._shrink() * self._cross(root * g))
 
     def _shrink(self) -> Tensor:
-        """c, () or (K, 1, 1)."""
+        """c, () or with stacked factors (..., 1, 1)."""
         # matrix_norm has derivative 0 at 0, where sqrt(sum of squares) has nan, and V starts at 0
         product = 2 * torch.linalg.matrix_norm(self.U) * torch.linalg.matrix_norm(self.V)
         # the inner where keeps the unused branch away from 0/0, in its derivative too
         c = torch.where(product > self.rho, self.rho / torch.where(product > self.rho, product, 1.0), 1.0)
-        return c[:, None, None] if self.per_head else c
+        return c[..., None, None] if c.dim() else c

@@ -1,0 +1,147 @@
+"""Training stacked regressors: AdamW on every replicate's own squared error, each on its own batches.
+
+The sum of the replicates' losses has, for each replicate's weights, the gradient of its own loss; AdamW and the
+choice of the best weights are element-wise. So every replicate is trained as if alone. One that diverges is
+reported and disturbs no other.
+
+The last points of each training set are held out and choose the weights. Without that the number of steps would
+decide which depth wins: shallow models still learn when deep ones already learn the noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from synthetic.errors import UsageError
+from synthetic.regressors import Regressor
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How regressors are trained.
+
+    Attributes:
+        steps: optimiser steps. batch: points in each. learning_rate: at the start; it falls to 0 as half a cosine.
+        weight_decay: decoupled, as in AdamW.
+        held_out: share of the training points that choose the weights. check_every: steps between looks at them.
+        compiled: whether torch compiles the loss. That takes some ten seconds for each kind of model and saves a
+            quarter to a half of each step, so it pays from several thousand steps on; its last digits differ.
+
+    Raises:
+        UsageError: no steps, an empty batch, a rate that is not positive, nothing or everything held out.
+    """
+
+    steps: int = 1200
+    batch: int = 128
+    learning_rate: float = 1e-2
+    weight_decay: float = 0.1
+    held_out: float = 0.125
+    check_every: int = 20
+    compiled: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch", "check_every"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"training {name} must be at least 1, not {getattr(self, name)}")
+        if not (self.learning_rate > 0 and math.isfinite(self.learning_rate)):
+            raise UsageError(f"the learning rate must be a positive number, not {self.learning_rate}")
+        if not 0 < self.held_out < 1:
+            raise UsageError(f"the share of points held out must lie between 0 and 1, not {self.held_out}")
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How one replicate's training ended.
+
+    Attributes:
+        held_out_rmse: the smallest on the points held out, which chose the weights; infinite if it never was finite.
+        best_step: after how many steps the model had the weights it now has.
+        diverged_at: the step at which its loss was no longer finite; None if it always was.
+    """
+
+    held_out_rmse: float
+    best_step: int
+    diverged_at: int | None
+
+
+def fit(
+    model: Regressor, inputs: Tensor, targets: Tensor, recipe: Recipe, batches: Sequence[torch.Generator]
+) -> list[Fit]:
+    """Trains all replicates in place, and leaves each with the weights that were best on its points held out.
+
+    Args:
+        inputs, targets: (S, n, d) and (S, n), n at least 2, in the dtype and on the device of the model.
+        batches: draw the order of each replicate's points; each pass is a new permutation without its incomplete
+            last batch.
+    """
+    S, points = targets.shape
+    n = points - max(1, round(recipe.held_out * points))
+    size = min(recipe.batch, n)
+    optimiser = torch.optim.AdamW(
+        model.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True
+    )
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimiser, lambda step: (1 + math.cos(math.pi * step / recipe.steps)) / 2
+    )
+    errors = torch.compile(squared_errors, dynamic=False) if recipe.compiled else squared_errors
+    best = _Best(model, S)
+    diverged_at: list[int | None] = [None] * S
+    rows = torch.arange(S)[:, None]  # (S, 1)
+    order = torch.empty(0)
+    for step in range(recipe.steps):
+        position = step % (n // size)
+        if position == 0:
+            order = torch.stack([torch.randperm(n, generator=g) for g in batches])  # (S, n)
+        chosen = order[:, position * size : (position + 1) * size]  # (S, b)
+        losses = errors(model, inputs[rows, chosen], targets[rows, chosen])  # (S,)
+        for s in (~losses.isfinite()).nonzero()[:, 0].tolist():
+            diverged_at[s] = step if diverged_at[s] is None else diverged_at[s]
+        if all(at is not None for at in diverged_at):
+            break
+        optimiser.zero_grad()
+        losses.sum().backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        schedule.step()
+        if (step + 1) % recipe.check_every == 0 or step + 1 == recipe.steps:
+            with torch.no_grad():
+                best.keep(squared_errors(model, inputs[:, n:], targets[:, n:]), step + 1)
+    best.restore()
+    return [
+        Fit(math.sqrt(error), step, at)
+        for error, step, at in zip(best.errors.tolist(), best.steps.tolist(), diverged_at, strict=True)
+    ]
+
+
+def squared_errors(model: Regressor, inputs: Tensor, targets: Tensor) -> Tensor:
+    """Each replicate's mean squared error (S,), what training minimises."""
+    error: Tensor = (model(inputs) - targets) ** 2
+    return error.mean(-1)
+
+
+class _Best:
+    """Each replicate's best weights so far."""
+
+    def __init__(self, model: Regressor, replicates: int) -> None:
+        self.model = model
+        self.errors = torch.full((replicates,), math.inf, dtype=model.readout.dtype)
+        self.steps = torch.zeros(replicates, dtype=torch.int64)
+        self.weights = [parameter.detach().clone() for parameter in model.parameters()]
+
+    def keep(self, errors: Tensor, step: int) -> None:
+        """Takes over the weights of the replicates whose error (S,) is smaller than before; NaN never is."""
+        better = errors < self.errors  # (S,)
+        self.errors = torch.where(better, errors, self.errors)
+        self.steps = torch.where(better, step, self.steps)
+        for kept, parameter in zip(self.weights, self.model.parameters(), strict=True):
+            kept[better] = parameter.detach()[better]
+
+    def restore(self) -> None:
+        """Puts the best weights into the model."""
+        with torch.no_grad():
+            for kept, parameter in zip(self.weights, self.model.parameters(), strict=True):
+                parameter.copy_(kept)

@@ -1,0 +1,245 @@
+"""Scalar regressors, many of one kind at a time: every parameter carries a leading axis over S replicates.
+
+Each replicate has its own function to learn and its own weights, and no operation mixes two of them, so that
+training S stacked replicates is training S models one by one, in fewer and larger matrix products.
+
+    inputs (S, N, d) -> state x (S, N, D), lifted if D > d -> the core -> linear read-out -> predictions (S, N)
+
+The core is a recursive CEM MLP, or the gated MLP that it replaces: untied, perhaps applied T times.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from cemverify.cem.activations import activation
+from cemverify.cem.descent import Descent, Trajectory
+from cemverify.cem.energies import Elementwise
+from cemverify.cem.layers import NormKind, PreconditionerKind, check_word
+from cemverify.cem.norms import NoNorm, Norm, RMSNormFolded, RMSNormInside
+from cemverify.cem.preconditioners import Diagonal, Identity, LowRank, LowRankPrinted, Preconditioner
+from synthetic.errors import UsageError
+from synthetic.streams import Stream, Streams
+
+StepSizeKind = Literal["fixed", "learned"]
+
+# Small first weights: each of the T steps adds to x, and a deep recursion shall not start far away.
+INIT_STD = 0.05
+
+
+@dataclass(frozen=True)
+class CEMSpec:
+    """A recursive CEM MLP between a lift and a read-out.
+
+    Attributes:
+        width: D, that of the state; at least the number of inputs, which are lifted if there are fewer.
+        hidden: M. steps: T.
+        norm: RMSNorm inside the recursion. preconditioner: P, with rank `rank` if it has one.
+        step_size: eta = 1, or learned, positive, from 1.
+
+    Raises:
+        UsageError: a number below 1. ValueError: an unknown word.
+    """
+
+    width: int = 32
+    hidden: int = 128
+    steps: int = 1
+    norm: NormKind = "none"
+    preconditioner: PreconditionerKind = "identity"
+    rank: int = 4
+    step_size: StepSizeKind = "fixed"
+    activation: str = "silu"
+
+    def __post_init__(self) -> None:
+        _at_least_one(self, "width", "hidden", "steps", "rank")
+        check_word("norm", self.norm, NormKind)
+        check_word("preconditioner", self.preconditioner, PreconditionerKind)
+        check_word("step size", self.step_size, StepSizeKind)
+        activation(self.activation)  # refuses an unknown name
+
+
+@dataclass(frozen=True)
+class GatedMLPSpec:
+    """The gated MLP that CEM's replaces, x + down(sigma(gate x) * up x), its three weights untied.
+
+    Attributes:
+        width, hidden: D and M. reuse: how often the same MLP is applied, each time to what the last one gave.
+
+    Raises:
+        UsageError: a number below 1.
+    """
+
+    width: int = 32
+    hidden: int = 128
+    reuse: int = 1
+    activation: str = "silu"
+
+    def __post_init__(self) -> None:
+        _at_least_one(self, "width", "hidden", "reuse")
+        activation(self.activation)
+
+
+Spec = CEMSpec | GatedMLPSpec
+
+
+class Regressor(nn.Module):
+    """S stacked regressors of one kind.
+
+    Parameters: lift (S, D, d) where the state is wider than the inputs; those of the core; readout (S, D, 1),
+    intercept (S, 1).
+
+    A parameter's first values depend on its name and shape and on the replicate, and on nothing else: models that
+    share a parameter start with the same values in it.
+
+    Args:
+        spec: the kind. inputs: d. streams: one for each replicate.
+
+    Raises:
+        UsageError: the state is narrower than the inputs.
+    """
+
+    def __init__(self, spec: Spec, inputs: int, streams: Sequence[Streams]) -> None:
+        super().__init__()
+        if spec.width < inputs:
+            raise UsageError(f"a state of width {spec.width} cannot hold {inputs} inputs; give width >= {inputs}")
+        self.spec = spec
+        start = _Start(streams)
+        D = spec.width
+        self.lift = start.normal("lift", D, inputs, std=inputs**-0.5) if inputs < D else None
+        self.core: CEMCore | GatedMLPCore
+        if isinstance(spec, CEMSpec):
+            self.core = CEMCore(spec, start)
+        else:
+            self.core = GatedMLPCore(spec, start)
+        self.readout = start.normal("readout", D, 1, std=D**-0.5)
+        self.intercept = start.constant(0.0, 1)
+
+    def forward(self, inputs: Tensor, steps: int | None = None) -> Tensor:
+        """Predictions (S, N) of inputs (S, N, d); with another T than it was built with, if `steps` says so."""
+        x = self.core(self.state(inputs), self.depth if steps is None else steps)  # (S, N, D)
+        predictions: Tensor = (x @ self.readout)[..., 0] + self.intercept
+        return predictions
+
+    @property
+    def depth(self) -> int:
+        """T: how many steps the core takes."""
+        return self.spec.steps if isinstance(self.spec, CEMSpec) else self.spec.reuse
+
+    def state(self, inputs: Tensor) -> Tensor:
+        """x^(0), (S, N, D)."""
+        return inputs if self.lift is None else inputs @ self.lift.mT
+
+    def trajectory(self, inputs: Tensor, steps: int | None = None) -> Trajectory | None:
+        """Every state and energy on the way; None for a core without an energy."""
+        if not isinstance(self.core, CEMCore):
+            return None
+        x = self.state(inputs)
+        energy = self.core.energy
+        return self.core.descent(self.depth if steps is None else steps).trajectory(energy, x, energy.remember(x))
+
+
+class CEMCore(nn.Module):
+    """T descent steps on an element-wise energy, with x^(0) as the memory.
+
+    Parameters: V, W (S, M, D); d (S, 1, D), P_U, P_V (S, D, rank); gain (S, 1, 1 or D); log_step (S, 1, 1).
+    """
+
+    def __init__(self, spec: CEMSpec, start: _Start) -> None:
+        super().__init__()
+        self.spec = spec
+        D, M = spec.width, spec.hidden
+        self.V = start.normal("V", M, D, std=INIT_STD)
+        self.W = start.normal("W", M, D, std=INIT_STD)
+        self.d: nn.Parameter | None = None
+        self.P_U: nn.Parameter | None = None
+        self.P_V: nn.Parameter | None = None
+        self.gain: nn.Parameter | None = None
+        self.log_step: nn.Parameter | None = None
+        if spec.preconditioner != "identity":
+            self.d = start.constant(math.log(math.e - 1), 1, D)  # softplus of it is 1: P = I, but for U
+        if spec.preconditioner in ("low-rank", "low-rank-printed"):
+            self.P_U = start.normal("P_U", D, spec.rank, std=0.02)
+            self.P_V = start.constant(0.0, D, spec.rank)
+        if spec.norm != "none":
+            self.gain = start.constant(1.0, 1, 1 if spec.norm == "scalar" else D)
+        if spec.step_size == "learned":
+            self.log_step = start.constant(0.0, 1, 1)
+        self.activation = activation(spec.activation)
+
+    def forward(self, x: Tensor, steps: int) -> Tensor:
+        """x^(T), (S, N, D)."""
+        energy = self.energy
+        return self.descent(steps)(energy, x, energy.remember(x))
+
+    @property
+    def energy(self) -> Elementwise:
+        """The energies of all replicates; one value per replicate and point, (S, N)."""
+        return Elementwise(self.V, self.W, self.activation)
+
+    def descent(self, steps: int) -> Descent:
+        """How they are minimised."""
+        step_size = 1.0 if self.log_step is None else self.log_step.exp()
+        return Descent(steps, step_size, self.preconditioner, self._norm())
+
+    @property
+    def preconditioner(self) -> Preconditioner:
+        """P of every replicate."""
+        if self.d is None:
+            return Identity()
+        if self.P_U is None or self.P_V is None:
+            return Diagonal(self.d)
+        return (LowRank if self.spec.preconditioner == "low-rank" else LowRankPrinted)(self.d, self.P_U, self.P_V)
+
+    def _norm(self) -> Norm:
+        if self.gain is None:
+            return NoNorm()
+        return (RMSNormFolded if self.spec.norm == "folded" else RMSNormInside)(self.gain)
+
+
+class GatedMLPCore(nn.Module):
+    """x <- x + down(sigma(gate x) * up x), once or several times.
+
+    Parameters: gate, up (S, M, D), which start as CEM's V and W do; down (S, D, M), which starts as V^T.
+    """
+
+    def __init__(self, spec: GatedMLPSpec, start: _Start) -> None:
+        super().__init__()
+        D, M = spec.width, spec.hidden
+        self.gate = start.normal("V", M, D, std=INIT_STD)
+        self.up = start.normal("W", M, D, std=INIT_STD)
+        self.down = nn.Parameter(self.gate.detach().mT.clone())
+        self.activation = activation(spec.activation)
+
+    def forward(self, x: Tensor, steps: int) -> Tensor:
+        """(S, N, D) -> (S, N, D)."""
+        for _ in range(steps):
+            x = x + (self.activation.sigma(x @ self.gate.mT) * (x @ self.up.mT)) @ self.down.mT
+        return x
+
+
+class _Start:
+    """First values of stacked parameters."""
+
+    def __init__(self, streams: Sequence[Streams]) -> None:
+        self.streams = streams
+
+    def normal(self, name: str, *shape: int, std: float) -> nn.Parameter:
+        """(S, *shape), N(0, std^2), each replicate from a stream of its own."""
+        drawn = [torch.randn(shape, generator=s.generator(Stream.WEIGHTS, name)) for s in self.streams]
+        return nn.Parameter(std * torch.stack(drawn))
+
+    def constant(self, value: float, *shape: int) -> nn.Parameter:
+        """(S, *shape), all of them the value."""
+        return nn.Parameter(torch.full((len(self.streams), *shape), value))
+
+
+def _at_least_one(spec: Spec, *names: str) -> None:
+    for name in names:
+        if getattr(spec, name) < 1:
+            raise UsageError(f"a regressor's {name} must be at least 1, not {getattr(spec, name)}")
