@@ -1,20 +1,38 @@
 """Floating-point operations, counted on the operations that run and not by a rule of thumb.
 
-The 6N rule is wrong for tied, recursive layers: a parameter is used once or twice in each of T steps. The
-counter sees matrix products, convolutions and attention (a multiply and an add count two); nothing
-element-wise; causal attention counts as if it were dense.
+The 6N rule is wrong for tied, recursive layers: a parameter is used once or twice in each of T steps. On the meta
+device the same operations pass and nothing is computed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 
+@dataclass(frozen=True)
+class Flops:
+    """What some code costs.
+
+    Attributes:
+        matmul: of matrix products, convolutions and attention, a multiplication and an addition counted as two;
+            causal attention counts as if it were dense.
+        elementwise: one for each element that an element-wise operation makes or a reduction reads, whatever the
+            operation: an exponential costs more than an addition, but no count can say how much.
+    """
+
+    matmul: int
+    elementwise: int
+
+
 def matmul_flops(function: Callable[..., Any], *arguments: Any) -> int:
-    """The matrix-product FLOPs of one call; works on the meta device, where nothing is computed.
+    """The matrix-product FLOPs of one call.
 
     Args:
         function: a module or a function of tensors; count a training step by passing one that calls backward.
@@ -22,3 +40,32 @@ def matmul_flops(function: Callable[..., Any], *arguments: Any) -> int:
     with FlopCounterMode(display=False) as counter:
         function(*arguments)
     return int(counter.get_total_flops())
+
+
+def count(function: Callable[..., Any], *arguments: Any) -> Flops:
+    """All FLOPs of one call; the arguments as of `matmul_flops`."""
+    with _ElementwiseCounter() as counter:
+        matmul = matmul_flops(function, *arguments)
+    return Flops(matmul, counter.total)
+
+
+# not tagged as element-wise, and yet read or write every element once
+_REDUCTIONS = frozenset({"sum", "mean", "amax", "linalg_vector_norm", "_softmax", "_log_softmax"})
+
+
+class _ElementwiseCounter(TorchDispatchMode):
+    """Counts elements as operations pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if torch.Tag.pointwise in func.tags and isinstance(out, Tensor) and out.is_floating_point():
+            self.total += out.numel()
+        elif func.overloadpacket.__name__ in _REDUCTIONS:
+            self.total += args[0].numel()
+        return out

@@ -1,0 +1,122 @@
+"""The statistics say as often as they claim what they claim."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from synthetic.statistics import (
+    FEWEST,
+    compare,
+    correct,
+    holm,
+    paired_ratio,
+    sign_flip,
+    smallest_detectable,
+    spread,
+    t_test,
+)
+
+
+def pairs(n: int, ratio: float, noise: float, seed: int) -> tuple[list[float], list[float]]:
+    """Errors of two models on n tasks of very different difficulty, which they share."""
+    rng = np.random.default_rng(seed)
+    difficulty = np.exp(rng.standard_normal(n))
+    return (
+        list(difficulty * ratio * np.exp(noise * rng.standard_normal(n))),
+        list(difficulty),
+    )
+
+
+def test_a_spread_divides_by_n_minus_one_and_says_nothing_at_n_one() -> None:
+    assert spread([1.0, 3.0]).std == pytest.approx(math.sqrt(2))
+    assert spread([1.0]).std is None
+
+
+def test_a_paired_ratio_covers_the_truth_as_often_as_it_says() -> None:
+    intervals = [paired_ratio(*pairs(5, 0.9, 0.05, seed)) for seed in range(1000)]
+    covered = sum(r.low <= 0.9 <= r.high for r in intervals if r.low is not None and r.high is not None)
+    low, high = stats.binom.interval(1 - 1e-6, 1000, 0.95)
+    assert low <= covered <= high
+
+
+def test_a_ratio_of_one_pair_has_no_interval_and_unpaired_values_are_refused() -> None:
+    assert paired_ratio([2.0], [1.0]) == paired_ratio([4.0], [2.0])
+    assert paired_ratio([2.0], [1.0]).low is None
+    with pytest.raises(ValueError, match="zip"):
+        paired_ratio([1.0, 2.0], [1.0])
+
+
+def test_the_paired_t_test_agrees_with_scipy() -> None:
+    values, references = pairs(10, 0.95, 0.1, 0)
+    logs = np.log(values) - np.log(references)
+    assert t_test(list(logs)) == pytest.approx(stats.ttest_1samp(logs, 0.0).pvalue)
+
+
+def test_the_sign_flip_test_agrees_with_scipys_permutation_test() -> None:
+    values, references = pairs(9, 0.93, 0.1, 1)
+    logs = np.log(values) - np.log(references)
+    expected = stats.permutation_test((logs,), np.mean, permutation_type="samples", n_resamples=np.inf).pvalue
+    assert sign_flip(list(logs)) == pytest.approx(expected)
+
+
+def test_five_pairs_cannot_reach_significance_by_sign_flips_and_six_can() -> None:
+    assert sign_flip([1.0] * 5) == 2 / 2**5 > 0.05
+    assert sign_flip([1.0] * FEWEST) == 2 / 2**FEWEST < 0.05
+
+
+def test_many_pairs_are_flipped_at_random_but_the_same_way_each_time() -> None:
+    logs = list(np.random.default_rng(0).standard_normal(40) + 0.5)
+    assert sign_flip(logs) == sign_flip(logs)
+    assert 0 < sign_flip(logs) == pytest.approx(t_test(logs), abs=0.01)
+
+
+def test_holms_method_multiplies_the_smallest_most_and_never_reorders() -> None:
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.6, 0.7]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+def test_the_smallest_detectable_difference_is_detected_in_eighty_per_cent_of_studies() -> None:
+    noise, n = 0.05, 10
+    exact = list(noise * stats.zscore(np.arange(n), ddof=1))  # logs with a standard deviation of exactly that
+    ratio = 1 + smallest_detectable(exact)
+    found = sum(
+        t_test(list(np.log(values) - np.log(references))) < 0.05
+        for values, references in (pairs(n, ratio, noise, seed) for seed in range(1000))
+    )
+    low, high = stats.binom.interval(1 - 1e-6, 1000, 0.8)
+    assert low <= found <= high
+
+
+def test_no_difference_is_called_one_in_at_most_five_per_cent_of_tables() -> None:
+    wrong = 0
+    for table in range(300):
+        compared = correct([compare(*pairs(8, 1.0, 0.1, 10 * table + i)) for i in range(6)])
+        wrong += any(c.verdict in ("better", "worse") for c in compared)
+    assert wrong <= stats.binom.ppf(1 - 1e-6, 300, 0.05)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "noise", "verdict"),
+    [(0.9, 0.02, "better"), (1.1, 0.02, "worse"), (1.0, 0.005, "equivalent"), (1.0, 0.3, "inconclusive")],
+)
+def test_a_comparison_has_four_verdicts(ratio: float, noise: float, verdict: str) -> None:
+    assert compare(*pairs(10, ratio, noise, 0)).verdict == verdict
+
+
+def test_three_pairs_give_an_interval_and_no_p_value() -> None:
+    compared = correct([compare(*pairs(3, 0.9, 0.01, 0))])[0]
+    assert compared.t_test is compared.sign_flip is compared.holm is None
+    assert compared.verdict == "better"
+
+
+def test_a_model_compared_with_itself_is_equivalent() -> None:
+    values, _ = pairs(10, 1.0, 0.1, 0)
+    compared = correct([compare(values, values)])[0]
+    assert compared.verdict == "equivalent"
+    assert compared.t_test == 1.0
+    assert compared.detectable == 0.0

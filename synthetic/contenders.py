@@ -1,0 +1,192 @@
+"""The models that the recursion study compares, each with a name, and what they cost.
+
+Sizes are matched exactly: with D the width and M the hidden size of the CEM MLP,
+
+    parameters   CEM 2DM, untied gated MLP 3DM'               equal at M' = 2M/3
+    FLOPs        CEM (2 + 4T)DM, untied gated MLP 6DM'        equal at M' = (1 + 2T)M/3
+    FLOPs        CEM at T = 1 with M, at T with M'            equal at M' = 3M/(1 + 2T)
+
+The lift and the read-out, the same for all of one width, are not part of this matching.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import torch
+
+from synthetic.ensembles import squared_errors
+from synthetic.errors import UsageError
+from synthetic.flops import Flops, count
+from synthetic.regressors import CEMSpec, GatedMLPSpec, Regressor, Spec
+from synthetic.streams import Streams
+
+INPUTS = 10
+# 2 x 3 x 17, so that the sizes matched to it come out whole
+CEM = CEMSpec(width=32, hidden=102)
+MLP = GatedMLPSpec(width=32, hidden=102)
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A model of the study.
+
+    Attributes:
+        family: what it is called without its depth; models of one family are compared with its smallest T.
+        spec: the model.
+        draw: which first weights and batches; models of one draw share them, and the second is for A/A comparisons.
+    """
+
+    family: str
+    spec: Spec
+    draw: int = 0
+
+    @property
+    def depth(self) -> int:
+        """T."""
+        return self.spec.steps if isinstance(self.spec, CEMSpec) else self.spec.reuse
+
+    @property
+    def name(self) -> str:
+        """Family and depth."""
+        return f"{self.family}, T = {self.depth}"
+
+
+@dataclass(frozen=True)
+class Size:
+    """What a regressor costs.
+
+    Attributes:
+        parameters: their number. inference: FLOPs of one prediction. training: of one point of a training step.
+    """
+
+    parameters: int
+    inference: Flops
+    training: Flops
+
+
+Family = Callable[[Sequence[int]], list[Contender]]
+
+
+def cem(depths: Sequence[int]) -> list[Contender]:
+    """The recursive CEM MLP as it is: no norm inside, P = I, a step size of 1."""
+    return [Contender("CEM", replace(CEM, steps=T)) for T in depths]
+
+
+def unlifted(depths: Sequence[int]) -> list[Contender]:
+    """A state of the inputs' own dimension, nothing lifted; hidden three times as large, for as many parameters."""
+    return [Contender("CEM, D = inputs", replace(CEM, width=INPUTS, hidden=306, steps=T)) for T in depths]
+
+
+def normed(depths: Sequence[int]) -> list[Contender]:
+    """RMSNorm inside the recursion, one gain."""
+    return [Contender("CEM, norm inside", replace(CEM, norm="scalar", steps=T)) for T in depths]
+
+
+def diagonal(depths: Sequence[int]) -> list[Contender]:
+    """A learned diagonal preconditioner."""
+    return [Contender("CEM, diagonal P", replace(CEM, preconditioner="diagonal", steps=T)) for T in depths]
+
+
+def low_rank(depths: Sequence[int]) -> list[Contender]:
+    """A learned diagonal-plus-low-rank preconditioner, positive definite by construction."""
+    return [Contender("CEM, low-rank P", replace(CEM, preconditioner="low-rank", steps=T)) for T in depths]
+
+
+def low_rank_printed(depths: Sequence[int]) -> list[Contender]:
+    """The same as the paper prints it, which need not be positive definite."""
+    spec = replace(CEM, preconditioner="low-rank-printed")
+    return [Contender("CEM, printed low-rank P", replace(spec, steps=T)) for T in depths]
+
+
+def learned_step(depths: Sequence[int]) -> list[Contender]:
+    """A learned step size, from 1."""
+    return [Contender("CEM, learned step", replace(CEM, step_size="learned", steps=T)) for T in depths]
+
+
+def untied(depths: Sequence[int]) -> list[Contender]:
+    """The gated MLP with untied weights: of the same dimensions, as many parameters, as many FLOPs as CEM at each T."""
+    M = CEM.hidden
+    return [
+        Contender("MLP, same dimensions", MLP),
+        Contender("MLP, same parameters", replace(MLP, hidden=_whole(2 * M, 3))),
+        *(
+            Contender(f"MLP, FLOPs of CEM at T = {T}", replace(MLP, hidden=_whole((1 + 2 * T) * M, 3)))
+            for T in depths
+            if T > 1
+        ),
+    ]
+
+
+def reused(depths: Sequence[int]) -> list[Contender]:
+    """The untied gated MLP applied T times: recursion without a fixed memory, and without an energy."""
+    return [Contender("MLP reused", replace(MLP, reuse=T)) for T in depths]
+
+
+def narrow(depths: Sequence[int]) -> list[Contender]:
+    """CEM at the largest T, narrowed until it takes as many FLOPs as the wide one at T = 1."""
+    T = max(depths)
+    return [Contender("CEM, FLOPs of T = 1", replace(CEM, hidden=_whole(3 * CEM.hidden, 1 + 2 * T), steps=T))]
+
+
+def again(depths: Sequence[int]) -> list[Contender]:
+    """The smallest T once more, from other weights and batches: an A/A row, whose verdict says what noise looks like."""
+    return [Contender("A/A: CEM, other weights", replace(CEM, steps=min(depths)), draw=1)]
+
+
+FAMILIES: Mapping[str, Family] = MappingProxyType(
+    {
+        "cem": cem,
+        "unlifted": unlifted,
+        "normed": normed,
+        "diagonal": diagonal,
+        "low-rank": low_rank,
+        "low-rank-printed": low_rank_printed,
+        "learned-step": learned_step,
+        "untied": untied,
+        "reused": reused,
+        "narrow": narrow,
+        "again": again,
+    }
+)
+
+
+def find_family(name: str) -> Family:
+    """The family of that name.
+
+    Raises:
+        UsageError: there is none; the sentence lists those there are.
+    """
+    if name not in FAMILIES:
+        raise UsageError(f"no model family {name!r}; there are: {', '.join(FAMILIES)}")
+    return FAMILIES[name]
+
+
+def measure(spec: Spec, inputs: int = INPUTS) -> Size:
+    """Parameters and FLOPs of a regressor, counted on the meta device."""
+    points = 128  # a batch: what a training step does once for all of them is shared out
+    model = Regressor(spec, inputs, [Streams(0, "", 0)]).to("meta")
+    x = torch.empty(1, points, inputs, device="meta")
+    y = torch.empty(1, points, device="meta")
+
+    def training_step() -> None:
+        squared_errors(model, x, y).sum().backward()  # type: ignore[no-untyped-call]
+
+    with torch.no_grad():
+        inference = count(model, x)
+    training = count(training_step)
+    return Size(sum(p.numel() for p in model.parameters()), _each(inference, points), _each(training, points))
+
+
+def _each(flops: Flops, points: int) -> Flops:
+    return Flops(flops.matmul // points, flops.elementwise // points)
+
+
+def _whole(numerator: int, denominator: int) -> int:
+    if numerator % denominator:
+        raise UsageError(
+            f"no hidden size matches exactly at this T ({numerator}/{denominator} is not whole); with 8 as the largest T one does"
+        )
+    return numerator // denominator
