@@ -11,9 +11,9 @@ from torch import Tensor
 from cemverify.cem.layers import MLPConfig
 from cemverify.cem.models import Regressor as Reference
 from cemverify.cem.models import RegressorConfig
-from synthetic.ensembles import Recipe, fit
 from synthetic.errors import UsageError
-from synthetic.regressors import CEMCore, CEMSpec, GatedMLPSpec, Regressor, Spec
+from synthetic.recursion.ensembles import Recipe, fit
+from synthetic.recursion.regressors import CEMCore, CEMSpec, GatedMLPSpec, Regressor, Spec
 from synthetic.streams import Stream, Streams
 
 RECIPE = Recipe(steps=60, batch=32, check_every=10)

@@ -1,4 +1,4 @@
-"""The recursion study: paired, repeatable, honest about divergence, and plain about bad input."""
+"""The recursion study: paired, repeatable, resumable, and plain about bad input."""
 
 from __future__ import annotations
 
@@ -10,168 +10,128 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
-from cemverify.cem.layers import MLPConfig
-from cemverify.cem.models import Regressor, RegressorConfig
 from cemverify.results import read, tables_of
 from synthetic.__main__ import main
-from synthetic.errors import UsageError
-from synthetic.recursion import RecursionConfig, notes, smoke
-from synthetic.recursion_runs import Run, RunRecord, at_depth, energy_falls, measure_size, record_task, train
-from synthetic.recursion_summary import summarise_depth, summarise_references, table
-from synthetic.statistics import paired_ratio, spread
-from synthetic.streams import Stream
-from synthetic.training import TrainingConfig, fit
-from synthetic.workers import run_all
-
-TINY = RecursionConfig(
-    steps=(1, 2),
-    seeds=3,
-    train_points=256,
-    test_points=128,
-    regressor=RegressorConfig(10, MLPConfig(dim=12, hidden=16, init_std=0.05)),
-    training=TrainingConfig(steps=60),
+from synthetic.recursion.cells import (
+    ModelCell,
+    RunRecord,
+    TaskCell,
+    perform_model,
+    perform_task,
+    read_runs,
+    read_task,
 )
+from synthetic.recursion.contenders import Contender, cem, reused
+from synthetic.recursion.ensembles import Recipe
+from synthetic.recursion.presets import RecursionConfig, smoke
+from synthetic.recursion.regressors import CEMSpec
+
+TINY = RecursionConfig(depths=(1, 2), seeds=3, train_points=256, test_points=128, recipe=Recipe(steps=60))
+(RBF,) = TINY.priors
 
 
-def runs_at(depth: int, config: RecursionConfig = TINY) -> list[RunRecord]:
-    return [train(Run(r, depth, config.regressor, config.training)) for r in config.replicates("rbf")]
+def runs(contender: Contender, config: RecursionConfig = TINY) -> list[RunRecord]:
+    payload = perform_model(ModelCell(config.replicates(RBF), contender, config.recipe))
+    return read_runs(json.loads(json.dumps(payload, allow_nan=False)))
 
 
-def test_depths_share_their_initial_weights_and_batches() -> None:
-    streams = TINY.replicates("rbf")[0].streams
-    shallow, deep = (Regressor(at_depth(TINY.regressor, T), streams.generator(Stream.WEIGHTS)) for T in (1, 8))
-    assert deep.mlp.config.steps == 8
-    for name, weight in shallow.state_dict().items():
-        assert torch.equal(weight, deep.state_dict()[name]), name
+def test_a_cell_repeats_bit_for_bit() -> None:
+    (_, deep) = cem((1, 2))
+    assert runs(deep) == runs(deep)
 
 
-def test_a_run_repeats_bit_for_bit_and_another_seed_differs() -> None:
-    first, second = runs_at(2)[0], runs_at(2)[0]
-    assert replace(first, seconds=0.0) == replace(second, seconds=0.0)
-    assert runs_at(2)[1].score != first.score
+def test_a_replicate_does_not_depend_on_those_it_is_trained_with() -> None:
+    (shallow,) = cem((1,))
+    together = runs(shallow)[1].score
+    alone = read_runs(perform_model(ModelCell(TINY.replicates(RBF)[1:2], shallow, TINY.recipe)))[0].score
+    assert together is not None
+    assert alone is not None
+    assert together.expected == pytest.approx(alone.expected, rel=1e-4)  # trained in float32
+
+
+def test_another_draw_has_other_weights_on_the_same_functions() -> None:
+    (first,) = cem((1,))
+    assert runs(first) != runs(replace(first, draw=1))
 
 
 @pytest.mark.slow
 def test_the_model_beats_ridge_clearly_and_stays_above_the_floor() -> None:
     config = replace(smoke(), seeds=1)
-    replicate = config.replicates("rbf")[0]
-    task = record_task(replicate)
-    record = train(Run(replicate, 1, config.regressor, config.training))
+    task = read_task(perform_task(config.task_cells(RBF)[0]))
+    (run,) = runs(cem((2,))[0], config)
+    assert run.score is not None
+    assert task.floor < run.score.expected < 0.75 * task.scores["ridge"].expected
+    assert task.scores["exact GP (floor)"].expected == pytest.approx(task.floor)
+    assert task.scores["GP, fitted"].expected < 1.1 * task.floor
+
+
+def test_the_energy_falls_on_the_way_down_and_is_reported_for_every_step() -> None:
+    (_, deep) = cem((1, 2))
+    for run in runs(deep):
+        assert run.energies is not None
+        assert run.norms is not None
+        assert run.falls is not None
+        assert (len(run.energies), len(run.norms), len(run.falls)) == (3, 3, 2)
+        assert all(0 <= share <= 1 for share in run.falls)
+        # a mean cannot rise where every energy falls
+        assert all(b < a for a, b, f in zip(run.energies, run.energies[1:], run.falls, strict=False) if f == 1)
+
+
+def test_a_model_without_an_energy_reports_none() -> None:
+    (record, *_) = runs(reused((2,))[0])
+    assert record.energies is record.norms is record.falls is None
     assert record.score is not None
-    assert task.floor < record.score.expected < 0.75 * task.ridge.expected
-    assert task.floor < task.ridge.expected < task.prior_mean.expected
 
 
-def test_flops_are_those_of_the_formula_and_linear_in_depth() -> None:
-    d, D, M = 10, 32, 128
-    regressor = RegressorConfig(d, MLPConfig(dim=D, hidden=M))
-    for T in (1, 2, 4, 8):
-        size = measure_size(regressor, T)
-        assert size.forward == 2 * d * D + 2 * D * M * (1 + 2 * T)
-        assert size.parameters == d * D + 2 * D * M + D + 1
-    training = [measure_size(regressor, T).training for T in (1, 2, 3)]
-    assert training[2] - training[1] == training[1] - training[0] > 0
+def test_at_its_own_depth_the_test_time_error_is_the_error() -> None:
+    (_, deep) = cem((1, 2))
+    for run in runs(deep):
+        assert run.score is not None
+        assert run.at_depth[1] == run.score.expected
 
 
-def test_the_energy_falls_everywhere_under_small_steps_but_not_under_wild_ones() -> None:
-    inputs = torch.randn(64, 10, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    mlp = MLPConfig(dim=12, hidden=16, init_std=0.3, steps=3, step_size=1e-3)
-    model = Regressor(RegressorConfig(10, mlp), torch.Generator().manual_seed(1)).double()
-    assert energy_falls(model, inputs) == (1.0, 1.0, 1.0)
-    wild = Regressor(RegressorConfig(10, replace(mlp, step_size=1e3)), torch.Generator().manual_seed(1)).double()
-    assert min(energy_falls(wild, inputs)) < 1.0
+@pytest.mark.parametrize("preconditioner", ["diagonal", "low-rank"])
+def test_a_preconditioner_that_is_positive_by_construction_is_reported_positive(preconditioner: str) -> None:
+    spec = CEMSpec(width=12, hidden=16, preconditioner=preconditioner, step_size="learned")  # type: ignore[arg-type]
+    for run in runs(Contender("test", spec)):
+        assert run.smallest_eigenvalue is not None
+        assert run.smallest_eigenvalue > 0
+        assert run.step_size is not None
+        assert run.step_size > 0
 
 
-def test_training_that_blows_up_is_reported_with_its_step() -> None:
-    wild = replace(TINY, training=TrainingConfig(steps=60, learning_rate=1e6))
-    record = runs_at(2, wild)[0]
-    assert record.score is None
-    assert record.energy_falls is None
-    assert record.diverged_at is not None
-    assert 0 < record.diverged_at <= 60
+def test_training_that_blows_up_is_reported_with_its_step_and_every_other_figure_left_out() -> None:
+    wild = replace(TINY, recipe=Recipe(steps=60, learning_rate=1e4))
+    for run in runs(cem((8,))[0], wild):
+        assert run.diverged_at is not None
+        assert run.score is run.train_rmse is run.energies is None
+        assert set(run.at_depth) == {None}
 
 
-def test_a_diverged_run_is_named_in_the_table_and_not_averaged_away() -> None:
-    tasks = [record_task(replicate) for replicate in TINY.replicates("rbf")]
-    shallow, deep = runs_at(1), runs_at(2)
-    deep[1] = replace(deep[1], score=None, train_rmse=None, energy_falls=None, diverged_at=7)
-    rows = [summarise_depth(tasks, runs, shallow, measure_size(TINY.regressor, 1)) for runs in (shallow, deep)]
-    cells = dict(zip(table(tasks, rows).columns, table(tasks, rows).rows[1], strict=True))
-    assert cells["expected RMSE"] == "diverged 1/3"
-    assert {cells[name] for name in ("observed RMSE", "excess", "gap closed", "ratio to T = 1")} == {"–"}
-    # nor does a ratio to a diverged depth mean anything
-    ratio = summarise_depth(tasks, runs_at(2), deep, measure_size(TINY.regressor, 2)).ratio
-    assert ratio is None
+def test_a_task_is_scored_by_every_reference_and_none_is_below_the_floor() -> None:
+    task = read_task(perform_task(TaskCell(TINY.replicates(RBF)[0])))
+    first, *_, last = task.scores
+    assert (first, last) == ("prior mean", "exact GP (floor)")
+    assert all(score.expected >= task.floor for score in task.scores.values())
+    assert all(math.isfinite(score.observed) for score in task.scores.values())
 
 
-def test_the_weights_kept_are_those_best_on_the_points_held_out() -> None:
-    class Constant(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.value = torch.nn.Parameter(torch.tensor(0.0))
-
-        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-            return self.value.expand(len(inputs))
-
-    # trained towards 1, judged against 0.5, which it passes on the way
-    targets = torch.cat([torch.ones(7), torch.full((1,), 0.5)])
-    model = Constant()
-    config = TrainingConfig(steps=100, batch=7, learning_rate=0.05, weight_decay=0.0, check_every=1)
-    ended = fit(model, torch.zeros(8, 1), targets, config, torch.Generator().manual_seed(0))
-    assert ended.diverged_at is None
-    assert 0 < ended.best_step < 100
-    assert model.value.item() == pytest.approx(0.5, abs=0.05)
+@pytest.mark.gpu
+def test_training_on_a_gpu_finds_about_the_same_errors() -> None:
+    (shallow,) = cem((1,))
+    for here, there in zip(
+        runs(shallow), runs(shallow, replace(TINY, recipe=Recipe(60, device="cuda"))), strict=True
+    ):
+        assert here.score is not None
+        assert there.score is not None
+        assert there.score.expected == pytest.approx(here.score.expected, rel=0.05)
 
 
-def test_the_last_rows_are_the_references() -> None:
-    tasks = [record_task(replicate) for replicate in TINY.replicates("rbf")]
-    rows = {row.predictor: row for row in summarise_references(tasks)}
-    assert rows["ridge"].gap_closed == spread([0.0] * 3)
-    assert rows["Bayes-optimal floor"].gap_closed is not None
-    assert rows["Bayes-optimal floor"].gap_closed.mean == pytest.approx(1.0, rel=1e-12)
+# --- the command --------------------------------------------------------------------------------
 
 
-def test_a_task_with_nothing_to_learn_is_noted_and_one_with_much_is_not() -> None:
-    # a linear fit is all that 256 points can tell of so rough a function
-    (note,) = notes([record_task(replicate) for replicate in TINY.replicates("matern12")])
-    assert note.startswith("on matern12 a linear fit is within 10 % of the floor")
-    assert notes([record_task(replicate) for replicate in TINY.replicates("rbf")]) == []
-
-
-def test_a_spread_divides_by_n_minus_one_and_says_nothing_at_n_one() -> None:
-    assert spread([1.0, 2.0, 3.0]).std == 1.0
-    assert spread([1.0]).std is None
-
-
-def test_a_paired_ratio_covers_the_truth_as_often_as_it_says() -> None:
-    # 2000 triples of log-normal ratios around 0.9: the 95 % interval misses 5 % of them, give or take 0.5 % (1 sd)
-    generator = torch.Generator().manual_seed(0)
-    logs = math.log(0.9) + 0.3 * torch.randn(2000, 3, generator=generator, dtype=torch.float64)
-    missed = 0
-    for triple in logs.exp().tolist():
-        ratio = paired_ratio(triple, [1.0, 1.0, 1.0])
-        assert ratio.low is not None
-        assert ratio.high is not None
-        missed += not ratio.low <= 0.9 <= ratio.high
-    assert missed / 2000 == pytest.approx(0.05, abs=4 * math.sqrt(0.05 * 0.95 / 2000))
-
-
-def test_a_ratio_of_one_pair_has_no_interval_and_unpaired_values_are_refused() -> None:
-    assert paired_ratio([2.0], [1.0]).low is None
-    with pytest.raises(ValueError, match="shorter"):
-        paired_ratio([2.0, 1.0], [1.0])
-
-
-def _refuse(job: int) -> int:
-    raise UsageError(f"no job {job}")
-
-
-@pytest.mark.slow
-def test_what_a_worker_refuses_reaches_the_caller() -> None:
-    with pytest.raises(UsageError, match="no job 1"):
-        run_all(_refuse, [1], 1, cost=float, report=print, describe=str)
+SMALL = ("recursion", "--preset", "smoke", "--train-points", "256", "--prior", "warped", "--models", "cem", "again")
 
 
 def command(*words: str) -> subprocess.CompletedProcess[str]:
@@ -181,52 +141,68 @@ def command(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_the_same_command_gives_the_same_table_with_any_number_of_workers(tmp_path: Path) -> None:
-    arguments = ("recursion", "--preset", "smoke", "--train-points", "256", "--prior", "warped", "--steps", "1", "2")
-    outputs = []
-    for workers in ("1", "2"):
-        path = tmp_path / f"{workers}.json"
-        done = command(*arguments, "--workers", workers, "--output", str(path))
+def test_the_same_command_gives_the_same_tables_with_any_number_of_workers_and_from_the_store(tmp_path: Path) -> None:
+    texts, found = [], []
+    for store, workers in (("a", "1"), ("b", "2"), ("b", "2")):
+        output = tmp_path / f"{len(texts)}.json"
+        done = command(*SMALL, "--workers", workers, "--store", str(tmp_path / store), "--output", str(output))
         assert done.returncode == 0, done.stderr
-        outputs.append((done.stdout, read(path)))
-    (text, first), (text_again, again) = outputs
-    assert text == text_again
-    assert tables_of(first) == tables_of(again)
-    for key in ("tasks", "summary"):
-        assert first[key] == again[key]
-    assert len(first["cells"]) == 4
-    assert {key: first[key] for key in ("schema", "schema_version", "kind")} == {
-        "schema": "cemverify.result",
-        "schema_version": 1,
-        "kind": "recursion",
-    }
-    assert all(task["floor"] < task["ridge"]["expected"] for task in first["tasks"])
-    assert {"command", "configuration", "seed"} <= first["made_by"].keys()
-    json.dumps(first, allow_nan=False)
+        texts.append(done.stdout)
+        found.append(read(output))
+    assert texts[0] == texts[1] == texts[2]
+    for again in found[1:]:
+        assert tables_of(again) == tables_of(found[0])
+        for key in ("tasks", "rows", "statements"):
+            assert again[key] == found[0][key]
+    cells = [{p.name: p.read_bytes() for p in (tmp_path / store).glob("??/*.json")} for store in ("a", "b")]
+    assert cells[0] == cells[1]
+    assert all(task["floor"] < task["scores"]["ridge"]["expected"] for task in found[0]["tasks"])
+
+
+@pytest.mark.slow
+def test_the_page_shows_statements_tables_and_figures_and_is_the_same_twice(tmp_path: Path) -> None:
+    pages = []
+    for name in ("one", "two"):
+        page = tmp_path / name / "recursion.md"
+        words = ("--store", str(tmp_path / "store"), "--output", str(tmp_path / "r.json"), "--page", str(page))
+        assert main([*SMALL, "--workers", "0", *words]) == 0
+        pages.append({path.name: path.read_text().replace(str(page), "") for path in page.parent.iterdir()})
+    assert pages[0] == pages[1]
+    text = pages[0]["recursion.md"]
+    assert "T = 2 usually improves on T = 1" in text
+    for figure in ("ratios", "costs", "test-time"):
+        assert f"(recursion-{figure}.svg)" in text
+        assert pages[0][f"recursion-{figure}.svg"].startswith("<?xml")
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
         (["--prior", "rfb"], "no prior 'rfb'; there are: rbf, matern12"),
-        (["--prior", "rbf", "rbf"], "prior rbf is given twice"),
+        (["--prior", "rbf", "rbf"], "prior rbf(lengthscale=2) is given twice"),
+        (["--prior", "rbf(lengthscale=inf)"], "lengthscale"),
         (["--steps", "1", "0"], "a descent takes T >= 1 steps, not 0"),
         (["--steps", "two"], "invalid int value: 'two'"),
         (["--steps"], "expected at least one argument"),
+        (["--models", "cme"], "no model family 'cme'; there are: cem"),
+        (["--rates", "-1"], "the learning rate must be a positive number, not -1.0"),
         (["--seeds", "0"], "at least one seed"),
         (["--seed", "-1"], "the root seed must be at least 0, not -1"),
         (["--noise", "-0.1"], "the noise must be a positive number, not -0.1"),
-        (["--lengthscale", "inf"], "the lengthscale must be a positive number, not inf"),
         (["--train-points", "1"], "train points must be at least 2, not 1"),
-        (["--workers", "0"], "at least one worker is needed, not 0"),
-        (["--preset", "quik"], "choose from"),
+        (["--workers", "-1"], "not -1"),
+        (["--shard", "3/2"], "--shard 3/2 names no part"),
+        (["--device", "cuda:99"], "cuda:99"),
+        (["--store", "/dev/null/store"], "cannot be written"),
+        (["--preset", "quik"], "no preset 'quik'; there are: smoke, quick, standard, paper"),
         (["--stepz", "1"], "unrecognized arguments: --stepz"),
     ],
 )
 def test_bad_input_is_refused_with_one_sentence(
-    words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+    words: list[str], sentence: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    assert main(["recursion", *words]) == 2
+    output = ["--output", str(tmp_path / "r.json"), *([] if "--store" in words else ["--store", str(tmp_path / "s")])]
+    assert main(["recursion", *words, *output]) == 2
     told = capsys.readouterr()
     assert told.out == ""
     assert told.err.count("\n") == 1

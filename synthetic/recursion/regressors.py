@@ -99,17 +99,18 @@ class Regressor(nn.Module):
 
     Args:
         spec: the kind. inputs: d. streams: one for each replicate.
+        draw: another draw of the first values has another name.
 
     Raises:
         UsageError: the state is narrower than the inputs.
     """
 
-    def __init__(self, spec: Spec, inputs: int, streams: Sequence[Streams]) -> None:
+    def __init__(self, spec: Spec, inputs: int, streams: Sequence[Streams], draw: str = "") -> None:
         super().__init__()
         if spec.width < inputs:
             raise UsageError(f"a state of width {spec.width} cannot hold {inputs} inputs; give width >= {inputs}")
         self.spec = spec
-        start = _Start(streams)
+        start = _Start(streams, draw)
         D = spec.width
         self.lift = start.normal("lift", D, inputs, std=inputs**-0.5) if inputs < D else None
         self.core: CEMCore | GatedMLPCore
@@ -226,12 +227,13 @@ class GatedMLPCore(nn.Module):
 class _Start:
     """First values of stacked parameters."""
 
-    def __init__(self, streams: Sequence[Streams]) -> None:
+    def __init__(self, streams: Sequence[Streams], draw: str) -> None:
         self.streams = streams
+        self.draw = draw
 
     def normal(self, name: str, *shape: int, std: float) -> nn.Parameter:
         """(S, *shape), N(0, std^2), each replicate from a stream of its own."""
-        drawn = [torch.randn(shape, generator=s.generator(Stream.WEIGHTS, name)) for s in self.streams]
+        drawn = [torch.randn(shape, generator=s.generator(Stream.WEIGHTS, name + self.draw)) for s in self.streams]
         return nn.Parameter(std * torch.stack(drawn))
 
     def constant(self, value: float, *shape: int) -> nn.Parameter:

@@ -17,10 +17,10 @@ from types import MappingProxyType
 
 import torch
 
-from synthetic.ensembles import squared_errors
 from synthetic.errors import UsageError
 from synthetic.flops import Flops, count
-from synthetic.regressors import CEMSpec, GatedMLPSpec, Regressor, Spec
+from synthetic.recursion.ensembles import squared_errors
+from synthetic.recursion.regressors import CEMSpec, GatedMLPSpec, Regressor, Spec
 from synthetic.streams import Streams
 
 INPUTS = 10
@@ -76,7 +76,7 @@ def cem(depths: Sequence[int]) -> list[Contender]:
 
 
 def unlifted(depths: Sequence[int]) -> list[Contender]:
-    """A state of the inputs' own dimension, nothing lifted; hidden three times as large, for as many parameters."""
+    """A state of the inputs' own dimension, nothing lifted; a hidden size three times as large."""
     return [Contender("CEM, D = inputs", replace(CEM, width=INPUTS, hidden=306, steps=T)) for T in depths]
 
 
@@ -107,7 +107,7 @@ def learned_step(depths: Sequence[int]) -> list[Contender]:
 
 
 def untied(depths: Sequence[int]) -> list[Contender]:
-    """The gated MLP with untied weights: of the same dimensions, as many parameters, as many FLOPs as CEM at each T."""
+    """The untied gated MLP: of the same dimensions, as many parameters, as many FLOPs as CEM at each T."""
     M = CEM.hidden
     return [
         Contender("MLP, same dimensions", MLP),
@@ -132,7 +132,7 @@ def narrow(depths: Sequence[int]) -> list[Contender]:
 
 
 def again(depths: Sequence[int]) -> list[Contender]:
-    """The smallest T once more, from other weights and batches: an A/A row, whose verdict says what noise looks like."""
+    """The smallest T once more, from other weights and batches: an A/A row, which says what noise looks like."""
     return [Contender("A/A: CEM, other weights", replace(CEM, steps=min(depths)), draw=1)]
 
 
@@ -187,6 +187,7 @@ def _each(flops: Flops, points: int) -> Flops:
 def _whole(numerator: int, denominator: int) -> int:
     if numerator % denominator:
         raise UsageError(
-            f"no hidden size matches exactly at this T ({numerator}/{denominator} is not whole); with 8 as the largest T one does"
+            f"no hidden size matches exactly at this T ({numerator}/{denominator} is not whole);"
+            " with 8 as the largest T one does"
         )
     return numerator // denominator

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from synthetic.errors import UsageError
-from synthetic.regressors import Regressor
+from synthetic.recursion.regressors import Regressor
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class Recipe:
         held_out: share of the training points that choose the weights. check_every: steps between looks at them.
         compiled: whether torch compiles the loss. That takes some ten seconds for each kind of model and saves a
             quarter to a half of each step, so it pays from several thousand steps on; its last digits differ.
+        device: where: "cpu", "cuda", "cuda:1".
 
     Raises:
         UsageError: no steps, an empty batch, a rate that is not positive, nothing or everything held out.
@@ -43,6 +44,7 @@ class Recipe:
     held_out: float = 0.125
     check_every: int = 20
     compiled: bool = False
+    device: str = "cpu"
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "check_every"):
@@ -91,12 +93,12 @@ def fit(
     errors = torch.compile(squared_errors, dynamic=False) if recipe.compiled else squared_errors
     best = _Best(model, S)
     diverged_at: list[int | None] = [None] * S
-    rows = torch.arange(S)[:, None]  # (S, 1)
+    rows = torch.arange(S, device=targets.device)[:, None]  # (S, 1)
     order = torch.empty(0)
     for step in range(recipe.steps):
         position = step % (n // size)
         if position == 0:
-            order = torch.stack([torch.randperm(n, generator=g) for g in batches])  # (S, n)
+            order = torch.stack([torch.randperm(n, generator=g) for g in batches]).to(targets.device)  # (S, n)
         chosen = order[:, position * size : (position + 1) * size]  # (S, b)
         losses = errors(model, inputs[rows, chosen], targets[rows, chosen])  # (S,)
         for s in (~losses.isfinite()).nonzero()[:, 0].tolist():
@@ -128,8 +130,9 @@ class _Best:
 
     def __init__(self, model: Regressor, replicates: int) -> None:
         self.model = model
-        self.errors = torch.full((replicates,), math.inf, dtype=model.readout.dtype)
-        self.steps = torch.zeros(replicates, dtype=torch.int64)
+        device = model.readout.device
+        self.errors = torch.full((replicates,), math.inf, dtype=model.readout.dtype, device=device)
+        self.steps = torch.zeros(replicates, dtype=torch.int64, device=device)
         self.weights = [parameter.detach().clone() for parameter in model.parameters()]
 
     def keep(self, errors: Tensor, step: int) -> None:

@@ -1,0 +1,215 @@
+"""What the recursion study concludes from its cells: rates chosen on held-out points, nothing averaged away."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from synthetic.errors import UsageError
+from synthetic.recursion import statements, tables
+from synthetic.recursion.cells import TEST_DEPTHS, RunRecord, TaskRecord
+from synthetic.recursion.contenders import CEM, FAMILIES, Contender, again, cem, measure, narrow, reused, untied
+from synthetic.recursion.presets import PRESETS, RecursionConfig, preset
+from synthetic.recursion.summary import Row, choose_rate, summarise
+from synthetic.tasks import Score, TaskConfig
+
+SEEDS = 8
+
+
+def score(error: float) -> Score:
+    return Score(error, error * 1.01, error * 0.9)
+
+
+def task(difficulty: float) -> TaskRecord:
+    scores = {"prior mean": score(difficulty * 10), "ridge": score(difficulty * 4), "exact GP": score(difficulty)}
+    return TaskRecord(difficulty, 1.0, 0.0, "exact", scores)
+
+
+TASKS = [task(0.1 + 0.01 * seed) for seed in range(SEEDS)]
+
+
+def run(error: float, held_out: float | None = None, diverged_at: int | None = None) -> RunRecord:
+    sound = diverged_at is None
+    return RunRecord(
+        score=score(error) if sound else None,
+        train_rmse=error,
+        held_out_rmse=error if held_out is None else held_out,
+        best_step=100,
+        diverged_at=diverged_at,
+        at_depth=tuple(error if sound else None for _ in TEST_DEPTHS),
+        energies=(0.0, -1.0),
+        norms=(1.0, 2.0),
+        falls=(1.0,),
+        smallest_eigenvalue=None,
+        step_size=None,
+    )
+
+
+def runs(factor: float, wobble: float = 0.004) -> list[RunRecord]:
+    """Errors that are so many times each task's own, give or take a little that no two factors share."""
+    wobbles = [1 + wobble * ((7 * i + int(1000 * factor)) % 5 - 2) for i in range(SEEDS)]
+    return [run(2 * task.floor * factor * w) for task, w in zip(TASKS, wobbles, strict=True)]
+
+
+def rows_of(factors: dict[Contender, float]) -> list[Row]:
+    found = {contender: {1e-2: runs(factor)} for contender, factor in factors.items()}
+    return summarise(TASKS, found, {contender: measure(contender.spec) for contender in factors})
+
+
+def by_name(rows: Sequence[Row]) -> dict[str, Row]:
+    return {row.name: row for row in rows}
+
+
+def test_the_learning_rate_is_chosen_on_the_points_held_out_and_not_on_the_test_points() -> None:
+    good_test = [run(0.1, held_out=0.3)]
+    good_held_out = [run(0.2, held_out=0.2)]
+    assert choose_rate({1e-3: good_test, 1e-2: good_held_out}) == 1e-2
+
+
+def test_a_rate_at_which_a_run_diverged_loses_to_one_at_which_none_did() -> None:
+    assert choose_rate({1e-2: [run(0.5), run(0.5)], 1e-1: [run(0.1), run(0.1, diverged_at=3)]}) == 1e-2
+
+
+def test_a_rate_at_the_edge_of_those_tried_is_marked() -> None:
+    contender = cem((1,))[0]
+    rates = {1e-3: runs(3.0), 1e-2: runs(2.0), 1e-1: runs(1.0)}
+    (row,) = [r for r in summarise(TASKS, {contender: rates}, {contender: measure(contender.spec)}) if r.contender]
+    assert row.learning_rate == 1e-1
+    assert row.at_edge
+
+
+def test_a_contender_of_which_a_run_diverged_has_no_mean_and_says_how_many_did() -> None:
+    contender = cem((1,))[0]
+    broken = [*runs(1.0)[:-1], run(1.0, diverged_at=7)]
+    found = summarise(TASKS, {contender: {1e-2: broken}}, {contender: measure(contender.spec)})
+    row = by_name(found)["CEM, T = 1"]
+    assert (row.diverged, row.rmse, row.gap_closed) == (1, None, None)
+    (table,) = [tables.errors(TaskConfig("rbf"), "exact", found)]
+    assert any("diverged 1/8" in str(cell) for line in table.rows for cell in line)
+
+
+def test_every_depth_is_compared_with_its_familys_smallest_and_with_cem_at_its_own() -> None:
+    shallow, deep = cem((1, 2))
+    once, twice = reused((1, 2))
+    found = by_name(rows_of({shallow: 1.0, deep: 0.9, once: 1.1, twice: 1.21}))
+    assert found["CEM, T = 1"].deeper is None
+    deeper = found["CEM, T = 2"].deeper
+    assert deeper is not None
+    assert deeper.verdict == "better"
+    assert deeper.ratio.mean == pytest.approx(0.9, abs=0.01)
+    reuse = found["MLP reused, T = 2"]
+    assert reuse.deeper is not None
+    assert reuse.same_depth is not None
+    assert reuse.deeper.ratio.mean == pytest.approx(1.1, abs=0.01)
+    assert reuse.same_depth.ratio.mean == pytest.approx(1.21 / 0.9, abs=0.01)
+    assert reuse.deeper.holm is not None
+    assert reuse.deeper.t_test is not None
+    assert reuse.deeper.holm >= reuse.deeper.t_test
+
+
+def test_a_family_of_one_is_compared_with_cem_at_the_smallest_depth() -> None:
+    aa = again((1, 2))[0]
+    found = by_name(rows_of({cem((1,))[0]: 1.0, aa: 1.0}))[aa.name]
+    assert found.deeper is not None
+    assert found.deeper.verdict == "equivalent"
+
+
+def test_references_stand_first_and_the_floor_last_with_its_gap_closed() -> None:
+    found = rows_of({cem((1,))[0]: 1.5})
+    assert [row.name for row in found] == ["prior mean", "ridge", "CEM, T = 1", "exact GP"]
+    assert found[-1].gap_closed is not None
+    assert found[-1].gap_closed.mean == pytest.approx(1.0)
+
+
+def test_sizes_are_matched_exactly() -> None:
+    at = {T: measure(contender.spec) for T, contender in zip((1, 8), cem((1, 8)), strict=True)}
+    same, parameters, flops = (measure(contender.spec) for contender in untied((1, 8)))
+    assert same.inference.matmul == at[1].inference.matmul
+    assert parameters.parameters == at[1].parameters
+    assert flops.inference.matmul == at[8].inference.matmul
+    assert measure(narrow((1, 8))[0].spec).inference.matmul == at[1].inference.matmul
+
+
+def test_flops_of_inference_and_training_are_linear_in_depth() -> None:
+    one, two, three = (measure(contender.spec) for contender in cem((1, 2, 3)))
+    for cost in ("inference", "training"):
+        for kind in ("matmul", "elementwise"):
+            a, b, c = (getattr(getattr(size, cost), kind) for size in (one, two, three))
+            # a training step's element-wise count is shared out over a batch and rounded down
+            assert abs((c - b) - (b - a)) <= 1
+    D, M = CEM.width, CEM.hidden
+    assert two.inference.matmul - one.inference.matmul == 4 * D * M
+    assert one.parameters == two.parameters
+
+
+def test_no_matched_size_that_is_not_whole() -> None:
+    with pytest.raises(UsageError, match="not whole"):
+        narrow((1, 2))
+
+
+@pytest.mark.parametrize(
+    ("factors", "reading"),
+    [((1.0, 0.9), "agrees"), ((1.0, 1.1), "disagrees"), ((1.0, 1.0), "undecided")],
+)
+def test_the_second_step_statement_is_read_by_its_rule(factors: tuple[float, float], reading: str) -> None:
+    studied = {"rbf(lengthscale=2)": rows_of(dict(zip(cem((1, 2)), factors, strict=True)))}
+    assert statements.read(studied)[0].reading == reading
+
+
+@pytest.mark.parametrize(
+    ("factors", "reading"),
+    [((1.0, 0.9, 0.8, 0.85), "agrees"), ((1.0, 0.7, 0.8, 0.9), "disagrees"), ((1.0, 0.9, 0.8, 0.8), "undecided")],
+)
+def test_the_best_depth_statement_is_read_by_its_rule(factors: tuple[float, ...], reading: str) -> None:
+    studied = {"rbf(lengthscale=2)": rows_of(dict(zip(cem((1, 2, 4, 8)), factors, strict=True)))}
+    assert statements.read(studied)[1].reading == reading
+
+
+def test_a_statement_about_what_was_not_run_is_not_asked() -> None:
+    studied = {"warped(rbf(lengthscale=2))": rows_of({cem((1,))[0]: 1.0})}
+    assert [s.reading for s in statements.read(studied)] == ["not asked", "not asked"]
+
+
+def test_tables_have_p_values_only_where_there_are_enough_functions() -> None:
+    found = rows_of(dict(zip(cem((1, 2)), (1.0, 0.9), strict=True)))
+    assert "p (Holm)" in tables.errors(TaskConfig("rbf"), "exact", found).columns
+    few = summarise(
+        TASKS[:3],
+        {contender: {1e-2: runs(1.0)[:3]} for contender in cem((1, 2))},
+        {contender: measure(contender.spec) for contender in cem((1, 2))},
+    )
+    assert "p (Holm)" not in tables.errors(TaskConfig("rbf"), "exact", few).columns
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_is_complete_and_every_family_can_be_built(name: str) -> None:
+    config = preset(name)
+    for prior in config.priors:
+        assert len(config.task_cells(prior)) == config.seeds
+        assert len({(c.contender, c.recipe) for c in config.model_cells(prior)}) == len(config.model_cells(prior))
+
+
+def test_the_standard_preset_runs_every_family_somewhere() -> None:
+    config = preset("standard")
+    assert {*config.families, *config.more_families} == set(FAMILIES)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"priors": ("rfb",)}, "no prior 'rfb'"),
+        ({"priors": ("rbf", "rbf(lengthscale=2)")}, "is given twice"),
+        ({"depths": (1, 0)}, "a descent takes T >= 1 steps, not 0"),
+        ({"depths": ()}, "at least one T is needed"),
+        ({"seeds": 0}, "at least one seed"),
+        ({"seed": -1}, "must be at least 0, not -1"),
+        ({"families": ("cme",)}, "no model family 'cme'"),
+        ({"rates": (0.0,)}, "must be a positive number"),
+        ({"noise": -0.1}, "must be a positive number"),
+    ],
+)
+def test_a_study_that_makes_no_sense_is_refused_in_a_sentence(options: dict[str, object], sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        replace(RecursionConfig(), **options)  # type: ignore[arg-type]

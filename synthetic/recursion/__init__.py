@@ -1,0 +1,19 @@
+"""The recursion study: what more descent steps buy, on functions of known difficulty.
+
+A CEM MLP is trained at several depths T on functions drawn from Gaussian processes. Beside its error stand the floor,
+the error of the Bayes-optimal predictor, and other models of matched size.
+
+    regressors, ensembles     the models, many at a time, and their training
+    contenders                which of them compete, and what they cost
+    references                what needs no training
+    cells                     the units of work: what is computed once and kept
+    summary, tables, figures  what the cells say together
+    statements, page          what that says of the paper
+    presets, study, command   what is run
+"""
+
+from __future__ import annotations
+
+from synthetic.recursion.command import add_arguments, run
+
+__all__ = ["add_arguments", "run"]

@@ -1,0 +1,257 @@
+"""The cells of the recursion study: a function drawn and set beside what needs no training, or one contender at one
+learning rate trained on all functions of a prior at once.
+
+A cell is a frozen specification of plain values. What is found is plain values too, and follows from the
+specification alone: no clock, no machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from synthetic.recursion.contenders import Contender
+from synthetic.recursion.ensembles import Fit, Recipe, fit, squared_errors
+from synthetic.recursion.references import REFERENCES
+from synthetic.recursion.regressors import CEMCore, Regressor
+from synthetic.runs import algorithm
+from synthetic.streams import Stream, Streams
+from synthetic.tasks import Score, Task, TaskConfig, draw
+
+# Trained models are also evaluated with so many steps, whatever their own T.
+TEST_DEPTHS = tuple(range(1, 17))
+
+
+@dataclass(frozen=True)
+class Replicate:
+    """A function of a prior: everything that runs on it share.
+
+    Attributes:
+        task: what it is drawn from. root: the seed of the study. seed: the number of the replicate.
+    """
+
+    task: TaskConfig
+    root: int
+    seed: int
+
+    @property
+    def streams(self) -> Streams:
+        """The random streams of this replicate."""
+        return Streams(self.root, self.task.prior, self.seed)
+
+
+@dataclass(frozen=True)
+class TaskCell:
+    """A function, and the references on it."""
+
+    replicate: Replicate
+
+    @property
+    def label(self) -> str:
+        """For progress."""
+        return f"{self.replicate.task.prior} seed {self.replicate.seed}: function and references"
+
+    @property
+    def cost(self) -> float:
+        """In seconds, roughly: a Cholesky factorisation, and references that need several of that size."""
+        return 1.0 + 12.0 * (self.replicate.task.points / 5120) ** 3
+
+
+@dataclass(frozen=True)
+class ModelCell:
+    """A contender trained on all functions of a prior at once, at one learning rate."""
+
+    replicates: tuple[Replicate, ...]
+    contender: Contender
+    recipe: Recipe
+
+    @property
+    def label(self) -> str:
+        """For progress."""
+        return f"{self.replicates[0].task.prior}: {self.contender.name} at rate {self.recipe.learning_rate:g}"
+
+    @property
+    def cost(self) -> float:
+        """In seconds, roughly."""
+        steps = len(self.replicates) * self.recipe.steps * self.recipe.batch / 128
+        return 1.0 + 3e-4 * steps * (1 + 0.5 * self.contender.depth)
+
+
+@dataclass(frozen=True)
+class TaskRecord:
+    """What is known of a function before any model is trained.
+
+    Attributes:
+        floor: the Bayes-optimal root mean squared error. prior_std: that of predicting 0, expected over functions.
+        jitter: added to the prior variance. sampling: how it was drawn, in words.
+        scores: of the references, by name.
+    """
+
+    floor: float
+    prior_std: float
+    jitter: float
+    sampling: str
+    scores: Mapping[str, Score]
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What came of one replicate of a model cell.
+
+    Attributes:
+        score: None if it diverged. train_rmse: on the noisy training targets.
+        held_out_rmse: on the points that chose the weights; None if it was never finite.
+        best_step: after how many training steps the model had the weights that are scored.
+        diverged_at: the training step at which the loss ceased to be finite; the number of steps, if only the
+            predictions did.
+        at_depth: the expected error of the same weights with T' = 1 ... 16 steps, None where it is not finite.
+        energies, norms: mean energy, and root mean square of x, over the test points at x^(0) ... x^(T).
+        falls: for each of the T steps, the share of test points whose energy it lowers.
+        smallest_eigenvalue: of P. step_size: eta. All from `energies` on are None for a model without an energy,
+            and where they are not finite.
+    """
+
+    score: Score | None
+    train_rmse: float | None
+    held_out_rmse: float | None
+    best_step: int
+    diverged_at: int | None
+    at_depth: tuple[float | None, ...]
+    energies: tuple[float, ...] | None
+    norms: tuple[float, ...] | None
+    falls: tuple[float, ...] | None
+    smallest_eigenvalue: float | None
+    step_size: float | None
+
+
+@algorithm(tasks=1, references=1)
+def perform_task(cell: TaskCell) -> dict[str, Any]:
+    """Draws a function and scores what needs no training."""
+    task = draw(cell.replicate.task, cell.replicate.streams)
+    scores = {name: task.score(predict(task)) for name, predict in REFERENCES.items()}
+    return asdict(TaskRecord(task.floor, task.prior_std, task.jitter, task.sampling, scores))
+
+
+@algorithm(tasks=1, regressors=1, training=1, evaluation=1)
+def perform_model(cell: ModelCell) -> dict[str, Any]:
+    """Trains a contender on all replicates at once, in float32, and evaluates it in float64."""
+    found = _tasks(cell.replicates)
+    part = f"draw {cell.contender.draw}" if cell.contender.draw else ""
+    streams = [replicate.streams for replicate in cell.replicates]
+    inputs, targets = torch.stack([t.inputs for t in found]), torch.stack([t.targets for t in found])
+    device = cell.recipe.device
+    model = Regressor(cell.contender.spec, inputs.shape[-1], streams, part).to(device)
+    batches = [s.generator(Stream.BATCHES, part) for s in streams]
+    fits = fit(model, inputs.float().to(device), targets.float().to(device), cell.recipe, batches)
+    model.cpu().double()  # so that rounding does not decide whether an energy falls
+    with torch.no_grad():
+        train_errors = squared_errors(model, inputs, targets).sqrt()  # (S,)
+        records = _evaluate(model, found, fits, train_errors, cell.recipe)
+    return {"runs": [asdict(record) for record in records]}
+
+
+def read_task(payload: Mapping[str, Any]) -> TaskRecord:
+    """The record of a task cell's payload."""
+    scores = {name: Score(**payload["scores"][name]) for name in REFERENCES}  # JSON objects have no order
+    return TaskRecord(**{**payload, "scores": scores})
+
+
+def read_runs(payload: Mapping[str, Any]) -> list[RunRecord]:
+    """The records of a model cell's payload, one for each replicate."""
+    return [_read_run(run) for run in payload["runs"]]
+
+
+def _read_run(run: Mapping[str, Any]) -> RunRecord:
+    values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in run.items()}
+    if values["score"] is not None:
+        values["score"] = Score(**values["score"])
+    return RunRecord(**values)
+
+
+# --- evaluation ---------------------------------------------------------------------------------
+
+
+def _evaluate(
+    model: Regressor, found: Sequence[Task], fits: Sequence[Fit], train_errors: Tensor, recipe: Recipe
+) -> list[RunRecord]:
+    points = torch.stack([task.test_inputs for task in found])  # (S, m, d)
+    predictions = [model(points, steps=T) for T in TEST_DEPTHS]  # (S, m) each
+    own = predictions[model.depth - 1] if model.depth <= len(TEST_DEPTHS) else model(points)
+    ways = _Ways(model, points)
+    records = []
+    for s, (task, fitted) in enumerate(zip(found, fits, strict=True)):
+        diverged_at = fitted.diverged_at
+        if diverged_at is None and _expected(task, own[s]) is None:
+            diverged_at = recipe.steps
+        sound = diverged_at is None
+        records.append(
+            RunRecord(
+                score=task.score(own[s]) if sound else None,
+                train_rmse=float(train_errors[s]) if sound else None,
+                held_out_rmse=fitted.held_out_rmse if math.isfinite(fitted.held_out_rmse) else None,
+                best_step=fitted.best_step,
+                diverged_at=diverged_at,
+                at_depth=tuple(_expected(task, p[s]) if sound else None for p in predictions),
+                energies=ways.energies(s) if sound else None,
+                norms=ways.norms(s) if sound else None,
+                falls=ways.falls(s) if sound else None,
+                smallest_eigenvalue=ways.smallest_eigenvalue(s) if sound else None,
+                step_size=ways.step_size(s) if sound else None,
+            )
+        )
+    return records
+
+
+class _Ways:
+    """What the states and energies of all replicates do on the way down."""
+
+    def __init__(self, model: Regressor, points: Tensor) -> None:
+        self.core = model.core if isinstance(model.core, CEMCore) else None
+        trajectory = model.trajectory(points)
+        if trajectory is not None:
+            self.states, self.values = trajectory.states, trajectory.energies  # (T + 1, S, m, D), (T + 1, S, m)
+
+    def energies(self, s: int) -> tuple[float, ...] | None:
+        return None if self.core is None else _finite(self.values[:, s].mean(-1))
+
+    def norms(self, s: int) -> tuple[float, ...] | None:
+        return None if self.core is None else _finite(self.states[:, s].square().mean((-1, -2)).sqrt())
+
+    def falls(self, s: int) -> tuple[float, ...] | None:
+        if self.core is None:
+            return None
+        return tuple((self.values[1:, s] < self.values[:-1, s]).double().mean(-1).tolist())
+
+    def smallest_eigenvalue(self, s: int) -> float | None:
+        if self.core is None or self.core.d is None:
+            return None
+        return float(self.core.preconditioner.smallest_eigenvalue()[s])
+
+    def step_size(self, s: int) -> float | None:
+        if self.core is None or self.core.log_step is None:
+            return None
+        return float(self.core.log_step[s].exp())
+
+
+def _finite(values: Tensor) -> tuple[float, ...] | None:
+    return tuple(values.tolist()) if bool(values.isfinite().all()) else None
+
+
+def _expected(task: Task, predictions: Tensor) -> float | None:
+    error = task.score(predictions).expected
+    return error if math.isfinite(error) else None
+
+
+@lru_cache(maxsize=8)
+def _tasks(replicates: tuple[Replicate, ...]) -> tuple[Task, ...]:
+    """The functions of a prior; a worker that trains several contenders on them factorises once.
+
+    Not through the cache of `draw`, which holds but a few of them.
+    """
+    return tuple(draw.__wrapped__(replicate.task, replicate.streams) for replicate in replicates)

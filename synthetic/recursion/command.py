@@ -1,0 +1,175 @@
+"""`python -m synthetic recursion`: the options, the run, the tables."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cemverify import results
+from cemverify.devices import check_device
+from reports.render import terminal
+from synthetic import priors
+from synthetic.errors import UsageError
+from synthetic.recursion.cells import ModelCell, TaskCell, perform_model, perform_task
+from synthetic.recursion.contenders import FAMILIES
+from synthetic.recursion.page import write_page
+from synthetic.recursion.presets import PRESETS, RecursionConfig, preset, replaced
+from synthetic.recursion.study import Study, assemble
+from synthetic.runs import Cell, RunOptions, add_run_arguments, payloads, run_cells
+
+DESCRIPTION = """\
+Trains recursive CEM MLPs with T = 1, 2, 4, 8 descent steps (--steps) on functions drawn from Gaussian processes,
+several functions per prior (--seeds), and sets their errors beside the smallest that there can be and beside other
+models. Everything but the model is shared: functions, points, noise, batches, and first weights where models have the
+same. Every finished cell is kept (--store): kill it at any moment, the same command goes on from there.
+"""
+
+EPILOG = """\
+priors ("0.9*rbf(lengthscale=2) + 0.1*linear" and module:object are priors too):
+{priors}
+
+models (--models):
+{models}
+
+presets (an option given by itself overrides one of their values):
+{presets}
+
+columns of the first table of each prior:
+  rate            the learning rate that the points held out chose; "(edge)" if the smallest or largest of several
+  FLOPs           of one prediction, counted as the operations run
+  RMSE            sqrt(mean (m - mu)^2 + v): the error to expect given the data, mu and v the exact posterior
+  observed RMSE   the error on the noise-free function that was drawn
+  excess          sqrt(mean (m - mu)^2): the distance to the Bayes-optimal predictor, 0 at best
+  gap closed      how much of the way from the linear fit (ridge) to the floor
+  ratio           RMSE over that of the family's smallest T on the same function; geometric mean, 95 % interval
+  detectable      the smallest relative difference that such a test finds in 80 % of studies
+  verdict         better, worse, equivalent (within 2 %) or inconclusive
+
+A run that is no longer finite is reported as diverged, and its row then shows no mean over the others.
+The same command gives the same tables, bit for bit, with any number of workers.
+
+examples:
+  python -m synthetic recursion                                     the quick preset
+  python -m synthetic recursion --preset standard --page docs/results/recursion.md
+  python -m synthetic recursion --prior rbf warped --seeds 10 --models cem reused
+  python -m synthetic recursion --prior "changepoint(rbf(lengthscale=1), matern52)" --steps 1 4
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `python -m synthetic recursion`."""
+    parser.description = DESCRIPTION
+    parser.epilog = EPILOG.format(
+        priors=priors.describe(),
+        models="\n".join(f"  {name:<20}{(make.__doc__ or '').splitlines()[0]}" for name, make in FAMILIES.items()),
+        presets="\n".join(
+            f"  {name:<20}{_about(make())}; {(make.__doc__ or '').splitlines()[0]}" for name, make in PRESETS.items()
+        ),
+    )
+    parser.add_argument("--preset", default="quick", metavar="NAME", help="what is run (default: %(default)s)")
+    parser.add_argument("--prior", nargs="+", metavar="TEXT", help="what functions are drawn from")
+    parser.add_argument("--steps", nargs="+", type=int, metavar="T", help="recursion depths to compare")
+    parser.add_argument("--models", nargs="+", metavar="NAME", help="model families to compare, on every prior")
+    parser.add_argument("--seeds", type=int, metavar="N", help="functions per prior; 10 for a comparison to rely on")
+    parser.add_argument("--rates", nargs="+", type=float, metavar="R", help="learning rates to choose from")
+    parser.add_argument("--train-points", type=int, metavar="N", help="size of each training set")
+    parser.add_argument("--noise", type=float, metavar="SD", help="noise on training targets")
+    parser.add_argument("--device", metavar="D", help="where models are trained: cpu, cuda, cuda:1 (default: cpu)")
+    parser.add_argument("--seed", type=int, metavar="N", help="root of every random stream (default: 0)")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="FILE",
+        default=Path("out/recursion.json"),
+        help="the result, with every run, as JSON (default: %(default)s)",
+    )
+    parser.add_argument("--page", type=Path, metavar="FILE", help="also a page in Markdown, its figures beside it")
+    add_run_arguments(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Runs the study that the options of the command line ask for; returns the exit code.
+
+    Raises:
+        UsageError: the options make no sense. cemverify.results.ResultError: the output cannot be written.
+    """
+    config = _configured(options)
+    where = RunOptions.of(options)
+    for path in (options.output, options.page):
+        if path is not None:
+            results.check_writable(path)
+    torch.set_num_threads(1)  # as in the workers, and as the result says
+    command = _command(options)
+    maker = results.Maker.now(command, asdict(config), config.seed, config.recipe.device)
+    study = perform(config, where)
+    print(terminal(study.tables))
+    for statement in study.statements:
+        print(f"\nthe paper: {statement.text}\n     here: {statement.found}\n  reading: {statement.reading}")
+    for note in study.notes:
+        print(f"note: {note}", file=sys.stderr)
+    results.write(options.output, results.result("recursion", maker, study.tables, study.payload()))
+    print(f"wrote {options.output}", file=sys.stderr)
+    if options.page is not None:
+        written = write_page(options.page, command, config, study.rows, study.statements, study.tables)
+        print(f"wrote {', '.join(map(str, written))}", file=sys.stderr)
+    return 0
+
+
+def perform(config: RecursionConfig, where: RunOptions) -> Study:
+    """Computes what the store lacks, and assembles the study.
+
+    Raises:
+        UsageError: a cell failed, say since a prior cannot be sampled at this size.
+    """
+    asked: list[tuple[TaskCell | ModelCell, Cell]] = []
+    for prior in config.priors:
+        asked += [(t, perform_task.cell(t, cost=t.cost, label=t.label)) for t in config.task_cells(prior)]
+        asked += [(m, perform_model.cell(m, cost=m.cost, label=m.label)) for m in config.model_cells(prior)]
+    found = payloads(run_cells([cell for _, cell in asked], where))
+    known: dict[TaskCell | ModelCell, Any] = {spec: payload for (spec, _), payload in zip(asked, found, strict=True)}
+    return assemble(config, known.__getitem__)
+
+
+def _configured(options: argparse.Namespace) -> RecursionConfig:
+    if options.preset not in PRESETS:
+        raise UsageError(f"no preset {options.preset!r}; there are: {', '.join(PRESETS)}")
+    given = {
+        "priors": options.prior,
+        "depths": options.steps,
+        "families": options.models,
+        # models asked for by name are all that is asked for
+        "more_families": None if options.models is None else (),
+        "seeds": options.seeds,
+        "rates": options.rates,
+        "train_points": options.train_points,
+        "noise": options.noise,
+        "seed": options.seed,
+    }
+    config = replaced(preset(options.preset), given)
+    if options.device is None:
+        return config
+    try:
+        check_device(options.device)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    return replace(config, recipe=replace(config.recipe, device=options.device))
+
+
+def _command(options: argparse.Namespace) -> str:
+    """The command that makes the same tables again."""
+    words = ["python", "-m", "synthetic", "recursion", "--preset", options.preset]
+    for name in ("prior", "steps", "models", "seeds", "rates", "train_points", "noise", "device", "seed", "page"):
+        value = getattr(options, name)
+        if value is not None:
+            words += [f"--{name.replace('_', '-')}", *(map(str, value) if isinstance(value, list) else [str(value)])]
+    return shlex.join(words)
+
+
+def _about(config: RecursionConfig) -> str:
+    return f"T = {', '.join(map(str, config.depths))}; {len(config.priors)} prior(s), {config.seeds} functions each"

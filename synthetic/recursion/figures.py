@@ -1,0 +1,82 @@
+"""The figures of the recursion study, one row of panels for each, a panel for each prior."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from reports.plots import Curve, Panel, svg
+from synthetic.recursion.cells import TEST_DEPTHS
+from synthetic.recursion.summary import Row
+from synthetic.statistics import compare
+
+
+def ratios(studied: Mapping[str, Sequence[Row]]) -> str:
+    """Every family with several depths: expected RMSE over that of its smallest T, with the 95 % interval."""
+    return svg([_ratio_panel(prior, rows) for prior, rows in studied.items()])
+
+
+def costs(studied: Mapping[str, Sequence[Row]]) -> str:
+    """Distance to the Bayes-optimal predictor against matrix-product FLOPs of one prediction."""
+    return svg([_cost_panel(prior, rows) for prior, rows in studied.items()])
+
+
+def test_time(studied: Mapping[str, Sequence[Row]]) -> str:
+    """Plain CEM trained at each T, evaluated with T' = 1 ... 16 steps, and the floor."""
+    return svg([_test_time_panel(prior, rows) for prior, rows in studied.items()])
+
+
+def _families(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Trained rows without divergence, by family, in order of depth."""
+    families: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.contender is not None and not row.diverged:
+            families.setdefault(row.contender.family, []).append(row)
+    return families
+
+
+def _ratio_panel(prior: str, rows: Sequence[Row]) -> Panel:
+    curves = []
+    depths: set[int] = set()
+    for family, members in _families(rows).items():
+        if len(members) < 2:
+            continue
+        found = [compare(row.errors, members[0].errors).ratio for row in members]
+        xs = [row.contender.depth for row in members if row.contender is not None]
+        depths |= set(xs)
+        low = [r.mean if r.low is None else r.low for r in found]
+        high = [r.mean if r.high is None else r.high for r in found]
+        curves.append(Curve(family, xs, [r.mean for r in found], low, high))
+    return Panel(_short(prior), "T", "RMSE / RMSE at T = 1", curves, ("no change", 1.0), sorted(depths))
+
+
+def _cost_panel(prior: str, rows: Sequence[Row]) -> Panel:
+    points: dict[str, list[tuple[int, float]]] = {}
+    for family, members in _families(rows).items():
+        # the untied MLP of several sizes is one curve
+        name = "MLP, several sizes" if family.startswith("MLP, ") else family
+        for row in members:
+            if row.size is not None and row.excess is not None:
+                points.setdefault(name, []).append((row.size.inference.matmul, row.excess.mean))
+    curves = [Curve(name, *zip(*sorted(found), strict=True)) for name, found in points.items()]
+    return Panel(_short(prior), "matmul FLOPs of a prediction", "excess over the floor", curves)
+
+
+def _test_time_panel(prior: str, rows: Sequence[Row]) -> Panel:
+    floor = next(row.rmse.mean for row in reversed(rows) if row.contender is None and row.rmse is not None)
+    highest = 4 * floor + 0.2  # beyond it a curve only says that it has left the picture
+    curves = []
+    for row in _families(rows).get("CEM", []):
+        assert row.contender is not None
+        known = [
+            (T, sum(values) / len(values))
+            for i, T in enumerate(TEST_DEPTHS)
+            if (values := [v for run in row.runs if (v := run.at_depth[i]) is not None])
+            and len(values) == len(row.runs)
+        ]
+        shown = [(T, value) for T, value in known if value <= highest]
+        curves.append(Curve(f"trained at T = {row.contender.depth}", [T for T, _ in shown], [v for _, v in shown]))
+    return Panel(_short(prior), "T' at test time", "expected RMSE", curves, ("floor", floor), (1, 2, 4, 8, 16))
+
+
+def _short(prior: str) -> str:
+    return prior.partition("(")[0]

@@ -1,0 +1,168 @@
+"""What the recursion study runs: plain functions that return a complete, frozen configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from synthetic.errors import UsageError
+from synthetic.priors import canonical
+from synthetic.recursion.cells import ModelCell, Replicate, TaskCell
+from synthetic.recursion.contenders import FAMILIES, INPUTS, Contender, find_family
+from synthetic.recursion.ensembles import Recipe
+from synthetic.tasks import TaskConfig
+
+# Non-stationary and yet positive semi-definite in ten dimensions.
+NON_STATIONARY = "warped"
+
+
+@dataclass(frozen=True)
+class RecursionConfig:
+    """A complete study.
+
+    Attributes:
+        priors: what functions are drawn from, as text. depths: the recursion depths T. seeds: functions per prior.
+        seed: the root of every random stream.
+        families: names of `contenders.FAMILIES`, compared on every prior; more_families: on the first prior and on
+            the last only.
+        rates: learning rates that every contender is trained at; the points held out choose.
+        train_points, test_points: sizes of each function's two sets. noise: standard deviation on training targets.
+        recipe: how everything is trained; its own learning rate is replaced.
+
+    Raises:
+        UsageError: a number out of range, a name unknown or given twice.
+    """
+
+    priors: tuple[str, ...] = ("rbf",)
+    depths: tuple[int, ...] = (1, 2, 4, 8)
+    seeds: int = 3
+    seed: int = 0
+    families: tuple[str, ...] = ("cem",)
+    more_families: tuple[str, ...] = ()
+    rates: tuple[float, ...] = (1e-2,)
+    # with 1024 points every depth beyond 1 only learns the noise faster
+    train_points: int = 4096
+    test_points: int = 1024
+    noise: float = 0.1
+    recipe: Recipe = field(default_factory=Recipe)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "priors", tuple(canonical(prior, INPUTS) for prior in self.priors))
+        for name, values in (
+            ("prior", self.priors),
+            ("T", self.depths),
+            ("model family", self.families),
+            ("learning rate", self.rates),
+        ):
+            if not values:
+                raise UsageError(f"at least one {name} is needed")
+            if twice := sorted({str(v) for v in values if list(values).count(v) > 1}):
+                raise UsageError(f"{name} {', '.join(twice)} is given twice; name each once")
+        if bad := [str(T) for T in self.depths if T < 1]:
+            raise UsageError(f"a descent takes T >= 1 steps, not {', '.join(bad)}")
+        if self.seeds < 1:
+            raise UsageError(f"at least one seed (function per prior) is needed, not {self.seeds}")
+        if self.seed < 0:
+            raise UsageError(f"the root seed must be at least 0, not {self.seed}")
+        for rate in self.rates:
+            replace(self.recipe, learning_rate=rate)
+        for prior in self.priors:
+            self.task(prior)
+        for name in (*self.families, *self.more_families):
+            find_family(name)(self.depths)
+
+    def task(self, prior: str) -> TaskConfig:
+        """The task of one prior."""
+        return TaskConfig(prior, INPUTS, self.train_points, self.test_points, self.noise)
+
+    def replicates(self, prior: str) -> tuple[Replicate, ...]:
+        """The functions of one prior."""
+        return tuple(Replicate(self.task(prior), self.seed, seed) for seed in range(self.seeds))
+
+    def contenders(self, prior: str) -> list[Contender]:
+        """The models that are compared on one prior."""
+        edge = prior in (self.priors[0], self.priors[-1])
+        names = dict.fromkeys((*self.families, *(self.more_families if edge else ())))
+        return [contender for name in names for contender in find_family(name)(self.depths)]
+
+    def task_cells(self, prior: str) -> list[TaskCell]:
+        """The functions of one prior, with their references."""
+        return [TaskCell(replicate) for replicate in self.replicates(prior)]
+
+    def model_cells(self, prior: str) -> list[ModelCell]:
+        """Every contender on one prior at every rate."""
+        return [
+            ModelCell(self.replicates(prior), contender, replace(self.recipe, learning_rate=rate))
+            for contender in self.contenders(prior)
+            for rate in self.rates
+        ]
+
+
+def smoke() -> RecursionConfig:
+    """Whether everything works, in well under a minute; too small to conclude anything from."""
+    return RecursionConfig(depths=(1, 2), seeds=2, train_points=1024, test_points=512, recipe=Recipe(steps=300))
+
+
+def quick() -> RecursionConfig:
+    """Four depths, three functions, two minutes on two cores: a first look, without p-values."""
+    return RecursionConfig(families=("cem", "again"))
+
+
+def standard() -> RecursionConfig:
+    """Four priors, ten functions each, every family on the first prior and the last: under an hour on two cores."""
+    return RecursionConfig(
+        priors=("rbf", "matern52", "periodic", NON_STATIONARY),
+        seeds=10,
+        families=("cem", "untied", "reused", "again"),
+        more_families=tuple(name for name in FAMILIES if name not in ("cem", "untied", "reused", "again")),
+        rates=(3e-3, 1e-2, 3e-2),
+    )
+
+
+def paper() -> RecursionConfig:
+    """Every prior, twenty functions, every family, longer training, compiled: for a GPU box or a cluster."""
+    return RecursionConfig(
+        priors=(
+            "rbf",
+            "matern32",
+            "matern52",
+            "rational-quadratic",
+            "periodic",
+            "additive",
+            "gibbs",
+            "changepoint",
+            "modulated",
+            NON_STATIONARY,
+        ),
+        seeds=20,
+        families=tuple(FAMILIES),
+        rates=(1e-3, 3e-3, 1e-2, 3e-2),
+        recipe=Recipe(steps=6000, compiled=True),
+    )
+
+
+PRESETS: Mapping[str, Callable[[], RecursionConfig]] = MappingProxyType(
+    {"smoke": smoke, "quick": quick, "standard": standard, "paper": paper}
+)
+
+
+def preset(name: str) -> RecursionConfig:
+    """The configuration of that name.
+
+    Raises:
+        UsageError: there is none; the sentence lists those there are.
+    """
+    if name not in PRESETS:
+        raise UsageError(f"no preset {name!r}; there are: {', '.join(PRESETS)}")
+    return PRESETS[name]()
+
+
+def replaced(config: RecursionConfig, given: Mapping[str, object]) -> RecursionConfig:
+    """The configuration with those values instead of its own that are not None."""
+    changes = {name: _tuple(value) for name, value in given.items() if value is not None}
+    return replace(config, **changes)  # type: ignore[arg-type]
+
+
+def _tuple(value: object) -> object:
+    return tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else value

@@ -1,0 +1,93 @@
+"""What a regressor is set beside: predictors of a task that are not trained by gradient descent.
+
+Each is a function of a task that returns predictions (m,) of its test values. Whatever they choose, they choose it
+on the training points alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import numpy as np
+import torch
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from sklearn.kernel_ridge import KernelRidge
+from torch import Tensor
+
+from synthetic import sampling, tasks
+from synthetic.tasks import Task
+
+# Hyperparameters are looked for with at most so many points; all points are then learned from.
+SEARCH_POINTS = 512
+
+# not those of any preset: a grid that holds the truth would find the floor by luck
+_PENALTIES = (5e-3, 5e-2)
+_LENGTHSCALES = (0.75, 1.5, 3.0, 6.0, 12.0)
+_HELD_OUT = 0.125
+
+
+def prior_mean(task: Task) -> Tensor:
+    """Zero: the prediction that knows the prior and has seen no data."""
+    return torch.zeros_like(task.mean)
+
+
+def ridge(task: Task) -> Tensor:
+    """The linear fit, penalised by the variance of the noise."""
+    return tasks.ridge(task, penalty=task.config.noise**2)
+
+
+def kernel_ridge(task: Task) -> Tensor:
+    """Kernel ridge regression with an RBF kernel, its penalty and lengthscale chosen on points held out."""
+    x, y = _numpy(task.inputs), _numpy(task.targets)
+    n = len(y) - max(1, round(_HELD_OUT * len(y)))
+    few = min(n, SEARCH_POINTS)
+
+    def error(penalty: float, lengthscale: float) -> float:
+        model = KernelRidge(alpha=penalty, kernel="rbf", gamma=0.5 / lengthscale**2).fit(x[:few], y[:few])
+        return float(np.mean((model.predict(x[n:]) - y[n:]) ** 2))
+
+    penalty, lengthscale = min(
+        ((p, length) for p in _PENALTIES for length in _LENGTHSCALES), key=lambda chosen: error(*chosen)
+    )
+    model = KernelRidge(alpha=penalty, kernel="rbf", gamma=0.5 / lengthscale**2).fit(x, y)
+    return torch.from_numpy(model.predict(_numpy(task.test_inputs)))
+
+
+def boosting(task: Task) -> Tensor:
+    """scikit-learn's histogram gradient boosting, stopped early on points held out."""
+    model = HistGradientBoostingRegressor(
+        max_iter=1000, learning_rate=0.1, early_stopping=True, validation_fraction=_HELD_OUT, random_state=0
+    )
+    model.fit(_numpy(task.inputs), _numpy(task.targets))
+    return torch.from_numpy(model.predict(_numpy(task.test_inputs)))
+
+
+def fitted_gp(task: Task) -> Tensor:
+    """A Gaussian process that finds amplitude, lengthscale and noise; its kernel is an RBF, whatever the prior."""
+    x, y = _numpy(task.inputs), _numpy(task.targets)
+    kernel = ConstantKernel(1.0) * RBF(2.0, (1e-1, 1e2)) + WhiteKernel(1e-2, (1e-6, 1e1))
+    searched = GaussianProcessRegressor(kernel, alpha=0.0).fit(x[:SEARCH_POINTS], y[:SEARCH_POINTS])
+    amplitude, noise = searched.kernel_.k1, searched.kernel_.k2.noise_level
+    points = np.concatenate([x, _numpy(task.test_inputs)])
+    means, _ = sampling.posterior(torch.from_numpy(amplitude(points)), [task.targets], noise)
+    return means[0]
+
+
+# In the order in which tables show them.
+REFERENCES: Mapping[str, Callable[[Task], Tensor]] = MappingProxyType(
+    {
+        "prior mean": prior_mean,
+        "ridge": ridge,
+        "gradient boosting": boosting,
+        "kernel ridge": kernel_ridge,
+        "GP, fitted": fitted_gp,
+        "exact GP (floor)": lambda task: task.mean,
+    }
+)
+
+
+def _numpy(values: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    return values.numpy()
