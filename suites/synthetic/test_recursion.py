@@ -8,11 +8,13 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cemverify.results import read, tables_of
 from synthetic.__main__ import main
+from synthetic.errors import UsageError
 from synthetic.recursion.cells import (
     ModelCell,
     RunRecord,
@@ -25,7 +27,9 @@ from synthetic.recursion.cells import (
 from synthetic.recursion.contenders import Contender, cem, reused
 from synthetic.recursion.ensembles import Recipe
 from synthetic.recursion.presets import RecursionConfig, smoke
+from synthetic.recursion.references import REFERENCES
 from synthetic.recursion.regressors import CEMSpec
+from synthetic.recursion.study import admit
 
 TINY = RecursionConfig(depths=(1, 2), seeds=3, train_points=256, test_points=128, recipe=Recipe(steps=60))
 (RBF,) = TINY.priors
@@ -105,7 +109,7 @@ def test_training_that_blows_up_is_reported_with_its_step_and_every_other_figure
     wild = replace(TINY, recipe=Recipe(steps=60, learning_rate=1e4))
     for run in runs(cem((8,))[0], wild):
         assert run.diverged_at is not None
-        assert run.score is run.train_rmse is run.energies is None
+        assert (run.score, run.train_rmse, run.energies) == (None, None, None)
         assert set(run.at_depth) == {None}
 
 
@@ -128,6 +132,20 @@ def test_training_on_a_gpu_finds_about_the_same_errors() -> None:
         assert there.score.expected == pytest.approx(here.score.expected, rel=0.05)
 
 
+def test_a_prior_with_nothing_to_learn_is_refused_and_a_declared_negative_control_is_not() -> None:
+    def record(floor: float, linear: float) -> dict[str, Any]:
+        score = {"expected": linear, "observed": linear, "excess": 0.0}
+        scores = dict.fromkeys(REFERENCES, score)
+        return {"floor": floor, "prior_std": 1.0, "jitter": 0.0, "sampling": "exact", "scores": scores}
+
+    admit(TINY, lambda cell: record(0.3, 0.9))
+    with pytest.raises(UsageError, match="nothing to learn"):
+        admit(TINY, lambda cell: record(0.85, 0.9))
+    with pytest.raises(UsageError, match="nothing beyond linear"):
+        admit(TINY, lambda cell: record(0.01, 0.09))
+    admit(replace(TINY, priors=("matern12",)), lambda cell: record(0.85, 0.9))
+
+
 # --- the command --------------------------------------------------------------------------------
 
 
@@ -142,7 +160,8 @@ def command(*words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_the_same_command_gives_the_same_tables_with_any_number_of_workers_and_from_the_store(tmp_path: Path) -> None:
-    texts, found = [], []
+    texts: list[str] = []
+    found = []
     for store, workers in (("a", "1"), ("b", "2"), ("b", "2")):
         output = tmp_path / f"{len(texts)}.json"
         done = command(*SMALL, "--workers", workers, "--store", str(tmp_path / store), "--output", str(output))

@@ -20,8 +20,10 @@ from synthetic.recursion.cells import ModelCell, TaskCell, perform_model, perfor
 from synthetic.recursion.contenders import FAMILIES
 from synthetic.recursion.page import write_page
 from synthetic.recursion.presets import PRESETS, RecursionConfig, preset, replaced
-from synthetic.recursion.study import Study, assemble
+from synthetic.recursion.study import Study, admit, assemble
 from synthetic.runs import Cell, RunOptions, add_run_arguments, payloads, run_cells
+
+Cells = dict[TaskCell | ModelCell, Cell]
 
 DESCRIPTION = """\
 Trains recursive CEM MLPs with T = 1, 2, 4, 8 descent steps (--steps) on functions drawn from Gaussian processes,
@@ -125,15 +127,23 @@ def perform(config: RecursionConfig, where: RunOptions) -> Study:
     """Computes what the store lacks, and assembles the study.
 
     Raises:
-        UsageError: a cell failed, say since a prior cannot be sampled at this size.
+        UsageError: a prior is not worth a comparison, or a cell failed, say since it cannot be sampled at this size.
     """
-    asked: list[tuple[TaskCell | ModelCell, Cell]] = []
-    for prior in config.priors:
-        asked += [(t, perform_task.cell(t, cost=t.cost, label=t.label)) for t in config.task_cells(prior)]
-        asked += [(m, perform_model.cell(m, cost=m.cost, label=m.label)) for m in config.model_cells(prior)]
-    found = payloads(run_cells([cell for _, cell in asked], where))
-    known: dict[TaskCell | ModelCell, Any] = {spec: payload for (spec, _), payload in zip(asked, found, strict=True)}
+    tasks: Cells = {
+        t: perform_task.cell(t, cost=t.cost, label=t.label) for p in config.priors for t in config.task_cells(p)
+    }
+    models: Cells = {
+        m: perform_model.cell(m, cost=m.cost, label=m.label) for p in config.priors for m in config.model_cells(p)
+    }
+    if where.shard is None:  # a shard knows only its own part of the tasks, and leaves judging to whoever prints
+        admit(config, _complete(tasks, where).__getitem__)
+    known = _complete({**tasks, **models}, where)
+    admit(config, known.__getitem__)
     return assemble(config, known.__getitem__)
+
+
+def _complete(cells: Cells, where: RunOptions) -> dict[TaskCell | ModelCell, Any]:
+    return dict(zip(cells, payloads(run_cells(list(cells.values()), where)), strict=True))
 
 
 def _configured(options: argparse.Namespace) -> RecursionConfig:

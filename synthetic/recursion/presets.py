@@ -116,7 +116,7 @@ def standard() -> RecursionConfig:
         seeds=10,
         families=("cem", "untied", "reused", "again"),
         more_families=tuple(name for name in FAMILIES if name not in ("cem", "untied", "reused", "again")),
-        rates=(3e-3, 1e-2, 3e-2),
+        rates=(3e-3, 1e-2, 3e-2, 1e-1),
     )
 
 

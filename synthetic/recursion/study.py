@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cemverify.results import Table
+from synthetic.difficulty import Difficulty, average, is_negative_control
+from synthetic.errors import UsageError
 from synthetic.recursion import tables
 from synthetic.recursion.cells import ModelCell, RunRecord, TaskCell, TaskRecord, read_runs, read_task
 from synthetic.recursion.contenders import Contender, measure
@@ -70,13 +72,30 @@ def assemble(config: RecursionConfig, look: Look) -> Study:
     return Study(config, found_tasks, found_rows, read(found_rows), shown)
 
 
+def admit(config: RecursionConfig, look: Look) -> None:
+    """Lets a study pass whose tasks are worth a comparison, or are declared negative controls.
+
+    Raises:
+        UsageError: one is not; on it a table of models would compare noise.
+    """
+    for prior in config.priors:
+        records = [read_task(look(cell)) for cell in config.task_cells(prior)]
+        objection = _difficulty(records).objection
+        if objection and not is_negative_control(config.task(prior)):
+            raise UsageError(
+                f"prior {prior} with {config.train_points} training points leaves {objection}; "
+                "choose another lengthscale or more points (see docs/tasks.md)"
+            )
+
+
+def _difficulty(tasks: Sequence[TaskRecord]) -> Difficulty:
+    return average([Difficulty(t.floor, t.scores["ridge"].expected, t.prior_std) for t in tasks])
+
+
 def _notes(prior: str, tasks: Sequence[TaskRecord]) -> list[str]:
     notes = []
-    floor, linear = sum(t.floor for t in tasks), sum(t.scores["ridge"].expected for t in tasks)
-    if floor > 0.9 * linear:
-        notes.append(f"on {prior} a linear fit is within 10 % of the floor: there is little to tell models apart by")
-    if linear < 0.1 * sum(t.prior_std for t in tasks):
-        notes.append(f"on {prior} a linear fit leaves less than a tenth: there is little to learn beyond it")
+    if objection := _difficulty(tasks).objection:
+        notes.append(f"{prior} is a negative control, {objection}: a model that does well on it gives away a leak")
     if jitter := max(t.jitter for t in tasks):
         notes.append(f"on {prior} sampling needed a jitter of up to {jitter:.0e}; the floor knows of it")
     return notes
