@@ -22,6 +22,8 @@ class Stream(IntEnum):
     NOISE = 2
     WEIGHTS = 3
     BATCHES = 4
+    FEATURES = 5
+    SELF_TEST = 6
 
 
 @dataclass(frozen=True)

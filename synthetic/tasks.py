@@ -1,57 +1,81 @@
-"""Regression tasks drawn exactly from a Gaussian process, each with its own Bayes-optimal predictor.
+"""Regression tasks drawn from a Gaussian process, each with its own Bayes-optimal predictor.
 
-Training and test points come from one draw f = L z, L the Cholesky factor of the prior covariance over all of
-them in float64. (GPyTorch's own sampler turns to a rank-100 root above 800 points and gets variances wrong.)
-If rounding makes the covariance lose definiteness, a jitter is added, recorded, and known to the oracle: the
-function then *is* a draw from the prior plus that little white noise, so its posterior stays exact.
+    config = TaskConfig("rbf(lengthscale=2)", train_points=1024)
+    task = draw(config, Streams(root=0, task=config.prior, seed=0))
+    task.floor, task.score(predictions).expected
+
+Up to `EXACT_POINTS` training and test points come from one draw over all of them (`synthetic.sampling`). Beyond,
+the task is of finite rank: a weighted sum of random features (`synthetic.features`), whose floor is that of Bayesian
+linear regression in the same features. `Task.sampling` says which. Both floors are exact for what was drawn.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
+from synthetic import features, memory, priors, sampling
 from synthetic.errors import UsageError
-from synthetic.priors import covariance, find_prior
 from synthetic.streams import Stream, Streams
 
-# Jitters in units of the mean variance, tried in order; more would be another prior.
-JITTERS = (0.0, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6)
+# Up to here a task takes seconds and at most 1.5 GB; more points get finite rank unless `features=0` insists.
+EXACT_POINTS = 8192
+
+# Features of a task beyond that, if nobody says how many.
+FEATURES = 2048
 
 
 @dataclass(frozen=True)
 class TaskConfig:
-    """What a task is drawn from.
+    """What a task is drawn from. Plain strings and numbers, with every default filled in: `dataclasses.asdict` of
+    two configurations is equal if and only if they mean the same task.
 
     Attributes:
-        prior: a name of `synthetic.priors.PRIORS`. lengthscale: its lengthscale.
+        prior: as text (`synthetic.priors`), made canonical: "rbf" becomes "rbf(lengthscale=2)".
         dimensions: d, inputs are uniform in [-1, 1]^d.
         train_points, test_points: n and m. noise: standard deviation of the noise on training targets.
+        features: how many random features a finite-rank task has; 0 asks for an exact one. If not given, 0 up to
+            `EXACT_POINTS` points and `FEATURES` beyond.
 
     Raises:
         UsageError: an unknown prior, or a number out of range.
     """
 
     prior: str
-    lengthscale: float
     dimensions: int = 10
     train_points: int = 1024
     test_points: int = 1024
     noise: float = 0.1
+    features: int | None = None
 
     def __post_init__(self) -> None:
-        find_prior(self.prior)
-        for name in ("lengthscale", "noise"):
-            value = getattr(self, name)
-            if not (value > 0 and math.isfinite(value)):
-                raise UsageError(f"the {name} must be a positive number, not {value}")
         # two training points: one to learn from, one to choose the weights by
         for name, least in (("dimensions", 1), ("train_points", 2), ("test_points", 1)):
             if getattr(self, name) < least:
                 raise UsageError(f"{name.replace('_', ' ')} must be at least {least}, not {getattr(self, name)}")
+        if not (self.noise > 0 and math.isfinite(self.noise)):
+            raise UsageError(f"the noise must be a positive number, not {self.noise}")
+        if self.features is not None and self.features < 0:
+            raise UsageError(f"features must be at least 1, or 0 for an exact task, not {self.features}")
+        object.__setattr__(self, "prior", priors.canonical(self.prior, self.dimensions))
+        object.__setattr__(self, "noise", float(self.noise))
+        if self.features is None:
+            object.__setattr__(self, "features", 0 if self.points <= EXACT_POINTS else FEATURES)
+
+    @property
+    def points(self) -> int:
+        """n + m."""
+        return self.train_points + self.test_points
+
+    @property
+    def sampling(self) -> str:
+        """How it is drawn, in words."""
+        return f"finite rank, {self.features} random features" if self.features else "exact"
 
 
 @dataclass(frozen=True)
@@ -75,18 +99,27 @@ class Task:
     """A task and its oracle, all float64.
 
     Attributes:
+        config: what it was drawn from.
         inputs: (n, d). targets: (n,), noisy. test_inputs: (m, d). test_values: (m,), without noise.
         mean, variance: (m,), the posterior of the test values given the training data.
-        jitter: what was added to the prior variance.
+        prior_std: root of the mean prior variance over all points.
+        jitter: what was added to the prior variance; 0 at finite rank.
     """
 
+    config: TaskConfig
     inputs: Tensor
     targets: Tensor
     test_inputs: Tensor
     test_values: Tensor
     mean: Tensor
     variance: Tensor
+    prior_std: float
     jitter: float
+
+    @property
+    def sampling(self) -> str:
+        """How it was drawn, in words: exactly, with which jitter, or at which rank."""
+        return self.config.sampling + (f", jitter {self.jitter:.0e}" if self.jitter else "")
 
     @property
     def floor(self) -> float:
@@ -103,66 +136,37 @@ class Task:
         )
 
 
+@lru_cache(maxsize=4)
 def draw(config: TaskConfig, streams: Streams) -> Task:
     """A function, its noisy training set and its posterior on the test set.
 
-    Raises:
-        UsageError: in float64 the prior is not positive definite at that many points.
-    """
-    n, m = config.train_points, config.test_points
-    uniform = torch.rand(n + m, config.dimensions, generator=streams.generator(Stream.INPUTS), dtype=torch.float64)
-    x = 2 * uniform - 1  # (n + m, d)
-    joint = covariance(config.prior, config.lengthscale, x)  # (n + m, n + m)
-    try:
-        factor, jitter = factorise(joint)
-    except ArithmeticError as error:
-        raise UsageError(
-            f"prior {config.prior} with lengthscale {config.lengthscale:g} at {n + m} points: {error}; "
-            f"choose another lengthscale or fewer points"
-        ) from error
-    f = factor @ _standard_normal(n + m, streams, Stream.FUNCTION)  # (n + m,)
-    targets = f[:n] + config.noise * _standard_normal(n, streams, Stream.NOISE)
-    mean, variance = posterior(joint, targets, config.noise**2)
-    return Task(x[:n], targets, x[n:], f[n:], mean, variance, jitter)
-
-
-def factorise(matrix: Tensor) -> tuple[Tensor, float]:
-    """The Cholesky factor of matrix + jitter I, and the jitter, the smallest of `JITTERS` with which there is one.
-
-    Args:
-        matrix: symmetric, (n, n), float64; in place, the jitter is added to it, as at this size copies matter.
+    The last few are kept, so that all models on one task share its factorisation; do not write into its tensors.
 
     Raises:
-        ArithmeticError: there is none with any of them.
+        UsageError: in float64 the prior is not positive definite at that many points, it has no random features
+            but needs them, or this machine's memory does not suffice.
     """
-    if not bool(torch.isfinite(matrix).all()):
-        raise ArithmeticError("its covariance is not finite")
-    diagonal = matrix.diagonal().clone()
-    scale = float(diagonal.mean())
-    for relative in JITTERS:
-        matrix.diagonal().copy_(diagonal + relative * scale)
-        factor, info = torch.linalg.cholesky_ex(matrix)
-        if int(info) == 0:
-            return factor, relative * scale
-    raise ArithmeticError(f"its covariance is not positive definite, even with a jitter of {JITTERS[-1]:g}")
+    return draw_many(config, streams, 1)[0]
 
 
-def posterior(joint: Tensor, targets: Tensor, noise_variance: float) -> tuple[Tensor, Tensor]:
-    """Mean and variance (m,) of the function at the last m points, given noisy targets (n,) at the first n.
+def draw_many(config: TaskConfig, streams: Streams, functions: int, inputs: Tensor | None = None) -> list[Task]:
+    """Several functions on the same points, at the price of one factorisation. The first is that of `draw`.
 
-    mu = K_*t K_y^-1 y,   v = k_** - diag(K_*t K_y^-1 K_t*),   K_y = K_tt + sigma^2 I (Rasmussen and Williams 2.23-24)
+    They are independent given the points and share those: for replicates of a study, draw with several seeds.
 
     Args:
-        joint: the prior covariance of all points, (n + m, n + m), float64.
+        functions: how many, at least 1.
+        inputs: one's own points (n + m, d), the training points first, instead of uniform ones.
+
+    Raises:
+        UsageError: as `draw`; or the inputs are not n + m different, finite points of d dimensions.
     """
-    n = len(targets)
-    noisy = joint[:n, :n].clone()
-    noisy.diagonal().add_(noise_variance)
-    factor = torch.linalg.cholesky(noisy)  # (n, n)
-    whitened = torch.linalg.solve_triangular(factor, joint[:n, n:], upper=False)  # (n, m)
-    white_targets = torch.linalg.solve_triangular(factor, targets[:, None], upper=False)  # (n, 1)
-    mean = (whitened.mT @ white_targets)[:, 0]
-    return mean, joint.diagonal()[n:] - (whitened**2).sum(0)
+    if functions < 1:
+        raise UsageError(f"at least one function must be drawn, not {functions}")
+    _require_memory(config)
+    x = _uniform(config, streams) if inputs is None else _checked(config, inputs)  # (n + m, d)
+    draw_all = _finite_rank if config.features else _exact
+    return draw_all(config, streams, functions, x)
 
 
 def ridge(task: Task, penalty: float) -> Tensor:
@@ -173,9 +177,91 @@ def ridge(task: Task, penalty: float) -> Tensor:
     return X_test @ weights
 
 
+# --- two ways to draw ---------------------------------------------------------------------------
+
+
+def _exact(config: TaskConfig, streams: Streams, functions: int, x: Tensor) -> list[Task]:
+    n = config.train_points
+    try:
+        joint = sampling.covariance(priors.kernel(config.prior, config.dimensions), x)  # (n + m, n + m)
+        prior_std = float(joint.diagonal().mean().sqrt())
+        factor, jitter = sampling.factorise(joint)
+    except ArithmeticError as error:
+        raise UsageError(
+            f"prior {config.prior} at {config.points} points: {error}; choose other parameters or fewer points"
+        ) from error
+    values = [factor @ z for z in _standard_normals(config.points, streams, Stream.FUNCTION, functions)]  # (n + m,)
+    del factor
+    targets = [f[:n] + e for f, e in zip(values, _noise(config, streams, functions), strict=True)]  # (n,)
+    means, variance = sampling.posterior(joint, targets, config.noise**2)
+    return [
+        Task(config, x[:n], y, x[n:], f[n:], mean, variance, prior_std, jitter)
+        for f, y, mean in zip(values, targets, means, strict=True)
+    ]
+
+
+def _finite_rank(config: TaskConfig, streams: Streams, functions: int, x: Tensor) -> list[Task]:
+    n, count = config.train_points, config.features or 0
+    kernel = priors.kernel(config.prior, config.dimensions)
+    phi = features.draw_features(kernel, count, config.dimensions, streams.generator(Stream.FEATURES))
+    weights = torch.stack(_standard_normals(count, streams, Stream.FUNCTION, functions), dim=1)  # (F, functions)
+    values = features.combine(phi, weights, x)  # (n + m, functions)
+    targets = values[:n] + torch.stack(_noise(config, streams, functions), dim=1)  # (n, functions)
+    means, variance = features.posterior(phi, count, x[:n], targets, x[n:], config.noise**2)
+    prior_std = float(features.variances(phi, x).mean().sqrt())
+    return [
+        Task(config, x[:n], targets[:, i], x[n:], values[n:, i], means[:, i], variance, prior_std, jitter=0.0)
+        for i in range(functions)
+    ]
+
+
+# --- what is drawn ------------------------------------------------------------------------------
+
+
+def _require_memory(config: TaskConfig) -> None:
+    if config.features:
+        needed = features.bytes_needed(config.features, config.points, config.dimensions)
+        what, instead = (
+            f"a task of {config.points} points with {config.features} features",
+            "fewer points or features",
+        )
+    else:
+        needed = sampling.bytes_needed(config.train_points, config.test_points)
+        what, instead = (
+            f"an exact task of {config.points} points",
+            f"fewer points, or at finite rank (features={FEATURES})",
+        )
+    memory.require(needed, what, f"draw {instead}")
+
+
+def _uniform(config: TaskConfig, streams: Streams) -> Tensor:
+    generator = streams.generator(Stream.INPUTS)
+    return 2 * torch.rand(config.points, config.dimensions, generator=generator, dtype=torch.float64) - 1
+
+
+def _noise(config: TaskConfig, streams: Streams, functions: int) -> list[Tensor]:
+    return [config.noise * z for z in _standard_normals(config.train_points, streams, Stream.NOISE, functions)]
+
+
+def _standard_normals(count: int, streams: Streams, stream: Stream, functions: int) -> list[Tensor]:
+    """(count,) for each function; those of the first do not depend on how many there are."""
+    parts: Sequence[str] = ["", *(f"function {i}" for i in range(1, functions))]
+    return [torch.randn(count, generator=streams.generator(stream, part), dtype=torch.float64) for part in parts]
+
+
+def _checked(config: TaskConfig, inputs: Tensor) -> Tensor:
+    expected = (config.points, config.dimensions)
+    if inputs.shape != expected:
+        raise UsageError(f"the inputs have shape {tuple(inputs.shape)}; this task needs {expected}, training first")
+    x = inputs.detach().to("cpu", torch.float64)
+    if bad := int((~x.isfinite()).any(dim=1).sum()):
+        raise UsageError(f"{bad} of {len(x)} inputs hold NaN or infinity; give finite points only")
+    if twice := len(x) - len(torch.unique(x, dim=0)):
+        raise UsageError(
+            f"{twice} of {len(x)} inputs repeat another one and make the covariance singular; give each point once"
+        )
+    return x
+
+
 def _with_ones(x: Tensor) -> Tensor:
     return torch.cat([x, x.new_ones(len(x), 1)], dim=1)
-
-
-def _standard_normal(count: int, streams: Streams, stream: Stream) -> Tensor:
-    return torch.randn(count, generator=streams.generator(stream), dtype=torch.float64)

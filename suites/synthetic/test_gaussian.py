@@ -1,151 +1,136 @@
-"""The tasks: exact draws, an exact posterior, and a floor that nothing gets below."""
+"""The tasks: draws from the prior, an exact posterior, and a floor that nothing gets below."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from dataclasses import replace
 
 import gpytorch
 import pytest
 import torch
 from scipy import stats
-from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process import kernels as sk
 from torch import Tensor
 
+from suites.synthetic.test_priors import COMPOSED, OWN, SINGLE, dense, points
+from synthetic import memory, priors
+from synthetic.difficulty import NEGATIVE_CONTROLS, admit, is_negative_control, judge
+from synthetic.distribution import FALSE_ALARM, Verdict, judge_draws, pairs, whiteness, with_noise
 from synthetic.errors import UsageError
-from synthetic.priors import PRIORS, circle, covariance, warp
+from synthetic.examine import AGREEMENT
+from synthetic.oracle import second_opinion
+from synthetic.sampling import JITTERS, factorise
 from synthetic.streams import Stream, Streams
-from synthetic.tasks import JITTERS, TaskConfig, draw, factorise, posterior, ridge
+from synthetic.tasks import EXACT_POINTS, FEATURES, Task, TaskConfig, draw, draw_many, ridge
 
-# Two tests on one draw, each at half of this level; the seeds are fixed, so a pass stays a pass.
-FALSE_ALARM = 1e-6
-
-
-def points(n: int, d: int, seed: int = 0) -> Tensor:
-    """Uniform in [-1, 1]^d: (n, d)."""
-    generator = torch.Generator().manual_seed(seed)
-    return 2 * torch.rand(n, d, generator=generator, dtype=torch.float64) - 1
+SMALL = {"train_points": 200, "test_points": 100}
 
 
-# scikit-learn's form of each prior: its kernel, and the inputs on which it is that kernel
-SECOND_OPINION: dict[str, tuple[Callable[[float], sk.Kernel], Callable[[Tensor], Tensor]]] = {
-    "rbf": (sk.RBF, lambda x: x),
-    "matern12": (lambda length: sk.Matern(length, nu=0.5), lambda x: x),
-    "matern32": (lambda length: sk.Matern(length, nu=1.5), lambda x: x),
-    "matern52": (lambda length: sk.Matern(length, nu=2.5), lambda x: x),
-    "rational-quadratic": (lambda length: sk.RationalQuadratic(length, alpha=1.0), lambda x: x),
-    # GPyTorch's length is not squared; scikit-learn's own ExpSineSquared is no kernel for d > 1
-    "periodic": (lambda length: sk.RBF(math.sqrt(length)), circle),
-    "warped": (sk.RBF, warp),
-}
+def drawn(text: str, functions: int = 1, **sizes: int) -> list[Task]:
+    config = TaskConfig(text, **{**SMALL, **sizes})
+    return draw_many(config, Streams(0, config.prior, 0), functions)
 
 
-def whiteness(draws: Tensor, exact: Tensor) -> float:
-    """The smaller p-value, doubled, of two tests that draws (s, n) come from N(0, exact).
+def normals(*shape: int, seed: int = 2) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
-    Whitened by the exact factor they are s n standard normals: the sum of their squares is chi-squared, and
-    their distribution function is the normal one (Kolmogorov-Smirnov).
-    """
+
+def judged(draws: Tensor, exact: Tensor) -> Verdict:
+    return judge_draws(draws, exact, torch.Generator().manual_seed(3))
+
+
+# --- draws come from the prior ------------------------------------------------------------------
+
+
+def test_right_draws_are_rejected_no_more_often_than_stated() -> None:
+    n, draws, runs, level = 30, 3, 200, 0.05
+    exact = dense("rbf", points(n, 10))
     factor = torch.linalg.cholesky(exact)
-    white = torch.linalg.solve_triangular(factor, draws.mT, upper=False).flatten().numpy()
-    squares = float((white**2).sum())
-    tail = min(stats.chi2.cdf(squares, white.size), stats.chi2.sf(squares, white.size))
-    return float(min(1.0, 2 * min(2 * tail, stats.kstest(white, "norm").pvalue)))
+    for test in (whiteness, pairs):
+        p_values = [test((factor @ normals(n, draws, seed=s)).mT, exact) for s in range(runs)]
+        rejected = sum(p < level for p in p_values)
+        assert stats.binomtest(rejected, runs, level, alternative="greater").pvalue > 1e-3
 
 
-def smallest_eigenvalue(matrix: Tensor) -> float:
-    return float(torch.linalg.eigvalsh(matrix)[0])
+@pytest.mark.parametrize("wrong", [0.9, 1.1])
+def test_draws_of_a_wrong_amplitude_are_rejected(wrong: float) -> None:
+    exact = dense("matern52", points(500, 10))
+    draws = (torch.linalg.cholesky(exact) @ normals(500, 8)).mT
+    assert judged(draws, exact).accepted
+    assert not judged(wrong * draws, exact).accepted
 
 
-def rounding(n: int) -> float:
-    """How far rounding moves eigenvalues of an n x n matrix of entries up to 1, each wrong by a few ulp."""
-    return 8 * n * torch.finfo(torch.float64).eps
-
-
-def test_every_prior_has_a_second_opinion() -> None:
-    assert SECOND_OPINION.keys() == PRIORS.keys()
-
-
-@pytest.mark.parametrize("name", PRIORS)
-@pytest.mark.parametrize("dimensions", [1, 2, 10])
-def test_every_prior_is_positive_semi_definite_with_variance_one(name: str, dimensions: int) -> None:
-    n = 300
-    matrix = covariance(name, PRIORS[name].lengthscale, points(n, dimensions))
-    assert smallest_eigenvalue(matrix) >= -rounding(n)
-    torch.testing.assert_close(matrix.diagonal(), torch.ones(n, dtype=torch.float64), rtol=0, atol=1e-7)
-
-
-def test_the_eigenvalue_test_finds_a_kernel_that_is_none_in_ten_dimensions() -> None:
-    n = 300
-    matrix = torch.as_tensor(sk.ExpSineSquared(length_scale=1.0, periodicity=2.0)(points(n, 10).numpy()))
-    assert smallest_eigenvalue(matrix) < -rounding(n)
-
-
-def test_the_periodic_prior_is_gpytorchs_and_repeats_after_two() -> None:
-    x = points(50, 10)
-    kernel = gpytorch.kernels.PeriodicKernel().double()
-    kernel.period_length, kernel.lengthscale = 2.0, 10.0
-    with torch.no_grad():
-        theirs = kernel(x).to_dense()
-    torch.testing.assert_close(covariance("periodic", 10.0, x), theirs, rtol=0, atol=rounding(1))
-    again = covariance("periodic", 10.0, torch.cat([x[:1], x[:1] + 2.0]))
-    assert float(again[0, 1]) == pytest.approx(1.0, abs=rounding(1))
-
-
-def test_the_warped_prior_is_not_stationary_and_the_rbf_is() -> None:
-    x = torch.zeros(4, 10, dtype=torch.float64)
-    x[:, 0] = torch.tensor([-0.25, 0.25, 0.5, 1.0])  # two pairs, the same distance apart
-    near, far = {}, {}
-    for name in ("rbf", "warped"):
-        matrix = covariance(name, 2.0, x)
-        near[name], far[name] = float(matrix[0, 1]), float(matrix[2, 3])
-    assert near["rbf"] == pytest.approx(far["rbf"], rel=1e-12)
-    assert near["warped"] < far["warped"] - 0.01
-
-
-@pytest.mark.parametrize("name", PRIORS)
-def test_the_posterior_agrees_with_scikit_learn(name: str) -> None:
-    n, noise = 200, 0.1
-    x = points(n + 100, 10)
-    generator = torch.Generator().manual_seed(1)
-    targets = torch.randn(n, generator=generator, dtype=torch.float64)
-    mean, variance = posterior(covariance(name, PRIORS[name].lengthscale, x), targets, noise**2)
-    kernel, embed = SECOND_OPINION[name]
-    embedded = embed(x).numpy()
-    other = GaussianProcessRegressor(kernel(PRIORS[name].lengthscale), alpha=noise**2, optimizer=None)
-    other_mean, other_std = other.fit(embedded[:n], targets.numpy()).predict(embedded[n:], return_std=True)
-    torch.testing.assert_close(mean, torch.as_tensor(other_mean), rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(variance, torch.as_tensor(other_std**2), rtol=1e-6, atol=1e-6)
+def test_pairs_see_a_wrong_covariance_that_leaves_every_variance_right() -> None:
+    exact = dense("matern12", points(100, 10))
+    white = normals(2000, 100)  # variances 1, covariances 0
+    assert pairs((torch.linalg.cholesky(exact) @ white.mT).mT, exact) > FALSE_ALARM
+    assert pairs(white, exact) < FALSE_ALARM
 
 
 @pytest.mark.slow
-def test_our_draws_are_from_the_prior_and_gpytorchs_at_1500_points_are_not() -> None:
+def test_gpytorchs_own_sampler_is_rejected_at_1500_points() -> None:
     n, draws = 1500, 4
     x = points(n, 10)
-    exact = covariance("rbf", 2.0, x)
-    factor, jitter = factorise(exact)
+    exact = dense("rbf", x)
+    ours, jitter = factorise(exact.clone())
     assert jitter == 0.0
-    standard = torch.randn(n, draws, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    assert whiteness((factor @ standard).mT, exact) > FALSE_ALARM
-    kernel = gpytorch.kernels.RBFKernel().double()
-    kernel.lengthscale = 2.0
+    assert judged((ours @ normals(n, draws)).mT, exact).accepted
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(2)  # the only seed that GPyTorch's sampler takes
-        theirs = gpytorch.distributions.MultivariateNormal(x.new_zeros(n), kernel(x)).sample(torch.Size([draws]))
-    assert whiteness(theirs, exact) < FALSE_ALARM
+        normal = gpytorch.distributions.MultivariateNormal(x.new_zeros(n), priors.kernel("rbf", 10)(x))
+        theirs = normal.sample(torch.Size([draws]))
+    assert not judged(theirs, exact).accepted
+
+
+@pytest.mark.slow
+def test_its_covariance_is_rejected_without_any_factor_of_ours() -> None:
+    n, draws = 1500, 50
+    x = points(n, 10)
+    text = "rbf(lengthscale=0.3)"
+    exact = dense(text, x)
+    assert pairs((factorise(exact.clone())[0] @ normals(n, draws)).mT, exact) > FALSE_ALARM
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(2)
+        normal = gpytorch.distributions.MultivariateNormal(x.new_zeros(n), priors.kernel(text, 10)(x))
+        theirs = normal.sample(torch.Size([draws]))
+    assert pairs(theirs, exact) < FALSE_ALARM
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lengthscale", [3, 4])
+def test_a_float32_factor_is_rejected_where_rounding_reaches_the_smallest_eigenvalues(lengthscale: int) -> None:
+    # at lengthscale 2 they are 1e-3 and more, and float32 is good enough for any test
+    n = 1500
+    exact = dense(f"rbf(lengthscale={lengthscale})", points(n, 10))
+    ours, jitter = factorise(exact.clone())
+    assert jitter == 0.0
+    assert judged((ours @ normals(n, 8)).mT, exact).accepted
+    single = exact.float()
+    for relative in (0.0, 1e-7, 1e-6, 1e-5, 1e-4):  # with the smallest jitter that it needs
+        factor, info = torch.linalg.cholesky_ex(single + relative * torch.eye(n))
+        if int(info) == 0:
+            break
+    assert not judged((factor @ normals(n, 8).float()).mT.double(), exact).accepted
 
 
 @pytest.mark.slow
 def test_a_tasks_function_is_a_draw_from_its_prior_over_train_and_test_together() -> None:
-    config = TaskConfig("matern52", 2.0, train_points=1000, test_points=500, noise=0.3)
-    task = draw(config, Streams(0, "matern52", 0))
-    joint = covariance("matern52", 2.0, torch.cat([task.inputs, task.test_inputs]))
-    noise = torch.zeros(1500, dtype=torch.float64)
-    noise[:1000] = 0.09
-    values = torch.cat([task.targets, task.test_values])
-    assert whiteness(values[None], joint + noise.diag()) > FALSE_ALARM
-    assert whiteness(1.1 * values[None], joint + noise.diag()) < FALSE_ALARM  # it would see an amplitude 10 % off
+    config = TaskConfig("matern52", train_points=700, test_points=300, noise=0.3)
+    tasks = draw_many(config, Streams(0, config.prior, 0), 4)
+    joint = dense(config.prior, torch.cat([tasks[0].inputs, tasks[0].test_inputs]))
+    joint.diagonal()[:700] += 0.09
+    assert judged(torch.stack([torch.cat([task.targets, task.test_values]) for task in tasks]), joint).accepted
+
+
+def test_noise_for_a_test_is_added_to_draws_and_covariance_alike() -> None:
+    n = 400
+    draws, exact = with_noise(
+        torch.zeros(5, n, dtype=torch.float64), torch.zeros(n, n).double() + 1, torch.Generator()
+    )
+    noise = float((exact.diagonal() - 1).mean())
+    assert float(draws.var()) == pytest.approx(noise, rel=0.15)
+
+
+# --- jitter -------------------------------------------------------------------------------------
 
 
 def test_a_singular_covariance_gets_the_smallest_jitter_that_helps_and_it_is_reported() -> None:
@@ -161,11 +146,11 @@ def test_a_definite_covariance_gets_no_jitter() -> None:
     assert factorise(torch.eye(5, dtype=torch.float64))[1] == 0.0
 
 
-def test_the_floor_of_a_task_with_jitter_knows_of_it() -> None:
+def test_the_floor_of_a_task_with_jitter_knows_of_it_and_the_task_says_so() -> None:
     # one input dimension and a long lengthscale: in float64 the prior has rank 10 or so
-    config = TaskConfig("rbf", 2.0, dimensions=1, train_points=300, test_points=100)
-    task = draw(config, Streams(0, "rbf", 0))
+    task = drawn("rbf", dimensions=1, train_points=300)[0]
     assert task.jitter > 0
+    assert f"jitter {task.jitter:.0e}" in task.sampling
     assert bool((task.variance >= task.jitter).all())
 
 
@@ -176,16 +161,39 @@ def test_a_covariance_that_is_not_one_is_refused() -> None:
         factorise(torch.full((2, 2), math.nan, dtype=torch.float64))
 
 
-def test_a_task_that_cannot_be_sampled_is_refused_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("synthetic.tasks.covariance", lambda *_: 2 - torch.eye(3, dtype=torch.float64))
-    with pytest.raises(UsageError, match=r"prior rbf with lengthscale 2 at 3 points: .* choose another lengthscale"):
-        draw(TaskConfig("rbf", 2.0, train_points=2, test_points=1), Streams(0, "rbf", 0))
+# --- the oracle ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", PRIORS)
-def test_no_predictor_scores_below_the_floor_and_the_posterior_mean_attains_it(name: str) -> None:
-    config = TaskConfig(name, PRIORS[name].lengthscale, train_points=300, test_points=200)
-    task = draw(config, Streams(0, name, 0))
+@pytest.mark.parametrize("text", [*SINGLE, *COMPOSED, "rational-quadratic(lengthscale=[1,2,3])"])
+def test_the_oracle_agrees_with_scikit_learn(text: str) -> None:
+    task = drawn(text, dimensions=3)[0]
+    agreement = second_opinion(task, Streams(0, task.config.prior, 0))
+    assert agreement.worst <= AGREEMENT
+    assert agreement.independent == (OWN not in text)
+
+
+@pytest.mark.parametrize("text", ["rbf", "additive", "rbf + 0.1*linear"])
+def test_the_oracle_of_a_finite_rank_task_agrees_with_scikit_learn(text: str) -> None:
+    task = drawn(text, features=64)[0]
+    assert second_opinion(task, Streams(0, task.config.prior, 0)).worst <= AGREEMENT
+
+
+def test_the_second_opinion_would_notice_a_wrong_oracle() -> None:
+    task = drawn("matern52")[0]
+    streams = Streams(0, task.config.prior, 0)
+    for wrong in (
+        replace(task, mean=task.mean + 2e-6),
+        replace(task, variance=task.variance + 2e-6),
+        replace(task, config=replace(task.config, prior="matern52(lengthscale=2.0001)")),
+        replace(task, jitter=1e-3),
+    ):
+        assert second_opinion(wrong, streams).worst > AGREEMENT
+
+
+@pytest.mark.parametrize("features", [0, 50])
+@pytest.mark.parametrize("text", ["rbf", "periodic", "linear", "modulated"])
+def test_no_predictor_scores_below_the_floor_and_the_posterior_mean_attains_it(text: str, features: int) -> None:
+    task = drawn(text, features=features)[0]
     assert task.score(task.mean).expected == pytest.approx(task.floor, rel=1e-12)
     assert task.score(task.mean).excess == 0.0
     for predictions in (ridge(task, 0.01), torch.zeros_like(task.mean), task.test_values):
@@ -194,25 +202,110 @@ def test_no_predictor_scores_below_the_floor_and_the_posterior_mean_attains_it(n
 
 def test_the_expected_score_is_the_mean_of_the_observed_one() -> None:
     # resample the test values from the posterior: their mean squared error is what `expected` says, squared
-    config = TaskConfig("rbf", 2.0, train_points=200, test_points=100)
-    task = draw(config, Streams(0, "rbf", 0))
+    task = drawn("rbf")[0]
     predictions = ridge(task, 0.01)
-    generator = torch.Generator().manual_seed(3)
     draws = 20_000
-    noise = torch.randn(draws, 100, generator=generator, dtype=torch.float64) * task.variance.sqrt()
-    squared = (predictions - task.mean - noise) ** 2  # (draws, m)
+    squared = (predictions - task.mean - normals(draws, 100, seed=3) * task.variance.sqrt()) ** 2  # (draws, m)
     error = squared.mean(1)
     five_sigma = 5 * float(error.std()) / math.sqrt(draws)
     assert float(error.mean()) == pytest.approx(task.score(predictions).expected ** 2, abs=five_sigma)
 
 
-def test_streams_are_independent_of_each_other_and_repeatable() -> None:
-    def first(root: int, task: str, seed: int, stream: Stream) -> float:
-        return float(torch.rand((), generator=Streams(root, task, seed).generator(stream), dtype=torch.float64))
+def test_the_floor_is_what_the_posterior_mean_observes_on_average() -> None:
+    # over functions on the same points, which share v; a floor that is off by 5 % is far outside
+    tasks = drawn("rbf", functions=800)
+    errors = torch.tensor([task.score(task.mean).observed ** 2 for task in tasks], dtype=torch.float64)
+    five_sigma = 5 * float(errors.std()) / math.sqrt(len(tasks))
+    assert five_sigma < 0.05 * tasks[0].floor ** 2
+    assert float(errors.mean()) == pytest.approx(tasks[0].floor ** 2, abs=five_sigma)
 
-    keys = [(r, t, s, k) for r in (0, 1) for t in ("rbf", "warped") for s in (0, 1) for k in Stream]
+
+# --- many functions, many points ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("features", [0, 50])
+def test_functions_on_the_same_points_differ_and_the_first_is_the_one_drawn_alone(features: int) -> None:
+    tasks = drawn("rbf", functions=3, features=features)
+    alone = drawn("rbf", features=features)[0]
+    for name in ("inputs", "targets", "test_inputs", "test_values", "mean", "variance"):
+        assert torch.equal(getattr(tasks[0], name), getattr(alone, name)), name
+    assert torch.equal(tasks[1].inputs, alone.inputs)
+    correlation = torch.corrcoef(torch.stack([task.targets for task in tasks]))
+    assert float((correlation - torch.eye(3)).abs().max()) < 0.5
+
+
+def test_a_task_is_drawn_once_for_all_who_ask() -> None:
+    config = TaskConfig("rbf", **SMALL)
+    assert draw(config, Streams(0, "rbf", 0)) is draw(config, Streams(0, "rbf", 0))
+    assert draw(config, Streams(0, "rbf", 1)) is not draw(config, Streams(0, "rbf", 0))
+
+
+def test_beyond_a_stated_size_tasks_are_of_finite_rank_and_say_so() -> None:
+    assert TaskConfig("rbf", train_points=EXACT_POINTS - 1, test_points=1).sampling == "exact"
+    beyond = TaskConfig("rbf", train_points=EXACT_POINTS, test_points=1)
+    assert beyond.sampling == f"finite rank, {FEATURES} random features"
+    assert replace(beyond, features=0).sampling == "exact"
+
+
+def test_a_finite_rank_task_does_not_depend_on_how_points_fall_into_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = drawn("matern32", features=40)[0]
+    monkeypatch.setattr("synthetic.features.BLOCK", 64)
+    blocks = drawn("matern32", features=40)[0]
+    for name in ("targets", "test_values", "mean", "variance"):
+        torch.testing.assert_close(getattr(blocks, name), getattr(whole, name), rtol=1e-9, atol=1e-12)
+
+
+def test_with_more_features_than_points_the_floor_comes_near_that_of_the_gaussian_process() -> None:
+    exact = drawn("matern52", train_points=50)[0].floor
+    short = [1 - drawn("matern52", train_points=50, features=count)[0].floor / exact for count in (25, 200, 1600)]
+    assert short[0] > 4 * short[1] > 16 * short[2] > 0  # with few features it is another, easier task
+
+
+# --- difficulty ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "objection"),
+    [
+        ("periodic(lengthscale=1, period=3)", "nothing to learn: floor .* linear fit"),
+        ("linear", "nothing beyond linear: linear fit 0.0.* prior 1.8"),
+        ("rbf(lengthscale=40)", "nothing beyond linear"),
+    ],
+)
+def test_a_task_that_would_compare_noise_is_refused(text: str, objection: str) -> None:
+    with pytest.raises(UsageError, match=f"leaves {objection}.*; choose another lengthscale or more points"):
+        admit(drawn(text)[0])
+
+
+def test_a_good_task_is_admitted() -> None:
+    difficulty = admit(drawn("rbf", train_points=1000)[0])
+    assert difficulty.floor < 0.5 * difficulty.linear
+
+
+def test_declared_negative_controls_are_admitted_though_there_is_little_to_learn_and_only_if_wanted() -> None:
+    for text in NEGATIVE_CONTROLS:
+        task = drawn(text)[0]
+        assert is_negative_control(task.config)
+        assert judge(task).objection is not None
+        assert admit(task) == judge(task)
+        with pytest.raises(UsageError, match="nothing to learn"):
+            admit(task, controls=False)
+    assert not is_negative_control(TaskConfig(NEGATIVE_CONTROLS[0], features=50))
+
+
+# --- streams and refusals -----------------------------------------------------------------------
+
+
+def test_streams_are_independent_of_each_other_and_repeatable() -> None:
+    def first(root: int, task: str, seed: int, stream: Stream, part: str) -> float:
+        generator = Streams(root, task, seed).generator(stream, part)
+        return float(torch.rand((), generator=generator, dtype=torch.float64))
+
+    keys = [
+        (r, t, s, k, p) for r in (0, 1) for t in ("rbf", "warped") for s in (0, 1) for k in Stream for p in ("", "V")
+    ]
     assert len({first(*key) for key in keys}) == len(keys)
-    assert first(0, "rbf", 0, Stream.NOISE) == first(0, "rbf", 0, Stream.NOISE)
+    assert first(0, "rbf", 0, Stream.NOISE, "") == first(0, "rbf", 0, Stream.NOISE, "")
 
 
 @pytest.mark.parametrize(
@@ -221,10 +314,60 @@ def test_streams_are_independent_of_each_other_and_repeatable() -> None:
         ({"prior": "rfb"}, "no prior 'rfb'; there are: rbf, matern12"),
         ({"noise": -0.1}, "the noise must be a positive number, not -0.1"),
         ({"noise": math.nan}, "the noise must be a positive number, not nan"),
-        ({"lengthscale": 0.0}, "the lengthscale must be a positive number, not 0.0"),
+        ({"prior": "rbf(lengthscale=0)"}, "the lengthscale of rbf must be a positive number, not 0"),
         ({"train_points": 1}, "train points must be at least 2, not 1"),
+        ({"test_points": 0}, "test points must be at least 1, not 0"),
+        ({"dimensions": 0}, "dimensions must be at least 1, not 0"),
+        ({"features": -1}, "features must be at least 1, or 0 for an exact task, not -1"),
     ],
 )
 def test_a_task_that_makes_no_sense_is_refused(change: dict[str, object], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
-        TaskConfig(**{"prior": "rbf", "lengthscale": 2.0, **change})  # type: ignore[arg-type]
+        TaskConfig(**{"prior": "rbf", **change})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            f"{OWN}:GibbsOfOneInput",
+            "at 300 points: its covariance is not positive definite, .*; choose other parameters",
+        ),
+        (f"{OWN}:NotANumber", "at 300 points: its covariance is not finite; choose other parameters"),
+    ],
+)
+def test_a_prior_that_cannot_be_drawn_from_is_refused(text: str, sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        drawn(text)
+
+
+@pytest.mark.parametrize(("text", "kind"), [("0.5*gibbs + rbf", "Gibbs"), (f"{OWN}:Deep", "Deep")])
+def test_a_prior_without_random_features_is_refused_at_finite_rank(text: str, kind: str) -> None:
+    # Deep is a subclass of an RBF kernel, which has some
+    with pytest.raises(UsageError, match=rf"a {kind} kernel has no random features here; draw an exact task"):
+        drawn(text, features=10)
+
+
+def test_points_of_ones_own_must_be_finite_and_different() -> None:
+    config = TaskConfig("rbf", **SMALL)
+    streams, good = Streams(0, "rbf", 0), points(300, 10, seed=5)
+    assert torch.equal(draw_many(config, streams, 1, good)[0].inputs, good[:200])
+    nan, twice = good.clone(), good.clone()
+    nan[7, 3] = math.nan
+    twice[250] = twice[3]
+    for inputs, sentence in (
+        (nan, "1 of 300 inputs hold NaN or infinity; give finite points only"),
+        (twice, "1 of 300 inputs repeat another one .*; give each point once"),
+        (good[:, :9], r"the inputs have shape \(300, 9\); this task needs \(300, 10\)"),
+    ):
+        with pytest.raises(UsageError, match=sentence):
+            draw_many(config, streams, 1, inputs)
+
+
+def test_more_points_than_memory_are_refused_before_any_is_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
+    huge = TaskConfig("rbf", train_points=10_000_000, features=0)
+    with pytest.raises(UsageError, match=r"an exact task of 10001024 points needs about .* GB .*features=2048"):
+        draw(huge, Streams(0, "rbf", 0))
+    monkeypatch.setattr(memory, "available", lambda: 10**6)
+    with pytest.raises(UsageError, match=r"2048 features needs about .*, and 0.0 GB are free; draw fewer points"):
+        draw(TaskConfig("rbf", train_points=10_000), Streams(0, "rbf", 0))

@@ -1,0 +1,109 @@
+"""The commands about tasks: `examine` one, and the difficulty `atlas` of all, a page of the documentation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from cemverify.results import Table, read
+from synthetic import atlas, priors
+from synthetic.__main__ import main
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "tasks.md"
+SMALL = ["--train-points", "150", "--test-points", "50"]
+
+
+@pytest.mark.parametrize("options", [[], ["--features", "300"]])
+def test_examine_says_how_hard_a_task_is_and_that_its_oracles_agree(
+    options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "task.json"
+    assert main(["examine", "rbf + 0.1*linear", *SMALL, *options, "--output", str(file)]) == 0
+    printed = capsys.readouterr().out
+    assert "agree: mean" in printed
+    assert "from the prior" in printed
+    assert ("finite rank, 300 random features" if options else "exact") in printed
+    content = read(file)
+    assert content["task"]["prior"] == "rbf(lengthscale=2) + 0.1*linear"
+    assert content["agreement"]["worst"] < 1e-6
+    assert content["sampler"]["accepted"]
+    assert 0 < content["difficulty"]["floor"] < content["difficulty"]["linear"]
+
+
+def test_examine_fails_if_the_oracle_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from synthetic import sampling
+
+    right = sampling.posterior
+
+    def wrong(
+        joint: torch.Tensor, targets: list[torch.Tensor], noise: float
+    ) -> tuple[list[torch.Tensor], torch.Tensor]:
+        means, variance = right(joint, targets, noise)
+        return means, variance * 1.001
+
+    monkeypatch.setattr(sampling, "posterior", wrong)
+    assert main(["examine", "matern32(lengthscale=1.25)", *SMALL]) == 1  # asked nowhere else, so not remembered
+    assert "DISAGREE, by more than 1e-06" in capsys.readouterr().out
+
+
+def test_examine_fails_if_the_sampler_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from synthetic import sampling
+
+    right = sampling.factorise
+
+    def wrong(matrix: torch.Tensor) -> tuple[torch.Tensor, float]:
+        factor, jitter = right(matrix)
+        return factor.tril(-1) + 1.1 * factor.diagonal().diag(), jitter
+
+    monkeypatch.setattr(sampling, "factorise", wrong)
+    assert main(["examine", "matern32(lengthscale=1.75)", *SMALL]) == 1
+    assert "NOT FROM THE PRIOR" in capsys.readouterr().out
+
+
+def test_the_atlas_is_the_same_twice_and_writes_its_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pages = []
+    for run in ("first", "second"):
+        page, file = tmp_path / f"{run}.md", tmp_path / f"{run}.json"
+        options = ["--prior", "linear", "matern12", "rbf", "--points", "300", "100", "--output", str(file)]
+        assert main(["atlas", *options, "--markdown", str(page)]) == 0
+        pages.append(page.read_text())
+        verdicts = [entry["verdict"] for entry in read(file)["entries"]]
+        assert verdicts == ["nothing beyond linear", "negative control", "good"]
+    assert pages[0] == pages[1]
+    assert "[3/3] rbf(lengthscale=2): good" in capsys.readouterr().err
+
+
+def test_the_page_of_the_documentation_is_what_the_command_writes() -> None:
+    page = PAGE.read_text()
+    text = atlas.page(Table("", ["prior"], [])).partition("###")[0]
+    assert page.startswith(text)
+    for template, values in atlas.ENTRIES.items():
+        for value in values:
+            assert f"| {priors.canonical(template.format(value), 10)} " in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["examine", "rfb"], "error: no prior 'rfb'; there are: rbf"),
+        (["examine", "rbf", "--noise", "-1"], "error: the noise must be a positive number, not -1"),
+        (["examine", "rbf", "--train-points", "1"], "error: train points must be at least 2, not 1"),
+        (["examine", "rbf", "--seed", "-1"], "error: the seed must be at least 0, not -1"),
+        (["atlas", "--prior", "linear", "rbf(lengthscale=0)"], "error: the lengthscale of rbf must be a positive"),
+        (["atlas", "--markdown", "docs"], "error: cannot write docs: it is a folder"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_one_sentence_before_the_work(
+    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith(sentence)
+    assert printed.err.count("\n") == 1
+    assert printed.out == ""

@@ -1,0 +1,243 @@
+"""Priors: what their texts mean, that every one is a kernel in every dimension, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+
+import gpytorch
+import pytest
+import torch
+from sklearn.gaussian_process import kernels as sk
+from torch import Tensor
+
+from synthetic import features, priors
+from synthetic.algebra import parse
+from synthetic.errors import UsageError
+from synthetic.kernels import evaluate
+from synthetic.sampling import covariance
+from synthetic.tasks import TaskConfig
+
+OWN = "suites.synthetic.own_kernels"
+
+SINGLE = tuple(priors.FAMILIES)
+COMPOSED = (
+    "rbf(lengthscale=2) + 0.1*linear",
+    "0.5*rbf*periodic + matern12(lengthscale=3)",
+    "(rbf + constant)*(matern32 + 2*linear)*rational-quadratic(alpha=0.3)",
+    "warped(changepoint(rbf, gibbs), amplitude=1, frequency=6)",
+    "modulated(additive(0.5*periodic(lengthscale=1) + matern52), depth=-1)",
+    f"{OWN}:Deep + 0.5*{OWN}:Deep(width=2)",
+    f"{OWN}:ready*rbf",
+)
+
+
+def points(n: int, d: int, seed: int = 0) -> Tensor:
+    """Uniform in [-1, 1]^d: (n, d)."""
+    generator = torch.Generator().manual_seed(seed)
+    return 2 * torch.rand(n, d, generator=generator, dtype=torch.float64) - 1
+
+
+def dense(text: str, x: Tensor) -> Tensor:
+    return covariance(priors.kernel(text, x.shape[1]), x)
+
+
+def is_positive_semi_definite(matrix: Tensor) -> bool:
+    """But for rounding: entries wrong by a few ulp of the largest move eigenvalues by n times that."""
+    slack = 8 * len(matrix) * torch.finfo(torch.float64).eps * float(matrix.abs().max())
+    return float(torch.linalg.eigvalsh(matrix)[0]) >= -slack
+
+
+# --- positive semi-definite ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 10])
+@pytest.mark.parametrize("text", SINGLE + COMPOSED)
+def test_every_prior_is_positive_semi_definite(text: str, dimensions: int) -> None:
+    K = dense(text, points(250, dimensions))
+    assert torch.equal(K, K.mT)
+    assert is_positive_semi_definite(K)
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 10])
+@pytest.mark.parametrize("name", [name for name, family in priors.FAMILIES.items() if family.ard])
+def test_priors_with_a_lengthscale_for_each_input_are_too(name: str, dimensions: int) -> None:
+    lengths = [0.5 + i for i in range(dimensions)]
+    x = points(250, dimensions)
+    K = dense(f"{name}(lengthscale={lengths})", x)
+    assert is_positive_semi_definite(K)
+    if name != "periodic":  # there the circle comes first
+        torch.testing.assert_close(K, dense(f"{name}(lengthscale=1)", x / torch.tensor(lengths)), rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "matrix",
+    [
+        torch.as_tensor(sk.ExpSineSquared(length_scale=1.0, periodicity=2.0)(points(250, 10).numpy())),
+        dense(f"{OWN}:GibbsOfOneInput", points(250, 10)),
+    ],
+    ids=["scikit-learn's ExpSineSquared", "Gibbs with the exponent of one input"],
+)
+def test_the_test_finds_what_is_no_kernel_in_ten_dimensions(matrix: Tensor) -> None:
+    assert not is_positive_semi_definite(matrix)
+
+
+def test_the_exponent_of_one_input_is_right_for_one_input() -> None:
+    assert is_positive_semi_definite(dense(f"{OWN}:GibbsOfOneInput", points(250, 1)))
+
+
+# --- what they are ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", SINGLE + COMPOSED)
+def test_the_variances_are_the_diagonal_of_the_covariance(text: str) -> None:
+    x = points(40, 3)
+    with torch.no_grad():
+        variances = evaluate(priors.kernel(text, 3), x, x, diag=True)
+    torch.testing.assert_close(variances, dense(text, x).diagonal(), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", [name for name in SINGLE if name not in ("linear", "modulated", "changepoint")])
+def test_named_priors_have_variance_one(name: str) -> None:
+    K = dense(name, points(50, 10))
+    torch.testing.assert_close(K.diagonal(), torch.ones(50, dtype=torch.float64), rtol=0, atol=1e-7)
+
+
+def test_covariances_do_not_depend_on_how_points_fall_into_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = points(100, 10)
+    for text in ("matern12", "gibbs", "rbf + linear"):
+        whole = dense(text, x)
+        with monkeypatch.context() as patched:
+            patched.setattr("synthetic.sampling.BLOCK", 32)
+            torch.testing.assert_close(dense(text, x), whole, rtol=0, atol=1e-14)
+
+
+def test_the_periodic_prior_is_gpytorchs_and_repeats_after_its_period() -> None:
+    x = points(50, 10)
+    kernel = gpytorch.kernels.PeriodicKernel().double()
+    kernel.period_length, kernel.lengthscale = (torch.tensor(v, dtype=torch.float64) for v in (0.7, 10.0))
+    text = "periodic(lengthscale=10, period=0.7)"
+    torch.testing.assert_close(dense(text, x), evaluate(kernel, x, x).detach(), rtol=0, atol=1e-13)
+    assert float(dense(text, torch.cat([x[:1], x[:1] + 0.7]))[0, 1]) == pytest.approx(1.0, abs=1e-13)
+
+
+@pytest.mark.parametrize("name", ["gibbs", "warped", "modulated", "changepoint"])
+def test_non_stationary_priors_are_not_stationary_and_the_rbf_is(name: str) -> None:
+    x = torch.zeros(4, 10, dtype=torch.float64)
+    x[:, 0] = torch.tensor([-0.25, 0.25, 0.5, 1.0])  # two pairs, the same distance apart
+    for text, stationary in (("rbf", True), (name, False)):
+        K = dense(text, x)
+        assert (abs(float(K[0, 1] - K[2, 3])) < 1e-12) == stationary
+
+
+def test_where_lengthscales_agree_gibbs_is_an_rbf() -> None:
+    x = points(50, 10)
+    flat = dense("gibbs(lengthscale=1.5, contrast=0)", x)
+    torch.testing.assert_close(flat, dense("rbf(lengthscale=1.5)", x), rtol=0, atol=1e-14)
+
+
+def test_hyperparameters_are_float64_to_the_last_digit() -> None:
+    kernel = priors.kernel("0.1*rational-quadratic(lengthscale=0.3, alpha=0.7)", 10)
+    found = [kernel.outputscale.item(), kernel.base_kernel.lengthscale.item(), kernel.base_kernel.alpha.item()]
+    assert found == pytest.approx([0.1, 0.3, 0.7], rel=1e-14)  # float32 would be off by 1e-8
+
+
+def test_a_kernel_of_ones_own_is_copied_and_not_changed() -> None:
+    from suites.synthetic.own_kernels import ready
+
+    kernel = priors.kernel(f"{OWN}:ready", 10)
+    kernel.lengthscale = 5.0
+    assert ready.lengthscale.item() != 5.0
+
+
+@pytest.mark.parametrize("text", [t for t in SINGLE + COMPOSED[:3] if t != "gibbs"])
+def test_random_features_covary_as_the_prior_says(text: str) -> None:
+    count, x = 20_000, points(12, 3)
+    kernel = priors.kernel(text, 3)
+    phi = features.draw_features(kernel, count, 3, torch.Generator().manual_seed(0))(x)  # (12, count)
+    products = phi[:, None] * phi[None, :]  # (12, 12, count)
+    error = products.mean(-1) - covariance(kernel, x)
+    # 78 means of many terms, each normal to good accuracy: beyond six of their standard deviations by chance 1e-7
+    assert bool((error.abs() <= 6 * products.std(-1) / math.sqrt(count) + 1e-12).all())
+
+
+# --- texts --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "canonical"),
+    [
+        ("rbf", "rbf(lengthscale=2)"),
+        (" rbf( lengthscale = 2.0 ) ", "rbf(lengthscale=2)"),
+        ("rational-quadratic(alpha=3)", "rational-quadratic(lengthscale=2, alpha=3)"),
+        ("rbf+0.1*linear", "rbf(lengthscale=2) + 0.1*linear"),
+        ("2*(rbf+linear)*0.5*matern12", "(rbf(lengthscale=2) + linear)*matern12(lengthscale=2)"),
+        ("additive", "additive(rbf(lengthscale=0.5))"),
+        ("rbf(lengthscale=[1, 2e0])", "rbf(lengthscale=[1, 2])"),
+        (
+            "changepoint(linear, rbf, location=-1e-3,)",
+            "changepoint(linear, rbf(lengthscale=2), location=-0.001, steepness=4)",
+        ),
+        (f"{OWN}:Deep(width=3)", f"{OWN}:Deep(width=3)"),
+    ],
+)
+def test_texts_that_mean_the_same_prior_have_one_canonical_form(given: str, canonical: str) -> None:
+    assert priors.canonical(given, 2) == canonical
+    assert priors.canonical(canonical, 2) == canonical
+
+
+@pytest.mark.parametrize("text", SINGLE + COMPOSED)
+def test_a_canonical_text_is_the_same_kernel(text: str) -> None:
+    x = points(20, 3)
+    assert torch.equal(dense(text, x), dense(priors.canonical(text, 3), x))
+
+
+def test_configurations_of_one_task_are_equal_and_plain() -> None:
+    short = TaskConfig("rbf+linear")
+    assert short == TaskConfig("rbf(lengthscale=2.0) + 1*linear", features=0)
+    assert all(isinstance(value, str | int | float) for value in asdict(short).values())
+
+
+def test_sums_and_products_bind_as_usual() -> None:
+    assert str(parse("a+b*c")) == "a + b*c"
+    assert str(parse("(a+b)*c")) == "(a + b)*c"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("rfb", "no prior 'rfb'; there are: rbf, matern12, .*, and your own as module:object"),
+        ("", "prior '': at its end, a kernel is expected"),
+        ("rbf(", "at its end, a kernel is expected"),
+        ("rbf(lengthscale)", r"rbf is made of no other kernel\(s\), not of 1"),
+        ("rbf(lengthscale=)", r"at '\)', a number or \[a list of numbers\] is expected"),
+        ("rbf(2)", r"at '2\)', a parameter with its name, such as lengthscale=2, or a kernel is expected"),
+        ("rbf rbf", r"at 'rbf', \+ or \* or the end is expected"),
+        ("rbf - linear", r"at '- linear', \+ or \* or the end is expected"),
+        ("rbf + 2", r"at '2', a kernel, for a number alone is none"),
+        ("-1*rbf", "a kernel is multiplied by a positive number, not by -1"),
+        ("0*rbf", "a kernel is multiplied by a positive number, not by 0"),
+        ("1e999*rbf", "a kernel is multiplied by a positive number, not by inf"),
+        ("rbf(lengthscale=0)", "the lengthscale of rbf must be a positive number, not 0"),
+        ("rbf(lengthscale=-2)", "the lengthscale of rbf must be a positive number, not -2"),
+        ("rbf(lengthscale=nan)", "a number or"),
+        ("rbf(length=2)", "rbf has no parameter 'length'; it has: lengthscale"),
+        ("rbf(lengthscale=1, lengthscale=2)", "lengthscale is given twice"),
+        ("rbf(lengthscale=[1,2,3])", r"rbf has 10 input\(s\) here, but 3 lengthscales; give one for each"),
+        ("additive(rbf(lengthscale=[1,2]))", r"rbf has 1 input\(s\) here"),
+        ("gibbs(lengthscale=[1,2])", "the lengthscale of gibbs must be one number, not a list"),
+        ("linear(rbf)", r"linear is made of no other kernel\(s\), not of 1"),
+        ("changepoint(rbf)", r"changepoint is made of 2 other kernel\(s\), not of 1"),
+        ("nowhere_at_all:k", "nowhere_at_all cannot be imported .* is it on the path?"),
+        (f"{OWN}:absent", "has no attribute 'absent'; name what the module has"),
+        (f"{OWN}:not_a_kernel", "raised TypeError"),
+        (f"{OWN}:broken", "broken raised ValueError: no such material"),
+        (f"{OWN}:ready(period=2)", "is a kernel already and takes no parameters; leave them out"),
+        (f"{OWN}:Deep(rbf)", "takes parameters by name, not kernels"),
+        ("builtins:dict", "is a dict; a GPyTorch kernel is needed, or its maker"),
+    ],
+)
+def test_what_is_no_prior_is_refused_in_one_sentence(text: str, sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence) as refused:
+        priors.kernel(text, 10)
+    assert "\n" not in str(refused.value)

@@ -1,0 +1,236 @@
+"""The difficulty atlas: how hard each prior is, at each lengthscale, for each number of training points.
+
+It is what presets are chosen by, and a page of the documentation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from textwrap import indent
+
+import torch
+
+from cemverify import results
+from reports.render import markdown, terminal
+from synthetic import priors
+from synthetic.difficulty import EASIEST, HARDEST, NEGATIVE_CONTROLS, Difficulty, average, is_negative_control, judge
+from synthetic.errors import UsageError
+from synthetic.streams import Streams
+from synthetic.tasks import EXACT_POINTS, FEATURES, TaskConfig, draw_many
+
+POINTS = (256, 1024, 4096)
+TEST_POINTS = 1024
+
+# The error of a linear fit differs from function to function by some 5 %; they share one factorisation.
+FUNCTIONS = 16
+OUTPUT = Path("out/atlas.json")
+
+# Each family, and the values of its lengthscale (or of that inside it) that are worth a look.
+ENTRIES: Mapping[str, Sequence[str]] = {
+    "rbf(lengthscale={})": ("1", "2", "4", "8"),
+    "matern12(lengthscale={})": ("2", "8"),
+    "matern32(lengthscale={})": ("1", "2", "4", "8"),
+    "matern52(lengthscale={})": ("1", "2", "4", "8"),
+    "rational-quadratic(lengthscale={}, alpha=1)": ("1", "2", "4", "8"),
+    "periodic(lengthscale={}, period=2)": ("1", "3", "10", "30"),
+    "additive(rbf(lengthscale={}))": ("0.1", "0.5", "2"),
+    "gibbs(lengthscale={}, contrast=0.5)": ("1", "2", "4"),
+    "warped(rbf(lengthscale={}), amplitude=0.3, frequency=3)": ("1", "2", "4"),
+    "modulated(rbf(lengthscale={}), depth=0.5)": ("1", "2", "4"),
+    "changepoint(rbf(lengthscale=4), rbf(lengthscale={}), location=0, steepness=4)": ("1", "2"),
+    "rbf(lengthscale={}) + 0.1*linear": ("2",),
+    "rbf(lengthscale={})*periodic(lengthscale=10, period=2)": ("4",),
+    "linear": ("",),
+}
+
+DESCRIPTION = f"""\
+Draws tasks from each prior, at several lengthscales and numbers of training points (10 inputs, noise 0.1), and sets
+their floor beside the error of a linear fit. A task is refused as a preset if the floor is above {HARDEST} of the
+linear fit (nothing to learn) or the linear fit below {EASIEST} of the prior standard deviation (nothing beyond
+linear).
+"""
+
+EPILOG = """\
+It takes four minutes on a quiet core, and a few seconds without the last column (--points 256 1024).
+
+examples:
+  python -m synthetic atlas --markdown docs/tasks.md
+  python -m synthetic atlas --prior "matern52(lengthscale=3)" "rbf + linear" --points 512 2048
+"""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One prior and its difficulty at each number of training points."""
+
+    prior: str
+    negative_control: bool
+    difficulties: Mapping[int, Difficulty]
+
+    @property
+    def verdict(self) -> str:
+        """What is to be done with it."""
+        if self.negative_control:
+            return "negative control"
+        refused = {n: d.objection.partition(":")[0] for n, d in self.difficulties.items() if d.objection}
+        if not refused:
+            return "good"
+        reasons = " / ".join(dict.fromkeys(refused.values()))
+        return f"{reasons}" + ("" if len(refused) == len(self.difficulties) else f" at n = {_list(refused)}")
+
+
+def survey(texts: Sequence[str], points: Sequence[int], seed: int, report: Callable[[str], None]) -> list[Entry]:
+    """The difficulty of each prior at each number of training points.
+
+    Args:
+        report: takes lines of progress.
+
+    Raises:
+        UsageError: a prior makes no sense, or cannot be drawn; all are looked at before the first is drawn.
+    """
+    configs = [[TaskConfig(text, train_points=n, test_points=TEST_POINTS) for n in points] for text in texts]
+    total = sum(_cost(config) for row in configs for config in row)
+    started, done, entries = time.monotonic(), 0.0, []
+    for row in configs:
+        found = {}
+        for config in row:
+            tasks = draw_many(config, Streams(seed, config.prior, seed), FUNCTIONS)
+            found[config.train_points] = average([judge(task) for task in tasks])
+            done += _cost(config)
+        entries.append(Entry(row[0].prior, is_negative_control(row[0]), found))
+        left = (time.monotonic() - started) * (total - done) / done
+        report(f"[{len(entries)}/{len(configs)}] {row[0].prior}: {entries[-1].verdict}; about {left:.0f} s left")
+    return entries
+
+
+def table(entries: Sequence[Entry]) -> results.Table:
+    """One row for each prior: floor / linear at each number of points."""
+    points = list(entries[0].difficulties)
+    rows = [
+        [
+            entry.prior,
+            f"{entry.difficulties[points[-1]].prior_std:.2f}",
+            *(f"{d.floor:.3f} / {d.linear:.3f}" for d in entry.difficulties.values()),
+            entry.verdict,
+        ]
+        for entry in entries
+    ]
+    title = f"Floor / linear fit, RMSE at {TEST_POINTS} test points, 10 inputs, noise 0.1, exact tasks"
+    return results.Table(title, ["prior", "std", *(f"n = {n}" for n in points), "verdict"], rows)
+
+
+def page(shown: results.Table) -> str:
+    """The page of the documentation."""
+    controls = " and ".join(f"`{text}`" for text in NEGATIVE_CONTROLS)
+    return f"""\
+# Tasks: what there is to learn
+
+Functions are drawn from Gaussian processes over [-1, 1]^d, with noise on the training targets. Every task comes with
+its exact posterior, so with a *floor*: the root mean squared error, on the noise-free function, below which no
+predictor can be expected to get. This page is made by `python -m synthetic atlas --markdown docs/tasks.md`.
+
+## Priors
+
+{indent(priors.describe(), "    ")}
+
+s is (x_1 + ... + x_d) / sqrt(d). Priors add and multiply, and a number scales: `rbf(lengthscale=2) + 0.1*linear`. A
+lengthscale may be a list, one for each input. `module:object` is a GPyTorch kernel of your own, or what makes one. In
+`periodic` the lengthscale is not squared, as in GPyTorch. `python -m synthetic examine PRIOR` shows one task: its
+difficulty, how far its oracle is from scikit-learn's, and whether its sampler draws from the prior.
+
+## How a task is drawn
+
+Up to {EXACT_POINTS:,} points, training and test together: exactly, by a float64 Cholesky factor over all of them. If
+the covariance is singular to rounding, the smallest sufficient jitter is added, printed, and part of the function, so
+the floor knows of it. Beyond, or with `--features M`: a sum of M random features ({FEATURES:,} by default) with
+normal weights, and the floor of Bayesian linear regression in the same features. Both floors are exact for what was
+drawn. A finite-rank function has M weights and no more, so with n > M it is far easier than the Gaussian process that
+it is named after.
+
+## Difficulty
+
+A task is refused as a preset if its floor is above {HARDEST} of the error of a linear fit (*nothing to learn*), or if
+the linear fit is below {EASIEST} of the prior standard deviation (*nothing beyond linear*): a table of models would
+compare noise. Two stay as declared negative controls, whatever the rule says of them at some n:
+{controls}.
+On the first there is little to gain, on the second nothing: a model that does well there has seen the answers.
+
+Each figure is the root mean square over {FUNCTIONS} functions on the same points.
+
+{markdown([shown]).replace("## ", "### ", 1)}
+"""
+
+
+# --- the command --------------------------------------------------------------------------------
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `python -m synthetic atlas`."""
+    parser.description = DESCRIPTION
+    parser.epilog = EPILOG
+    parser.add_argument("--prior", nargs="+", metavar="PRIOR", help="these instead of those of the documentation")
+    parser.add_argument(
+        "--points",
+        nargs="+",
+        type=int,
+        default=list(POINTS),
+        metavar="N",
+        help=f"training points (default: {' '.join(map(str, POINTS))})",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="of every random stream (default: %(default)s)"
+    )
+    parser.add_argument("--output", type=Path, default=OUTPUT, metavar="FILE", help="JSON (default: %(default)s)")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the page of the documentation")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Makes the atlas; returns the exit code.
+
+    Raises:
+        UsageError: the options make no sense. cemverify.results.ResultError: a file cannot be written.
+    """
+    if options.seed < 0:
+        raise UsageError(f"the seed must be at least 0, not {options.seed}")
+    points = sorted(set(options.points))
+    texts = options.prior or [text.format(value) for text, values in ENTRIES.items() for value in values]
+    for path in (options.output, options.markdown):
+        if path is not None:
+            results.check_writable(path)
+    torch.set_num_threads(1)  # one thread gives the same bits everywhere
+    maker = results.Maker.now(
+        "python -m synthetic atlas", {"priors": texts, "points": points, "seed": options.seed}, options.seed, "cpu"
+    )
+    entries = survey(texts, points, options.seed, report=lambda line: print(line, file=sys.stderr, flush=True))
+    shown = table(entries)
+    print(terminal([shown]))
+    results.write(options.output, results.result("atlas", maker, [shown], {"entries": [_record(e) for e in entries]}))
+    print(f"wrote {options.output}", file=sys.stderr)
+    if options.markdown is not None:
+        results.write_text(options.markdown, page(shown))
+        print(f"wrote {options.markdown}", file=sys.stderr)
+    return 0
+
+
+def _record(entry: Entry) -> dict[str, object]:
+    difficulties = [{"train_points": n, **asdict(d), "objection": d.objection} for n, d in entry.difficulties.items()]
+    return {
+        "prior": entry.prior,
+        "negative_control": entry.negative_control,
+        "verdict": entry.verdict,
+        "difficulties": difficulties,
+    }
+
+
+def _cost(config: TaskConfig) -> float:
+    """Roughly proportional to the time that a task takes: the kernel, then the factorisations."""
+    return (config.points / 1000) ** 2 + (config.points / 2000) ** 3
+
+
+def _list(numbers: Mapping[int, str]) -> str:
+    return ", ".join(map(str, numbers))

@@ -1,0 +1,91 @@
+"""Whether draws come from N(0, K): tests that can fail, with a stated rate of false alarms.
+
+Nearly singular covariances make whitening a lottery, so whoever tests adds a known white noise to the draws and to K
+(`with_noise`); 1e-9 of the variance leaves the error of a float32 factor, 1e-7, in plain sight.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import linalg, stats
+from torch import Tensor
+
+# How often draws from the right distribution are rejected, by both tests together.
+FALSE_ALARM = 1e-6
+
+# White noise added before testing, in units of the mean variance.
+NOISE = 1e-9
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the tests say of some draws.
+
+    Attributes:
+        whiteness, pairs: p-values of `whiteness` and `pairs`.
+    """
+
+    whiteness: float
+    pairs: float
+
+    @property
+    def accepted(self) -> bool:
+        """Neither p-value is below half the false-alarm rate."""
+        return min(self.whiteness, self.pairs) >= FALSE_ALARM / 2
+
+
+def judge_draws(draws: Tensor, covariance: Tensor, generator: torch.Generator) -> Verdict:
+    """Whether draws (s, n) come from N(0, covariance), all float64.
+
+    Args:
+        covariance: (n, n), made independently of the draws, or the test proves little.
+        generator: of the noise that is added.
+    """
+    draws, covariance = with_noise(draws, covariance, generator)
+    return Verdict(whiteness(draws, covariance), pairs(draws, covariance))
+
+
+def with_noise(draws: Tensor, covariance: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Draws (s, n) and covariance (n, n), both with white noise of variance `NOISE` times the mean variance."""
+    variance = NOISE * float(covariance.diagonal().mean())
+    noise = torch.randn(draws.shape, generator=generator, dtype=torch.float64)
+    return draws + variance**0.5 * noise, covariance + variance * torch.eye(len(covariance), dtype=torch.float64)
+
+
+def whiteness(draws: Tensor, covariance: Tensor) -> float:
+    """The smaller p-value, doubled, of two tests that draws (s, n) come from N(0, covariance).
+
+    Whitened by the Cholesky factor (SciPy's) they are s n standard normals: the sum of their squares is chi-squared,
+    two-sided, and their distribution function is the normal one (Kolmogorov and Smirnov).
+    """
+    factor = linalg.cholesky(covariance.numpy(), lower=True)
+    white = linalg.solve_triangular(factor, draws.mT.numpy(), lower=True).ravel()  # (s n,)
+    distance = float(stats.kstest(white, "norm").pvalue)
+    return min(1.0, 2 * min(float(_two_sided((white**2).sum(), white.size)), distance))
+
+
+def pairs(draws: Tensor, covariance: Tensor) -> float:
+    """The smallest p-value, times their number, of tests that pairs of points covary as the covariance says.
+
+    Each point and the one most correlated with it: their sum and difference have the variances that three entries of
+    the covariance give, so no factorisation is trusted. The sums of their squares over draws (s, n) are chi-squared.
+    """
+    K, f = covariance.numpy(), draws.numpy()
+    variance = np.diag(K)
+    correlation = np.abs(K / np.sqrt(np.outer(variance, variance)))
+    np.fill_diagonal(correlation, -1.0)
+    i, j = np.arange(len(K)), correlation.argmax(1)
+    smallest = 1.0
+    for sign in (1, -1):
+        squares = ((f[:, i] + sign * f[:, j]) ** 2).sum(0) / (variance[i] + variance[j] + 2 * sign * K[i, j])  # (n,)
+        smallest = min(smallest, float(_two_sided(squares, len(f)).min()))
+    return min(1.0, 2 * len(K) * smallest)
+
+
+def _two_sided(squares: Any, degrees: int) -> Any:
+    """How likely sums of squares of that many standard normals are at least as far out, on either side."""
+    return 2 * np.minimum(stats.chi2.cdf(squares, degrees), stats.chi2.sf(squares, degrees))

@@ -1,0 +1,225 @@
+"""Examines one task: how hard it is, whether two oracles agree on it, whether its draws come from its prior."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from textwrap import indent
+
+import torch
+from torch import Tensor
+
+from cemverify import results
+from reports.render import terminal
+from synthetic import features, priors
+from synthetic.difficulty import Difficulty, is_negative_control, judge
+from synthetic.distribution import FALSE_ALARM, Verdict, judge_draws
+from synthetic.errors import UsageError
+from synthetic.oracle import Agreement, covariance, second_opinion
+from synthetic.streams import Stream, Streams
+from synthetic.tasks import Task, TaskConfig, draw, draw_many
+
+# Two oracles further apart than this are not both right.
+AGREEMENT = 1e-6
+
+# Beyond so many points scikit-learn, which stores several dense matrices, is asked about a smaller task instead.
+SECOND_OPINION, SMALLER = 8192, (2048, 512)
+
+# The draws of the self-test: so many functions at so many points.
+TEST_DRAWS, TEST_POINTS = 8, 1000
+
+DESCRIPTION = """\
+Draws one regression task from a Gaussian-process prior and says how hard it is, whether its exact posterior agrees
+with scikit-learn's, and whether functions drawn by the same sampler come from the prior.
+"""
+
+EPILOG = """\
+priors, with their defaults, s = (x_1 + ... + x_d) / sqrt(d):
+{priors}
+  module:object       a GPyTorch kernel of your own, or what makes one: mykernels:Spectral(period=3)
+
+They add and multiply, and a number scales: "rbf(lengthscale=2) + 0.1*linear". A lengthscale may be a list, one for
+each input: "rbf(lengthscale=[1,1,4])".
+
+Exit code: 0; 1 if the oracles differ by more than {agreement:g} or the sampler fails its test (which a right one
+does once in {alarms:,.0f} runs); 2 if the request makes no sense.
+
+examples:
+  python -m synthetic examine rbf
+  python -m synthetic examine "rbf(lengthscale=2) + 0.1*linear" --train-points 4096
+  python -m synthetic examine "warped(matern52)" --train-points 100000 --features 1024
+"""
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What is found out about one task.
+
+    Attributes:
+        agreement: of two oracles on `agreement_points` points: the task, or a smaller one drawn in the same way.
+        sampler: of draws at `points` other points from the same prior in the same way.
+        kernel_error: root mean square difference of the covariance of the features from that of the prior, over the
+            same points; None for an exact task.
+    """
+
+    task: Task
+    difficulty: Difficulty
+    agreement: Agreement
+    agreement_points: int
+    sampler: Verdict
+    points: int
+    kernel_error: float | None
+
+    @property
+    def passed(self) -> bool:
+        """The oracles agree, and the draws come from the prior."""
+        return self.sampler.accepted and self.agreement.worst <= AGREEMENT
+
+
+def examine(config: TaskConfig, streams: Streams) -> Examination:
+    """Draws a task and finds out about it.
+
+    Raises:
+        UsageError: the task cannot be drawn.
+    """
+    task = draw(config, streams)
+    asked = task
+    if config.points > SECOND_OPINION:
+        asked = draw(replace(config, train_points=SMALLER[0], test_points=SMALLER[1]), streams)
+    return Examination(
+        task, judge(task), second_opinion(asked, streams), asked.config.points, *_test_sampler(config, streams)
+    )
+
+
+def _test_sampler(config: TaskConfig, streams: Streams) -> tuple[Verdict, int, float | None]:
+    # the test values are what is drawn without noise; the training set cannot be empty
+    small = replace(config, train_points=2, test_points=TEST_POINTS)
+    tasks = draw_many(small, streams, TEST_DRAWS)
+    x = tasks[0].test_inputs
+    values = torch.stack([task.test_values for task in tasks])  # (TEST_DRAWS, TEST_POINTS)
+    kernel = priors.kernel(config.prior, config.dimensions)
+    error = None
+    exact = torch.from_numpy(covariance(kernel)(x.numpy(), x.numpy()))  # written down once more
+    exact.diagonal().add_(tasks[0].jitter)
+    if config.features:
+        finite = _finite_covariance(config, streams, x)
+        error = float((finite - exact).square().mean().sqrt()) / tasks[0].prior_std ** 2
+        exact = finite
+    return judge_draws(values, exact, streams.generator(Stream.SELF_TEST)), TEST_POINTS, error
+
+
+def _finite_covariance(config: TaskConfig, streams: Streams, x: Tensor) -> Tensor:
+    count = config.features or 0
+    kernel = priors.kernel(config.prior, config.dimensions)
+    Phi = features.draw_features(kernel, count, config.dimensions, streams.generator(Stream.FEATURES))(x)
+    return Phi @ Phi.mT / count
+
+
+# --- the command --------------------------------------------------------------------------------
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `python -m synthetic examine`."""
+    parser.description = DESCRIPTION
+    parser.epilog = EPILOG.format(priors=indent(priors.describe(), "  "), agreement=AGREEMENT, alarms=1 / FALSE_ALARM)
+    parser.add_argument("prior", metavar="PRIOR", help="what the function is drawn from")
+    parser.add_argument("--dimensions", type=int, default=10, metavar="D", help="inputs (default: %(default)s)")
+    parser.add_argument("--train-points", type=int, default=1024, metavar="N", help="default: %(default)s")
+    parser.add_argument("--test-points", type=int, default=1024, metavar="N", help="default: %(default)s")
+    parser.add_argument("--noise", type=float, default=0.1, metavar="SD", help="on targets (default: %(default)s)")
+    parser.add_argument(
+        "--features", type=int, metavar="M", help="of a finite-rank task; 0: exact (default: by the number of points)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="of every random stream (default: %(default)s)"
+    )
+    parser.add_argument("--output", type=Path, metavar="FILE", help="also write the result, as JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Examines the task that the options ask for; returns the exit code.
+
+    Raises:
+        UsageError: the options make no sense. cemverify.results.ResultError: the output cannot be written.
+    """
+    if options.seed < 0:
+        raise UsageError(f"the seed must be at least 0, not {options.seed}")
+    sizes = (options.dimensions, options.train_points, options.test_points)
+    config = TaskConfig(options.prior, *sizes, options.noise, options.features)
+    if options.output is not None:
+        results.check_writable(options.output)
+    maker = results.Maker.now(_command(config, options.seed), asdict(config), options.seed, "cpu")
+    torch.set_num_threads(1)  # one thread gives the same bits everywhere
+    print(f"drawing {config.points} points ({config.sampling}) ...", file=sys.stderr, flush=True)
+    found = examine(config, Streams(options.seed, config.prior, options.seed))
+    shown = table(found)
+    print(terminal([shown]))
+    if options.output is not None:
+        results.write(options.output, results.result("examine", maker, [shown], payload(found)))
+        print(f"wrote {options.output}", file=sys.stderr)
+    return 0 if found.passed else 1
+
+
+def table(found: Examination) -> results.Table:
+    """What a person reads."""
+    task, difficulty, config = found.task, found.difficulty, found.task.config
+    title = (
+        f"{config.prior}: {config.dimensions} inputs, {config.train_points} training and {config.test_points} test "
+        f"points, noise {config.noise:g}"
+    )
+    objection = difficulty.objection or "none: worth a comparison"
+    rows: list[list[results.Cell]] = [
+        ["sampling", task.sampling],
+        ["prior standard deviation", f"{difficulty.prior_std:.4f}"],
+        ["RMSE of a linear fit", f"{difficulty.linear:.4f}"],
+        ["floor (Bayes-optimal RMSE)", f"{difficulty.floor:.4f}"],
+        ["floor / linear", f"{difficulty.floor / difficulty.linear:.3f}"],
+        ["objection", f"{objection} (declared negative control)" if is_negative_control(config) else objection],
+        ["oracle agreement with scikit-learn", _agreement(found)],
+        ["sampler self-test", _sampler(found)],
+    ]
+    if found.kernel_error is not None:
+        rows.append(["features against the kernel, RMS", f"{found.kernel_error:.4f}"])
+    return results.Table(title, ["question", "answer"], rows)
+
+
+def payload(found: Examination) -> dict[str, object]:
+    """What a machine reads."""
+    agreement = {**asdict(found.agreement), "worst": found.agreement.worst, "points": found.agreement_points}
+    return {
+        "task": {**asdict(found.task.config), "sampling": found.task.sampling, "jitter": found.task.jitter},
+        "difficulty": {**asdict(found.difficulty), "objection": found.difficulty.objection},
+        "negative_control": is_negative_control(found.task.config),
+        "agreement": agreement,
+        "sampler": {**asdict(found.sampler), "accepted": found.sampler.accepted, "false_alarm": FALSE_ALARM},
+        "kernel_error": found.kernel_error,
+        "passed": found.passed,
+    }
+
+
+def _agreement(found: Examination) -> str:
+    agreement = found.agreement
+    shared = "" if agreement.independent else "; the covariance is the kernel's own, so only the algebra is checked"
+    verdict = "agree" if agreement.worst <= AGREEMENT else f"DISAGREE, by more than {AGREEMENT:g}"
+    return (
+        f"{verdict}: mean {agreement.mean:.0e}, variance {agreement.variance:.0e}, floor {agreement.floor:.0e}, "
+        f"at {found.agreement_points} points{shared}"
+    )
+
+
+def _sampler(found: Examination) -> str:
+    verdict = "from the prior" if found.sampler.accepted else "NOT FROM THE PRIOR"
+    return (
+        f"{verdict}: {TEST_DRAWS} draws at {found.points} points, p = {found.sampler.whiteness:.2g} (whitened), "
+        f"{found.sampler.pairs:.2g} (pairs)"
+    )
+
+
+def _command(config: TaskConfig, seed: int) -> str:
+    return (
+        f"python -m synthetic examine '{config.prior}' --dimensions {config.dimensions} --train-points "
+        f"{config.train_points} --test-points {config.test_points} --noise {config.noise} --features "
+        f"{config.features} --seed {seed}"
+    )

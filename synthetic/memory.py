@@ -1,0 +1,44 @@
+"""How much memory there is, asked before it is taken: a worker that is killed says nothing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from synthetic.errors import UsageError
+
+
+def require(needed: int, what: str, instead: str) -> None:
+    """Refuses what does not fit.
+
+    Args:
+        needed: bytes. what: takes them. instead: what to do.
+
+    Raises:
+        UsageError: there is less.
+    """
+    if needed > (there := available()):
+        raise UsageError(
+            f"{what} needs about {needed / 1e9:.1f} GB of memory, and {there / 1e9:.1f} GB are free; {instead}"
+        )
+
+
+def available() -> int:
+    """Free bytes: of this machine, or of the container if that grants less."""
+    free = [_of_the_machine()]
+    group = Path("/sys/fs/cgroup")
+    limit = group / "memory.max"
+    if limit.exists() and (granted := limit.read_text().strip()) != "max":
+        # what was read from files counts as used, though it gives way
+        gives_way = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())["inactive_file"]
+        free.append(int(granted) - int((group / "memory.current").read_text()) + int(gives_way))
+    return max(0, min(free))
+
+
+def _of_the_machine() -> int:
+    table = Path("/proc/meminfo")
+    if table.exists():
+        for line in table.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # all of it, where the system does not say
