@@ -12,10 +12,14 @@ from importlib import import_module
 from typing import NoReturn
 
 from synthetic.errors import UsageError
+from synthetic.runs import ShardFinished
 
 STUDIES = {
     "recursion": "recursive CEM MLPs on functions of known difficulty, beside the Bayes-optimal error",
     "language": "small language models, Llama and CEM, on the standard library's source, beside bigram, gzip and xz",
+    "examine": "one regression task: its difficulty, a second opinion on its floor, a test of its sampler",
+    "explain": "how a stored cell was made, and whether it comes out the same again",
+    "atlas": "the difficulty of every prior, by lengthscale and number of points",
 }
 
 DESCRIPTION = """\
@@ -27,6 +31,7 @@ EPILOG = """\
 examples:
   python -m synthetic recursion --prior rbf --steps 1 2 4 8 --seeds 3 --preset quick --output out/recursion.json
   python -m synthetic language --help
+  python -m synthetic examine "warped(matern52) + 0.1*linear"
   python -m reports out                     every result below out/ as tables
 
 Exit code 0; 1 if a study says that what it ran has failed; 2 with one sentence on stderr if the request makes no
@@ -55,10 +60,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     try:
         return int(import_module(f"synthetic.{options.study}").run(options))
+    except ShardFinished as told:
+        print(told, file=sys.stderr)
+        return 0
     except (UsageError, ResultError) as error:
         return _refuse(error)
-    except KeyboardInterrupt:
-        return _refuse("interrupted; nothing was written", code=130)
+    except KeyboardInterrupt as told:
+        return _refuse(str(told) or "interrupted; nothing was written", code=130)
 
 
 def _parser(chosen: str | None) -> Parser:

@@ -1,0 +1,596 @@
+"""The run store: cells are named by what decides them, kept whole or not at all, and computed once."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import Any, Literal
+
+import pytest
+
+from suites.synthetic.light import Trap, Walk, contents, litter, trap, walk, walks
+from synthetic.__main__ import Parser, main
+from synthetic.errors import UsageError
+from synthetic.runs import (
+    Algorithm,
+    Cell,
+    Failure,
+    Interrupted,
+    RunOptions,
+    ShardFinished,
+    Store,
+    add_run_arguments,
+    payloads,
+    run_cells,
+)
+from synthetic.runs.options import parse_shard
+from synthetic.runs.plain import plain, restore
+from synthetic.runs.progress import Progress
+from synthetic.runs.store import CorruptCell
+
+ROOT = Path(__file__).parents[2]
+
+
+def here(store: Path, **changes: Any) -> RunOptions:
+    """Computes in this process."""
+    return replace(RunOptions(store, workers=0), **changes)
+
+
+# --- keys ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Circle:
+    radius: float
+
+
+@dataclass(frozen=True)
+class Square:
+    side: float
+    tilt: float | None = None
+
+
+@dataclass(frozen=True)
+class Drawing:
+    shapes: tuple[Circle | Square, ...]
+    origin: tuple[int, float]
+    names: Mapping[str, Sequence[int]]
+    style: Literal["ink", "chalk"] = "ink"
+    frame: Square | None = None
+
+
+def test_a_specification_survives_json_whatever_it_is_made_of() -> None:
+    drawing = Drawing((Circle(1.5), Square(2.0)), (1, 0.1), {"a": (1, 2)}, frame=Square(3.0, 1e-300))
+    assert restore(Drawing, json.loads(json.dumps(plain(drawing)))) == drawing
+
+
+def test_one_and_one_point_zero_have_one_key_where_a_float_is_declared() -> None:
+    assert walk.cell(Walk(0, 3, scale=2)).key == walk.cell(Walk(0, 3, scale=2.0)).key
+
+
+def test_classes_with_the_same_fields_have_different_keys() -> None:
+    assert plain(Circle(1.0)) != plain(Square(1.0))
+
+
+@pytest.mark.parametrize(
+    "change", [{"seed": 1}, {"steps": 4}, {"scale": 1.0 + 2**-52}], ids=["seed", "steps", "last bit of a float"]
+)
+def test_whatever_decides_the_result_changes_the_key(change: dict[str, Any]) -> None:
+    spec = Walk(0, 3)
+    assert walk.cell(replace(spec, **change)).key != walk.cell(spec).key
+
+
+def test_a_bumped_version_changes_the_key_and_cost_and_label_do_not() -> None:
+    bumped = Algorithm(walk.function, {"walk": 2})
+    assert bumped.cell(Walk(0, 3)).key != walk.cell(Walk(0, 3)).key
+    assert walk.cell(Walk(0, 3), cost=7.0, label="seven").key == walk.cell(Walk(0, 3)).key
+
+
+def test_a_key_is_the_same_on_every_machine_and_in_every_year() -> None:
+    identity = (
+        '{"algorithm":"suites.synthetic.light:walk","format_version":1,'
+        '"spec":{"is":"Walk","scale":1.0,"seconds":0.0,"seed":0,"steps":3},"versions":{"walk":1}}'
+    )
+    key = hashlib.sha256(identity.encode()).hexdigest()
+    assert walk.cell(Walk(0, 3)).key == key, "keys have changed: everybody's stores are void"
+
+
+@pytest.mark.parametrize("value", [float("nan"), {1: 2}, object(), {1, 2}], ids=["nan", "int key", "object", "set"])
+def test_what_json_cannot_hold_is_refused_and_named(value: object) -> None:
+    with pytest.raises(TypeError, match="specification"):
+        plain(value)
+
+
+# --- the store -----------------------------------------------------------------------------------
+
+
+def test_a_second_run_computes_nothing_and_finds_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = payloads(run_cells(walks(5), here(tmp_path)))
+    assert "computing 5" in capsys.readouterr().err
+    assert payloads(run_cells(walks(5), here(tmp_path))) == first
+    assert capsys.readouterr().err == ""
+
+
+def test_records_come_in_the_order_of_the_cells_though_the_longest_is_computed_first(tmp_path: Path) -> None:
+    cells = walks(9)
+    assert [record.key for record in run_cells([*cells, cells[0]], here(tmp_path))] == [
+        cell.key for cell in [*cells, cells[0]]
+    ]
+    made = sorted(tmp_path.glob("??/*.made_by"), key=lambda path: path.stat().st_mtime_ns)
+    costs = {cell.key: cell.cost for cell in cells}
+    assert [costs[path.stem] for path in made] == sorted(costs.values(), reverse=True)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data[: len(data) // 2],
+        lambda _: b"",
+        lambda data: data.replace(b'"end": ', b'"end": 1'),
+        lambda _: b"[1, 2]",
+        lambda data: data.replace(b'"seed": 2', b'"seed": 3'),
+    ],
+    ids=["truncated", "empty", "edited", "not a cell", "another cell"],
+)
+def test_a_damaged_file_is_named_and_computed_again(
+    damage: Callable[[bytes], bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cells = walks(3)
+    run_cells(cells, here(tmp_path))
+    before = contents(tmp_path)
+    path = Store(tmp_path).path(cells[2].key)
+    path.write_bytes(damage(path.read_bytes()))
+    capsys.readouterr()
+    run_cells(cells, here(tmp_path))
+    told = capsys.readouterr().err
+    assert "repaired store" in told
+    assert path.name in told
+    assert "computing 1" in told
+    assert contents(tmp_path) == before
+
+
+def test_a_cell_under_the_name_of_another_is_found_out(tmp_path: Path) -> None:
+    cells = walks(2)
+    run_cells(cells, here(tmp_path))
+    store = Store(tmp_path)
+    store.path(cells[0].key).write_bytes(store.path(cells[1].key).read_bytes())
+    with pytest.raises(CorruptCell, match="holds another cell"):
+        store.get(cells[0].key)
+
+
+def test_a_lost_side_file_loses_no_result(tmp_path: Path) -> None:
+    run_cells(walks(2), here(tmp_path))
+    for path in tmp_path.glob("??/*.made_by"):
+        path.unlink()
+    assert [record.made_by for record in run_cells(walks(2), here(tmp_path))] == [{}, {}]
+
+
+def test_stores_merge_by_copying(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_cells(walks(4)[:2], here(tmp_path / "a"))
+    run_cells(walks(4)[2:], here(tmp_path / "b"))
+    shutil.copytree(tmp_path / "b", tmp_path / "a", dirs_exist_ok=True)
+    capsys.readouterr()
+    run_cells(walks(4), here(tmp_path / "a"))
+    assert capsys.readouterr().err == ""
+
+
+def test_what_a_killed_process_left_aside_is_swept_and_what_a_living_one_writes_is_not(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    host = os.uname().nodename
+    dead, alive, elsewhere, old = (
+        tmp_path / "aside" / name
+        for name in (f"{host}+{ended.pid}+1", f"{host}+{os.getppid()}+1", "otherhost+1+1", "otherhost+1+2")
+    )
+    for path in (dead, alive, elsewhere, old):
+        path.write_text("{")
+    os.utime(old, (0, 0))
+    store.sweep()
+    assert [path.exists() for path in (dead, alive, elsewhere, old)] == [False, True, True, False]
+
+
+def test_a_store_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match=r"cannot be written .*--store"):
+        run_cells(walks(1), here(tmp_path / "file" / "store"))
+
+
+def test_a_full_disk_is_one_sentence_and_leaves_nothing_half_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    store = Store(tmp_path)
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(UsageError, match="No space left"):
+        store.put(walks(1)[0], {"end": 1.0})
+    assert contents(tmp_path) == {}
+    assert list((tmp_path / "aside").iterdir()) == []
+
+
+# --- failures ------------------------------------------------------------------------------------
+
+
+def test_a_failure_is_kept_with_its_cause_and_tried_again_on_request_only(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    armed = tmp_path / "armed"
+    armed.touch()
+    cells, store = [*walks(2), trap.cell(Trap("raise", str(armed)), label="trap")], tmp_path / "store"
+    records = run_cells(cells, here(store))
+    failure = records[2].failure
+    assert failure is not None
+    assert failure.cause == "ArithmeticError: the loss is no longer finite"
+    assert "in trap" in failure.traceback
+    with pytest.raises(UsageError, match=r"1 of 3 cells failed, trap with .*no longer finite.*--retry-failed"):
+        payloads(records)
+    armed.unlink()
+    assert run_cells(cells, here(store))[2].failure == failure
+    capsys.readouterr()
+    assert payloads(run_cells(cells, here(store, retry_failed=True)))[2] == {"survived": True}
+    assert "computing 1" in capsys.readouterr().err
+
+
+def test_a_payload_that_json_cannot_hold_is_a_failure_that_says_where(tmp_path: Path) -> None:
+    armed = tmp_path / "armed"
+    armed.touch()
+    (record,) = run_cells([trap.cell(Trap("nan", str(armed)))], here(tmp_path / "store"))
+    assert record.failure is not None
+    assert "payload['loss'] is nan" in record.failure.cause
+
+
+def test_cells_of_another_version_than_the_code_are_refused_and_not_kept(tmp_path: Path) -> None:
+    cell = replace(walks(1)[0], versions={"walk": 7})
+    with pytest.raises(UsageError, match="install the same code everywhere"):
+        run_cells([cell], here(tmp_path))
+    assert contents(tmp_path) == {}
+
+
+def test_computing_all_cells_again_tells_which_are_not_what_they_were(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cells = walks(2)
+    run_cells(cells, here(tmp_path))
+    Store(tmp_path).put(cells[1], {"end": 0.0})
+    capsys.readouterr()
+    run_cells(cells, here(tmp_path, resume=False))
+    told = capsys.readouterr().err
+    assert "computing 2" in told
+    assert f"cell {cells[1].key[:12]} (walk 1) is not what it was" in told
+    assert cells[0].key[:12] not in told
+
+
+# --- shards --------------------------------------------------------------------------------------
+
+
+def test_shards_share_a_store_and_one_without_a_shard_finds_all_done(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cells, last = walks(30), ""
+    for number in (1, 2, 3):
+        with pytest.raises(ShardFinished) as told:
+            run_cells(cells, here(tmp_path, shard=parse_shard(f"{number}/3")))
+        if number == 1:
+            assert "still missing" in str(told.value)
+        last = str(told.value)
+    assert "all 30 cells there" in last
+    capsys.readouterr()
+    run_cells(cells, here(tmp_path))
+    assert capsys.readouterr().err == ""
+
+
+def test_a_shard_counts_what_is_in_the_store_and_what_it_computes_itself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cells, shard = walks(30), parse_shard("1/3")
+    run_cells(cells[:6], here(tmp_path))
+    capsys.readouterr()
+    with pytest.raises(ShardFinished):
+        run_cells(cells, here(tmp_path, shard=shard))
+    due = sum(cell.key in shard for cell in cells[6:])
+    assert f"6 of 30 cells in {tmp_path}; computing {due} (shard 1 of 3)" in capsys.readouterr().err
+
+
+def test_every_cell_belongs_to_just_one_shard_and_shards_are_about_equal() -> None:
+    keys = [cell.key for cell in walks(400)]
+    sizes = [sum(key in parse_shard(f"{number}/4") for key in keys) for number in (1, 2, 3, 4)]
+    assert sum(sizes) == 400
+    # binomial: mean 100, standard deviation 8.7
+    assert all(abs(size - 100) < 5 * 8.7 for size in sizes)
+
+
+# --- the command line ----------------------------------------------------------------------------
+
+
+def options(*words: str) -> RunOptions:
+    parser = Parser()
+    add_run_arguments(parser)
+    return RunOptions.of(parser.parse_args(words))
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--shard", "3/2"), "--shard 3/2 names no part"),
+        (("--shard", "0/2"), "--shard 0/2 names no part"),
+        (("--shard", "half"), "--shard half names no part"),
+        (("--workers", "-1"), "0 .* or more, not -1"),
+        (("--workers", "many"), "invalid int value"),
+        (("--cluster", "localhost"), "'localhost' is not the address"),
+        (("--cluster", "tcp://localhost:1", "--workers", "2"), "give one of them"),
+    ],
+)
+def test_options_that_make_no_sense_are_one_sentence(words: Sequence[str], sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        options(*words)
+
+
+def test_the_options_of_a_run_are_what_was_asked_for() -> None:
+    given = options("--store", "s", "--workers", "3", "--shard", "2/3", "--retry-failed", "--no-resume")
+    assert given == RunOptions(Path("s"), 3, None, parse_shard("2/3"), retry_failed=True, resume=False)
+
+
+def test_explain_tells_how_a_cell_was_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_cells(walks(3), here(tmp_path))
+    key = walks(3)[2].key
+    capsys.readouterr()
+    assert main(["explain", key[:10], "--store", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    for part in (key, "walk 2", "suites.synthetic.light:walk", "walk version 1", "steps: 7", "seed 2", "end, path"):
+        assert part in told
+    assert f"explain {key[:12]} --store {tmp_path} --rerun" in told
+
+
+@pytest.mark.slow
+def test_explain_computes_a_cell_again_and_tells_whether_it_is_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cell = walks(1)[0]
+    run_cells([cell], here(tmp_path))
+    assert main(["explain", cell.key[:8], "--store", str(tmp_path), "--rerun"]) == 0
+    assert "the same, byte for byte" in capsys.readouterr().out
+    Store(tmp_path).put(cell, {"end": 0.0, "path": []})
+    assert main(["explain", cell.key[:8], "--store", str(tmp_path), "--rerun"]) == 1
+    assert "payload.end: 0.0 then, " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("key", "sentence"),
+    [("0000000", "no cell of"), ("", "not the beginning of a key"), ("xyz", "not the beginning of a key")],
+)
+def test_explain_knows_no_such_cell(
+    key: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_cells(walks(1), here(tmp_path))
+    capsys.readouterr()
+    assert main(["explain", key, "--store", str(tmp_path)]) == 2
+    told = capsys.readouterr().err
+    assert sentence in told
+    assert told.count("\n") == 1
+
+
+def test_explain_asks_for_more_digits_where_several_cells_begin_alike(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_cells(walks(40), here(tmp_path))  # two of 40 keys share one of 16 first digits
+    first = [cell.key[0] for cell in walks(40)]
+    capsys.readouterr()
+    assert main(["explain", max(first, key=first.count), "--store", str(tmp_path)]) == 2
+    assert "give more digits" in capsys.readouterr().err
+
+
+# --- progress ------------------------------------------------------------------------------------
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def progress(stream: io.StringIO, seconds: Sequence[float], total: int = 3) -> Progress:
+    clock = iter(seconds)
+    return Progress(total, float(total), stream, lambda: next(clock))
+
+
+def test_elsewhere_than_on_a_terminal_progress_is_plain_lines_that_say_how_long() -> None:
+    stream = io.StringIO()
+    told = progress(stream, [0, 10, 20, 30])
+    for name in ("a", "b", "c"):
+        told.finished(name, 1.0, "ValueError: no" if name == "b" else None)
+    told.close()
+    assert stream.getvalue().splitlines() == [
+        "[1/3] a; about 20 s left",
+        "failed: b: ValueError: no",
+        "[2/3, 1 failed] b; about 10 s left",
+        "[3/3, 1 failed] c",
+    ]
+
+
+def test_on_a_terminal_progress_is_one_line_that_is_rewritten() -> None:
+    stream = Terminal()
+    told = progress(stream, [0, 10, 20, 30])
+    for name in ("a", "b", "c"):
+        told.finished(name, 1.0)
+    told.close()
+    assert "\n" not in stream.getvalue()
+    assert stream.getvalue().endswith("\r\033[K")
+
+
+def test_ten_thousand_cells_are_not_ten_thousand_lines() -> None:
+    stream = io.StringIO()
+    told = Progress(10_000, 1e4, stream)
+    for i in range(10_000):
+        told.finished(f"cell {i}", 1.0)
+    assert 100 <= len(stream.getvalue().splitlines()) <= 201
+
+
+# --- processes -----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_any_number_of_processes_writes_the_same_bytes(tmp_path: Path) -> None:
+    run_cells(walks(12), here(tmp_path / "0"))
+    for workers in (1, 3):
+        run_cells(walks(12), RunOptions(tmp_path / str(workers), workers))
+        assert contents(tmp_path / str(workers)) == contents(tmp_path / "0")
+
+
+@pytest.mark.slow
+def test_a_cell_that_kills_its_worker_fails_alone(tmp_path: Path) -> None:
+    armed = tmp_path / "armed"
+    armed.touch()
+    cells = [*walks(8, seconds=0.05), trap.cell(Trap("die", str(armed)), cost=4.5)]
+    records = run_cells(cells, RunOptions(tmp_path / "store", workers=2))
+    assert [record.failure is None for record in records] == [True] * 8 + [False]
+    assert records[-1].failure == Failure("the worker process died, most likely for want of memory")
+
+
+def test_the_store_and_its_workers_start_without_torch() -> None:
+    code = "import sys, suites.synthetic.light, synthetic.runs.work; print('torch' in sys.modules)"
+    told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT)
+    assert told.stdout.strip() == "False"
+
+
+def start(store: Path, count: int, seconds: float) -> subprocess.Popen[str]:
+    """A study of `count` cells on two workers, in a process group of its own."""
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from suites.synthetic.light import walks\n"
+        "from synthetic.runs import Interrupted, RunOptions, run_cells\n"
+        "try:\n"
+        f"    run_cells(walks({count}, {seconds}), RunOptions(Path(sys.argv[1]), workers=2))\n"
+        "except Interrupted as told:\n"
+        "    sys.exit(f'told: {told}')\n"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-c", code, str(store)],
+        start_new_session=True,
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
+
+
+def wait_for(store: Path, count: int, process: subprocess.Popen[str]) -> None:
+    """Waits until a store holds so many cells."""
+    deadline = time.monotonic() + 60
+    while sum(1 for _ in store.glob("??/*.json")) < count:
+        assert process.poll() is None, "the study ended too soon"
+        assert time.monotonic() < deadline, "the study does not get on"
+        time.sleep(0.005)
+
+
+@pytest.mark.slow
+def test_killed_twenty_times_and_resumed_every_file_is_the_same_to_the_byte(tmp_path: Path) -> None:
+    count, draws, store = 600, Random(0), tmp_path / "killed"  # noqa: S311
+    for _ in range(20):
+        had = len(contents(store))
+        study = start(store, count, seconds=0.0)
+        wait_for(store, had + draws.randint(1, 25), study)
+        time.sleep(draws.uniform(0, 0.01))  # at any point of computing, writing, renaming
+        os.killpg(study.pid, signal.SIGKILL)
+        study.communicate()
+        assert study.returncode == -signal.SIGKILL
+    assert 20 <= len(contents(store)) < count
+    assert start(store, count, seconds=0.0).wait() == 0
+    run_cells(walks(count), here(tmp_path / "undisturbed"))
+    assert contents(store) == contents(tmp_path / "undisturbed")
+    assert litter(store) == []
+
+
+@pytest.mark.slow
+def test_an_interrupt_ends_promptly_keeps_what_is_done_and_says_how_to_go_on(tmp_path: Path) -> None:
+    study = start(tmp_path, 40, seconds=0.2)
+    wait_for(tmp_path, 3, study)
+    os.killpg(study.pid, signal.SIGINT)
+    _, told = study.communicate(timeout=20)
+    assert study.returncode == 1
+    assert "told: interrupted; " in told
+    assert "the same command goes on from there" in told
+    assert "Traceback" not in told
+    assert 3 <= len(contents(tmp_path)) < 40
+    assert litter(tmp_path) == []
+
+
+def test_main_says_what_an_interrupt_says_with_exit_code_130(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> int:
+        raise Interrupted("interrupted; 3 of 4 cells were finished")
+
+    monkeypatch.setattr("synthetic.explain.run", interrupted)
+    assert main(["explain", "00", "--store", str(tmp_path)]) == 130
+    assert capsys.readouterr().err == "error: interrupted; 3 of 4 cells were finished\n"
+
+
+@pytest.mark.slow
+def test_workers_do_not_outlive_a_study_that_is_killed(tmp_path: Path) -> None:
+    study = start(tmp_path, 400, seconds=0.05)
+    wait_for(tmp_path, 3, study)
+    os.kill(study.pid, signal.SIGKILL)
+    study.communicate(timeout=20)  # its pipe closes when the last of the group has ended
+
+
+# --- a cluster -----------------------------------------------------------------------------------
+
+
+def test_a_scheduler_that_does_not_answer_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("distributed", reason="the extra `cluster` is not installed")
+    monkeypatch.setattr("synthetic.runs.executors.CONNECT_SECONDS", 0.2)
+    with pytest.raises(UsageError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9"):
+        run_cells(walks(1), RunOptions(tmp_path, cluster="tcp://127.0.0.1:9"))
+
+
+def test_without_dask_a_cluster_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(UsageError, match=r"--cluster needs Dask.*pip install"):
+        run_cells(walks(1), RunOptions(tmp_path, cluster="tcp://127.0.0.1:9"))
+
+
+@pytest.mark.slow
+def test_on_a_cluster_that_loses_a_worker_midway_every_cell_is_done(tmp_path: Path) -> None:
+    distributed = pytest.importorskip("distributed", reason="the extra `cluster` is not installed")
+    cells: list[Cell] = walks(60, seconds=0.05)
+    killed: list[int] = []
+
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        victim = min(client.run(os.getpid).values())
+
+        def kill() -> None:
+            while len(contents(tmp_path)) < 10:
+                time.sleep(0.01)
+            os.kill(victim, signal.SIGKILL)
+            killed.append(len(contents(tmp_path)))
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        records = run_cells(cells, RunOptions(tmp_path, cluster=cluster.scheduler_address))
+        killer.join()
+        made_by = {record.made_by["process"] for record in records}
+    assert 10 <= killed[0] < 60
+    assert victim in made_by
+    assert len(made_by) >= 2
+    assert all(record.failure is None for record in records)
+    run_cells(cells, here(tmp_path / "undisturbed"))
+    assert contents(tmp_path) == contents(tmp_path / "undisturbed")

@@ -1,0 +1,180 @@
+"""How a stored cell was made: what was asked, by which versions of what, where and when; and whether it repeats."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from synthetic.errors import UsageError
+from synthetic.runs.cells import Cell, find_algorithm
+from synthetic.runs.executors import compute, processes
+from synthetic.runs.plain import dumps
+from synthetic.runs.progress import duration
+from synthetic.runs.run import commit
+from synthetic.runs.store import CorruptCell, Failure, Record, Store
+
+DESCRIPTION = """\
+Every number of a study comes from cells, small files named by the hash of all that decides their content. This says
+how one of them was made. With --rerun it is computed again, here and now, and compared byte for byte.
+"""
+
+EPILOG = """\
+examples:
+  python -m synthetic explain 3f9c                      the beginning of the key is enough, as long as it is unique
+  python -m synthetic explain 3f9c --rerun              exit code 0: the same bytes; 1: others
+  python -m synthetic explain 3f9c --store out/other
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `python -m synthetic explain`."""
+    parser.description = DESCRIPTION
+    parser.epilog = EPILOG
+    parser.add_argument("key", metavar="KEY", help="of a cell, or its first digits")
+    parser.add_argument(
+        "--store", type=Path, metavar="DIR", default=Path("out/store"), help="where it is kept (default: %(default)s)"
+    )
+    parser.add_argument("--rerun", action="store_true", help="compute it again and compare; changes nothing")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Explains, and computes again if asked; returns the exit code.
+
+    Raises:
+        UsageError: no such cell, or its code is not here.
+    """
+    if not options.store.is_dir():
+        raise UsageError(f"there is no store {options.store}; name the one of the study with --store")
+    store = Store(options.store)
+    key = store.find(options.key)
+    try:
+        record = store.get(key)
+    except CorruptCell as error:
+        raise UsageError(f"{error}; the study computes it again when it next runs") from error
+    if record is None:
+        raise UsageError(f"cell {key} has just been removed from {options.store}")
+    print("\n".join(explain(record, options.store)))
+    return _rerun(store, record) if options.rerun else 0
+
+
+def explain(record: Record, folder: Path) -> list[str]:
+    """Lines that say how a record was made."""
+    made = record.made_by
+    lines = [f"cell {record.key}"]
+    if label := made.get("label"):
+        lines.append(f"  {label}")
+    lines += ["", f"computed by {record.cell.algorithm}"]
+    lines += [f"  {component} version {version}" for component, version in record.cell.versions.items()]
+    lines += ["", "from the specification", *_indented(record.cell.spec, "  ")]
+    if seeds := sorted(set(_seeds(record.cell.spec))):
+        lines += ["", "with every random stream derived from", *(f"  {seed}" for seed in seeds)]
+    lines += ["", *_status(record)]
+    lines += ["", *_made(made)]
+    again = shlex.join(["python", "-m", "synthetic", "explain", record.key[:12], "--store", str(folder), "--rerun"])
+    return [*lines, "", "to make it again and compare", f"  {again}"]
+
+
+def _status(record: Record) -> list[str]:
+    if record.failure is not None:
+        return [f"failed: {record.failure.cause}", *(f"  {line}" for line in record.failure.traceback.splitlines())]
+    payload = record.payload or {}
+    return [f"done: {len(dumps(payload)):,} bytes of payload: {', '.join(payload)}"]
+
+
+def _made(made: Mapping[str, Any]) -> list[str]:
+    if "created" in made:
+        seconds = made["seconds"]
+        took = f"{seconds:g} s" if seconds < 10 else duration(seconds)
+        lines = [f"made {made['created']} on {made['host']} ({made['machine']}), in {took}"]
+    else:
+        lines = ["where and when is not known"]  # the side file is lost, or the worker did not live to tell
+    if "versions" in made:
+        lines.append("  with " + ", ".join(f"{name} {version}" for name, version in made["versions"].items()))
+    if made.get("commit"):
+        lines.append(f"  at commit {made['commit']}")
+    return lines
+
+
+def _rerun(store: Store, record: Record) -> int:
+    """Computes the cell again in this process and compares."""
+    here = find_algorithm(record.cell.algorithm)
+    if dict(here.versions) != dict(record.cell.versions):
+        raise UsageError(
+            f"the code here is of the versions {dict(here.versions)} and the cell of {dict(record.cell.versions)}; "
+            f"check out commit {record.made_by.get('commit') or 'of that time'} to make it again"
+        )
+    print("computing it again ...", file=sys.stderr, flush=True)
+    found = _perform_apart(record.cell)
+    if isinstance(found, Failure):
+        same = record.failure is not None and record.failure.cause == found.cause
+        print(f"\n{'it fails again in the same way' if same else 'now it fails'}: {found.cause}")
+        return 0 if same else 1
+    if store.contents(record.cell, found) == store.path(record.key).read_bytes():
+        print("\nthe same, byte for byte")
+        return 0
+    print("\nNOT the same:")
+    differences = list(_differences(record.payload or {}, found, "payload"))
+    for line in differences[:10]:
+        print(f"  {line}")
+    if len(differences) > 10:
+        print(f"  and {len(differences) - 10} more")
+    if (now := commit()) != record.made_by.get("commit"):
+        print(f"it was made at commit {record.made_by.get('commit')}, and here is {now}")
+    return 1
+
+
+def _perform_apart(cell: Cell) -> Mapping[str, Any] | Failure:
+    """Computes a cell as a study does: in a process of its own, which it may take down."""
+    found: list[Mapping[str, Any] | Failure] = []
+    compute([cell], processes(1), lambda _, outcome: found.append(outcome.found), lambda _: None)
+    return found[0]
+
+
+def _differences(then: Any, now: Any, where: str) -> Iterator[str]:
+    if isinstance(then, Mapping) and isinstance(now, Mapping):
+        for name in sorted(then.keys() | now.keys()):
+            yield from _differences(then.get(name), now.get(name), f"{where}.{name}")
+    elif isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
+        for i, (a, b) in enumerate(zip(then, now, strict=True)):
+            yield from _differences(a, b, f"{where}[{i}]")
+    elif dumps(then) != dumps(now):
+        yield f"{where}: {_short(then)} then, {_short(now)} now"
+
+
+def _indented(value: Any, indent: str) -> Iterator[str]:
+    """A specification as lines; what is short stays on one."""
+    for name, item in value.items():
+        if name == "is":
+            continue
+        flat = dumps(item)
+        if isinstance(item, Mapping):
+            yield f"{indent}{name}: {item.get('is', '')}".rstrip()
+            yield from _indented(item, indent + "  ")
+        elif isinstance(item, list) and len(flat) > 100 and all(isinstance(part, Mapping) for part in item):
+            for i, part in enumerate(item):
+                yield f"{indent}{name}[{i}]: {part.get('is', '')}".rstrip()
+                yield from _indented(part, indent + "  ")
+        else:
+            yield f"{indent}{name}: {flat}"
+
+
+def _seeds(value: Any) -> Iterator[str]:
+    """What of a specification goes into its random streams."""
+    if isinstance(value, Mapping):
+        own = {name: item for name, item in value.items() if name in ("root", "seed") and isinstance(item, int)}
+        if own:
+            yield ", ".join(f"{name} {item}" for name, item in own.items())
+        for item in value.values():
+            yield from _seeds(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _seeds(item)
+
+
+def _short(value: Any) -> str:
+    text = dumps(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,133 @@
+"""Cells: what a study asks for, named by the hash of what decides the answer."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, is_dataclass
+from functools import cached_property
+from importlib import import_module
+from typing import Any, Generic, TypeVar, get_type_hints
+
+from synthetic.errors import UsageError
+from synthetic.runs.plain import digest, plain, restore
+
+# Part of every key: bump it when the meaning of what is stored changes for all studies at once.
+FORMAT_VERSION = 1
+
+Spec = TypeVar("Spec")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One unit of work.
+
+    Attributes:
+        algorithm: "module:function". versions: of its components, bumped by hand. spec: plain JSON values.
+        cost: roughly proportional to seconds. label: a few words for progress. Neither is part of the key.
+    """
+
+    algorithm: str
+    versions: Mapping[str, int]
+    spec: Mapping[str, Any]
+    cost: float = 1.0
+    label: str = ""
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """All that the key is the hash of."""
+        return {
+            "format_version": FORMAT_VERSION,
+            "algorithm": self.algorithm,
+            "versions": dict(self.versions),
+            "spec": self.spec,
+        }
+
+    @cached_property
+    def key(self) -> str:
+        """64 hexadecimal digits."""
+        return digest(self.identity)
+
+
+@dataclass(frozen=True)
+class Algorithm(Generic[Spec]):
+    """A function of a module, from a specification to a payload, with the versions of what it is made of.
+
+    Attributes:
+        function: pure; takes a frozen dataclass, returns plain JSON values.
+        versions: of its components; bump one when its results change.
+    """
+
+    function: Callable[[Spec], Mapping[str, Any]]
+    versions: Mapping[str, int]
+
+    @property
+    def name(self) -> str:
+        """Where workers find it: "module:function"."""
+        return f"{self.function.__module__}:{self.function.__qualname__}"
+
+    @cached_property
+    def spec_type(self) -> Any:
+        """What the function declares to take: a dataclass, or a union of dataclasses.
+
+        Raises:
+            TypeError: it declares nothing.
+        """
+        parameters = list(inspect.signature(self.function).parameters)
+        hints = get_type_hints(self.function)
+        if len(parameters) != 1 or parameters[0] not in hints:
+            raise TypeError(f"{self.name} takes one annotated specification, not ({', '.join(parameters)})")
+        return hints[parameters[0]]
+
+    def __call__(self, spec: Spec) -> Mapping[str, Any]:
+        """The payload."""
+        return self.function(spec)
+
+    def cell(self, spec: Spec, *, cost: float = 1.0, label: str = "") -> Cell:
+        """The cell that computes the function of a specification.
+
+        Raises:
+            TypeError: the specification does not survive being written as JSON and read again.
+        """
+        if not is_dataclass(spec) or isinstance(spec, type):
+            raise TypeError(f"a specification is a frozen dataclass, not {type(spec).__name__}")
+        content = plain(spec)
+        if self.restore(content) != spec:
+            raise TypeError(f"{spec!r} does not survive JSON: compare it with {self.restore(content)!r}")
+        return Cell(self.name, dict(self.versions), content, cost, label)
+
+    def restore(self, content: Mapping[str, Any]) -> Spec:
+        """The specification of a cell, as the function takes it.
+
+        Raises:
+            TypeError: the content is not of the type that the function takes.
+        """
+        restored: Spec = restore(self.spec_type, content)
+        return restored
+
+
+def algorithm(
+    **versions: int,
+) -> Callable[[Callable[[Spec], Mapping[str, Any]]], Algorithm[Spec]]:
+    """Declares a function of a module to be what cells compute, with the version of each of its components.
+
+    @algorithm(draw=1, training=3)
+    def train(spec: ModelCell) -> dict[str, Any]: ...
+    """
+    return lambda function: Algorithm(function, versions)
+
+
+def find_algorithm(name: str) -> Algorithm[Any]:
+    """The algorithm named "module:function".
+
+    Raises:
+        UsageError: there is none of that name here.
+    """
+    module, _, attribute = name.partition(":")
+    try:
+        found = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"{name} cannot be imported ({error}); run where the study's code is installed") from error
+    if not isinstance(found, Algorithm):
+        raise UsageError(f"{name} is not declared with @algorithm")
+    return found

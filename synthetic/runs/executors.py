@@ -1,0 +1,226 @@
+"""Who computes: processes of this machine, the workers of a Dask cluster, or the calling process itself.
+
+All are executors of `concurrent.futures`; `compute` knows no other interface.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from multiprocessing import active_children, get_context, parent_process
+from typing import Any
+
+from synthetic.errors import UsageError
+from synthetic.runs.cells import Cell
+from synthetic.runs.store import Failure
+from synthetic.runs.work import Outcome, perform
+
+# How long to wait for a scheduler to answer.
+CONNECT_SECONDS = 5
+
+DIED = "the worker process died, most likely for want of memory"
+
+
+@dataclass(frozen=True)
+class Crew:
+    """Who computes.
+
+    Attributes:
+        open: a fresh executor. slots: how many cells it is given at a time; None for all at once.
+        lethal: what a future raises whose cell has killed its worker, time and again.
+    """
+
+    open: Callable[[], AbstractContextManager[Executor]]
+    slots: int | None
+    lethal: type[BaseException] | None = None
+
+
+def compute(
+    cells: Sequence[Cell],
+    crew: Crew,
+    keep: Callable[[Cell, Outcome], None],
+    tick: Callable[[int], None],
+) -> None:
+    """Computes cells, in their order; each is kept as soon as it is done.
+
+    A worker that dies takes the pool down, and it does not say which cell it was at: those in the air are computed
+    again, one at a time. One that dies alone is at fault, and is kept as failed.
+
+    Args:
+        keep: takes a cell and what came of it, in the calling thread. tick: takes the number of cells in the air,
+            about once a second.
+
+    Raises:
+        UsageError: the workers cannot do the work. What is kept stays kept.
+    """
+    waiting = deque(cells)
+    while waiting:
+        suspects = _drain(waiting, crew, crew.slots, keep, tick)
+        for cell in suspects:
+            if _drain(deque([cell]), crew, 1, keep, tick):
+                keep(cell, Outcome(Failure(DIED), {"label": cell.label}))
+
+
+def _drain(
+    waiting: deque[Cell],
+    crew: Crew,
+    slots: int | None,
+    keep: Callable[[Cell, Outcome], None],
+    tick: Callable[[int], None],
+) -> list[Cell]:
+    """Computes until nothing waits, or the pool breaks; then those that were in the air."""
+    flying: dict[Future[Outcome], Cell] = {}
+    landed: queue.SimpleQueue[Future[Outcome]] = queue.SimpleQueue()
+    lost: list[Cell] = []
+    with crew.open() as executor:
+        while flying or (waiting and not lost):
+            while waiting and not lost and (slots is None or len(flying) < slots):
+                try:
+                    future = executor.submit(perform, waiting[0])
+                except BrokenProcessPool:
+                    break  # those in the air will say so, too
+                flying[future] = waiting.popleft()
+                future.add_done_callback(landed.put)
+            try:
+                future = landed.get(timeout=1)
+            except queue.Empty:
+                tick(len(flying))
+                continue
+            cell = flying.pop(future)
+            outcome = _outcome(future, crew)
+            if outcome is None:
+                lost.append(cell)
+            else:
+                keep(cell, outcome)
+    return lost
+
+
+def _outcome(future: Future[Outcome], crew: Crew) -> Outcome | None:
+    """What came of a cell; None if the pool broke."""
+    try:
+        return future.result()
+    except BrokenProcessPool:
+        return None
+    except UsageError:
+        raise
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        if crew.lethal is not None and isinstance(error, crew.lethal):
+            return Outcome(Failure(DIED), {})
+        reason = ": ".join(filter(None, (type(error).__name__, *str(error).splitlines()[:1])))
+        raise UsageError(
+            f"the workers cannot go on ({reason}), do they run, and in a clone of this commit? "
+            "What is finished is kept, and the same command goes on from there"
+        ) from error
+
+
+# --- the crews -----------------------------------------------------------------------------------
+
+
+def here() -> Crew:
+    """The calling process, for tests and debuggers."""
+
+    @contextmanager
+    def open_() -> Iterator[Executor]:
+        yield _Here()
+
+    return Crew(open_, slots=1)
+
+
+def processes(workers: int) -> Crew:
+    """Processes of this machine, with one thread each; they stay, since importing torch takes seconds."""
+
+    @contextmanager
+    def open_() -> Iterator[Executor]:
+        others = {child.pid for child in active_children()}
+        pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_begin)
+        try:
+            yield pool
+        except BaseException:
+            # what is being computed is lost, and the store holds the rest: do not wait
+            for child in active_children():
+                if child.pid not in others:
+                    child.terminate()
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    return Crew(open_, slots=workers)
+
+
+def cluster(address: str) -> Crew:
+    """The workers of a Dask scheduler. One that dies is replaced by Dask, and its cell given to another.
+
+    Raises:
+        UsageError: Dask is not installed, or nobody answers.
+    """
+    try:
+        dask = import_module("distributed")
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"--cluster needs Dask, and {error.name} is missing; pip install -c constraints.txt -e '.[cluster]'"
+        ) from error
+
+    # its tracebacks of lost connections end up in one sentence of ours
+    for name in ("distributed", "distributed.client"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+
+    def connect() -> Any:
+        try:
+            return dask.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise UsageError(
+                f"no Dask scheduler answers at {address} within {CONNECT_SECONDS} s; start one with `dask scheduler`"
+            ) from error
+
+    @contextmanager
+    def open_() -> Iterator[Executor]:
+        with connect() as client:
+            executor = client.get_executor(pure=False)
+            try:
+                yield executor
+            finally:
+                executor.shutdown(wait=False)
+
+    connect().close()
+    return Crew(open_, slots=None, lethal=dask.KilledWorker)
+
+
+class _Here(Executor):
+    """Computes what it is given at once."""
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(function(*arguments, **options))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+def _begin() -> None:
+    """The first thing that a process of the pool does."""
+    for library in ("OMP", "OPENBLAS", "MKL"):
+        os.environ[f"{library}_NUM_THREADS"] = "1"  # for libraries that are loaded from now on
+    # an interrupt is for the parent to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A parent that is killed cannot dismiss its workers, and they would wait for ever."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

@@ -1,0 +1,119 @@
+"""Specifications as plain JSON values, and back.
+
+A frozen dataclass becomes an object that names its class under "is"; what reads it back is the type annotations.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+
+def plain(value: Any, where: str = "specification") -> Any:
+    """A value as JSON knows it; equal values give equal ones.
+
+    Args:
+        where: how an error names the value.
+
+    Raises:
+        TypeError: it holds something other than dataclasses, tuples, lists, mappings from text, text, finite numbers,
+            truth values and None.
+    """
+    if value is None or isinstance(value, bool | str) or (isinstance(value, int) and type(value) is int):
+        return value
+    if type(value) is float:
+        if not math.isfinite(value):
+            raise TypeError(f"{where} is {value}, which JSON has no word for; use None")
+        return value
+    if is_dataclass(value) and not isinstance(value, type):
+        hints = _hints(type(value))
+        content = {
+            f.name: plain(_as_declared(getattr(value, f.name), hints[f.name]), f"{where}.{f.name}")
+            for f in fields(value)
+            if f.init
+        }
+        return {"is": type(value).__name__, **content}
+    if isinstance(value, Mapping):
+        if bad := [key for key in value if not isinstance(key, str)]:
+            raise TypeError(f"{where} has the key {bad[0]!r}; JSON keys are text")
+        return {key: plain(item, f"{where}[{key!r}]") for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item, f"{where}[{i}]") for i, item in enumerate(value)]
+    raise TypeError(f"{where} is of type {type(value).__name__}; only plain values and dataclasses can be stored")
+
+
+def restore(hint: Any, value: Any) -> Any:
+    """The inverse of `plain` for a value declared as `hint`.
+
+    Raises:
+        TypeError: the value is not what the annotation declares.
+    """
+    if is_dataclass(hint) and isinstance(hint, type):
+        if not isinstance(value, Mapping) or value.get("is") != hint.__name__:
+            raise TypeError(f"a {hint.__name__} was expected, not {_short(value)}")
+        hints = _hints(hint)
+        if unknown := value.keys() - {"is"} - {f.name for f in fields(hint) if f.init}:
+            raise TypeError(f"{hint.__name__} has no field {', '.join(sorted(unknown))}")
+        return hint(**{name: restore(hints[name], item) for name, item in value.items() if name != "is"})
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return _restore_union(arguments, value)
+    if isinstance(value, Mapping):
+        return {key: restore(arguments[1] if arguments else Any, item) for key, item in value.items()}
+    if isinstance(value, list):
+        items = _item_hints(origin or hint, arguments, len(value))
+        restored = [restore(item_hint, item) for item_hint, item in zip(items, value, strict=True)]
+        return restored if (origin or hint) is list else tuple(restored)
+    return value
+
+
+def dumps(value: Any) -> str:
+    """The one way in which a plain value is written: sorted keys, no spaces, no NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def digest(value: Any) -> str:
+    """The SHA-256 of a plain value."""
+    return hashlib.sha256(dumps(value).encode()).hexdigest()
+
+
+@cache
+def _hints(owner: type) -> dict[str, Any]:
+    return get_type_hints(owner)
+
+
+def _as_declared(value: Any, hint: Any) -> Any:
+    """1 where 1.0 is declared is 1.0, so that both have one key."""
+    declared = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    return float(value) if type(value) is int and float in declared and int not in declared else value
+
+
+def _restore_union(members: Sequence[Any], value: Any) -> Any:
+    if value is None and NoneType in members:
+        return None
+    if isinstance(value, Mapping) and "is" in value:
+        for member in members:
+            if is_dataclass(member) and getattr(member, "__name__", None) == value["is"]:
+                return restore(member, value)
+        raise TypeError(f"{value['is']} is none of {', '.join(getattr(m, '__name__', str(m)) for m in members)}")
+    containers = [m for m in members if get_args(m) or m in (list, tuple, dict)]
+    return restore(containers[0], value) if isinstance(value, list | Mapping) and containers else value
+
+
+def _item_hints(origin: Any, arguments: Sequence[Any], length: int) -> Sequence[Any]:
+    if not arguments:
+        return [Any] * length
+    if origin is tuple and not (len(arguments) == 2 and arguments[1] is Ellipsis):
+        return arguments
+    return [arguments[0]] * length
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

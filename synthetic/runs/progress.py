@@ -1,0 +1,92 @@
+"""Progress on stderr: one line that is rewritten on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+# Elsewhere than on a terminal, there are no more lines than about this many.
+MOST_LINES = 200
+
+
+class Progress:
+    """How far a run is, and how long it may still take.
+
+    Args:
+        total: number of cells to compute. cost: of all of them. stream, clock: for tests.
+    """
+
+    def __init__(
+        self,
+        total: int,
+        cost: float,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.total, self.cost = total, cost
+        self.done, self.failed, self.spent = 0, 0, 0.0
+        self._stream = sys.stderr if stream is None else stream
+        self._clock, self._started = clock, clock()
+        self._live = self._stream.isatty()
+        self._said, self._latest = 0, ""
+
+    def finished(self, label: str, cost: float, failure: str | None = None) -> None:
+        """One more cell is done; a failure gets a line of its own."""
+        self.done += 1
+        self.spent += cost
+        self._latest = label
+        if failure is not None:
+            self.failed += 1
+            self.note(f"failed: {label}: {failure}")
+        if self._live:
+            self._rewrite()
+        elif self.done == self.total or (self.done - self._said) * MOST_LINES >= self.total:
+            self._said = self.done
+            print(self.line(), file=self._stream, flush=True)
+
+    def tick(self, running: int) -> None:
+        """Time has passed."""
+        if self._live:
+            self._rewrite(running)
+
+    def note(self, text: str) -> None:
+        """A line that stays."""
+        print(f"{self._blank()}{text}", file=self._stream, flush=True)
+
+    def close(self) -> None:
+        """Leaves the terminal as a person wants to find it."""
+        if self._live:
+            print(self._blank(), end="", file=self._stream, flush=True)
+
+    def line(self) -> str:
+        """How far the run is."""
+        width = len(str(self.total))
+        failed = f", {self.failed} failed" if self.failed else ""
+        left = self._left()
+        about = "" if left is None else f"; about {duration(left)} left" if self.done < self.total else ""
+        return f"[{self.done:{width}}/{self.total}{failed}] {self._latest or 'started'}{about}"
+
+    def _left(self) -> float | None:
+        """Seconds, taking it that what is done was typical for its cost."""
+        if self.spent <= 0:
+            return None
+        return (self._clock() - self._started) * (self.cost - self.spent) / self.spent
+
+    def _rewrite(self, running: int = 0) -> None:
+        text = self.line() + (f" ({running} in the air)" if running else "")
+        columns = shutil.get_terminal_size().columns
+        print(f"{self._blank()}{text[: columns - 1]}", end="", file=self._stream, flush=True)
+
+    def _blank(self) -> str:
+        return "\r\033[K" if self._live else ""
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person says them."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"

@@ -1,0 +1,161 @@
+"""Running cells: what the store lacks is computed, longest first, and kept at once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from synthetic.errors import UsageError
+from synthetic.runs.cells import Cell
+from synthetic.runs.executors import Crew, cluster, compute, here, processes
+from synthetic.runs.options import RunOptions
+from synthetic.runs.progress import Progress
+from synthetic.runs.store import CorruptCell, Record, Store
+from synthetic.runs.work import Outcome
+
+
+class ShardFinished(Exception):
+    """A shard has computed its part; there is no table yet. The message says what is missing."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C; the message says what is kept and how to go on."""
+
+
+def run_cells(cells: Sequence[Cell], options: RunOptions) -> list[Record]:
+    """The records of all cells, in their order; progress goes to stderr.
+
+    Cells with the same key are computed once.
+
+    Raises:
+        UsageError: the store cannot be written, the cluster cannot be reached, or its workers cannot do the work.
+        ShardFinished: options.shard is set, and its part is computed.
+        Interrupted: Ctrl-C.
+    """
+    store = Store(options.store)
+    store.sweep()
+    asked = {cell.key: cell for cell in cells}
+    known = _known(store, asked)
+    todo = [cell for key, cell in asked.items() if _is_due(key, known.get(key), options)]
+    todo.sort(key=lambda cell: -cell.cost)
+    if todo:
+        crew = _crew(options, len(todo))
+        _say(f"{len(known)} of {_cells(len(asked))} in {store.folder}; computing {len(todo)}", options)
+        known |= _compute(todo, store, crew, known)
+    if options.shard is not None:
+        raise ShardFinished(_tell_shard(store, asked, known, len(todo), options))
+    return [known[cell.key] for cell in cells]
+
+
+def payloads(records: Sequence[Record]) -> list[Mapping[str, Any]]:
+    """The payloads of cells none of which failed.
+
+    Raises:
+        UsageError: some did; says which, why, and what to do.
+    """
+    failed = [(record, record.failure) for record in records if record.failure is not None]
+    if failed:
+        first, failure = failed[0]
+        name = first.made_by.get("label") or first.cell.algorithm
+        raise UsageError(
+            f"{len(failed)} of {_cells(len(records))} failed, {name} with {failure.cause!r}; "
+            f"`python -m synthetic explain {first.key[:12]}` says more, --retry-failed tries them again"
+        )
+    return [record.payload for record in records if record.payload is not None]
+
+
+def _known(store: Store, asked: Mapping[str, Cell]) -> dict[str, Record]:
+    """What the store holds of the cells; a damaged file counts as missing, and is named."""
+    known = {}
+    for key in asked:
+        try:
+            record = store.get(key)
+        except CorruptCell as error:
+            print(f"repaired store: {error}; its cell is computed again", file=sys.stderr, flush=True)
+            continue
+        if record is not None:
+            known[key] = record
+    return known
+
+
+def _is_due(key: str, record: Record | None, options: RunOptions) -> bool:
+    if options.shard is not None and key not in options.shard:
+        return False
+    if record is None or not options.resume:
+        return True
+    return options.retry_failed and record.failure is not None
+
+
+def _compute(todo: Sequence[Cell], store: Store, crew: Crew, known: Mapping[str, Record]) -> dict[str, Record]:
+    fresh: dict[str, Record] = {}
+    progress = Progress(len(todo), sum(cell.cost for cell in todo))
+    now = commit()
+
+    def keep(cell: Cell, outcome: Outcome) -> None:
+        made_by = {**outcome.made_by, "label": cell.label, "commit": now}
+        record = fresh[cell.key] = store.put(cell, outcome.found, made_by)
+        progress.finished(cell.label, cell.cost, None if record.failure is None else record.failure.cause)
+        before = known.get(cell.key)
+        if before is not None and before.failure is None and before.payload != record.payload:
+            progress.note(f"cell {cell.key[:12]} ({cell.label}) is not what it was: other code, or another machine")
+
+    try:
+        compute(todo, crew, keep, progress.tick)
+    except KeyboardInterrupt:
+        raise Interrupted(
+            f"interrupted; {len(fresh)} of {_cells(len(todo))} finished and kept in {store.folder}, "
+            "the same command goes on from there"
+        ) from None
+    finally:
+        progress.close()
+    return fresh
+
+
+def _crew(options: RunOptions, cells: int) -> Crew:
+    if options.cluster is not None:
+        return cluster(options.cluster)
+    return processes(min(options.workers, cells)) if options.workers else here()
+
+
+def _say(text: str, options: RunOptions) -> None:
+    part = "" if options.shard is None else f" (shard {options.shard.number} of {options.shard.of})"
+    print(f"{text}{part}", file=sys.stderr, flush=True)
+
+
+def _tell_shard(
+    store: Store, asked: Mapping[str, Cell], known: Mapping[str, Record], computed: int, options: RunOptions
+) -> str:
+    missing = sum(not store.path(key).exists() for key in asked)
+    failed = sum(record.failure is not None for record in known.values())
+    assert options.shard is not None
+    told = f"shard {options.shard.number} of {options.shard.of} is finished, {_cells(computed)} computed"
+    if failed:
+        told += f", {failed} of those it knows have failed (--retry-failed tries them again)"
+    if missing:
+        return f"{told}; {missing} of {_cells(len(asked))} still missing in {store.folder}"
+    return f"{told}; all {_cells(len(asked))} there: the same command without --shard prints the table"
+
+
+def _cells(count: int) -> str:
+    return f"{count} cell{'' if count == 1 else 's'}"
+
+
+@lru_cache(maxsize=1)
+def commit() -> str | None:
+    """The commit of the code, with "-dirty" if it was edited since; None where there is no repository."""
+    try:
+        found = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=12"],  # noqa: S607
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return found.stdout.strip() or None

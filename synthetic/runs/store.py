@@ -1,0 +1,252 @@
+"""The store: one small file for each cell, named by its key.
+
+    STORE/3f/3f9c….json        what was asked and what came of it; the same bytes whoever computes it, whenever
+    STORE/3f/3f9c….made_by       the side file: seconds, host, date, library versions
+    STORE/aside/               files being written; renamed into place when they are complete
+
+There are no locks. Two processes that compute the same cell write the same bytes, and the second rename changes
+nothing; a process that is killed leaves at most a file in aside/, which the next one on that machine removes.
+Stores merge by copying.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from synthetic.errors import UsageError
+from synthetic.runs.cells import Cell
+from synthetic.runs.plain import digest
+
+FORMAT = "cemverify.cell"
+
+# Whoever wrote aside for longer than this, on a machine that cannot be asked, is gone.
+STALE_SECONDS = 24 * 3600
+
+
+class CorruptCell(Exception):
+    """A file that is not what was written: truncated, edited, or of another format."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a cell has no payload.
+
+    Attributes:
+        cause: one line. traceback: of the worker, may be empty.
+    """
+
+    cause: str
+    traceback: str = ""
+
+
+@dataclass(frozen=True)
+class Record:
+    """What the store knows of a cell; just one of payload and failure is there.
+
+    Attributes:
+        key: of the cell. cell: as it was asked, without cost and label.
+        payload: what its algorithm returned. failure: why it did not.
+        made_by: the side file: label, seconds, host, created, versions ...; empty if it is lost.
+    """
+
+    key: str
+    cell: Cell
+    payload: Mapping[str, Any] | None
+    failure: Failure | None
+    made_by: Mapping[str, Any]
+
+
+class Store:
+    """A folder of cells.
+
+    Args:
+        folder: made where it is missing.
+
+    Raises:
+        UsageError: no file can be made in it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._aside = folder / "aside"
+        self._owner = f"{socket.gethostname()}+{os.getpid()}+"  # no host name has a plus
+        try:
+            self._aside.mkdir(parents=True, exist_ok=True)
+            trial = self._aside / f"{self._owner}trial"
+            trial.touch()
+            trial.unlink()
+        except OSError as error:
+            raise UsageError(
+                f"the store {folder} cannot be written ({error.strerror or error}); name another folder with --store"
+            ) from error
+
+    def path(self, key: str) -> Path:
+        """Where a cell lies, or would lie."""
+        return self.folder / key[:2] / f"{key}.json"
+
+    def keys(self) -> Iterator[str]:
+        """The keys of all cells, sorted."""
+        for folder in sorted(self.folder.glob("[0-9a-f][0-9a-f]")):
+            yield from sorted(path.stem for path in folder.glob("*.json"))
+
+    def put(
+        self, cell: Cell, outcome: Mapping[str, Any] | Failure, made_by: Mapping[str, Any] | None = None
+    ) -> Record:
+        """Keeps what came of a cell, and returns its record. When this returns, it survives a power cut.
+
+        Args:
+            outcome: the payload, or why there is none. made_by: what the side file says.
+
+        Raises:
+            UsageError: the file cannot be written; the disk may be full.
+        """
+        content = _content(cell, outcome)
+        path = self.path(cell.key)
+        try:
+            if not path.parent.exists():
+                path.parent.mkdir(exist_ok=True)
+                _sync(self.folder)
+            # the side file first: where a cell is, its side file is
+            self._replace(path.with_suffix(".made_by"), _written(made_by or {}), durable=False)
+            self._replace(path, _written(content), durable=True)
+        except OSError as error:
+            raise UsageError(
+                f"cell {cell.key[:12]} cannot be kept in {self.folder} ({error.strerror or error}); "
+                "make room and give the same command again, it goes on from here"
+            ) from error
+        return self._record(cell.key, content, made_by or {})
+
+    def contents(self, cell: Cell, outcome: Mapping[str, Any] | Failure) -> bytes:
+        """What the file of a cell holds: no clock, no machine."""
+        return _written(_content(cell, outcome))
+
+    def get(self, key: str) -> Record | None:
+        """The record of a cell, None where the store has none.
+
+        Raises:
+            CorruptCell: what lies there is not what was written. UsageError: it cannot be read at all.
+        """
+        path = self.path(key)
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise UsageError(f"the store's {path} cannot be read ({error.strerror or error})") from error
+        except ValueError as error:
+            raise CorruptCell(f"{path} is truncated, or was edited") from error
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            raise CorruptCell(f"{path} is not a cell")
+        claimed = content.pop("digest", None)
+        if claimed != digest(content):
+            raise CorruptCell(f"{path} does not match its digest")
+        record = self._record(key, content, self._made_by(path))
+        if record.cell.key != key:
+            raise CorruptCell(f"{path} holds another cell, {record.cell.key[:12]}")
+        return record
+
+    def find(self, prefix: str) -> str:
+        """The one key that starts so.
+
+        Raises:
+            UsageError: none does, or several do.
+        """
+        if not prefix or set(prefix) - set("0123456789abcdef"):
+            raise UsageError(f"{prefix!r} is not the beginning of a key; keys are hexadecimal digits")
+        found = [key for key in self._beginning(prefix) if key.startswith(prefix)]
+        if not found:
+            raise UsageError(f"no cell of {self.folder} has a key that starts with {prefix}; is it another --store?")
+        if len(found) > 1:
+            shown = ", ".join(key[: len(prefix) + 4] for key in found[:3])
+            raise UsageError(
+                f"{len(found)} cells of {self.folder} start with {prefix} ({shown} ...); give more digits"
+            )
+        return found[0]
+
+    def sweep(self) -> None:
+        """Removes what killed processes left aside."""
+        host, now = f"{socket.gethostname()}+", time.time()
+        for path in self._aside.iterdir():
+            try:
+                process = path.name.removeprefix(host).split("+")[0] if path.name.startswith(host) else ""
+                if (process.isdecimal() and not _alive(int(process))) or now - path.stat().st_mtime > STALE_SECONDS:
+                    path.unlink()
+            except FileNotFoundError:
+                continue  # renamed by its owner, or removed by somebody else
+
+    def _beginning(self, prefix: str) -> Iterator[str]:
+        if len(prefix) < 2:
+            return self.keys()
+        return (path.stem for path in sorted((self.folder / prefix[:2]).glob("*.json")))
+
+    def _made_by(self, path: Path) -> Mapping[str, Any]:
+        try:
+            made_by = json.loads(path.with_suffix(".made_by").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}  # no result depends on it
+        return made_by if isinstance(made_by, dict) else {}
+
+    def _record(self, key: str, content: Mapping[str, Any], made_by: Mapping[str, Any]) -> Record:
+        try:
+            cell = Cell(content["algorithm"], content["versions"], content["spec"])
+            failed = content["status"] == "failed"
+            failure = Failure(**content["failure"]) if failed else None
+            return Record(key, cell, None if failed else content["payload"], failure, made_by)
+        except (KeyError, TypeError) as error:
+            raise CorruptCell(f"{self.path(key)} lacks {error}") from error
+
+    def _replace(self, path: Path, content: bytes, durable: bool) -> None:
+        """Writes aside, then renames; durable waits for the disk, for the content first and then for the name."""
+        aside = self._aside / f"{self._owner}{uuid4().hex}"
+        try:
+            with open(aside, "wb") as file:
+                file.write(content)
+                if durable:
+                    file.flush()
+                    os.fsync(file.fileno())
+            os.replace(aside, path)
+        finally:
+            aside.unlink(missing_ok=True)
+        if durable:
+            _sync(path.parent)
+
+
+def _content(cell: Cell, outcome: Mapping[str, Any] | Failure) -> dict[str, Any]:
+    content: dict[str, Any] = {"format": FORMAT, **cell.identity}
+    if isinstance(outcome, Failure):
+        content |= {"status": "failed", "failure": asdict(outcome)}
+    else:
+        content |= {"status": "done", "payload": outcome}
+    return {**content, "digest": digest(content)}
+
+
+def _written(content: Mapping[str, Any]) -> bytes:
+    text = json.dumps(content, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False)
+    return f"{text}\n".encode()
+
+
+def _sync(folder: Path) -> None:
+    """Waits until the names in a folder are on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # somebody else's, and alive
+    return True

@@ -1,0 +1,78 @@
+"""What a worker does with a cell: restores the specification, computes, says what came of it and who made it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from synthetic.errors import UsageError
+from synthetic.runs.cells import Cell, find_algorithm
+from synthetic.runs.plain import plain
+from synthetic.runs.store import Failure
+
+# Libraries whose versions the side file names, where the cell has loaded them.
+LIBRARIES = ("torch", "numpy", "scipy", "sklearn", "gpytorch", "linear_operator")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a cell.
+
+    Attributes:
+        found: the payload, or why there is none. made_by: what the side file says.
+    """
+
+    found: Mapping[str, Any] | Failure
+    made_by: Mapping[str, Any]
+
+
+def perform(cell: Cell) -> Outcome:
+    """Computes a cell; what its algorithm raises becomes a failure.
+
+    Raises:
+        UsageError: this machine cannot compute it at all: its code is missing, or of another version.
+    """
+    algorithm = find_algorithm(cell.algorithm)
+    if dict(algorithm.versions) != dict(cell.versions):
+        raise UsageError(
+            f"{cell.algorithm} was asked for in the versions {dict(cell.versions)}, and {socket.gethostname()} has "
+            f"{dict(algorithm.versions)}; install the same code everywhere"
+        )
+    spec = algorithm.restore(cell.spec)
+    pin_threads()
+    created, started = datetime.now(UTC), time.monotonic()
+    try:
+        payload = plain(algorithm(spec), "payload")
+        if not isinstance(payload, dict):
+            raise TypeError(f"a payload is a mapping, not {type(payload).__name__}")
+        found: Mapping[str, Any] | Failure = payload
+    except (Exception, SystemExit) as error:
+        found = Failure(f"{type(error).__name__}: {error}".strip(), traceback.format_exc())
+    return Outcome(found, _made_by(cell, created, time.monotonic() - started))
+
+
+def pin_threads() -> None:
+    """One thread: faster on tensors this small, and the same bits whatever the number of workers."""
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(1)
+
+
+def _made_by(cell: Cell, created: datetime, seconds: float) -> dict[str, Any]:
+    versions = {name: getattr(sys.modules[name], "__version__", "?") for name in LIBRARIES if name in sys.modules}
+    return {
+        "label": cell.label,
+        "created": created.isoformat(timespec="seconds"),
+        "seconds": round(seconds, 3),
+        "host": socket.gethostname(),
+        "process": os.getpid(),
+        "machine": f"{platform.system()} {platform.machine()}",
+        "versions": {"python": platform.python_version(), **versions},
+    }
