@@ -1,8 +1,9 @@
-"""The language study trains what it says, on what it says, and says so when it fails."""
+"""The language study's command: what it prints and writes, when it passes, and what it refuses."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -12,239 +13,291 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from cemverify import results
-from cemverify.cem.layers import AttentionConfig, MLPConfig
-from cemverify.cem.llama import LlamaAttentionConfig, SwiGLUConfig
-from cemverify.cem.models import BlockConfig, LanguageModel, LanguageModelConfig
+from cemverify.cem import presets as paper
+from cemverify.cem.layers import AttentionConfig
+from cemverify.conformance.contract import implementation
+from cemverify.conformance.plain import Plain
 from reports.render import terminal
-from synthetic import language, language_presets, text
+from synthetic import language
 from synthetic.__main__ import main
-from synthetic.language_measures import cost, falling_energies
-from synthetic.language_presets import PRESETS, Contender, Recipe, contenders, smoke, tiny
-from synthetic.language_training import adamw, score, train
+from synthetic.language import machine, presets
+from synthetic.language.cost import Cost, estimate, parameters
+from synthetic.language.entries import Entry
+from synthetic.language.presets import (
+    Contender,
+    Study,
+    chinchilla,
+    contenders,
+    paper_contenders,
+    smoke_on_cuda,
+    tiny,
+)
+from synthetic.language.training import Training
+from synthetic.language.verdict import reasons_to_fail
+
+QUICK = (
+    "--corpus",
+    "hidden",
+    "--symbols",
+    "8",
+    "--states",
+    "4",
+    "--length",
+    "50000",
+    "--preset",
+    "tiny",
+    "--device",
+    "cpu",
+    "--workers",
+    "1",
+)
+
+NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device, so it can be used")
+
+plain = Plain().subject()
 
 
-def study(output: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
-    """The exit code and the result file of `python -m synthetic language --preset tiny`."""
-    parser = argparse.ArgumentParser()
-    language.add_arguments(parser)
-    options = parser.parse_args(["--preset", "tiny", "--device", "cpu", "--output", str(output), *arguments])
-    return language.run(options), results.read(output)
+class _Uphill(Plain):
+    def sum_heads(self, heads: Tensor) -> Tensor:
+        return -heads.sum(1)
 
 
-def put_preset(monkeypatch: pytest.MonkeyPatch, make: Callable[[], language_presets.Study]) -> None:
-    """Replaces the tiny preset."""
-    presets: Mapping[str, Any] = MappingProxyType({**PRESETS, "tiny": {"cpu": make, "cuda": make}})
-    monkeypatch.setattr(language_presets, "PRESETS", presets)
+class _Truncated(Plain):
+    """A derivative that is lost: values are right, and training is not."""
+
+    def values(self, keys: Tensor, h: Tensor, w: Any, c: AttentionConfig) -> Tensor:
+        return super().values(keys, h, w, c).detach()
+
+
+uphill = _Uphill().subject()
+truncated = _Truncated().subject()
+cut_off = implementation(attention=lambda x, h, weights, config: x.detach())
+numpy_arrays = implementation(attention=lambda x, h, weights, config: x, arrays="numpy")
 
 
 @pytest.fixture(scope="module")
-def short(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("corpora")
+
+
+@pytest.fixture(scope="module")
+def study(corpora: Path) -> Callable[..., tuple[int, dict[str, Any]]]:
+    """The exit code and the result file of `python -m synthetic language`, on a small source."""
+
+    def run(output: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
+        parser = argparse.ArgumentParser()
+        language.add_arguments(parser)
+        options = parser.parse_args([*QUICK, "--corpora", str(corpora), "--output", str(output), *arguments])
+        return language.run(options), results.read(output)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def short(
+    study: Callable[..., tuple[int, dict[str, Any]]], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
     """The result of a run too short to pass."""
-    code, content = study(tmp_path_factory.mktemp("short") / "language.json", "--steps", "25")
+    code, content = study(tmp_path_factory.mktemp("short") / "language.json", "--steps", "3")
     assert code == 1
     return content
 
 
-class Recorder(nn.Module):
-    """Predicts from the present byte alone and keeps the tokens it was given."""
-
-    def __init__(self, scale: float) -> None:
-        super().__init__()
-        self.logits = nn.Parameter(scale * torch.randn(256, 256, generator=torch.Generator().manual_seed(0)))
-        self.seen: list[Tensor] = []
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        self.seen.append(tokens)
-        return self.logits[tokens]
+def put_preset(monkeypatch: pytest.MonkeyPatch, make: Callable[[int], Study]) -> None:
+    """Replaces the tiny preset."""
+    found: Mapping[str, Any] = MappingProxyType({"tiny": {"cpu": make, "cuda": make}})
+    monkeypatch.setattr(presets, "PRESETS", found)
 
 
-# --- what is trained on what ----------------------------------------------------------------------
+# --- what is trained ------------------------------------------------------------------------------
 
 
-def test_models_see_the_same_batches_in_the_same_order() -> None:
-    text_bytes = torch.randint(256, (500,), generator=torch.Generator().manual_seed(1)).to(torch.uint8)
-    batches = text.Batches(text_bytes, seed=0, size=2, context=8)
-    recorders = Recorder(0.1), Recorder(1.0)
-    fingerprints = [train(recorder, Recipe(5, 2, 8), batches, "cpu").batches for recorder in recorders]
-    assert fingerprints[0] == fingerprints[1]
-    for recorder in recorders:
-        assert torch.equal(torch.stack(recorder.seen[-5:]), torch.stack([batches(i)[:, :-1] for i in range(5)]))
-
-
-def test_a_study_gives_every_model_the_same_batches(short: dict[str, Any]) -> None:
-    assert [model["name"] for model in short["models"]] == ["Llama", "CEM T=1", "CEM T=2"]
+def test_every_model_of_a_study_sees_the_same_batches(short: dict[str, Any]) -> None:
+    names = [model["name"] for model in short["models"]]
+    assert names == ["Llama RoPE", "Llama ALiBi", "CEM T=1", "CEM T=2"]
     assert len({model["batches_digest"] for model in short["models"]}) == 1
 
 
+@pytest.mark.parametrize(
+    ("size", "llama", "cem"),
+    [
+        ("86M", 86_371_488, 70_082_208),
+        ("108M", 108_052_896, 83_909_280),
+        ("134M", 134_105_856, 102_384_384),
+        ("162M", 162_813_024, 122_481_504),
+    ],
+)
+def test_the_four_sizes_have_the_papers_parameters_and_a_cost(size: str, llama: int, cem: int) -> None:
+    """The counts of docs/mathematics.md §15; nothing is allocated."""
+    for contender in paper_contenders(paper.VOCABULARY, size, (2,)):
+        count = parameters(contender.model)
+        assert count == (llama if contender.baseline else cem)
+        recipe = chinchilla(count, smoke_on_cuda(paper.VOCABULARY).recipe)
+        assert 0 <= recipe.tokens - 20 * count < recipe.batch * recipe.context
+    found = estimate(contender.model, recipe, 1e14)
+    assert found.flops > 6 * cem * recipe.tokens / 2  # embeddings cost nothing to look up, recursion costs more
+    assert found.hours == pytest.approx(found.flops / 3.6e17)
+
+
+def test_the_smoke_on_a_gpu_is_the_papers_smallest_size() -> None:
+    """Of the paper's vocabulary it has the parameters of docs/mathematics.md §15."""
+    expected = {"Llama RoPE": 86_371_488, "Llama ALiBi": 86_371_488} | dict.fromkeys(
+        ("CEM T=1", "CEM T=2", "CEM T=3"), 70_082_208
+    )
+    study = smoke_on_cuda(paper.VOCABULARY)
+    # the inner norm's gains, 2 per block, are the block's own
+    assert {c.name: parameters(c.model) for c in study.contenders} == expected
+    assert (study.recipe.context, study.recipe.precision, study.recipe.learning_rate) == (2048, "bfloat16", 0.002)
+
+
 @pytest.mark.slow
-def test_a_run_repeats_bit_for_bit_and_another_seed_does_not(short: dict[str, Any], tmp_path: Path) -> None:
-    _, again = study(tmp_path / "again.json", "--steps", "25")
-    _, other = study(tmp_path / "other.json", "--steps", "25", "--seed", "1")
+def test_side_by_side_is_one_after_another_bit_for_bit(
+    short: dict[str, Any], study: Callable[..., tuple[int, dict[str, Any]]], tmp_path: Path
+) -> None:
+    _, again = study(tmp_path / "again.json", "--steps", "3", "--workers", "2")
+    _, other = study(tmp_path / "other.json", "--steps", "3", "--seed", "1")
     for first, second, third in zip(short["models"], again["models"], other["models"], strict=True):
-        assert first["training_bits_per_byte"] == second["training_bits_per_byte"]
+        assert first["training_bits_per_token"] == second["training_bits_per_token"]
         assert first["validation_bits_per_byte"] == second["validation_bits_per_byte"]
         assert first["batches_digest"] != third["batches_digest"]
-        assert first["training_bits_per_byte"] != third["training_bits_per_byte"]
 
 
 @pytest.mark.slow
-def test_every_model_learns_more_than_a_bigram_model_knows(tmp_path: Path) -> None:
-    code, content = study(tmp_path / "language.json")
-    assert code == 0
-    assert content["verdict"] == {"pass": True, "reasons": []}
-    for model in content["models"]:
-        assert model["validation_bits_per_byte"] < content["corpus"]["bits_per_byte"]["bigram"]
-
-
-def test_matrices_are_decayed_and_vectors_are_not() -> None:
-    recipe = Recipe(1, 1, 1)
-    for contender in contenders(dim=16, layers=1, heads=2):
-        model = LanguageModel(contender.model, torch.Generator())
-        names = {id(parameter): name for name, parameter in model.named_parameters()}
-        groups = adamw(model, recipe).param_groups
-        decayed, spared = ({names[id(p)].rpartition(".")[2] for p in group["params"]} for group in groups)
-        assert groups[0]["weight_decay"] == recipe.weight_decay
-        assert groups[1]["weight_decay"] == 0
-        assert {"embedding", "head", "W_Q", "W_K"} <= decayed
-        assert spared <= {"gain", "diagonal", "p"}
-        assert sum(len(group["params"]) for group in groups) == len(names)
-
-
-def test_the_learning_rate_rises_then_falls_to_its_final_share() -> None:
-    recipe = Recipe(steps=200, batch=1, context=1)
-    rates = [recipe.learning_rate_at(step) for step in range(200)]
-    assert max(rates) == rates[9] == recipe.learning_rate  # 5 % of the steps
-    assert rates[:10] == sorted(rates[:10])
-    assert rates[10:] == sorted(rates[10:], reverse=True)
-    assert rates[-1] == pytest.approx(recipe.final * recipe.learning_rate)
-
-
-@pytest.mark.parametrize("contender", contenders(dim=16, layers=1, heads=2), ids=lambda c: c.name)
-def test_bfloat16_learns_with_float32_parameters(contender: Contender) -> None:
-    model = LanguageModel(contender.model, torch.Generator().manual_seed(0))
-    batches = text.Batches(torch.arange(5000).remainder(7).to(torch.uint8), seed=0, size=8, context=16)
-    recipe = Recipe(60, 8, 16, learning_rate=1e-2, precision="bfloat16")
-    training = train(model, recipe, batches, "cpu")
-    assert training.bits[-1] < training.bits[0] / 2
-    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
-    exact = score(model, batches(0), replace(recipe, precision="float32"), "cpu")
-    assert not torch.equal(exact, score(model, batches(0), recipe, "cpu"))  # bfloat16 was indeed used
-
-
-@pytest.mark.parametrize("make", [smoke, tiny])
-def test_cem_has_the_mlp_parameters_of_llama_and_half_its_attention(
-    make: Callable[[], language_presets.Study],
+def test_every_model_beats_the_bigram_model_and_none_the_floor(
+    study: Callable[..., tuple[int, dict[str, Any]]], tmp_path: Path
 ) -> None:
-    llama, *cems = (LanguageModel(c.model, torch.Generator()) for c in make().contenders)
-
-    def matrices(model: LanguageModel, half: str) -> int:
-        return sum(p.numel() for n, p in model.named_parameters() if f".{half}." in n and p.dim() > 1)
-
-    for cem in cems:
-        assert matrices(cem, "mlp") == pytest.approx(matrices(llama, "mlp"), rel=0.05)
-        assert matrices(cem, "attention") * 2 == matrices(llama, "attention")
-
-
-# --- what is measured -----------------------------------------------------------------------------
+    code, content = study(
+        tmp_path / "language.json", "--corpus", "markov", "--symbols", "6", "--length", "500000", "--steps", "200"
+    )
+    assert code == 0, content["verdict"]["reasons"]
+    assert content["verdict"]["reasons"] == []
+    corpus = content["corpus"]
+    for model in content["models"]:
+        assert corpus["floor_bits_per_byte"] < model["validation_bits_per_byte"] < corpus["bits_per_byte"]["bigram"]
+    assert "above floor" in content["tables"][0]["columns"]
 
 
-def test_the_flops_are_those_of_the_formulas() -> None:
-    context = 16
-    llama, *cems = contenders(dim=32, layers=2, heads=2)
-    D, L, J, V = 32, 2, context, 256
-    KR = D
-    assert isinstance(llama.model.block.mlp, SwiGLUConfig)
-    M = llama.model.block.mlp.hidden
-    assert cost(llama.model, context).forward == L * (8 * D * KR + 4 * J * KR + 6 * D * M) + 2 * D * V
-    for contender in cems:
-        mlp = contender.model.block.mlp
-        assert isinstance(mlp, MLPConfig)
-        M, T = mlp.hidden, mlp.steps
-        attention = 2 * D * KR + T * (4 * D * KR + 4 * J * KR + 4 * J * D)  # the last term is the shared diagonal's
-        assert cost(contender.model, context).forward == L * (attention + (2 + 4 * T) * D * M) + 2 * D * V
-        assert 2.5 < cost(contender.model, context).training / cost(contender.model, context).forward <= 3
-
-
-TOKENS = torch.arange(64).view(4, 16)
-
-
-def test_small_steps_lower_every_energy_of_every_layer() -> None:
-    """The norm's gain is a scalar and P = I: with one gain per channel they would not have to."""
-    attention_config = AttentionConfig(16, 2, steps=3, step_size=0.01, norm="scalar", init_std=0.1)
-    mlp_config = MLPConfig(16, 32, steps=3, step_size=0.01, norm="scalar", init_std=0.1)
-    config = LanguageModelConfig(256, 2, BlockConfig(attention_config, mlp_config), init_std=1.0)
-    attention, mlp = falling_energies(LanguageModel(config, torch.Generator().manual_seed(0)), TOKENS)
-    assert (attention.kind, mlp.kind) == ("attention", "MLP")
-    assert [len(row) for row in (*attention.shares, *mlp.shares)] == [3, 3, 3, 3]
-    assert {share for row in (*attention.shares, *mlp.shares) for share in row} == {1.0}
-
-
-@pytest.mark.parametrize(("gate", "share"), [(-3.0, 1.0), (-4.0, 0.0)])
-def test_an_energy_that_rises_is_seen_to_rise(gate: float, share: float) -> None:
-    """One dimension, x = h = V = 1 and SiLU: a step of 1 lowers the energy at W = -3 and overshoots at W = -4."""
-    block = BlockConfig(AttentionConfig(1, 1), MLPConfig(1, 1))
-    model = LanguageModel(LanguageModelConfig(256, 1, block), torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        for name, value in (("embedding", 1), ("blocks.0.attention.W_Q", 0), ("blocks.0.mlp.V", 1)):
-            model.get_parameter(name).fill_(value)
-        model.get_parameter("blocks.0.mlp.W").fill_(gate)
-    attention, mlp = falling_energies(model, TOKENS)
-    assert attention.shares == [[0.0]]  # without queries its energy stays where it is, which is no fall
-    assert mlp.shares == [[share]]
-
-
-def test_a_llama_model_has_no_energies() -> None:
-    block = BlockConfig(LlamaAttentionConfig(16, 2), SwiGLUConfig(16, 32))
-    assert falling_energies(LanguageModel(LanguageModelConfig(256, 1, block), torch.Generator()), TOKENS) == ()
+def test_an_interrupted_study_goes_on_to_the_same_losses(
+    short: dict[str, Any], study: Callable[..., tuple[int, dict[str, Any]]], tmp_path: Path
+) -> None:
+    folder = ("--steps", "3", "--folder", str(tmp_path / "runs"), "--save-every", "2")
+    study(tmp_path / "language.json", *folder)
+    _, content = study(tmp_path / "language.json", *folder, "--resume")  # finds every model done
+    for first, again in zip(short["models"], content["models"], strict=True):
+        assert first["training_bits_per_token"] == again["training_bits_per_token"]
+        assert first["validation_bits_per_byte"] == again["validation_bits_per_byte"]
+    runs = tmp_path / "runs" / "cem-t2"
+    assert sorted(path.name for path in runs.iterdir()) == [
+        "checkpoint.safetensors",
+        "metrics.jsonl",
+        "weights.safetensors",
+    ]
+    lines = [json.loads(line) for line in (runs / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if "bits" in line] == [1, 2, 3]
+    assert len(lines[-1]["layers"]) == 4
 
 
 # --- what is written ------------------------------------------------------------------------------
 
 
-def test_the_result_file_holds_what_was_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _, content = study(tmp_path / "deep" / "language.json", "--steps", "3")
+def test_the_result_file_holds_what_was_printed(
+    study: Callable[..., tuple[int, dict[str, Any]]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, content = study(tmp_path / "deep" / "language.json", "--steps", "2")
     printed = capsys.readouterr()
     assert terminal(results.tables_of(content)) in printed.out
-    assert "step 3/3" in printed.err
+    assert "step 2/2" in printed.err
     assert content["kind"] == "language"
-    assert content["made_by"]["configuration"]["recipe"]["steps"] == 3
+    assert content["made_by"]["configuration"]["recipe"]["steps"] == 2
+    assert "--corpus hidden" in content["made_by"]["command"]
     for model in content["models"]:
-        assert len(model["training_bits_per_byte"]) == 3
-    results.write(tmp_path / "again.json", content)
-    assert results.read(tmp_path / "again.json") == content
+        assert len(model["training_bits_per_token"]) == 2
+        assert model["peak_bytes"] > 0
+        assert 0 < model["utilisation"] < 1.5  # the peak is measured, so beside other work it may seem exceeded
 
 
 def test_a_model_no_better_than_a_bigram_fails_with_a_reason(short: dict[str, Any]) -> None:
     assert not short["verdict"]["pass"]
-    assert [reason.split(" needs")[0] for reason in short["verdict"]["reasons"]] == ["Llama", "CEM T=1", "CEM T=2"]
+    assert [reason.split(" needs")[0] for reason in short["verdict"]["reasons"]] == [
+        *("Llama RoPE", "Llama ALiBi", "CEM T=1", "CEM T=2")
+    ]
     assert all("bigram" in reason for reason in short["verdict"]["reasons"])
 
 
 def test_a_diverging_run_is_reported_and_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    study: Callable[..., tuple[int, dict[str, Any]]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    exploding = replace(tiny(), recipe=replace(tiny().recipe, learning_rate=math.inf))
-    put_preset(monkeypatch, lambda: exploding)
+    def exploding(vocabulary: int) -> Study:
+        return replace(tiny(vocabulary), recipe=replace(tiny(vocabulary).recipe, learning_rate=math.inf))
+
+    put_preset(monkeypatch, exploding)
     code, content = study(tmp_path / "language.json")
     assert code == 1
     for model, row in zip(content["models"], content["tables"][0]["rows"], strict=True):
         assert model["diverged_at"] == 2  # the first step is taken with finite weights
-        assert len(model["training_bits_per_byte"]) == 1
+        assert len(model["training_bits_per_token"]) == 1
         assert model["validation_bits_per_byte"] is None
         assert "diverged at step 2" in row
-    assert len(content["verdict"]["reasons"]) == 3
-    assert "CEM T=2 diverged at step 2" in capsys.readouterr().out
+    assert len(content["verdict"]["reasons"]) == 4
+    assert "CEM T=2 diverged at step 2: a value is not finite, first in the parameter" in capsys.readouterr().out
 
 
-def test_weights_lost_in_the_last_step_are_reported_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    exploding = replace(tiny(), recipe=replace(tiny().recipe, steps=1, learning_rate=math.inf))
-    put_preset(monkeypatch, lambda: exploding)
-    code, content = study(tmp_path / "language.json")
+def test_an_energy_that_rises_where_it_must_fall_fails_the_study(
+    study: Callable[..., tuple[int, dict[str, Any]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cemverify.cem.energies import Interaction
+
+    right = Interaction.gradient
+    monkeypatch.setattr(Interaction, "gradient", lambda self, x, memory: -right(self, x, memory))
+    _, content = study(tmp_path / "language.json", "--steps", "1", "--depths", "1")
+    assert any("attention in layer 1 rises where it must fall" in reason for reason in content["verdict"]["reasons"])
+
+
+def test_a_model_far_behind_the_baseline_fails() -> None:
+    rotary, alibi, cem, _ = contenders(8, 32, 2, 2, (1, 2))
+
+    def entry(contender: Contender, bits: float) -> Entry:
+        training = Training((bits,), None, None, 1.0, "")
+        return Entry(contender, 1, Cost(1, 1), training, torch.full((4,), bits).double(), (), 1)
+
+    level = [entry(rotary, 1.0), entry(alibi, 2.0), entry(cem, 2.2)]  # it has the positions of the second
+    assert reasons_to_fail(level, bigram=3.0, band=1.15, floor=None) == []
+    behind = [*level[:2], entry(cem, 2.4)]
+    assert reasons_to_fail(behind, bigram=3.0, band=1.15, floor=None) == [
+        "CEM T=1 needs 2.400 bits per token, more than 1.15 times the 2.000 of the best baseline"
+    ]
+    floor = torch.full((4,), 2.3).double()
+    assert any("something leaks" in reason for reason in reasons_to_fail(level, 3.0, 1.15, floor))
+
+
+# --- somebody else's layers -----------------------------------------------------------------------
+
+
+def test_another_right_implementation_has_the_losses_of_the_reference(
+    study: Callable[..., tuple[int, dict[str, Any]]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, content = study(tmp_path / "it.json", "--steps", "6", "--implementation", f"{__name__}:plain")
+    assert code == 0, capsys.readouterr().out
+    assert content["agreement"]["disagrees_at"] is None
+    assert "agrees: at no step is it further" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("name", "step"), [("uphill", 1), ("truncated", 2)])
+def test_a_wrong_implementation_departs_from_the_reference(
+    name: str, step: int, study: Callable[..., tuple[int, dict[str, Any]]], tmp_path: Path
+) -> None:
+    code, content = study(tmp_path / "it.json", "--steps", "4", "--implementation", f"{__name__}:{name}")
     assert code == 1
-    assert all("diverged at its last step" in reason for reason in content["verdict"]["reasons"])
+    assert content["agreement"]["disagrees_at"] == step
+
+
+# --- what is refused ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -254,25 +307,54 @@ def test_weights_lost_in_the_last_step_are_reported_too(tmp_path: Path, monkeypa
         (["--steps", "0"], "--steps must be at least 1, not 0"),
         (["--seed", "-1"], "--seed must be from 0"),
         (["--device", "tpu"], "no device 'tpu'; there are: auto, cpu, cuda"),
-        (["--device", "cuda"], "--device cuda needs a CUDA device"),
+        pytest.param(["--device", "cuda"], "device 'cuda' cannot be used here", marks=NO_GPU),
+        (["--corpus", "novel"], "no corpus 'novel'; there are: library, markov, hidden"),
+        (["--text", "nowhere"], "no file or folder nowhere"),
+        (["--text", "nowhere", "--dataset", "it"], "--text and --dataset name two corpora"),
+        (["--heads", "3"], "3 heads do not split a model dimension of 32"),
+        (["--context", "10000000"], "a context of 10,000,000 tokens is longer than the data"),
+        (["--batch", "7", "--accumulate", "2"], "a batch of 7 windows cannot be shared equally"),
+        (["--resume"], "--save-every and --resume need the --folder"),
+        (["--sharded"], "start them with torchrun"),
+        (["--learning-rate", "-1"], "--learning-rate must be a positive number"),
+        (["--implementation", "nowhere:it"], "no module 'nowhere'"),
+        (["--implementation", f"{__name__}:cut_off"], "autograd cannot follow"),
+        (["--implementation", f"{__name__}:numpy_arrays"], "numpy arrays, which torch's autograd cannot follow"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(
-    arguments: list[str], sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    arguments: list[str],
+    sentence: str,
+    corpora: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert main(["language", *arguments]) == 2
+    output = tmp_path / "language.json"
+    assert main(["language", *QUICK, "--corpora", str(corpora), "--output", str(output), *arguments]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
     assert sentence in printed.err
-    assert printed.err.count("\n") == 1
+    complaint = [line for line in printed.err.splitlines() if line.startswith("error: ")]
+    assert len(complaint) == 1
+    assert printed.err.endswith(complaint[0] + "\n")
+    assert not output.exists()
+
+
+def test_without_a_compiler_training_goes_on_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CXX", raising=False)
+    missing = machine.compiler_missing("cpu")
+    assert missing is not None
+    assert "needs a C++ compiler" in missing
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
-def test_the_study_passes_on_a_gpu_in_bfloat16(tmp_path: Path) -> None:
-    code, content = study(tmp_path / "language.json", "--device", "auto")
+@pytest.mark.slow
+def test_the_smoke_passes_on_a_gpu_in_bfloat16(
+    study: Callable[..., tuple[int, dict[str, Any]]], tmp_path: Path
+) -> None:
+    code, content = study(tmp_path / "language.json", "--device", "cuda", "--preset", "smoke", "--corpus", "library")
     assert code == 0, content["verdict"]["reasons"]
     assert content["made_by"]["device"]["type"] == "cuda"
     assert content["made_by"]["configuration"]["recipe"]["precision"] == "bfloat16"
-    assert all(model["energy_falls"] for model in content["models"][1:])

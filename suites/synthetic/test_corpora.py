@@ -1,0 +1,415 @@
+"""Corpora are split without leakage, tokenised once, and refused when damaged; batches are pure functions."""
+
+from __future__ import annotations
+
+import json
+import math
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from synthetic.corpora import chains, shards, sources
+from synthetic.corpora.batches import Batches, spread_windows
+from synthetic.corpora.corpus import Corpus, tokenised
+from synthetic.corpora.hub import DatasetSpec, dataset
+from synthetic.corpora.shards import Tokens, read_shard, write_shard
+from synthetic.corpora.tokenisers import Codes, Symbols, subwords
+from synthetic.corpora.yardsticks import Counts, yardsticks
+from synthetic.errors import UsageError
+
+DIGEST = "ab" * 32
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Forty small modules, some in a package."""
+    root = tmp_path / "texts"
+    for i in range(40):
+        path = root / ("package" if i % 3 else ".") / f"module_{i}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"value_{i} = {i}\n")
+    return root
+
+
+def parts(source: sources.Source) -> dict[str, list[str]]:
+    """The names of the documents of each part."""
+    found: dict[str, list[str]] = {"train": [], "validation": []}
+    for document in source.documents():
+        found[document.part].append(document.name)
+    return found
+
+
+def codes(*values: int) -> Codes:
+    return np.array(values, np.uint16)
+
+
+def tokens_of(text: str) -> Tokens:
+    return Tokens((np.frombuffer(text.encode(), np.uint8).astype(np.uint16),))
+
+
+# --- where text comes from ------------------------------------------------------------------------
+
+
+def test_no_file_of_the_library_is_in_both_parts() -> None:
+    found = parts(sources.standard_library())
+    assert not set(found["train"]) & set(found["validation"])
+    assert len(found["train"]) > 5 * len(found["validation"]) > 0
+
+
+def test_each_part_is_its_files_one_after_another(folder: Path, tmp_path: Path) -> None:
+    source = sources.text_files([folder])
+    corpus = tokenised(source, Symbols(), tmp_path / "corpora")
+    for part, of in (("train", corpus.train), ("validation", corpus.validation)):
+        written = b"".join(d.content for d in source.documents() if d.part == part)
+        assert bytes(of.tokens.head(10**6).astype(np.uint8)) == written
+    assert corpus.train.documents + corpus.validation.documents == 40
+
+
+def test_a_file_keeps_its_part_when_others_come_and_go(folder: Path) -> None:
+    before = parts(sources.text_files([folder]))
+    (folder / "a_new_one.py").write_text("new = True\n")
+    after = parts(sources.text_files([folder]))
+    assert set(before["train"]) <= set(after["train"])
+    assert set(before["validation"]) <= set(after["validation"])
+
+
+def test_a_copy_of_a_file_is_left_out(folder: Path) -> None:
+    before = sources.text_files([folder]).key
+    for i in range(30):  # enough for copies to fall into either part
+        (folder / f"zz_copy_{i}.py").write_bytes((folder / "module_0.py").read_bytes())
+    assert sources.text_files([folder]).key == before
+
+
+def test_tests_and_installed_packages_are_no_part_of_the_library(folder: Path) -> None:
+    before = sources.python_source(folder, "library").key
+    for name in ("test", "site-packages", "encodings"):
+        (folder / name).mkdir()
+        (folder / name / "module.py").write_text(f"{name!r}\n")
+    (folder / "_sysconfigdata_linux.py").write_text("build = 1\n")
+    assert sources.python_source(folder, "library").key == before
+
+
+def test_hidden_and_binary_files_are_left_out(folder: Path) -> None:
+    before = sources.text_files([folder]).key
+    (folder / ".hidden").write_text("hidden")
+    (folder / "binary").write_bytes(b"a\0b")
+    assert sources.text_files([folder]).key == before
+
+
+def test_a_single_file_is_split_into_two_blocks_at_the_end_of_a_line(tmp_path: Path) -> None:
+    (tmp_path / "one.txt").write_text("".join(f"line {i}\n" for i in range(100)))
+    train, validation = sources.text_files([tmp_path / "one.txt"]).documents()
+    assert train.content + validation.content == (tmp_path / "one.txt").read_bytes()
+    assert train.content.endswith(b"\n")
+    assert 0.05 < len(validation.content) / len(train.content) < 0.2
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"), [(None, "no file or folder"), (b"", "no text in"), (b"a", "too few")]
+)
+def test_a_missing_empty_or_tiny_text_is_refused(content: bytes | None, sentence: str, tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UsageError, match=sentence):
+        sources.text_files([path])
+
+
+def test_two_files_give_two_parts_whatever_their_names(tmp_path: Path) -> None:
+    for i in range(20):
+        for name in (f"{i}-a.txt", f"{i}-b.txt"):
+            (tmp_path / name).write_text(name)
+        found = parts(sources.text_files([tmp_path / f"{i}-a.txt", tmp_path / f"{i}-b.txt"]))
+        assert [len(names) for names in found.values()] == [1, 1]
+
+
+# --- tokenised once -------------------------------------------------------------------------------
+
+
+def test_a_corpus_is_made_once_and_found_again(folder: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    first = tokenised(sources.text_files([folder]), Symbols(), tmp_path / "corpora", said.append)
+    assert said
+    said.clear()
+    again = tokenised(sources.text_files([folder]), Symbols(), tmp_path / "corpora", said.append)
+    assert not said
+    assert again.digest == first.digest
+    assert [path.name.startswith(".") for path in (tmp_path / "corpora").iterdir()] == [False]
+
+
+def test_a_shard_gives_back_what_was_written(tmp_path: Path) -> None:
+    write_shard(tmp_path / "a.tokens", codes(3, 1, 65535), 65536, DIGEST, DIGEST)
+    assert read_shard(tmp_path / "a.tokens", DIGEST).tolist() == [3, 1, 65535]
+    header = shards.read_header(tmp_path / "a.tokens")
+    assert (header.vocabulary, header.tokens, header.tokeniser, header.source) == (65536, 3, DIGEST, DIGEST)
+
+
+def test_a_damaged_shard_is_named_in_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "a.tokens"
+    write_shard(path, codes(*range(100)), 256, DIGEST, DIGEST)
+    whole = path.read_bytes()
+    damages = {
+        "is truncated: its header promises 100 tokens, the file holds 95": whole[:-10],
+        "is truncated in its header": whole[:100],
+        "is corrupt": whole[:-1] + b"\xff",
+        "is no shard of tokens": b"something else",
+        "has version 2": whole[:8] + b"\x02" + whole[9:],
+        "is too long": whole + b"\0\0",
+    }
+    for sentence, damaged in damages.items():
+        path.write_bytes(damaged)
+        with pytest.raises(UsageError, match=f"a.tokens {sentence}"):
+            read_shard(path, DIGEST)
+    path.write_bytes(whole)
+    with pytest.raises(UsageError, match="another tokeniser"):
+        read_shard(path, "cd" * 32)
+
+
+@pytest.fixture
+def small_disk() -> Iterator[None]:
+    """No file may grow beyond 64 kB: to a writer the same as a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64_000, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_is_a_sentence_and_leaves_nothing_behind(tmp_path: Path, small_disk: None) -> None:
+    (tmp_path / "one.txt").write_text("word " * 10_000)
+    with pytest.raises(UsageError, match=r"cannot write the shard .* make room"):
+        tokenised(sources.text_files([tmp_path / "one.txt"]), Symbols(), tmp_path / "corpora")
+    assert list((tmp_path / "corpora").iterdir()) == []
+
+
+def test_windows_reach_across_shards() -> None:
+    tokens = Tokens((codes(0, 1, 2), codes(3), codes(4, 5, 6, 7)))
+    assert tokens.windows([0, 2, 4], 4).tolist() == [[0, 1, 2, 3], [2, 3, 4, 5], [4, 5, 6, 7]]
+    assert tokens.head(5).tolist() == [0, 1, 2, 3, 4]
+
+
+# --- batches --------------------------------------------------------------------------------------
+
+
+def test_a_batch_is_a_pure_function_of_seed_and_step() -> None:
+    tokens = Tokens((np.arange(1000, dtype=np.uint16),))
+    batches = Batches(tokens, seed=3, size=4, context=16)
+    later_first = [batches(step) for step in (7, 0, 7)]
+    assert torch.equal(later_first[0], later_first[2])
+    assert not torch.equal(batches(0), batches(1))
+    assert not torch.equal(batches(1), Batches(tokens, seed=4, size=4, context=16)(0))
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 6])
+def test_the_batch_is_the_same_however_many_processes_share_it(world: int) -> None:
+    batches = Batches(Tokens((np.arange(1000, dtype=np.uint16),)), seed=0, size=6, context=8)
+    shared = torch.cat([batches(5, rank, world) for rank in range(world)])
+    assert torch.equal(shared, batches(5))
+
+
+def test_a_batch_is_made_of_windows_and_reaches_both_ends() -> None:
+    batches = Batches(Tokens((np.arange(20, dtype=np.uint16),)), seed=0, size=64, context=4)
+    drawn = torch.cat([batches(step) for step in range(10)])  # (640, 5)
+    assert torch.equal(drawn, drawn[:, :1] + torch.arange(5))
+    assert set(drawn[:, 0].tolist()) == set(range(16))
+
+
+@pytest.mark.parametrize(("count", "context"), [(5, 10), (9, 10), (1000, 10), (1, 99)])
+def test_validation_windows_do_not_overlap_in_what_they_predict(count: int, context: int) -> None:
+    predicted = spread_windows(Tokens((np.arange(100, dtype=np.uint16),)), count, context)[:, 1:].flatten()
+    assert len(set(predicted.tolist())) == len(predicted) == min(count, 99 // context) * context
+
+
+def test_a_context_longer_than_the_data_is_refused() -> None:
+    tokens = Tokens((codes(*range(10)),))
+    with pytest.raises(UsageError, match="longer than the data: the training part has 10 tokens"):
+        Batches(tokens, 0, 1, 10)
+    with pytest.raises(UsageError, match="longer than the data: the validation part has 10 tokens"):
+        spread_windows(tokens, 1, 10)
+
+
+def test_a_batch_that_cannot_be_shared_is_refused() -> None:
+    with pytest.raises(UsageError, match="batch of 3 windows cannot be shared equally by 2"):
+        Batches(tokens_of("abcdefgh"), 0, 3, 2)(0, 0, 2)
+
+
+# --- yardsticks -----------------------------------------------------------------------------------
+
+
+def test_the_yardsticks_are_right_on_a_corpus_small_enough_to_count() -> None:
+    found = yardsticks(tokens_of("abab"), 256, spread_windows(tokens_of("aab"), 1, 2))
+    # Of 4 training bytes 2 are a and 2 are b; a is followed by b twice, and never by a.
+    unigram = (2 + 1 / 256) / 5
+    after_a = {"a": unigram / 3, "b": (2 + unigram) / 3}
+    assert found.uniform == 8
+    assert found.unigram == pytest.approx(-math.log2(unigram), rel=1e-12)
+    assert found.bigram == pytest.approx(-(math.log2(after_a["a"]) + math.log2(after_a["b"])) / 2, rel=1e-12)
+
+
+def test_every_row_of_the_counts_is_a_distribution() -> None:
+    train = tokens_of("to be or not to be").head(100)
+    counts = Counts(train, 256)
+    everything = np.arange(256)
+    assert counts.unigram(everything).sum() == pytest.approx(1)
+    for previous in (ord("t"), ord("z")):
+        row = counts.bigram(np.full(256, previous), everything)
+        assert row.sum() == pytest.approx(1)
+        assert row.min() > 0
+
+
+def test_the_yardsticks_of_the_library_are_in_their_order(library: Corpus) -> None:
+    found = yardsticks(library.train.tokens, 256, spread_windows(library.validation.tokens, 64, 128))
+    compressed = library.validation.compressed
+    assert found.uniform > found.unigram > found.bigram > compressed["gzip"] > compressed["xz"] > 0
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return tokenised(sources.standard_library(), Symbols(), tmp_path_factory.mktemp("corpora"))
+
+
+# --- sources whose entropy is known ---------------------------------------------------------------
+
+MARKOV = chains.ChainSpec("markov", vocabulary=3, order=2, train=1000, validation=20_000)
+HIDDEN = chains.ChainSpec("hidden", vocabulary=4, states=3, train=1000, validation=20_000)
+
+
+@pytest.mark.parametrize("spec", [MARKOV, HIDDEN], ids=["markov", "hidden"])
+def test_a_chain_is_a_function_of_its_seed(spec: chains.ChainSpec) -> None:
+    assert chains.draw(spec).symbols("train") == chains.draw(spec).symbols("train")
+    assert chains.draw(spec).symbols("train") != chains.draw(spec).symbols("validation")[:1000]
+
+
+@pytest.mark.parametrize("spec", [MARKOV, HIDDEN], ids=["markov", "hidden"])
+def test_the_stationary_distribution_stays(spec: chains.ChainSpec) -> None:
+    chain = chains.draw(spec)
+    np.testing.assert_allclose(chain.stationary @ chain.transition, chain.stationary, atol=1e-14)
+    np.testing.assert_allclose(chain.transition.sum(1), 1)
+    np.testing.assert_allclose(chain.emission.sum(1), 1)
+
+
+def test_the_forward_algorithm_gives_the_probability_that_all_paths_add_up_to() -> None:
+    chain = chains.draw(HIDDEN)
+    window = torch.tensor([[1, 3, 0, 2]])
+
+    def probability(symbols: list[int]) -> float:
+        """By the sum over all state sequences, one at a time."""
+        total = 0.0
+        for path in np.ndindex(*[3] * len(symbols)):
+            p = chain.stationary[path[0]] * chain.emission[path[0], symbols[0]]
+            for before, state, symbol in zip(path[:-1], path[1:], symbols[1:], strict=True):
+                p *= chain.transition[before, state] * chain.emission[state, symbol]
+            total += p
+        return total
+
+    symbols = window[0].tolist()
+    expected = [-math.log2(probability(symbols[: t + 1]) / probability(symbols[:t])) for t in (1, 2, 3)]
+    np.testing.assert_allclose(chain.surprisals(window)[0], expected, rtol=1e-12)
+
+
+def test_a_markov_chain_shows_the_entropy_rate_of_its_closed_form() -> None:
+    chain = chains.draw(MARKOV)
+    symbols = torch.tensor(list(chain.symbols("validation"))).view(20, 1000)
+    bits = chain.surprisals(symbols)[:, 2:]  # behind the first word
+    error = bits.std() / math.sqrt(bits.size)
+    assert abs(bits.mean() - chain.rate().bits) < 4 * error
+    assert chain.rate().low == chain.rate().bits == chain.rate().high
+
+
+def test_the_interval_of_a_hidden_chains_rate_covers_what_a_longer_stretch_shows() -> None:
+    chain = chains.draw(HIDDEN)
+    rate = chain.rate()
+    longer = chains.draw(chains.ChainSpec("hidden", 4, states=3, train=200_000, validation=1))
+    bits = longer.surprisals(torch.tensor(list(longer.symbols("train"))).view(20, -1))[:, 64:]
+    error = bits.std() / math.sqrt(bits.size)
+    assert rate.low - 2 * error < bits.mean() < rate.high + 2 * error
+    assert rate.high - rate.low < 0.05
+
+
+def test_no_yardstick_is_below_the_floor(tmp_path: Path) -> None:
+    chain = chains.draw(MARKOV)
+    corpus = tokenised(chains.source(chain), Symbols(3), tmp_path)
+    windows = spread_windows(corpus.validation.tokens, 10_000, 100)
+    found = yardsticks(corpus.train.tokens, 3, windows)
+    floor = chain.surprisals(windows).mean()
+    assert min(found.bigram, found.unigram, corpus.validation.compressed["xz"]) > floor
+    assert (corpus.token, corpus.unit) == ("symbol", "symbol")
+
+
+def test_a_chain_with_too_many_states_is_refused() -> None:
+    with pytest.raises(UsageError, match="65,536 states"):
+        chains.ChainSpec("markov", vocabulary=16, order=4)
+
+
+# --- the hub, from local files in its formats -----------------------------------------------------
+
+TEXTS = [f"the {word} of number {i} is said to be {i % 7}\n" for i in range(60) for word in ("cat", "sum")]
+
+
+@pytest.fixture
+def tokeniser_file(tmp_path: Path) -> Path:
+    """A byte-pair encoding trained on the texts, saved as tokenizer.json, with a mark before each document."""
+    tokenizers = pytest.importorskip("tokenizers", reason="the extra 'hub' is not installed")
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token="?"))  # noqa: S106 - no secret
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=300, special_tokens=["?", "<s>"], show_progress=False)
+    tokenizer.train_from_iterator(TEXTS, trainer)
+    tokenizer.post_processor = tokenizers.processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    return tmp_path / "tokenizer.json"
+
+
+def write_texts(path: Path) -> Path:
+    if path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps({"text": text, "meta": {}}) + "\n" for text in TEXTS))
+    else:
+        arrow = pytest.importorskip("pyarrow", reason="the extra 'hub' is not installed")
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(arrow.table({"text": TEXTS}), path)
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["texts.jsonl", "texts.parquet"])
+def test_a_dataset_is_streamed_and_tokenised_as_the_tokeniser_says(
+    name: str, tokeniser_file: Path, tmp_path: Path
+) -> None:
+    path = write_texts(tmp_path / name)
+    kind = "json" if path.suffix == ".jsonl" else "parquet"
+    tokeniser = subwords(str(tokeniser_file))
+    corpus = tokenised(dataset(DatasetSpec(f"{kind}:{path}")), tokeniser, tmp_path / "corpora")
+    train = [text for text in TEXTS if sources.part_of(text) == "train"]
+    expected = [i for encoding in tokeniser.tokenizer.encode_batch(train) for i in encoding.ids]
+    assert corpus.train.tokens.head(10**6).tolist() == expected
+    assert expected[0] == 1  # the mark
+    assert corpus.vocabulary == tokeniser.vocabulary <= 300
+    assert corpus.train.bytes == sum(len(text) for text in train)
+    assert (corpus.token, corpus.unit) == ("token", "byte")
+    assert 0 < corpus.validation.documents < corpus.train.documents
+
+
+@pytest.mark.slow
+def test_a_stream_ends_when_there_is_text_enough(tmp_path: Path) -> None:
+    pytest.importorskip("datasets", reason="the extra 'hub' is not installed")
+    path = write_texts(tmp_path / "texts.jsonl")
+    source = dataset(DatasetSpec(f"json:{path}", megabytes=0.001))
+    assert sum(len(document.content) for document in source.documents()) in range(1000, 1060)
+
+
+@pytest.mark.slow
+def test_a_dataset_without_the_column_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("datasets", reason="the extra 'hub' is not installed")
+    path = write_texts(tmp_path / "texts.jsonl")
+    with pytest.raises(UsageError, match="no column 'content'; it has: text, meta"):
+        list(dataset(DatasetSpec(f"json:{path}", column="content")).documents())
+
+
+def test_an_unknown_tokeniser_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers", reason="the extra 'hub' is not installed")
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(UsageError, match="no tokeniser"):
+        subwords(str(tmp_path / "tokenizer.json"))

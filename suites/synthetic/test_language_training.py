@@ -1,0 +1,370 @@
+"""A training sees the batches it should, goes on bit for bit, stops where a number is lost, and says where."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
+from cemverify.cem.llama import LlamaAttentionConfig, SwiGLUConfig
+from cemverify.cem.models import BlockConfig, LanguageModel, LanguageModelConfig
+from synthetic.corpora.batches import Batches
+from synthetic.corpora.shards import Tokens
+from synthetic.errors import UsageError
+from synthetic.language import regression
+from synthetic.language.checkpoints import saved_step
+from synthetic.language.cost import cost, estimate, parameters
+from synthetic.language.metrics import Metrics
+from synthetic.language.presets import Contender, contenders, smoke, tiny
+from synthetic.language.probes import probe
+from synthetic.language.recipe import Recipe
+from synthetic.language.training import Saving, adamw, score, train
+
+SMALL = contenders(vocabulary=16, dim=16, layers=2, heads=2, depths=(1, 2))
+RECIPE = Recipe(steps=60, batch=4, context=8, learning_rate=1e-2)
+TOKENS = Tokens((np.random.Generator(np.random.PCG64(0)).integers(0, 16, 500).astype(np.uint16),))
+BATCHES = Batches(TOKENS, seed=0, size=4, context=8)
+THERE = torch.arange(64).remainder(16).view(4, 16)  # (B, J)
+
+
+def model_of(contender: Contender, seed: int = 0) -> LanguageModel:
+    return LanguageModel(contender.model, torch.Generator().manual_seed(seed))
+
+
+# --- what is trained on what ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("contender", SMALL, ids=lambda c: c.name)
+def test_thirty_steps_and_thirty_more_are_sixty_bit_for_bit(contender: Contender, tmp_path: Path) -> None:
+    saving = Saving(tmp_path / "checkpoint.safetensors", 10, {"vocabulary": 16}, resume=True)
+    straight, first, second = (model_of(contender, seed) for seed in (0, 0, 1))
+    whole = train(straight, RECIPE, BATCHES)
+    train(first, RECIPE, BATCHES, saving=saving, until=30)
+    assert saved_step(saving.path) == 30
+    resumed = train(second, RECIPE, BATCHES, saving=saving)
+    assert resumed.bits == whole.bits
+    assert resumed.batches == whole.batches
+    for one, other in zip(straight.parameters(), second.parameters(), strict=True):
+        assert torch.equal(one, other)
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.safetensors"]
+
+
+def test_every_model_sees_the_same_batches() -> None:
+    digests = {train(model_of(c), replace(RECIPE, steps=3), BATCHES).batches for c in SMALL}
+    assert len(digests) == 1
+
+
+def test_a_batch_in_four_passes_is_a_batch_in_one() -> None:
+    at_once, in_passes = model_of(SMALL[-1]).double(), model_of(SMALL[-1]).double()
+    exact = replace(RECIPE, steps=5, precision="float64")
+    one, four = train(at_once, exact, BATCHES), train(in_passes, replace(exact, accumulate=4), BATCHES)
+    # in float64 the order of a sum shows in the last digits only
+    assert one.bits == pytest.approx(four.bits, rel=1e-12)
+
+
+@pytest.mark.parametrize("contender", SMALL, ids=lambda c: c.name)
+def test_bfloat16_learns_with_float32_parameters(contender: Contender) -> None:
+    batches = Batches(Tokens((np.arange(5000, dtype=np.uint16) % 7,)), seed=0, size=4, context=8)
+    model, recipe = model_of(contender), replace(RECIPE, precision="bfloat16")
+    training = train(model, recipe, batches)
+    assert training.bits[-1] < training.bits[0] / 2
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    assert not torch.equal(score(model, batches(0), RECIPE), score(model, batches(0), recipe))  # it was used
+
+
+def test_matrices_are_decayed_and_vectors_are_not() -> None:
+    for contender in SMALL:
+        model = model_of(contender)
+        names = {id(parameter): name for name, parameter in model.named_parameters()}
+        groups = adamw(model, RECIPE).param_groups
+        decayed, spared = ({names[id(p)].rpartition(".")[2] for p in group["params"]} for group in groups)
+        assert [group["weight_decay"] for group in groups] == [0.1, 0]
+        assert {"embedding", "head", "W_Q", "W_K"} <= decayed
+        assert spared <= {"gain", "diagonal", "p"}
+        assert sum(len(group["params"]) for group in groups) == len(names)
+
+
+def test_the_defaults_are_those_of_table_2() -> None:
+    recipe = Recipe(200, 1, 1)
+    assert (recipe.learning_rate, recipe.betas, recipe.eps) == (0.002, (0.9, 0.95), 1e-9)
+    assert (recipe.weight_decay, recipe.clip, recipe.final, recipe.warm_up) == (0.1, 1.0, 0.1, 0.05)
+    rates = [recipe.learning_rate_at(step) for step in range(200)]
+    assert max(rates) == rates[9] == recipe.learning_rate  # 5 % of the steps
+    assert rates[:10] == sorted(rates[:10])
+    assert rates[10:] == sorted(rates[10:], reverse=True)
+    assert rates[-1] == pytest.approx(0.1 * recipe.learning_rate)
+
+
+# --- checkpoints ----------------------------------------------------------------------------------
+
+
+def checkpoint(path: Path, specification: dict[str, Any]) -> Saving:
+    saving = Saving(path, 1, specification, resume=True)
+    train(model_of(SMALL[0]), replace(RECIPE, steps=1), BATCHES, saving=saving)
+    return saving
+
+
+@pytest.mark.parametrize(
+    ("wanted", "sentence"),
+    [
+        ({"vocabulary": 17, "recipe": {"steps": 2}}, "vocabulary of 16, and this corpus has 17"),
+        ({"vocabulary": 16, "recipe": {"steps": 3}}, "of another run: recipe.steps differ"),
+    ],
+)
+def test_the_checkpoint_of_another_run_is_refused(wanted: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    saving = checkpoint(tmp_path / "checkpoint.safetensors", {"vocabulary": 16, "recipe": {"steps": 2}})
+    with pytest.raises(UsageError, match=sentence):
+        train(model_of(SMALL[0]), RECIPE, BATCHES, saving=replace(saving, specification=wanted))
+
+
+def test_a_truncated_checkpoint_is_refused(tmp_path: Path) -> None:
+    saving = checkpoint(tmp_path / "checkpoint.safetensors", {"vocabulary": 16})
+    saving.path.write_bytes(saving.path.read_bytes()[:-100])
+    with pytest.raises(UsageError, match=r"checkpoint.safetensors cannot be read .*; delete it to start anew"):
+        train(model_of(SMALL[0]), RECIPE, BATCHES, saving=saving)
+
+
+def test_a_checkpoint_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(UsageError, match=r"cannot write .*name another folder with --folder"):
+        checkpoint(tmp_path / "file" / "checkpoint.safetensors", {})
+
+
+def test_metrics_have_one_line_for_each_step_after_a_resume(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    for after in (0, 2):  # the second begins behind step 2, though the first came to step 4
+        metrics = Metrics(path, after)
+        for step in range(after + 1, 5):
+            metrics.add({"step": step, "bits": math.nan if step == 4 else 1.0})
+        metrics.close()
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1, 2, 3, 4]
+    assert lines[-1]["bits"] is None
+
+
+# --- when a number is lost ------------------------------------------------------------------------
+
+
+def lose(model: LanguageModel, name: str, value: float) -> LanguageModel:
+    with torch.no_grad():
+        model.get_parameter(name).fill_(value)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "where"),
+    [
+        ("blocks.1.mlp.V", 1e30, "layer 2, MLP, recursion step 1 of 2"),
+        ("blocks.0.attention.W_Q", 1e38, "layer 1, attention, recursion step 1 of 2"),
+        ("blocks.1.attention.norm.gain", math.nan, "the parameter blocks.1.attention.norm.gain"),
+        ("head", 3e38, "the logits"),
+    ],
+)
+def test_a_lost_number_is_traced_to_its_layer_and_recursion_step(name: str, value: float, where: str) -> None:
+    model = lose(model_of(SMALL[-1]), name, value)
+    before = [parameter.clone() for parameter in model.parameters()]
+    training = train(model, RECIPE, BATCHES)
+    assert (training.diverged_at, training.bits) == (1, ())
+    assert training.where == where
+    for one, other in zip(before, model.parameters(), strict=True):  # no update was made of it
+        assert torch.equal(one.nan_to_num(), other.nan_to_num())
+
+
+def test_a_recursion_that_overflows_late_is_traced_to_the_late_step() -> None:
+    """One dimension, no norm: each step multiplies x by about -3e12, so that the fourth is beyond float32."""
+    block = BlockConfig(AttentionConfig(1, 1), MLPConfig(1, 1, activation="identity", steps=6))
+    model = LanguageModel(LanguageModelConfig(16, 1, block), torch.Generator().manual_seed(0))
+    for name, value in (("embedding", 1.0), ("blocks.0.attention.W_Q", 0.0), ("blocks.0.mlp.V", 1.0)):
+        lose(model, name, value)
+    training = train(lose(model, "blocks.0.mlp.W", -3e12), RECIPE, BATCHES)
+    assert training.where == "layer 1, MLP, recursion step 4 of 6"
+
+
+# --- what is measured -----------------------------------------------------------------------------
+
+
+def test_small_steps_lower_every_energy_of_every_layer() -> None:
+    """The norm's gain is a scalar and P = I: with one gain per channel they would not have to."""
+    attention_config = AttentionConfig(16, 2, steps=3, step_size=0.01, norm="scalar", init_std=0.1)
+    mlp_config = MLPConfig(16, 32, steps=3, step_size=0.01, norm="scalar", init_std=0.1)
+    config = LanguageModelConfig(16, 2, BlockConfig(attention_config, mlp_config), init_std=1.0)
+    layers = probe(LanguageModel(config, torch.Generator().manual_seed(0)), THERE)
+    assert [(layer.layer, layer.kind) for layer in layers] == [(i, k) for i in (1, 2) for k in ("attention", "MLP")]
+    for layer in layers:
+        assert layer.falls == (1.0, 1.0, 1.0)
+        assert list(layer.energies) == sorted(layer.energies, reverse=True)
+        assert (layer.promised, layer.smallest_eigenvalue) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize(("gate", "share"), [(-3.0, 1.0), (-4.0, 0.0)])
+def test_an_energy_that_rises_is_seen_to_rise(gate: float, share: float) -> None:
+    """One dimension, x = h = V = 1 and SiLU: a step of 1 lowers the energy at W = -3 and overshoots at W = -4."""
+    block = BlockConfig(AttentionConfig(1, 1), MLPConfig(1, 1))
+    model = LanguageModel(LanguageModelConfig(16, 1, block), torch.Generator().manual_seed(0))
+    for name, value in (("embedding", 1), ("blocks.0.attention.W_Q", 0), ("blocks.0.mlp.V", 1)):
+        lose(model, name, value)
+    attention, mlp = probe(lose(model, "blocks.0.mlp.W", gate), THERE)
+    assert attention.falls == (0.0,)  # without queries its energy stays where it is, which is no fall
+    assert mlp.falls == (share,)
+    assert mlp.promised == 1.0  # a step as short as the bound asks for lowers both
+
+
+def test_nothing_is_promised_of_an_indefinite_or_per_head_preconditioner() -> None:
+    block = BlockConfig(
+        AttentionConfig(16, 2, preconditioner=PreconditionerConfig("diagonal", per_head=True)),
+        MLPConfig(16, 32, preconditioner=PreconditionerConfig("low-rank-printed")),
+    )
+    model = LanguageModel(LanguageModelConfig(16, 1, block), torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        model.get_parameter("blocks.0.mlp.preconditioner.V").copy_(
+            -100 * model.get_parameter("blocks.0.mlp.preconditioner.U")
+        )
+    attention, mlp = probe(model, THERE)
+    assert attention.promised is None
+    assert mlp.promised is None
+    assert mlp.smallest_eigenvalue is not None
+    assert mlp.smallest_eigenvalue < 0
+
+
+@pytest.mark.parametrize("position", ["rotary", "alibi"])
+def test_attention_without_queries_has_the_entropy_of_its_positions(position: Any) -> None:
+    block = BlockConfig(LlamaAttentionConfig(16, 2, position), SwiGLUConfig(16, 32))
+    model = LanguageModel(LanguageModelConfig(16, 1, block), torch.Generator().manual_seed(0))
+    (layer,) = probe(lose(model, "blocks.0.attention.W_Q", 0.0), THERE)
+    uniform = sum(math.log2(i) for i in range(1, 17)) / 16  # token i attends to i tokens alike
+    assert layer.entropy is not None
+    if position == "rotary":
+        assert layer.entropy == pytest.approx(uniform, rel=1e-6)
+    else:
+        assert layer.entropy < uniform
+
+
+def test_the_flops_are_those_of_the_formulas() -> None:
+    context = 16
+    D, L, J, V = 32, 2, context, 16
+    KR = D
+    llama, _, *cems = contenders(V, dim=D, layers=L, heads=2, depths=(1, 2))
+    assert isinstance(llama.model.block.mlp, SwiGLUConfig)
+    M = llama.model.block.mlp.hidden
+    assert cost(llama.model, context).forward == L * (8 * D * KR + 4 * J * KR + 6 * D * M) + 2 * D * V
+    for contender in cems:
+        mlp = contender.model.block.mlp
+        assert isinstance(mlp, MLPConfig)
+        M, T = mlp.hidden, mlp.steps
+        attention = 2 * D * KR + T * (4 * D * KR + 4 * J * KR + 4 * J * D)  # the last term is the shared diagonal's
+        found = cost(contender.model, context)
+        assert found.forward == L * (attention + (2 + 4 * T) * D * M) + 2 * D * V
+        assert 2.5 < found.training / found.forward <= 3
+        assert estimate(contender.model, RECIPE, 1e12).flops == cost(contender.model, 8).training * RECIPE.tokens
+
+
+@pytest.mark.parametrize("make", [smoke, tiny])
+def test_cem_has_the_mlp_parameters_of_llama_and_half_its_attention(make: Callable[[int], Any]) -> None:
+    llama, _, *cems = make(256).contenders
+
+    def matrices(contender: Contender, half: str) -> int:
+        named = model_of(contender).named_parameters()
+        return sum(p.numel() for n, p in named if f".{half}." in n and p.dim() > 1)
+
+    for cem in cems:
+        assert matrices(cem, "mlp") == pytest.approx(matrices(llama, "mlp"), rel=0.05)
+        assert matrices(cem, "attention") * 2 == matrices(llama, "attention")
+    assert parameters(llama.model) == sum(p.numel() for p in model_of(llama).parameters())
+
+
+# --- the losses on file ---------------------------------------------------------------------------
+
+
+def test_the_first_losses_are_those_on_file() -> None:
+    for name, agreement in regression.check(steps=6).items():
+        assert agreement.disagrees_at is None, (name, agreement)
+
+
+def test_a_recipe_changed_by_a_thousandth_is_not_what_is_on_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    changed = replace(regression.RECIPE, learning_rate=1.001 * regression.RECIPE.learning_rate)
+    monkeypatch.setattr(regression, "RECIPE", changed)
+    found = regression.check(steps=6)
+    assert all(agreement.disagrees_at is not None for agreement in found.values())
+
+
+# --- several processes ----------------------------------------------------------------------------
+
+TRAIN = """
+import json, sys, torch
+from dataclasses import asdict
+from pathlib import Path
+from suites.synthetic.test_language_training import BATCHES, RECIPE, SMALL, model_of
+from dataclasses import replace
+from synthetic.language.machine import choose, leave
+from synthetic.language.training import Saving, score, train, unsharded
+torch.set_num_threads(1)
+machine = choose("cpu", compiled=False, sharded="--sharded" in sys.argv)
+model = model_of(SMALL[-1])
+if "--sharded" not in sys.argv:
+    model = model.double()
+recipe = replace(RECIPE, steps=8, accumulate=2, precision="float32" if "--sharded" in sys.argv else "float64")
+training = train(model, recipe, BATCHES, machine, saving=Saving(Path(sys.argv[1]), 8, {"vocabulary": 16}))
+whole = unsharded(model)
+if machine.rank == 0:
+    print("RESULT", json.dumps({**asdict(training), "score": score(whole, BATCHES(99), recipe).tolist()}))
+leave()
+"""
+
+
+def trained_by(processes: int, folder: Path, *arguments: str) -> dict[str, Any]:
+    """What two or more gloo processes under torchrun make of the same training."""
+    script = folder / "train.py"
+    script.write_text(TRAIN)
+    command = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", str(script)]
+    root = str(Path(__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, *command, str(folder / "checkpoint.safetensors"), *arguments],
+        env={**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    line = next(line for line in done.stdout.splitlines() if line.startswith("RESULT"))
+    found: dict[str, Any] = json.loads(line.removeprefix("RESULT"))
+    return found
+
+
+@pytest.mark.slow
+def test_two_processes_train_what_one_does(tmp_path: Path) -> None:
+    """In float64, where another order of the same sums shows in the last digits only; both resume to the same."""
+    exact = replace(RECIPE, steps=8, accumulate=2, precision="float64")
+    model = model_of(SMALL[-1]).double()
+    alone = train(model, exact, BATCHES)
+    together = trained_by(2, tmp_path)
+    assert together["batches"] == alone.batches
+    # 8 steps, each amplifying by less than ten what a sum of some thousand terms rounds
+    assert together["bits"] == pytest.approx(alone.bits, rel=1e-10)
+    assert together["score"] == pytest.approx(score(model, BATCHES(99), exact).tolist(), rel=1e-10)
+    assert saved_step(tmp_path / "checkpoint.safetensors") == 8
+
+
+@pytest.mark.slow
+def test_a_model_split_over_two_processes_trains_as_a_whole_one(tmp_path: Path) -> None:
+    single = replace(RECIPE, steps=8, accumulate=2)
+    model, exact = model_of(SMALL[-1]), model_of(SMALL[-1]).double()
+    alone = train(model, single, BATCHES)
+    golden = train(exact, replace(single, precision="float64"), BATCHES)
+    rounding = max(abs(a - b) for a, b in zip(alone.bits, golden.bits, strict=True))
+    together = trained_by(2, tmp_path, "--sharded")
+    assert together["batches"] == alone.batches
+    allowed = 4 * rounding + 8 * torch.finfo(torch.float32).eps * golden.bits[0]
+    assert together["bits"] == pytest.approx(golden.bits, abs=allowed)
+    assert saved_step(tmp_path / "checkpoint.safetensors") == 8
+    assert asdict(alone).keys() <= together.keys()

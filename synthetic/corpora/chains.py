@@ -1,0 +1,212 @@
+"""Sources whose entropy mathematics gives: Markov chains of any order and hidden Markov models, drawn from a seed.
+
+Both are one thing, states that follow each other and a symbol that each state shows:
+
+    s_t ~ A[s_{t-1}],   c_t ~ E[s_t],   s_1 ~ the stationary distribution
+
+A Markov chain of order k has the V^k words of k symbols as its states, and a state shows its word's last symbol.
+No predictor needs fewer bits than -log2 p(c_t | c_1 ... c_{t-1}), which the forward algorithm gives exactly for
+the very windows that a model is scored on. That is the floor. The entropy rate is what it tends to in long windows.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import t as student
+from torch import Tensor, from_numpy
+
+from synthetic.corpora.sources import Document, PartName, Source
+from synthetic.errors import UsageError
+
+Matrix = NDArray[np.float64]
+BATCHES_OF_MEANS = 32
+BURN_IN = 64  # symbols after which the memory of where a stretch began is taken for gone
+LONGEST = 4096  # states; the transitions of more take gigabytes
+
+
+@dataclass(frozen=True)
+class ChainSpec:
+    """What a chain is drawn from.
+
+    Attributes:
+        kind: "markov" or "hidden".
+        vocabulary: V. order: k, of a Markov chain. states: S, of a hidden Markov model.
+        peak: how uneven the drawn probabilities are: e^peak for exponential e, normalised; 1 is uniform.
+        seed: of the probabilities and of the symbols.
+        train, validation: how many symbols there are of each.
+
+    Raises:
+        UsageError: a number is out of its range.
+    """
+
+    kind: Literal["markov", "hidden"]
+    vocabulary: int = 16
+    order: int = 2
+    states: int = 24
+    peak: float = 3.0
+    seed: int = 0
+    train: int = 2**21
+    validation: int = 2**17
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.vocabulary <= 256:
+            raise UsageError(f"a chain has 2 to 256 symbols, not {self.vocabulary}")
+        if min(self.order, self.states, self.train, self.validation) < 1 or self.peak <= 0:
+            raise UsageError("a chain's order, states, peak and lengths are positive")
+        if self.hidden_states > LONGEST:
+            raise UsageError(
+                f"a Markov chain of order {self.order} over {self.vocabulary} symbols has {self.hidden_states:,}"
+                f" states, more than {LONGEST:,}; choose a lower order or fewer symbols"
+            )
+
+    @property
+    def hidden_states(self) -> int:
+        """S."""
+        return self.vocabulary**self.order if self.kind == "markov" else self.states
+
+
+@dataclass(frozen=True)
+class Rate:
+    """An entropy rate in bits per symbol.
+
+    Attributes:
+        low, high: its 95 % interval; equal to bits where mathematics gives it in closed form.
+    """
+
+    bits: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A drawn chain.
+
+    Attributes:
+        transition: A (S, S), rows sum to 1. emission: E (S, V). stationary: (S,), with stationary A = stationary.
+    """
+
+    spec: ChainSpec
+    transition: Matrix = field(repr=False)
+    emission: Matrix = field(repr=False)
+    stationary: Matrix = field(repr=False)
+
+    def symbols(self, part: PartName) -> bytes:
+        """The symbols of a part, one byte each; the parts are independent stretches of the same chain."""
+        length = self.spec.train if part == "train" else self.spec.validation
+        draws = np.random.Generator(np.random.PCG64([self.spec.seed, 1, int(part == "validation")]))
+        moves = [row.tolist() for row in self.transition.cumsum(1)]
+        shows = [row.tolist() for row in self.emission.cumsum(1)]
+        last_state, last_symbol = len(moves) - 1, self.spec.vocabulary - 1
+        state = min(bisect_right(self.stationary.cumsum().tolist(), draws.random()), last_state)
+        out = bytearray()
+        # min: cumulated probabilities may end below 1 by a rounding
+        for move, show in draws.random((length, 2)).tolist():
+            out.append(min(bisect_right(shows[state], show), last_symbol))
+            state = min(bisect_right(moves[state], move), last_state)
+        return bytes(out)
+
+    def surprisals(self, windows: Tensor) -> Matrix:
+        """-log2 p(c_t | c_1 ... c_{t-1}) of every symbol but each window's first: windows (W, J+1) -> (W, J).
+
+        What a window begins with is drawn from the stationary distribution, as the chain is not seen before it.
+        """
+        symbols = windows.numpy()
+        likelihood = self.emission.T  # (V, S)
+        belief = np.broadcast_to(self.stationary, (len(symbols), len(self.stationary)))  # p(s_t | c_<t)
+        bits = np.empty(symbols.shape)
+        for t in range(symbols.shape[1]):
+            joint = belief * likelihood[symbols[:, t]]  # (W, S)
+            evidence = joint.sum(1)  # p(c_t | c_<t)
+            bits[:, t] = -np.log2(evidence)
+            belief = (joint / evidence[:, None]) @ self.transition
+        following: Matrix = bits[:, 1:]
+        return following
+
+    def rate(self) -> Rate:
+        """The entropy rate: in closed form for a Markov chain, for a hidden one estimated with its interval.
+
+        The estimate is the mean surprisal of the validation stretch behind a burn-in; its interval is Student's over
+        the means of equal batches, which are long enough to be nearly independent.
+        """
+        if self.spec.kind == "markov":
+            # each state's row of A has one entry for each symbol that may follow
+            with np.errstate(divide="ignore", invalid="ignore"):
+                terms = np.where(self.transition > 0, -self.transition * np.log2(self.transition), 0.0)
+            bits = float(self.stationary @ terms.sum(1))
+            return Rate(bits, bits, bits)
+        stretch = np.frombuffer(self.symbols("validation"), np.uint8)
+        each = len(stretch) // BATCHES_OF_MEANS
+        if each <= 2 * BURN_IN:
+            return Rate(math.nan, math.nan, math.nan)
+        batches = from_numpy(stretch[: each * BATCHES_OF_MEANS].reshape(BATCHES_OF_MEANS, each).astype(np.int64))
+        means = self.surprisals(batches)[:, BURN_IN:].mean(1)
+        half = float(student.ppf(0.975, len(means) - 1)) * float(means.std(ddof=1)) / math.sqrt(len(means))
+        return Rate(float(means.mean()), float(means.mean()) - half, float(means.mean()) + half)
+
+
+def draw(spec: ChainSpec) -> Chain:
+    """The chain of a specification: its probabilities are functions of the seed alone."""
+    draws = np.random.Generator(np.random.PCG64([spec.seed, 0]))
+
+    def rows(count: int, width: int) -> Matrix:
+        # from uniforms, as their stream is the same in every version of the library
+        weights: Matrix = (-np.log1p(-draws.random((count, width)))) ** spec.peak
+        normalised: Matrix = weights / weights.sum(1, keepdims=True)
+        return normalised
+
+    states, V = spec.hidden_states, spec.vocabulary
+    if spec.kind == "markov":
+        following = rows(states, V)  # p(next symbol | word)
+        transition = np.zeros((states, states))
+        words = np.arange(states)
+        for symbol in range(V):  # the word loses its first symbol and gains a last one
+            transition[words, words * V % states + symbol] = following[:, symbol]
+        emission = np.eye(V)[words % V]
+    else:
+        transition, emission = rows(states, states), rows(states, V)
+    return Chain(spec, transition, emission, _stationary(transition))
+
+
+def source(chain: Chain) -> Source:
+    """The documents of a chain: one of each part."""
+    spec = chain.spec
+    if spec.kind == "markov":
+        name = f"Markov chain of order {spec.order} over {spec.vocabulary} symbols"
+    else:
+        name = f"hidden Markov model of {spec.states} states over {spec.vocabulary} symbols"
+
+    def stream() -> Iterator[Document]:
+        parts: tuple[PartName, ...] = ("train", "validation")
+        for part in parts:
+            yield Document(part, part, chain.symbols(part))
+
+    key = {
+        "kind": spec.kind,
+        "vocabulary": spec.vocabulary,
+        "states": spec.hidden_states,
+        "peak": spec.peak,
+        "seed": spec.seed,
+        "train": spec.train,
+        "validation": spec.validation,
+    }
+    return Source(name, key, stream, unit="symbol")
+
+
+def _stationary(transition: Matrix) -> Matrix:
+    """pi with pi A = pi: every state can be reached from every other, so there is one."""
+    # the equations pi (A - I) = 0 have one too many; the last gives way to sum pi = 1
+    equations = (transition - np.eye(len(transition))).T
+    equations[-1] = 1.0
+    constants = np.zeros(len(transition))
+    constants[-1] = 1.0
+    found = np.linalg.solve(equations, constants)
+    normalised: Matrix = found.clip(0.0) / found.clip(0.0).sum()
+    return normalised

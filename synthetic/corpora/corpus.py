@@ -1,0 +1,192 @@
+"""A source and a tokeniser made into shards, once.
+
+A corpus is a folder named by what it is made of. It is made aside and renamed, so that a folder of that name is a
+whole corpus: `corpus.json`, what is known of it, and the shards of its two parts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+
+from synthetic.corpora.shards import TOKENS_PER_SHARD, Tokens, read_header, read_shard, write_shard
+from synthetic.corpora.sources import Document, PartName, Source
+from synthetic.corpora.tokenisers import Codes, Tokeniser
+from synthetic.corpora.yardsticks import Compressors
+from synthetic.errors import UsageError
+
+FORMAT = 1  # of the folder and of how documents become tokens; another number makes every corpus anew
+PARTS: tuple[PartName, ...] = ("train", "validation")
+DOCUMENTS_AT_ONCE = 256
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a corpus.
+
+    Attributes:
+        tokens: all of them. bytes, documents: what they were made of.
+        compressed: bits per byte of gzip and xz; of the validation part only.
+    """
+
+    tokens: Tokens = field(repr=False)
+    bytes: int
+    documents: int
+    compressed: Mapping[str, float]
+
+    @property
+    def tokens_per_byte(self) -> float:
+        """What turns bits per token into bits per byte."""
+        return len(self.tokens) / self.bytes
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Text as tokens, in two parts that share no document.
+
+    Attributes:
+        name: what tables call it. unit: "byte", or "symbol" for sources that are no text.
+        vocabulary: V. tokeniser, digest: fingerprints of the tokeniser and of all tokens.
+    """
+
+    name: str
+    unit: str
+    vocabulary: int
+    tokeniser: str
+    digest: str
+    train: Part
+    validation: Part
+
+    @property
+    def token(self) -> str:
+        """What a token is called: the unit itself, where each is one token."""
+        return self.unit if len(self.train.tokens) == self.train.bytes else "token"
+
+
+def tokenised(source: Source, tokeniser: Tokeniser, folder: Path, report: Report = lambda _line: None) -> Corpus:
+    """The corpus of a source and a tokeniser; made, if the folder does not have it yet.
+
+    Args:
+        folder: where corpora are kept, each in a folder of its own.
+        report: told what is being made, which may take a while.
+
+    Raises:
+        UsageError: a part is empty, a shard cannot be written, or one that is there is truncated or corrupt.
+    """
+    specification = json.dumps({"format": FORMAT, "source": source.key, "unit": source.unit}, sort_keys=True)
+    source_digest = hashlib.sha256(specification.encode()).hexdigest()
+    name = hashlib.sha256(f"{source_digest} {tokeniser.digest}".encode()).hexdigest()[:24]
+    if not (folder / name / "corpus.json").exists():
+        report(f"tokenising the {source.name}")
+        _make(source, tokeniser, folder, name, source_digest, report)
+    return _open(folder / name, source, tokeniser)
+
+
+def _make(source: Source, tokeniser: Tokeniser, folder: Path, name: str, source_digest: str, report: Report) -> None:
+    aside = folder / f".{name}.{uuid4().hex}"
+    try:
+        aside.mkdir(parents=True)
+    except OSError as error:
+        raise UsageError(f"cannot keep a corpus in {folder}: {error.strerror or error}") from error
+    try:
+        writers = {part: _Writer(aside, part, tokeniser, source_digest) for part in PARTS}
+        for documents in _grouped(source.documents()):
+            for document, tokens in zip(documents, tokeniser.encode([d.content for d in documents]), strict=True):
+                writers[document.part].take(document, tokens)
+            report(f"tokenised {sum(w.tokens for w in writers.values()):,} tokens")
+        manifest: dict[str, Any] = {part: writer.finish() for part, writer in writers.items()}
+        if empty := [part for part in PARTS if not manifest[part]["tokens"]]:
+            raise UsageError(f"the {source.name} has no text for the {' and the '.join(empty)} part")
+        manifest |= {"source": source.key, "tokeniser": tokeniser.digest, "vocabulary": tokeniser.vocabulary}
+        try:
+            (aside / "corpus.json").write_text(json.dumps(manifest, indent=1) + "\n")
+        except OSError as error:
+            raise UsageError(f"cannot write {aside / 'corpus.json'}: {error.strerror or error}") from error
+        with contextlib.suppress(OSError):  # somebody else was faster: theirs is the same
+            os.replace(aside, folder / name)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+class _Writer:
+    """Gathers the tokens of a part and writes a shard whenever there are enough for one."""
+
+    def __init__(self, folder: Path, part: PartName, tokeniser: Tokeniser, source_digest: str) -> None:
+        self.folder, self.part, self.tokeniser, self.source_digest = folder, part, tokeniser, source_digest
+        self.waiting: list[Codes] = []
+        self.shards: list[str] = []
+        self.tokens = self.written = self.bytes = self.documents = 0
+        self.compressors = Compressors() if part == "validation" else None
+
+    def take(self, document: Document, tokens: Codes) -> None:
+        self.waiting.append(tokens)
+        self.tokens += len(tokens)
+        self.bytes += len(document.content)
+        self.documents += 1
+        if self.compressors:
+            self.compressors.feed(document.content)
+        while self.tokens - self.written >= TOKENS_PER_SHARD:
+            self._write(TOKENS_PER_SHARD)
+
+    def finish(self) -> dict[str, Any]:
+        if self.tokens > self.written:
+            self._write(self.tokens - self.written)
+        return {
+            "shards": self.shards,
+            "tokens": self.tokens,
+            "bytes": self.bytes,
+            "documents": self.documents,
+            "compressed": self.compressors.bits_per_byte() if self.compressors else {},
+        }
+
+    def _write(self, count: int) -> None:
+        waiting = np.concatenate(self.waiting)
+        name = f"{self.part}-{len(self.shards):05}.tokens"
+        write_shard(
+            self.folder / name, waiting[:count], self.tokeniser.vocabulary, self.tokeniser.digest, self.source_digest
+        )
+        self.shards.append(name)
+        self.written += count
+        self.waiting = [waiting[count:]]
+
+
+def _open(folder: Path, source: Source, tokeniser: Tokeniser) -> Corpus:
+    try:
+        manifest = json.loads((folder / "corpus.json").read_text())
+        names = {part: list(manifest[part]["shards"]) for part in PARTS}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{folder / 'corpus.json'} cannot be read ({error}); delete its folder") from error
+    parts = {part: _part(folder, manifest[part], names[part], tokeniser) for part in PARTS}
+    hashed = hashlib.sha256()
+    for part in PARTS:
+        for shard in names[part]:
+            hashed.update(f"{part} {read_header(folder / shard).checksum}".encode())
+    return Corpus(source.name, source.unit, tokeniser.vocabulary, tokeniser.digest, hashed.hexdigest(), **parts)
+
+
+def _part(folder: Path, entry: Mapping[str, Any], names: Sequence[str], tokeniser: Tokeniser) -> Part:
+    tokens = Tokens(tuple(read_shard(folder / name, tokeniser.digest) for name in names))
+    return Part(tokens, entry["bytes"], entry["documents"], entry["compressed"])
+
+
+def _grouped(documents: Any) -> Iterator[list[Document]]:
+    group: list[Document] = []
+    for document in documents:
+        group.append(document)
+        if len(group) == DOCUMENTS_AT_ONCE:
+            yield group
+            group = []
+    if group:
+        yield group

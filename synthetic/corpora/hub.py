@@ -1,0 +1,89 @@
+"""Hugging Face datasets, streamed: the paper's SlimPajama with the 32,000-token Llama tokeniser, or any other.
+
+    python -m synthetic language --dataset DKYoon/SlimPajama-6B --megabytes 500 --tokeniser huggyllama/llama-7b
+
+Nothing but the documents needed is fetched: the stream ends when there are tokens enough. The text of a document
+decides its part, so that copies of it are in one part only. Local files in the same format need no network:
+`--dataset json:FILE.jsonl` or `parquet:FILE.parquet`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from synthetic.corpora.sources import Document, Source, part_of
+from synthetic.errors import UsageError
+
+LOCAL_FORMATS = ("json", "parquet")
+
+
+@dataclass(frozen=True)
+class DatasetSpec:
+    """Which documents of which dataset.
+
+    Attributes:
+        name: on the hub, or "json:PATTERN" or "parquet:PATTERN" for local files.
+        configuration: of the dataset, if it has several. split: of it. column: which holds the text.
+        revision: a commit or tag of the dataset; without one, the newest, and equal keys may mean other text.
+        megabytes: of text after which the stream ends; None takes all.
+    """
+
+    name: str
+    configuration: str | None = None
+    split: str = "train"
+    column: str = "text"
+    revision: str | None = None
+    megabytes: float | None = None
+
+
+def dataset(spec: DatasetSpec) -> Source:
+    """The documents of a dataset.
+
+    Raises:
+        UsageError: the extra is missing; and when the stream starts: there is no such dataset, or no such column.
+    """
+    try:
+        import datasets  # noqa: F401 - whether it is there
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            "--dataset needs the extra 'hub': pip install -c constraints.txt -e '.[bench,hub]'"
+        ) from error
+
+    def stream() -> Iterator[Document]:
+        room = float("inf") if spec.megabytes is None else spec.megabytes * 1e6
+        for i, row in enumerate(_rows(spec)):
+            if spec.column not in row:
+                raise UsageError(
+                    f"the dataset {spec.name} has no column {spec.column!r}; it has: {', '.join(map(str, row))}"
+                )
+            text = row[spec.column]
+            if not isinstance(text, str):
+                raise UsageError(
+                    f"the column {spec.column!r} of {spec.name} holds {type(text).__name__}, and not text"
+                )
+            if not text:
+                continue
+            content = text.encode("utf-8", errors="replace")
+            yield Document(f"{spec.split} {i}", part_of(text), content)
+            room -= len(content)
+            if room <= 0:
+                return
+
+    return Source(f"dataset {spec.name}", {"kind": "dataset", **asdict(spec)}, stream)
+
+
+def _rows(spec: DatasetSpec) -> Any:
+    import datasets
+
+    kind, _, pattern = spec.name.partition(":")
+    try:
+        if kind in LOCAL_FORMATS and pattern:
+            return datasets.load_dataset(kind, data_files=pattern, split=spec.split, streaming=True)
+        return datasets.load_dataset(
+            spec.name, spec.configuration, split=spec.split, revision=spec.revision, streaming=True
+        )
+    except Exception as error:  # of the network, of the hub, of the file: many kinds
+        reason = " ".join(str(error).split())[:300]
+        raise UsageError(f"the dataset {spec.name} cannot be had: {type(error).__name__}: {reason}") from error

@@ -1,0 +1,100 @@
+"""Tokenisers: documents in, numbers below 65,536 out."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synthetic.errors import UsageError
+
+Codes = NDArray[np.uint16]
+LARGEST_VOCABULARY = 2**16  # a token is stored in two bytes
+
+
+class Tokeniser(Protocol):
+    """What turns documents into tokens."""
+
+    @property
+    def vocabulary(self) -> int:
+        """V: tokens are 0 ... V-1."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """A fingerprint: equal digests, equal tokens."""
+        ...
+
+    def encode(self, documents: Sequence[bytes]) -> list[Codes]:
+        """The tokens of each document."""
+        ...
+
+
+@dataclass(frozen=True)
+class Symbols:
+    """A token is a byte, or a symbol of a smaller alphabet stored in one."""
+
+    vocabulary: int = 256
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(f"symbols {self.vocabulary}".encode()).hexdigest()
+
+    def encode(self, documents: Sequence[bytes]) -> list[Codes]:
+        return [np.frombuffer(document, np.uint8).astype(np.uint16) for document in documents]
+
+
+@dataclass(frozen=True)
+class Subwords:
+    """A tokeniser of the tokenizers library; its own post-processor decides what stands between documents.
+
+    Attributes:
+        tokenizer: a `tokenizers.Tokenizer`.
+    """
+
+    tokenizer: Any = field(repr=False)
+
+    @property
+    def vocabulary(self) -> int:
+        return int(self.tokenizer.get_vocab_size())
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.tokenizer.to_str().encode()).hexdigest()
+
+    def encode(self, documents: Sequence[bytes]) -> list[Codes]:
+        texts = [document.decode("utf-8", errors="replace") for document in documents]
+        return [np.asarray(encoding.ids, np.uint16) for encoding in self.tokenizer.encode_batch(texts)]
+
+
+def subwords(name: str) -> Subwords:
+    """The tokeniser in a file (tokenizer.json), or of a repository on the Hugging Face hub.
+
+    Raises:
+        UsageError: the library is missing, there is no such tokeniser, or its vocabulary is too large.
+    """
+    try:
+        from tokenizers import Tokenizer
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            "a tokeniser other than bytes needs the extra 'hub': pip install -c constraints.txt -e '.[bench,hub]'"
+        ) from error
+    try:
+        local = Path(name).is_file()
+        tokenizer = Tokenizer.from_file(name) if local else Tokenizer.from_pretrained(name)
+    except Exception as error:  # the library raises bare exceptions
+        reason = " ".join(str(error).split())
+        raise UsageError(
+            f"no tokeniser {name!r}: it is no tokenizer.json, nor to be had from the Hugging Face hub ({reason})"
+        ) from error
+    found = Subwords(tokenizer)
+    if found.vocabulary > LARGEST_VOCABULARY:
+        raise UsageError(
+            f"the tokeniser {name!r} has {found.vocabulary:,} tokens; shards hold at most {LARGEST_VOCABULARY:,}"
+        )
+    return found

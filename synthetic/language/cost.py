@@ -1,0 +1,63 @@
+"""What a language model costs, before it is trained: counted on the meta device, where nothing is computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from cemverify.cem.models import LanguageModel, LanguageModelConfig
+from synthetic.flops import matmul_flops
+from synthetic.language.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one predicted token costs in matrix products, causal attention counted as if dense.
+
+    Attributes:
+        forward: FLOPs of predicting. training: of predicting and of the backward pass.
+    """
+
+    forward: float
+    training: float
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a training will take.
+
+    Attributes:
+        flops: of all steps. hours: at the speed given. bytes: of weights, gradients and optimiser state.
+    """
+
+    flops: float
+    hours: float
+    bytes: int
+
+
+def on_meta(config: LanguageModelConfig) -> LanguageModel:
+    """The model without storage: shapes and counts only."""
+    with torch.device("meta"):
+        return LanguageModel(config, torch.Generator("cpu"))
+
+
+def parameters(config: LanguageModelConfig) -> int:
+    """How many a model has; a tied weight counts once."""
+    return sum(parameter.numel() for parameter in on_meta(config).parameters())
+
+
+def cost(config: LanguageModelConfig, context: int) -> Cost:
+    """The cost per token in windows of J = context tokens."""
+    model = on_meta(config)
+    with torch.device("meta"):
+        tokens = torch.zeros(1, context, dtype=torch.int64)
+    forward = matmul_flops(model, tokens)
+    training = matmul_flops(lambda: model(tokens).sum().backward())
+    return Cost(forward / context, training / context)
+
+
+def estimate(config: LanguageModelConfig, recipe: Recipe, flops_per_second: float) -> Estimate:
+    """What a training takes at that many useful FLOP/s; 16 bytes a parameter, all of float32."""
+    flops = cost(config, recipe.context).training * recipe.tokens
+    return Estimate(flops, flops / flops_per_second / 3600, 16 * parameters(config))

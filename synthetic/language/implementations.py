@@ -1,0 +1,252 @@
+"""Somebody else's CEM layers in this harness: trained from the reference's weights, compared by their losses.
+
+A language model is built as the reference builds it; then its CEM layers give their weights to the other
+implementation's `attention` and `mlp` functions and train through what these return. Everything else is the same.
+The configuration is the richest that the implementation offers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from typing import Any, Literal, cast, get_args
+
+import torch
+from torch import Tensor
+
+from cemverify.cem.layers import (
+    AttentionConfig,
+    CEMAttention,
+    CEMGatedMLP,
+    MLPConfig,
+    NormKind,
+    PositionKind,
+    PreconditionerConfig,
+    PreconditionerKind,
+)
+from cemverify.cem.models import Block, BlockConfig, LanguageModel, LanguageModelConfig
+from cemverify.conformance.contract import Implementation, LoadError, load
+from cemverify.results import Cell, Maker, Table, result, write
+from reports.render import terminal
+from synthetic.corpora.batches import Batches
+from synthetic.errors import UsageError
+from synthetic.language.agreement import agreement, budgets
+from synthetic.language.machine import one_thread
+from synthetic.language.options import command, open_corpus, study
+from synthetic.language.recipe import Recipe
+from synthetic.language.training import Training, train
+
+Layer = Callable[..., Tensor]
+_WEIGHTS = ("W_Q", "W_K", "diagonal", "to_self", "to_others", "V", "W")
+
+
+class ImplementedAttention(CEMAttention):
+    """The reference's parameters, somebody else's formula."""
+
+    def __init__(self, config: AttentionConfig, generator: torch.Generator, function: Layer) -> None:
+        super().__init__(config, generator)
+        self.function = function
+
+    def residual(self, h: Tensor, past: Any = None) -> tuple[Tensor, Any]:  # noqa: ARG002 - the block's signature
+        """The sublayer of a pre-norm block, (B, J, D); nothing is cached."""
+        config = replace(self.config, temperature=self.config.tau)
+        return _ask("attention", self.function, h, self.norm().into(h), weights(self), config), None
+
+
+class ImplementedMLP(CEMGatedMLP):
+    """As `ImplementedAttention`."""
+
+    def __init__(self, config: MLPConfig, generator: torch.Generator, function: Layer) -> None:
+        super().__init__(config, generator)
+        self.function = function
+
+    def residual(self, h: Tensor) -> Tensor:
+        """The sublayer of a pre-norm block, (B, J, D)."""
+        return _ask("mlp", self.function, h, self.norm().into(h), weights(self), self.config)
+
+
+def weights(layer: CEMAttention | CEMGatedMLP) -> dict[str, Tensor]:
+    """The parameters of a layer under the contract's names."""
+    found = {name: getattr(layer, name, None) for name in _WEIGHTS}
+    learned = layer.preconditioner
+    found["P_d"] = None if learned.p is None else math.sqrt(learned.dim) * learned.p
+    found |= {"P_U": learned.U, "P_V": learned.V, "gain": layer.norm.gain}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def load_implementation(name: str) -> Implementation:
+    """The implementation of that name, if it can be trained.
+
+    Raises:
+        UsageError: it cannot be loaded, has neither attention nor mlp, or autograd cannot follow it.
+    """
+    try:
+        found = load(name)
+    except LoadError as error:
+        raise UsageError(str(error)) from error
+    if not isinstance(found, Implementation):
+        raise UsageError(
+            f"{name} is an energy layer without CEM's weights: only an implementation can be trained here"
+        )
+    if found.arrays != "torch":
+        raise UsageError(
+            f"{name} computes with {found.arrays} arrays, which torch's autograd cannot follow; give one of torch"
+        )
+    if not {"attention", "mlp"} & found.functions.keys():
+        raise UsageError(f"{name} has neither an attention nor an mlp function to train")
+    if "dtype:float32" in found.not_offered:
+        raise UsageError(f"{name} declares float32 absent, in which models are trained here")
+    return found
+
+
+def richest(offer: Implementation, model: LanguageModelConfig) -> LanguageModelConfig:
+    """A CEM model of the same size as another, with all that an implementation offers.
+
+    Where it offers no memory other than x itself, the layers have no norm, as that would make them differ.
+    """
+    absent = offer.not_offered
+    size = model.block.attention
+    steps = 1 if "steps" in absent else 2
+
+    def first(feature: str, kinds: Any, wanted: tuple[str, ...]) -> str:
+        assert set(wanted) <= set(get_args(kinds))
+        return next((kind for kind in wanted if f"{feature}:{kind}" not in absent), wanted[-1])
+
+    norm = cast(
+        NormKind, "none" if "start" in absent else first("norm", NormKind, ("channel", "folded", "scalar", "none"))
+    )
+    position = cast(PositionKind, first("position", PositionKind, ("alibi", "rotary", "none")))
+    kind = cast(PreconditionerKind, first("preconditioner", PreconditionerKind, ("diagonal", "identity")))
+    diagonal: Literal["shared", "none"] = "none" if "diagonal:shared" in absent else "shared"
+    hidden = model.block.mlp.hidden
+    common: dict[str, Any] = {
+        "preconditioner": PreconditionerConfig(kind),
+        "steps": steps,
+        "norm": norm,
+        "init_std": model.init_std,
+    }
+    attention = AttentionConfig(model.dim, size.heads, diagonal=diagonal, position=position, **common)
+    return replace(model, block=BlockConfig(attention, MLPConfig(model.dim, hidden, **common)))
+
+
+def implemented(config: LanguageModelConfig, offer: Implementation, seed: int) -> LanguageModel:
+    """The reference's model with the reference's first weights, whose CEM layers are the implementation's."""
+    model = LanguageModel(config, torch.Generator().manual_seed(seed))
+    for block in model.blocks:
+        assert isinstance(block, Block)
+        own: dict[str, Any] = {}
+        if "attention" in offer.functions and isinstance(config.block.attention, AttentionConfig):
+            function = offer.functions["attention"]
+            own["attention"] = ImplementedAttention(config.block.attention, torch.Generator(), function)
+        if "mlp" in offer.functions and isinstance(config.block.mlp, MLPConfig):
+            own["mlp"] = ImplementedMLP(config.block.mlp, torch.Generator(), offer.functions["mlp"])
+        for name, layer in own.items():
+            layer.load_state_dict(getattr(block, name).state_dict())
+            setattr(block, name, layer)
+    return model
+
+
+def compare(options: argparse.Namespace) -> int:
+    """Trains both from the same weights on the same batches; prints and writes how their losses compare.
+
+    Returns:
+        0 if they agree within what rounding explains, 1 if not.
+
+    Raises:
+        UsageError: the implementation cannot be trained, or an option makes no sense.
+    """
+    offer = load_implementation(options.implementation)
+    corpus, _ = open_corpus(options)
+    asked = study(options, "cpu", corpus.vocabulary)
+    config = richest(offer, asked.contenders[-1].model)
+    recipe = asked.recipe
+    maker = Maker.now(
+        command(options, "cpu"), {"model": asdict(config), "recipe": asdict(recipe)}, options.seed, "cpu"
+    )
+    batches = Batches(corpus.train.tokens, options.seed, recipe.batch, recipe.context)
+
+    def reference(recipe: Recipe) -> Training:
+        model = LanguageModel(config, torch.Generator().manual_seed(options.seed))
+        return train(model.double() if recipe.precision == "float64" else model, recipe, batches)
+
+    with one_thread():
+        # one step first: a fault is told before the reference has been trained
+        train(implemented(config, offer, options.seed), recipe, batches, until=1)
+        print("training the reference in float64 and in float32", file=sys.stderr, flush=True)
+        exact, single = reference(replace(recipe, precision="float64")), reference(recipe)
+        print(f"training {options.implementation}", file=sys.stderr, flush=True)
+        theirs = train(implemented(config, offer, options.seed), recipe, batches)
+    rounding = [abs(a - b) for a, b in zip(exact.bits, single.bits, strict=False)]
+    allowed = budgets(exact.bits[: len(rounding)], rounding)
+    found = agreement(theirs.bits, exact.bits[: len(rounding)], allowed)
+    table = _table(options.implementation, offer, config, exact, single, theirs, allowed)
+    print(terminal([table]))
+    if found.disagrees_at is None:
+        said = (
+            f"agrees: at no step is it further from the reference than rounding explains (margin {found.margin:.2g})"
+        )
+    else:
+        said = f"disagrees from step {found.disagrees_at} on: rounding does not explain its losses"
+    print(f"\n{options.implementation} {said}")
+    payload = {
+        "implementation": options.implementation,
+        "agreement": asdict(found),
+        "bits": {"float64": exact.bits, "float32": single.bits, "implementation": theirs.bits, "budget": allowed},
+    }
+    write(options.output, result("language", maker, [table], payload))
+    print(f"written to {options.output}")
+    return 0 if found.disagrees_at is None else 1
+
+
+def _ask(
+    kind: str, function: Layer, x: Tensor, h: Tensor, given: Mapping[str, Tensor], config: AttentionConfig | MLPConfig
+) -> Tensor:
+    try:
+        out = function(x, h, given, config)
+    except Exception as error:
+        raise UsageError(
+            f"the implementation's {kind} raises {type(error).__name__}: {' '.join(str(error).split())}"
+        ) from error
+    if not isinstance(out, Tensor) or out.shape != x.shape:
+        shape = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
+        raise UsageError(f"the implementation's {kind} must return a tensor {tuple(x.shape)}, not {shape}")
+    if torch.is_grad_enabled() and not out.requires_grad:
+        raise UsageError(
+            f"autograd cannot follow the implementation's {kind}: what it returns is cut off from its weights,"
+            " perhaps by detach, no_grad or a way through NumPy"
+        )
+    return out
+
+
+def _table(
+    name: str,
+    offer: Implementation,
+    config: LanguageModelConfig,
+    exact: Training,
+    single: Training,
+    theirs: Training,
+    allowed: list[float],
+) -> Table:
+    layers = [kind for kind in ("attention", "mlp") if kind in offer.functions]
+    steps = sorted({1, *(2**i for i in range(20) if 2**i < len(allowed)), len(allowed)})
+    rows: list[list[Cell]] = []
+    for step in steps:
+        bits, own = exact.bits[step - 1], single.bits[step - 1]
+        if step > len(theirs.bits):
+            stopped = f"diverged at step {theirs.diverged_at}" if theirs.diverged_at else "-"
+            rows.append([step, f"{bits:.6f}", f"{own - bits:+.1e}", stopped, f"{allowed[step - 1]:.1e}"])
+            continue
+        difference = theirs.bits[step - 1] - bits
+        rows.append([step, f"{bits:.6f}", f"{own - bits:+.1e}", f"{difference:+.1e}", f"{allowed[step - 1]:.1e}"])
+    attention, mlp = config.block.attention, config.block.mlp
+    assert isinstance(attention, AttentionConfig)
+    assert isinstance(mlp, MLPConfig)
+    title = (
+        f"Losses of {name} ({' and '.join(layers)}; T = {attention.steps}, diagonal {attention.diagonal}, position"
+        f" {attention.position}, preconditioner {attention.preconditioner.kind}, norm {attention.norm}) beside the"
+        " reference's in float64, bits per token"
+    )
+    return Table(title, ("step", "reference, float64", "reference, float32", "implementation", "allowed"), rows)

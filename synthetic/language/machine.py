@@ -1,0 +1,188 @@
+"""What a model is trained on: one process or several, CPU or GPU, and what that machine can do.
+
+`torchrun --nproc-per-node 8 -m synthetic language ...` starts several; each has the whole model and its share of
+every batch (DDP), or a share of the model too (FSDP2, --sharded).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch import distributed as dist
+
+from cemverify.cem.models import LanguageModel
+from cemverify.devices import find_device
+from synthetic.errors import UsageError
+
+PEAK_SECONDS = 0.5  # for how long products are repeated to find a device's speed
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where this process computes.
+
+    Attributes:
+        device: "cpu", "cuda" or "cuda:1". rank, world: which of how many processes this is.
+        compiled: whether models go through torch.compile. sharded: whether they are split over the processes.
+    """
+
+    device: str = "cpu"
+    rank: int = 0
+    world: int = 1
+    compiled: bool = False
+    sharded: bool = False
+
+    @property
+    def cuda(self) -> bool:
+        """Whether it computes on a GPU."""
+        return self.device.startswith("cuda")
+
+    def wrap(self, model: LanguageModel) -> nn.Module:
+        """The model as it is trained: on the device, shared or split over the processes, compiled."""
+        prepared: nn.Module = model.to(self.device)
+        if self.compiled and not self.sharded:
+            prepared = torch.compile(prepared)  # type: ignore[assignment]
+        if self.sharded:
+            from torch.distributed.device_mesh import init_device_mesh
+            from torch.distributed.fsdp import fully_shard
+
+            mesh = init_device_mesh("cuda" if self.cuda else "cpu", (self.world,))
+            for block in model.blocks:
+                fully_shard(block, mesh=mesh)
+            fully_shard(model, mesh=mesh)
+            prepared = torch.compile(prepared) if self.compiled else prepared  # type: ignore[assignment]
+        elif self.world > 1:
+            prepared = nn.parallel.DistributedDataParallel(
+                prepared, device_ids=[torch.device(self.device)] if self.cuda else None
+            )
+        return prepared
+
+    def mean(self, value: Tensor) -> Tensor:
+        """The mean over all processes of what each has."""
+        if self.world > 1:
+            value = value.clone()
+            dist.all_reduce(value)
+            value /= self.world
+        return value
+
+    def wait(self) -> None:
+        """Until all processes are here, and what the device was told to do is done."""
+        _wait(self.device)
+        if self.world > 1:
+            dist.barrier()
+
+
+def choose(device: str, *, compiled: bool, sharded: bool) -> Machine:
+    """The machine that this process is to use; joins the other processes, if torchrun started several.
+
+    Args:
+        device: "auto", "cpu" or "cuda".
+
+    Raises:
+        UsageError: no such device, sharding without torchrun, or torch.compile without a compiler.
+    """
+    if device not in ("auto", "cpu", "cuda"):
+        raise UsageError(f"no device {device!r}; there are: auto, cpu, cuda")
+    try:
+        device = find_device(device)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    if sharded and "RANK" not in os.environ:
+        raise UsageError(
+            "--sharded splits a model over processes: start them with torchrun --nproc-per-node N -m synthetic"
+        )
+    if "RANK" in os.environ and not dist.is_initialized():
+        if device == "cuda":
+            device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
+            torch.cuda.set_device(device)
+        dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
+    return Machine(device, rank, world, compiled, sharded)
+
+
+def leave() -> None:
+    """Leaves the other processes, if there are any."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def compiler_missing(device: str) -> str | None:
+    """Why torch.compile cannot work here, in a sentence; None if it can."""
+    if device.startswith("cuda"):
+        return None  # Triton brings its own
+    names = (os.environ.get("CXX"), "g++", "clang++", "c++")
+    if any(name and shutil.which(name) for name in names):
+        return None
+    return "torch.compile needs a C++ compiler and there is none; training goes on without it"
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Computes on one CPU thread: two are at best 1.6 times as fast, and many times slower on a busy machine.
+
+    It also makes a run on the CPU the same bit for bit: on two, gradients of the embedding add up in any order.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def peak_flops(device: str, precision: str) -> float:
+    """FLOP/s of square matrix products on this device with its present threads, the best of several.
+
+    What a model reaches of it is its utilisation. Measured and not looked up: a data sheet knows neither the clock
+    nor who else is computing.
+    """
+    dtype = getattr(torch, precision)
+    size = 8192 if device.startswith("cuda") else 768
+    generator = torch.Generator().manual_seed(0)
+    a = torch.randn(size, size, generator=generator).to(device, dtype)
+    a @ a
+    _wait(device)
+    best, began = float("inf"), time.perf_counter()
+    while time.perf_counter() - began < PEAK_SECONDS:
+        started = time.perf_counter()
+        for _ in range(4):
+            a @ a
+        _wait(device)
+        best = min(best, (time.perf_counter() - started) / 4)
+    return 2 * size**3 / best
+
+
+def _wait(device: str) -> None:
+    """Until a GPU has done what it was told; the CPU has."""
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
+
+
+def forget_peak_memory(device: str) -> None:
+    """Starts the measurement of `peak_memory` anew, where the system can."""
+    if device.startswith("cuda"):
+        torch.cuda.reset_peak_memory_stats()
+    else:
+        with contextlib.suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_memory(device: str) -> int:
+    """Bytes: what torch allocated on the GPU at most, or the most that this process had resident on the CPU."""
+    if device.startswith("cuda"):
+        return int(torch.cuda.max_memory_allocated())
+    with contextlib.suppress(OSError, StopIteration, ValueError):
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return 1024 * int(next(line for line in lines if line.startswith("VmHWM:")).split()[1])
+    usage: Any = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # since the process began
+    return int(usage) * (1 if os.uname().sysname == "Darwin" else 1024)

@@ -1,0 +1,78 @@
+"""The metrics of a run as JSON lines: one for each step, and one for each look inside the layers.
+
+    {"step": 12, "bits": 4.41, "norm": 1.3, "learning_rate": 0.0019, "rate": 15400.0}
+    {"step": 80, "layers": [{"layer": 1, "kind": "attention", "energies": [-30.8, -39.1], ...}]}
+
+A run that goes on from a checkpoint first drops the lines behind it, so that each step has one line.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from cemverify.results import ResultError, write_text
+from synthetic.errors import UsageError
+
+
+class Metrics:
+    """A metrics file that is being written; without a path, nothing is."""
+
+    def __init__(self, path: Path | None, after: int = 0) -> None:
+        """Opens it, keeping the lines up to step `after`.
+
+        Raises:
+            UsageError: it cannot be written.
+        """
+        self.path = path
+        self._file = None
+        if path is None:
+            return
+        kept = [line for line in _lines(path) if line["step"] <= after] if after else []
+        try:
+            write_text(path, "".join(json.dumps(line) + "\n" for line in kept))
+            self._file = path.open("a", encoding="utf-8", buffering=1)  # a whole line at a time
+        except (OSError, ResultError) as error:
+            raise UsageError(f"cannot write the metrics {path}: {error}") from error
+
+    def add(self, line: Mapping[str, Any]) -> None:
+        """Writes one line; numbers that are not finite become null.
+
+        Raises:
+            UsageError: the disk is full.
+        """
+        if self._file is None:
+            return
+        try:
+            self._file.write(json.dumps(_finite(line), allow_nan=False) + "\n")
+        except OSError as error:
+            raise UsageError(f"cannot write the metrics {self.path}: {error.strerror or error}") from error
+
+    def close(self) -> None:
+        """Closes the file."""
+        if self._file is not None:
+            self._file.close()
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The whole lines of a file; a last one that was cut off is left out."""
+    if not path.exists():
+        return
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            yield json.loads(line)
+        except ValueError:
+            return
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(v) for key, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    return value
