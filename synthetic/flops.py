@@ -53,11 +53,11 @@ def count(function: Callable[..., Any], *arguments: Any) -> Flops:
 _REDUCTIONS = frozenset({"sum", "mean", "amax", "linalg_vector_norm", "_softmax", "_log_softmax"})
 
 
-class _ElementwiseCounter(TorchDispatchMode):
+class _ElementwiseCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no types here
     """Counts elements as operations pass."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.total = 0
 
     def __torch_dispatch__(

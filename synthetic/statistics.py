@@ -196,7 +196,7 @@ def _verdict(found: Comparison, narrower: Ratio) -> Verdict:
     ratio = found.ratio
     if ratio.low is None or ratio.high is None or narrower.low is None or narrower.high is None:
         return "inconclusive"
-    if 1 / (1 + MARGIN) < narrower.low and narrower.high < 1 + MARGIN:
+    if narrower.low > 1 / (1 + MARGIN) and narrower.high < 1 + MARGIN:
         return "equivalent"
     if ratio.high < 1:
         return "better"
