@@ -17,6 +17,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck
 
+from cemverify.devices import find_device
+
 # Built from "default" by name: under CI Hypothesis would otherwise hand down a profile of its own.
 _DEFAULT = hypothesis.settings.get_profile("default")
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow], "print_blob": True}
@@ -52,9 +54,9 @@ def pytest_configure(config: pytest.Config) -> None:
     torch.set_num_threads(1)
     device = config.getoption("--device")
     try:
-        torch.empty(1, device="cpu" if device == "auto" else device)
-    except (RuntimeError, AssertionError) as error:
-        raise pytest.UsageError(f"--device {device} cannot be used here: {str(error).splitlines()[0]}") from None
+        find_device(device)
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from None
     # Hypothesis' own --hypothesis-profile, if given, has been loaded already and stays
     if config.getoption("--hypothesis-profile", None) is None:
         hypothesis.settings.load_profile("gate")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from cemverify.conformance import engine, isolation
+from cemverify.conformance import engine, isolation, known_violations
 from cemverify.conformance.contract import LoadError, Subject, as_subject, load
 from cemverify.conformance.engine import Effort, RunFinished, applicable, judge_property, not_offered
+from cemverify.conformance.known_violations import KnownViolation, read_known, settle
 from cemverify.conformance.listeners.terminal import violation
 from cemverify.conformance.properties import Property, select
 from cemverify.conformance.verdicts import Record, Verdict
@@ -47,7 +50,13 @@ def check_implementation(
 
 
 def parametrize_with_properties(
-    found: Any, *, properties: Sequence[str] = (), examples: int = 60, seed: int = 0, device: str = "cpu"
+    found: Any,
+    *,
+    properties: Sequence[str] = (),
+    examples: int = 60,
+    seed: int = 0,
+    device: str = "cpu",
+    known: str | Path | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Makes a pytest function one test per property:
 
@@ -55,11 +64,18 @@ def parametrize_with_properties(
         def test_cem(check): check()
 
     A violation fails with the smallest counterexample, so does a property that could not be judged; a feature
-    declared absent skips with its reason.
+    declared absent skips with its reason. A known violation is an expected failure (xfail) with its reason; an entry
+    that has expired or whose property holds again fails.
 
     Args:
         found: as for `check_implementation`, a name included; judged in the process of the test.
         properties, examples, seed, device: as of `cemverify check`.
+        known: a file of known violations, in which the implementation goes by the name that `found` is.
+
+    Raises:
+        LoadError: it is no implementation, or cannot be loaded.
+        ValueError: a pattern that matches nothing, or a bad file of known violations.
+        ResultError: that file cannot be read.
     """
     import pytest
 
@@ -69,17 +85,43 @@ def parametrize_with_properties(
         raise LoadError(str(error)) from None
     effort = Effort(examples, seed, device=device)
     chosen = applicable(subject, select(properties))
-    checks = [pytest.param(Check(subject, p, effort), id=p.id) for p in chosen]
+    excuses = None
+    if known is not None:
+        if not isinstance(found, str):
+            raise ValueError('known violations are listed by name: give the implementation as "module:attribute"')
+        excuses = Excuses(found, Path(known), read_known(Path(known)))
+    checks = [pytest.param(Check(subject, p, effort, excuses), id=p.id) for p in chosen]
     return pytest.mark.parametrize("check", checks)
+
+
+@dataclass(frozen=True)
+class Excuses:
+    """A file of known violations, and the name under which the implementation stands there."""
+
+    name: str
+    path: Path
+    entries: Sequence[KnownViolation]
+
+    def settle(self, record: Record) -> Record:
+        """The record, marked if its violation is known; fails the test on a stale entry about it."""
+        import pytest
+
+        about = [entry for entry in self.entries if entry.property == record.id]
+        (record,), settled = settle(self.name, [record], about, str(self.path), known_violations.today())
+        for outcome in settled.outcomes:
+            if outcome.stale:
+                pytest.fail(f"{self.path}: {outcome.sentence}", pytrace=False)
+        return record
 
 
 class Check:
     """One property of one implementation, to be called inside a pytest function."""
 
-    def __init__(self, subject: Subject, property_: Property, effort: Effort) -> None:
+    def __init__(self, subject: Subject, property_: Property, effort: Effort, excuses: Excuses | None = None) -> None:
         self.subject = subject
         self.property = property_
         self.effort = effort
+        self.excuses = excuses
 
     def __repr__(self) -> str:
         return f"Check({self.property.id!r})"
@@ -89,9 +131,13 @@ class Check:
         import pytest
 
         absent = not_offered(self.property, self.subject.not_offered, self.effort.dtype)
-        if absent is not None:
-            pytest.skip(f"not offered: {absent.reason}")
-        record = judge_property(self.subject, self.property, self.effort)
+        record = absent or judge_property(self.subject, self.property, self.effort)
+        if self.excuses is not None:
+            record = self.excuses.settle(record)
+        if record.verdict == Verdict.NOT_OFFERED:
+            pytest.skip(f"not offered: {record.reason}")
+        if record.known is not None:
+            pytest.xfail(f"known violation, accepted: {record.known}")
         if record.verdict == Verdict.VIOLATED:
             pytest.fail(violation(record), pytrace=False)
         if record.verdict != Verdict.HOLDS:

@@ -17,8 +17,10 @@ from cemverify.results import ResultError
 COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "check": ("check", "judge an implementation"),
+        "replay": ("replay", "ask a saved counterexample again"),
         "list": ("list_", "explain the properties"),
         "claims": ("claims", "what the paper states, and what is true"),
+        "power": ("power", "what a green verdict would have caught"),
     }
 )
 

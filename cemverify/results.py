@@ -4,7 +4,7 @@ Every file says what made it. Around the payload of its kind stands the same env
 
     schema          "cemverify.result"
     schema_version  1
-    kind            "check", "claims", "recursion", "language"
+    kind            "check", "counterexample", "claims", "power", "recursion", "language", "examine", "atlas"
     suite_version   the version of this package
     made_by         {command, configuration, seed, versions, device, created, duration_seconds}
     tables          [{title, columns, rows}], what a person reads; `python -m reports` renders them
@@ -34,7 +34,7 @@ from cemverify._version import VERSION
 
 SCHEMA = "cemverify.result"
 SCHEMA_VERSION = 1
-KINDS = ("check", "claims", "recursion", "language")
+KINDS = ("check", "counterexample", "claims", "power", "recursion", "language", "examine", "atlas")
 
 Cell = str | int | float | bool | None
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from cemverify.results import check_writable
+from cemverify.results import ResultError, check_writable
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -35,3 +35,15 @@ def check_outputs(*paths: Path | None) -> None:
         check_writable(path)
     if len({path.absolute() for path in given}) < len(given):
         raise ValueError("two outputs have the same path; name each its own")
+
+
+def check_folder(path: Path | None) -> None:
+    """Refuses a folder that files cannot be written to, before the work.
+
+    Raises:
+        ResultError: it is a file, or cannot be made.
+    """
+    if path is not None:
+        if path.exists() and not path.is_dir():
+            raise ResultError(f"cannot write into {path}: it is not a folder; name one, which is made if need be")
+        check_writable(path / "file")

@@ -9,11 +9,14 @@ from pathlib import Path
 
 import torch
 
-from cemverify.commands.arguments import DTYPES, check_outputs, positive
+from cemverify.commands import gate
+from cemverify.commands.arguments import DTYPES, check_folder, check_outputs, positive
 from cemverify.conformance import isolation
+from cemverify.conformance.confinement import USUAL_MEMORY, check_memory, usual_memory
+from cemverify.conformance.counterexamples import save_all
 from cemverify.conformance.engine import Effort, RunFinished
 from cemverify.conformance.isolation import cores
-from cemverify.conformance.listeners import files, terminal
+from cemverify.conformance.listeners import ci, files, terminal
 from cemverify.conformance.properties import select
 from cemverify.conformance.verdicts import counts, exit_code
 from cemverify.results import Maker, write, write_text
@@ -26,8 +29,9 @@ violation.
 IMPLEMENTATION is module:attribute (found from the current folder too), or the name of an installed entry point
 of the group "cemverify.implementations". Ten lines make one: see the README.
 
-exit code: 0 all hold; 1 some are violated; 2 it could not be judged (bad arguments, an import that fails,
-nothing ran, or not conclusively).
+exit code: 0 all hold, but for known violations; 1 some are violated, an entry of --known is stale, or the run is
+worse than its --baseline where that fails; 2 it could not be judged (bad arguments, an import that fails, nothing
+ran, or not conclusively).
 """
 
 EPILOG = """\
@@ -35,6 +39,8 @@ examples:
   cemverify check reference                            the reference implementation
   cemverify check mypkg.cem:implementation --json r.json --junit r.xml
   cemverify check mypkg.cem:implementation --properties gradient descent --examples 500 --seed 7
+  cemverify check mypkg.cem:implementation --known known.toml --update-known --reason "slopes: ticket 12"
+  cemverify check mypkg.cem:implementation --known known.toml --baseline main.json --on-regression fail
 """
 
 
@@ -69,18 +75,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout", type=float, default=20.0, metavar="S", help="a call longer than this hung (default 20)"
     )
+    parser.add_argument(
+        "--memory",
+        type=positive,
+        metavar="MB",
+        help=f"what a worker may hold, on Linux (default {USUAL_MEMORY}, and no limit off the CPU)",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result file")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit XML, for CI")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write a page")
+    parser.add_argument(
+        "--save-counterexamples",
+        type=Path,
+        metavar="FOLDER",
+        help="leave each violation's smallest case there: arrays, JSON for `cemverify replay`, and a script",
+    )
+    gate.add_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """`cemverify check`."""
     properties = select(options.properties)
     effort = Effort(
-        options.examples, options.seed, options.seconds, options.timeout, DTYPES[options.dtype], options.device
+        options.examples,
+        options.seed,
+        options.seconds,
+        options.timeout,
+        DTYPES[options.dtype],
+        options.device,
+        memory=options.memory or usual_memory(options.device),
     )
+    check_memory(effort.memory)
     check_outputs(options.json, options.junit, options.markdown)
+    check_folder(options.save_counterexamples)
+    measured_against = gate.read_gate(options)
     torch.set_num_threads(1)  # as in the workers, and as the result says
     sys.path.insert(0, os.getcwd())  # as `python -m` would; workers inherit it
     configuration = {
@@ -88,6 +116,7 @@ def run(options: argparse.Namespace) -> int:
         "examples": effort.examples,
         "seconds": effort.seconds,
         "timeout": effort.timeout,
+        "memory": effort.memory,
         "dtype": options.dtype,
         "workers": options.workers,
     }
@@ -99,11 +128,19 @@ def run(options: argparse.Namespace) -> int:
         if isinstance(event, RunFinished):
             finished = event
     assert finished is not None
+    finished, settled, compared = measured_against.measure(finished, options.properties)
     print(terminal.report(finished))
+    if settled is not None or compared is not None:
+        print(f"\n{ci.report(settled, compared)}")
+    if options.save_counterexamples:
+        for saved in save_all(finished, options.save_counterexamples, maker):
+            print(f"counterexample saved: cemverify replay {saved}", file=sys.stderr)
     if options.json:
-        write(options.json, files.as_json(finished, maker))
+        write(options.json, ci.with_gate(files.as_json(finished, maker), settled, compared))
     if options.junit:
-        write_text(options.junit, files.as_junit(finished))
+        write_text(options.junit, ci.with_suites(files.as_junit(finished), settled, compared))
     if options.markdown:
-        write_text(options.markdown, files.as_markdown(finished, maker))
+        write_text(options.markdown, files.as_markdown(finished, maker) + ci.as_markdown(settled, compared))
+    if any(outcome is not None and outcome.failed for outcome in (settled, compared)):
+        return 1
     return exit_code(counts(finished.records))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -14,9 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cemverify.conformance.ambience import Ambience
 from cemverify.conformance.cases import Case
 from cemverify.conformance.contract import EnergyLayer, Implementation, Subject
-from cemverify.conformance.faults import Fault, NotAnArray, NotFinite, Raised, WrongShape, words
+from cemverify.conformance.faults import Fault, NotAnArray, NotFinite, OutOfMemory, Raised, WrongShape, ran_out, words
 
 
 class Watch(Protocol):
@@ -84,7 +87,7 @@ class Caller:
         """The same on given arrays."""
         arguments = (h, weights) if name in ("block", "decode") else (x, h, weights)
         with self.guarded():
-            return self.functions[name](*arguments, case.config)
+            return self.functions[name](*arguments, copy.deepcopy(case.config))
 
     def arguments(self, case: Case) -> tuple[Any, Any, dict[str, Any]]:
         """x, h and the weights as the implementation's own arrays, nothing shared with the case."""
@@ -105,20 +108,21 @@ class Caller:
         """A fresh array of the implementation's kind; strides are kept, so that views stay views."""
         if tensor.dtype.is_floating_point:
             tensor = tensor.to(self.dtype)
-        copy = tensor.clone(memory_format=torch.preserve_format)
+        own = tensor.clone(memory_format=torch.preserve_format)
         match self.subject.arrays:
             case "torch":
-                return copy.to(self.device)
+                return own.to(self.device)
             case "numpy":
-                return copy.numpy()
+                return own.numpy()
             case "jax":
-                return jax_array(copy)
+                return jax_array(own)
 
     def _bound(self, name: str, case: Case) -> Callable[[], Any]:
         """A call of one function on fresh copies of the case."""
         x, h, weights = self.arguments(case)
         arguments = (h, weights) if name in ("block", "decode") else (x, h, weights)
-        return lambda: self.functions[name](*arguments, case.config)
+        config = copy.deepcopy(case.config)  # frozen, but whoever wants to can thaw it
+        return lambda: self.functions[name](*arguments, config)
 
     def _pair(self, function: Callable[..., Any], x: Tensor, memory: Tensor) -> Callable[[], Any]:
         arguments = self.array(x), self.array(memory)
@@ -130,8 +134,9 @@ class Caller:
 
         Raises:
             Raised: it raised; SystemExit counts, an interrupt of the user's does not.
+            OutOfMemory: it asked for more memory than there is.
         """
-        before = _Ambience.now()
+        before, own = Ambience.now(), os.getpid()
         self.watch(time.monotonic())
         try:
             with jax_x64() if self.subject.arrays == "jax" else nullcontext():
@@ -139,86 +144,65 @@ class Caller:
         except (Fault, KeyboardInterrupt):
             raise
         except BaseException as error:
+            if ran_out(error):
+                traceback.clear_frames(error.__traceback__)  # which hold what filled it
+                raise OutOfMemory(f"it ran out of memory: {words(error)}") from None
             raise Raised(f"it raised {words(error)}") from error
         finally:
+            if os.getpid() != own:
+                os._exit(0)  # a fork of the implementation's that came back from the call
             self.watch(0.0)
             before.restore()
 
     def _answer(self, call: Callable[[], Any], shape: torch.Size) -> Tensor:
         with self.guarded():
-            answer = as_tensor(call())  # reading the array may be what hangs
-        if answer.shape != shape:
-            raise WrongShape(f"it returned shape {tuple(answer.shape)} where {tuple(shape)} is due")
+            answer = as_tensor(call(), shape)  # reading the array may be what hangs
         if not bool(answer.isfinite().all()):
             raise NotFinite(f"{int((~answer.isfinite()).sum())} of {answer.numel()} values are NaN or infinite")
         return answer
 
 
-@dataclass(frozen=True)
-class _Ambience:
-    """What a call could change for all that comes after it."""
+def as_tensor(returned: Any, shape: torch.Size | None = None) -> Tensor:
+    """Whatever array of real numbers came back, as a float64 tensor on the CPU, of its own memory.
 
-    folder: str
-    gradients: bool
-    dtype: torch.dtype
-    device: torch.device
-    threads: int
-
-    @classmethod
-    def now(cls) -> _Ambience:
-        return cls(
-            os.getcwd(),
-            torch.is_grad_enabled(),
-            torch.get_default_dtype(),
-            torch.get_default_device(),
-            torch.get_num_threads(),
-        )
-
-    def restore(self) -> None:
-        torch.set_grad_enabled(self.gradients)
-        torch.set_default_dtype(self.dtype)
-        if torch.get_default_device() != self.device:
-            torch.set_default_device(self.device)
-        if torch.get_num_threads() != self.threads:
-            torch.set_num_threads(self.threads)
-        os.chdir(self.folder)
-
-
-def as_tensor(returned: Any) -> Tensor:
-    """Whatever array of real numbers came back, as a float64 tensor on the CPU.
+    Args:
+        shape: the one that is due, if one is; looked at before a copy of something huge is made.
 
     Raises:
-        NotAnArray: it is no such array.
+        NotAnArray: it is no such array. WrongShape: it has another shape.
     """
     try:
         if isinstance(returned, Tensor):
-            if returned.is_complex() or returned.layout != torch.strided or returned.is_quantized or returned.is_meta:
-                raise NotAnArray(f"it returned a tensor of {returned.dtype}, {returned.layout}, on {returned.device}")
-            return returned.detach().to("cpu", torch.float64)
+            plain = _without_subclass(returned)
+            if plain.is_complex() or plain.layout != torch.strided or plain.is_quantized or plain.is_meta:
+                raise NotAnArray(f"it returned a tensor of {plain.dtype}, {plain.layout}, on {plain.device}")
+            _check_shape(plain.shape, shape)
+            return plain.detach().to("cpu", torch.float64, copy=True)
         if not hasattr(returned, "__array__") or not hasattr(returned, "shape"):
             raise NotAnArray(f"it returned a {type(returned).__name__}, not an array")
         values = np.asarray(returned)
         # V is what NumPy calls JAX's bfloat16
         if values.dtype.kind not in "fiubV":
             raise NotAnArray(f"it returned an array of {values.dtype}")
+        _check_shape(values.shape, shape)
         return torch.from_numpy(np.array(values, dtype=np.float64))
     except Exception as error:
-        if isinstance(error, NotAnArray):
+        if isinstance(error, Fault) or ran_out(error):
             raise
         raise NotAnArray(f"what it returned cannot be read as an array: {words(error)}") from error
 
 
-def check_device(name: str) -> None:
-    """Refuses a device that is not there.
+def _without_subclass(tensor: Tensor) -> Tensor:
+    """The numbers alone: what a subclass makes of each operation is not asked."""
+    if type(tensor) is Tensor:
+        return tensor
+    with torch._C.DisableTorchFunctionSubclass():
+        return tensor.as_subclass(Tensor)
 
-    Raises:
-        ValueError: what is wrong with it.
-    """
-    try:
-        torch.ones(1, device=torch.device(name)).item()
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"device {name!r} cannot be used here ({reason}); try cpu") from None
+
+def _check_shape(shape: Sequence[int], due: torch.Size | None) -> None:
+    if due is not None and tuple(shape) != tuple(due):
+        raise WrongShape(f"it returned shape {tuple(shape)} where {tuple(due)} is due")
 
 
 @contextmanager

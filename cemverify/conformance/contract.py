@@ -19,6 +19,8 @@ from importlib import metadata
 from types import MappingProxyType
 from typing import Any, Literal
 
+import torch
+
 from cemverify.cem.activations import ACTIVATIONS
 from cemverify.conformance.faults import words
 
@@ -45,6 +47,10 @@ FEATURES: Mapping[str, str] = MappingProxyType(
         "temperature": "a temperature other than the square root of the head dimension",
         "head-dim": "heads whose dimension is not D / K",
         "validation": "its own clear error (ValueError or TypeError) for bad input",
+        "gradients": "gradients flow through its functions to x, h and every weight, so that it can be trained",
+        "vmap": "its functions may be mapped over a further axis (torch.func.vmap, jax.vmap)",
+        "compile": "its functions may be compiled (torch.compile, jax.jit)",
+        "cuda": "its functions take arrays on a CUDA device too",
         "diagonal:shared": "a diagonal in A_k, one for all heads",
         "diagonal:per-head": "a diagonal in A_k for each head",
         "position:alibi": "ALiBi with Press's sign and slopes",
@@ -283,6 +289,14 @@ def as_subject(found: Any, name: str = "the object") -> Subject:
     )
 
 
+_WITHOUT_NUMPY = {
+    "dtype:bfloat16": "NumPy has no bfloat16",
+    "gradients": "NumPy arrays carry no gradients",
+    "vmap": "NumPy has no vmap",
+    "compile": "NumPy code is not compiled",
+}
+
+
 def _declared(not_offered: Iterable[str], arrays: str) -> dict[str, str]:
     if isinstance(not_offered, str):
         raise ValueError(f"not_offered is a collection of names: write ({not_offered!r},)")
@@ -292,5 +306,9 @@ def _declared(not_offered: Iterable[str], arrays: str) -> dict[str, str]:
         raise ValueError("arrays='jax' needs jax, which is not installed: pip install 'cemverify[jax]'")
     reasons = dict.fromkeys(absences(not_offered), "declared")
     if arrays == "numpy":
-        reasons.setdefault("dtype:bfloat16", "NumPy has no bfloat16")
+        reasons = _WITHOUT_NUMPY | reasons
+    if arrays != "torch":
+        reasons.setdefault("cuda", "only torch arrays are put on a device")
+    elif not torch.cuda.is_available():
+        reasons.setdefault("cuda", "torch sees no CUDA device on this machine")
     return reasons

@@ -6,6 +6,7 @@ import math
 import time
 import traceback
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,17 +16,23 @@ import torch
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.errors import Flaky, Unsatisfiable
 
-from cemverify.conformance.calls import Caller, Watch, check_device, nobody_watches
+from cemverify.conformance.calls import Caller, Watch, nobody_watches
+from cemverify.conformance.cases import Case
 from cemverify.conformance.contract import FUNCTIONS, EnergyLayer, Subject
+from cemverify.conformance.controls import CONTROLS, control
 from cemverify.conformance.evidence import Evidence
-from cemverify.conformance.faults import Discard, Fault, words
+from cemverify.conformance.faults import Discard, Fault, OutOfMemory, ran_out, words
+from cemverify.conformance.localisation import Part, localise
 from cemverify.conformance.properties import Asked, Property
+from cemverify.conformance.recording import save
 from cemverify.conformance.spaces import Source
 from cemverify.conformance.verdicts import Record, Verdict
+from cemverify.devices import check_device
 
 # The small source goes first: what it finds is readable. The scattered one goes last, see `spaces`.
 _SOURCES: tuple[Source, ...] = ("small", "dense")
 _TRIES = 400  # smaller forms of a violation that are looked at
+_KEPT = 12  # telling examples that trivial controls are put to
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,7 @@ class Effort:
         seconds: the time budget of one property; one cut short is inconclusive.
         timeout: seconds that a single call may take before it counts as hung (isolated runs only).
         dtype: what properties are asked in, unless they name their own. device: where torch arrays live.
+        memory: MB that a worker may hold (isolated runs only); None is no limit.
         shrink: whether to look for the smallest counterexample, or stop at the first.
     """
 
@@ -47,6 +55,7 @@ class Effort:
     dtype: torch.dtype = torch.float64
     device: str = "cpu"
     shrink: bool = True
+    memory: int | None = None
 
     def __post_init__(self) -> None:
         if self.examples < 1:
@@ -113,7 +122,13 @@ def not_offered(property_: Property, absent: Mapping[str, str], dtype: torch.dty
         reason = f"{group}: none is offered"
     else:
         return None
-    return Record(property_.id, property_.claim, property_.source, Verdict.NOT_OFFERED, reason=reason)
+    return replace(_blank(property_), verdict=Verdict.NOT_OFFERED, reason=reason)
+
+
+def _blank(property_: Property) -> Record:
+    """A record that says what is asked, and nothing yet of the answer."""
+    p = property_
+    return Record(p.id, p.claim, p.source, Verdict.SUITE_ERROR, premise=p.premise, floor=p.floor)
 
 
 def _missing(features: Sequence[str], absent: Mapping[str, str]) -> str:
@@ -137,6 +152,26 @@ def run(subject: Subject, name: str, properties: Sequence[Property], effort: Eff
     yield RunFinished(name, records, time.monotonic() - started)
 
 
+def judge_again(subject: Subject, property_: Property, question: Any, dtype: torch.dtype, device: str) -> Record:
+    """Asks a property one question that was saved: violated or not, or, where it cannot be said, inconclusive."""
+    started = time.monotonic()
+    tally = _Tally()
+    search = _Search(Caller(subject, dtype, device), property_, tally, math.inf)
+    record = _blank(property_)
+    try:
+        search.ask(question)
+    except (_Violated, _Faulted):
+        pass
+    except Discard as discard:
+        tally.discarded += 1
+        tally.discard_reasons.append(str(discard))
+    except _SuiteBroke as broke:
+        return replace(record, reason=str(broke))
+    tally.telling = tally.examples  # it was violated once, which is as telling as can be
+    record = _conclude(record, tally, once=property_.once)
+    return replace(record, seconds=time.monotonic() - started)
+
+
 def judge_property(subject: Subject, property_: Property, effort: Effort, watch: Watch = nobody_watches) -> Record:
     """Asks one property of small integer cases, of dense ones and of scattered ones, until one violates it."""
     started = time.monotonic()
@@ -146,7 +181,7 @@ def judge_property(subject: Subject, property_: Property, effort: Effort, watch:
     each = max(2, round(effort.examples * property_.share / (len(_SOURCES) + 1)))
     tally = _Tally()
     search = _Search(caller, property_, tally, started + effort.seconds)
-    record = Record(property_.id, property_.claim, property_.source, Verdict.SUITE_ERROR)
+    record = _blank(property_)
     try:
         for source in _SOURCES:
             if tally.found is None:
@@ -157,6 +192,10 @@ def judge_property(subject: Subject, property_: Property, effort: Effort, watch:
         if tally.found is not None and effort.shrink and not tally.flaky:
             _reduce(search, asked)
         record = _conclude(record, tally, once=property_.once)
+        if record.verdict == Verdict.HOLDS:
+            record = _against_controls(record, search)
+        elif record.verdict == Verdict.VIOLATED and effort.shrink and tally.found is not None:
+            record = _explained(record, search, tally.found)
     except _SuiteBroke as broke:
         record = replace(record, reason=str(broke))
     except Exception as error:  # while drawing or shrinking: the suite's doing, whatever it is
@@ -189,6 +228,17 @@ class _Finding:
     evidence: Evidence | None
     fault: Fault | None
 
+    @property
+    def margin(self) -> float:
+        """The worst of its comparisons; a NaN is worse than any other."""
+        margin = math.inf if self.evidence is None else self.evidence.worst.margin
+        return math.inf if math.isnan(margin) else margin
+
+    @property
+    def asked(self) -> Any:
+        """The case as it was asked."""
+        return self.question if self.evidence is None or self.evidence.asked is None else self.evidence.asked
+
 
 @dataclass
 class _Tally:
@@ -199,9 +249,11 @@ class _Tally:
     discarded: int = 0
     margin: float = 0.0
     found: _Finding | None = None
+    worst: _Finding | None = None
     flaky: bool = False
     cut_short: bool = False
     discard_reasons: list[str] = field(default_factory=list)
+    told: deque[Any] = field(default_factory=lambda: deque(maxlen=_KEPT))
 
     def note(self, finding: _Finding) -> None:
         """A violation; the first is an example that told, later ones are smaller forms of it."""
@@ -209,6 +261,8 @@ class _Tally:
             self.examples += 1
             self.telling += 1
         self.found = finding
+        if finding.evidence is not None and (self.worst is None or finding.margin > self.worst.margin):
+            self.worst = finding
 
 
 @dataclass(frozen=True)
@@ -238,6 +292,10 @@ class _Search:
             tally.note(_Finding(question, None, fault))
             raise _Faulted from fault
         except Exception as error:
+            if ran_out(error):  # the suite needs little: an earlier call holds what is missing
+                shortage = OutOfMemory("it holds so much memory that the suite has none left")
+                tally.note(_Finding(question, None, shortage))
+                raise _Faulted from None
             where = traceback.extract_tb(error.__traceback__)[-1]
             at = f"{words(error)} (line {where.lineno} of {where.name})"
             raise _SuiteBroke(f"the suite itself failed: {at}") from error
@@ -247,6 +305,8 @@ class _Search:
         if tally.found is None:  # while shrinking nothing counts any more
             tally.examples += 1
             tally.telling += evidence.telling
+            if evidence.telling:
+                tally.told.append(question)
             tally.margin = max(tally.margin, margin)
         return margin
 
@@ -344,7 +404,7 @@ def _conclude(record: Record, tally: _Tally, *, once: bool) -> Record:
         reason = "non-deterministic: a case failed once and not again"
         return replace(record, verdict=Verdict.INCONCLUSIVE, reason=reason)
     if tally.found is not None:
-        return _violation(record, tally.found)
+        return _violation(record, tally.found, tally.worst)
     if tally.cut_short:
         reason = f"its time budget was spent after {tally.examples} examples"
         return replace(record, verdict=Verdict.INCONCLUSIVE, reason=reason, margin=tally.margin)
@@ -354,12 +414,72 @@ def _conclude(record: Record, tally: _Tally, *, once: bool) -> Record:
     if not tally.telling:
         reason = f"none of {tally.examples} examples could have told right from wrong"
         return replace(record, verdict=Verdict.INCONCLUSIVE, reason=reason, margin=tally.margin)
+    share = tally.telling / tally.examples
+    if share < record.floor:
+        premise = f" ({record.premise})" if record.premise else ""
+        reason = (
+            f"only {_percent(share)} of {tally.examples} examples could have told right from wrong{premise}; "
+            f"at least {_percent(record.floor)} must"
+        )
+        return replace(record, verdict=Verdict.INCONCLUSIVE, reason=reason, margin=tally.margin)
     return replace(record, verdict=Verdict.HOLDS, margin=tally.margin)
 
 
-def _violation(record: Record, found: _Finding) -> Record:
-    asked = found.question if found.evidence is None or found.evidence.asked is None else found.evidence.asked
-    counterexample: dict[str, Any] = {"case": asked.describe()}
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
+
+
+def _against_controls(record: Record, search: _Search) -> Record:
+    """Puts trivial answers to the latest examples that told; what one of them passes proves nothing."""
+    told = list(search.tally.told)[::-1]  # the scattered ones first, which are generic
+    outcomes = {}
+    for name in sorted(search.property.controls):
+        trivial = control(name, search.caller)
+        failed = any(_fails(trivial, search.property, question) for question in told)
+        outcomes[name] = "failed" if failed else "passed"
+    record = replace(record, controls=outcomes)
+    if passed := [name for name, outcome in outcomes.items() if outcome == "passed"]:
+        listed = " and ".join(f"one that {CONTROLS[name]} ({name})" for name in passed)
+        reason = f"{listed} would have passed too, on {len(told)} of these examples"
+        return replace(record, verdict=Verdict.INCONCLUSIVE, reason=reason)
+    return record
+
+
+def _fails(caller: Caller, property_: Property, question: Any) -> bool:
+    try:
+        return not property_.check(caller, question).worst.margin <= 1
+    except Fault:
+        return True
+    except Discard:
+        return False
+
+
+def _explained(record: Record, search: _Search, found: _Finding) -> Record:
+    """A violation with the part that is wrong, and with all that it takes to ask again."""
+    try:
+        part = _located(search, found)
+    except Exception as error:  # what was found stands all the same
+        part = None
+        record = replace(record, because=f"looking for the part failed: {words(error)}")
+    return replace(
+        record,
+        part=None if part is None else part.name,
+        because=record.because if part is None else part.because,
+        saved=save(search.caller, search.property.check, found.question),
+    )
+
+
+def _located(search: _Search, found: _Finding) -> Part | None:
+    """From the smallest case, or from the worst one where that is too small to tell."""
+    for finding in (found, search.tally.worst):
+        for case in () if finding is None else (finding.asked, finding.question):
+            if isinstance(case, Case) and (part := localise(search.caller, case)) is not None:
+                return part
+    return None
+
+
+def _violation(record: Record, found: _Finding, largest: _Finding | None) -> Record:
+    counterexample: dict[str, Any] = {"case": found.asked.describe()}
     if found.fault is not None:
         cause, reason, margin = found.fault.cause, str(found.fault), None
     else:
@@ -375,8 +495,23 @@ def _violation(record: Record, found: _Finding) -> Record:
         sides = "got {}, {} {}".format(*_told_apart(there["got_there"], relation, there["expected_there"]))
         reason = f"{worst.what}: {sides} at {tuple(there['worst_index'])}, {beyond}"
     return replace(
-        record, verdict=Verdict.VIOLATED, cause=cause, reason=reason, margin=margin, counterexample=counterexample
+        record,
+        verdict=Verdict.VIOLATED,
+        cause=cause,
+        reason=reason,
+        margin=margin,
+        counterexample=counterexample,
+        worst=None if largest is None else _in_few_words(largest),
     )
+
+
+def _in_few_words(finding: _Finding) -> dict[str, Any]:
+    """An example without its arrays: how large it is, and how far off at its worst coordinate."""
+    assert finding.evidence is not None
+    case, comparison = finding.asked.describe(), finding.evidence.worst.describe()
+    kept = ("got_there", "expected_there", "budget_there", "worst_index", "margin")
+    sizes = {key: case[key] for key in ("tokens", "dim", "config") if key in case}
+    return {**sizes, "claim": comparison["claim"], **{key: comparison[key] for key in kept}}
 
 
 def _told_apart(got: float, relation: str, expected: float) -> tuple[str, str, str]:

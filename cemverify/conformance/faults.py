@@ -11,10 +11,21 @@ def words(error: BaseException) -> str:
         text = str(error)
     except BaseException:  # even that may fail
         text = "(its message cannot be read)"
-    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
+    text = text[: 4 * _LONGEST].encode("utf-8", "backslashreplace").decode("utf-8")
     text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+_SHORTAGES = ("can't allocate memory", "cannot allocate memory", "out of memory", "resource_exhausted", "bad_alloc")
+
+
+def ran_out(error: BaseException) -> bool:
+    """Whether an exception says that memory ran out, in Python's words, or those of an allocator below it."""
+    if isinstance(error, MemoryError):
+        return True
+    said = words(error).lower()
+    return isinstance(error, RuntimeError | OSError) and any(shortage in said for shortage in _SHORTAGES)
 
 
 class Fault(Exception):
@@ -55,6 +66,18 @@ class Hung(Fault):
     """A single call did not return in time."""
 
     cause = "hung"
+
+
+class OutOfMemory(Fault):
+    """It asked for more memory than it may have."""
+
+    cause = "out of memory"
+
+
+class Tampered(Fault):
+    """It replaced what everybody computes with, the judge included."""
+
+    cause = "tampered"
 
 
 class Crashed(Fault):

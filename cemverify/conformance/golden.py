@@ -34,6 +34,28 @@ def golden(case: Case) -> Tensor:
     return x
 
 
+def products(case: Case, cotangent: Tensor) -> dict[str, Tensor]:
+    """Products of a vector with the Jacobians of the golden answer, by autograd of its autograd.
+
+    Args:
+        cotangent: the vector, (B, J, D).
+
+    Returns:
+        By name, one array of the same shape for h, every weight, and x where it is another array than h.
+    """
+    case = case.to(torch.float64)
+    apart = {} if case.x is case.h else {"x": case.x}
+    leaves = {name: a.detach().clone().requires_grad_() for name, a in {**apart, "h": case.h, **case.weights}.items()}
+    weights = {name: leaves[name] for name in case.weights}
+    with torch.enable_grad():
+        answer = golden(replace(case, x=leaves["x" if apart else "h"], h=leaves["h"], weights=weights))
+        pulled = torch.autograd.grad(answer, list(leaves.values()), cotangent, allow_unused=True)
+    return {
+        name: torch.zeros_like(leaf) if product is None else product.detach()
+        for (name, leaf), product in zip(leaves.items(), pulled, strict=True)
+    }
+
+
 def golden_update(case: Case, x: Tensor) -> Tensor:
     """One update at x: -eta P G grad eps(N(x) | h), with G = I unless the gain is folded: (B, J, D)."""
     u = norm_into(case, x)
@@ -107,9 +129,11 @@ def norm_into(case: Case, x: Tensor) -> Tensor:
 
 def _autograd(energy: Energy, h: Tensor, u: Tensor) -> Tensor:
     with torch.enable_grad():  # whoever asks may have turned it off
-        u = u.detach().requires_grad_()
+        differentiated = u.requires_grad  # by `products`, for which the graph is kept
+        # a node of its own: the memory may be made of the very same tensor, and stays fixed
+        u = u.clone() if differentiated else u.detach().requires_grad_()
         total = energy(u, energy.remember(h)).sum()
-        return torch.autograd.grad(total, u)[0]
+        return torch.autograd.grad(total, u, create_graph=differentiated)[0]
 
 
 def _one_head(energy: Interaction, k: int) -> Interaction:

@@ -1,8 +1,13 @@
 """Runs an implementation in worker processes of its own, so that it may hang or crash without ending the run.
 
-The parent never imports the implementation. Workers are spawned, use one thread each and take one property at
+The parent never imports the implementation. Workers are fresh processes, use one thread each and take one property at
 a time; one that hangs is killed, one that dies is replaced, and the property that was under way gets a typed
-verdict.
+verdict. So does one after which a worker cannot be trusted any more: it ran out of memory, or finds torch's own
+functions replaced.
+
+How long a run may take: a call at most `Effort.timeout` seconds, an import at most LOADING, a property at most
+`Effort.seconds`, twice over and a minute if the implementation blocks outside its calls, and what costs a process
+is given up (see `patience`). How much memory: see `confinement`.
 """
 
 from __future__ import annotations
@@ -11,16 +16,20 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import torch
 
-from cemverify.conformance.contract import LoadError, load
+from cemverify.conformance.ambience import Originals
+from cemverify.conformance.calls import Watch
+from cemverify.conformance.confinement import adopt_orphans, check_memory, descendants, limit
+from cemverify.conformance.contract import LoadError, Subject, load
 from cemverify.conformance.engine import (
     Effort,
     Event,
@@ -31,13 +40,18 @@ from cemverify.conformance.engine import (
     judge_property,
     not_offered,
 )
-from cemverify.conformance.faults import Crashed, Hung, words
+from cemverify.conformance.faults import Crashed, Hung, OutOfMemory, Raised, Tampered, words
+from cemverify.conformance.patience import Patience
 from cemverify.conformance.properties import Property, catalogue
 from cemverify.conformance.verdicts import Record, Verdict
 
+LOADING = 120.0  # seconds that an import may take
+
 _POLL = 0.1  # seconds between looks at the clock of a call
-_LOADING = 120.0  # seconds that an import may take
-_CONTEXT = multiprocessing.get_context("spawn")
+# Linux forks workers from a server that has torch and this module, and nothing of the implementation: in 50 ms
+# rather than the seconds of an import, which counts where one worker after another is lost.
+_CONTEXT: Any = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
+_CONTEXT.set_forkserver_preload([__name__])
 
 
 @dataclass(frozen=True)
@@ -52,8 +66,10 @@ def run(name: str, properties: Sequence[Property], effort: Effort, workers: int 
     """Asks the implementation of that name, in worker processes.
 
     Raises:
-        LoadError: it cannot be loaded. ValueError: none of the properties is for its door.
+        LoadError: it cannot be loaded. ValueError: none of the properties is for its door, or memory cannot be
+            limited so.
     """
+    check_memory(effort.memory)
     started = time.monotonic()
     first = _Worker(name, effort)
     crew = [first]
@@ -67,8 +83,12 @@ def run(name: str, properties: Sequence[Property], effort: Effort, workers: int 
         yield RunStarted(name, len(asked), len(queue))
         for record in records.values():
             yield PropertyFinished(record)
+        patience = Patience()
         crew += [_Worker(name, effort) for _ in range(min(workers, len(queue)) - 1)]
         while queue or any(worker.busy for worker in crew):
+            for record in patience.given_up(queue):
+                records[record.id] = record
+                yield PropertyFinished(record)
             for i, worker in enumerate(crew):
                 # a busy one's death is first reported by its `answer`
                 if not worker.busy and queue:
@@ -77,7 +97,9 @@ def run(name: str, properties: Sequence[Property], effort: Effort, workers: int 
                         crew[i] = _Worker(name, effort)
                     crew[i].ask(queue.popleft())
             for worker in _ready(crew):
-                if (finished := worker.answer()) is not None:
+                asked_now = worker.asked
+                if asked_now is not None and (finished := worker.answer()) is not None:
+                    patience.note(asked_now, finished, lost=not worker.alive)
                     records[finished.id] = finished
                     yield PropertyFinished(finished)
     finally:
@@ -107,7 +129,9 @@ class _Worker:
         threads = {key: os.environ.get(key) for key in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
         os.environ.update(dict.fromkeys(threads, "1"))
         try:
-            self.process = _CONTEXT.Process(target=_work, args=(theirs, self.call_started, name, effort), daemon=True)
+            self.process = _CONTEXT.Process(
+                target=_work, args=(theirs, self.call_started, name, effort, dict(os.environ)), daemon=True
+            )
             self.process.start()
         finally:
             for key, value in threads.items():
@@ -119,7 +143,7 @@ class _Worker:
 
     @property
     def alive(self) -> bool:
-        return self.process.is_alive()
+        return bool(self.process.is_alive())
 
     @property
     def busy(self) -> bool:
@@ -127,9 +151,9 @@ class _Worker:
 
     def introduce(self) -> _Introduction:
         """Waits until the implementation is loaded."""
-        if not self.connection.poll(_LOADING):
+        if not self.connection.poll(LOADING):
             self.dismiss()
-            raise LoadError(f"loading {self.name!r} did not finish within {_LOADING:.0f} seconds")
+            raise LoadError(f"loading {self.name!r} did not finish within {LOADING:.0f} seconds")
         try:
             said = self.connection.recv()
         except EOFError:
@@ -162,6 +186,7 @@ class _Worker:
         except (EOFError, OSError):
             return self._died()
         except Exception as error:
+            self.dismiss()
             return self._stopped(Verdict.SUITE_ERROR, None, f"a worker could not be understood: {words(error)}")
         if isinstance(said, _Introduction):
             self.introduced = True
@@ -169,7 +194,12 @@ class _Worker:
             return None
         if isinstance(said, Record):
             # anything else is the answer of a process that the implementation forked
-            return said if self.asked is not None and said.id == self.asked.id else None
+            if self.asked is None or said.id != self.asked.id:
+                return None
+            if said.cause in (OutOfMemory.cause, Tampered.cause):
+                self.dismiss()  # what comes next deserves a sound process
+            return said
+        self.dismiss()
         return self._stopped(Verdict.INCONCLUSIVE, None, f"a second import failed: {said}")
 
     def _overdue(self) -> Record | None:
@@ -181,7 +211,7 @@ class _Worker:
             return self._stopped(
                 Verdict.VIOLATED, Hung.cause, f"a call did not return within {self.effort.timeout:g} seconds"
             )
-        allowed = 2 * self.effort.seconds + 60 if self.introduced else _LOADING
+        allowed = 2 * self.effort.seconds + 60 if self.introduced else LOADING
         if now - self.since > allowed:
             self.dismiss()
             what = "its time budget was spent, twice over" if self.introduced else "a second import did not finish"
@@ -189,16 +219,25 @@ class _Worker:
         return None
 
     def _died(self) -> Record:
-        self.process.join()
+        self.process.join(1.0)
+        if self.process.is_alive():
+            self.dismiss()
+            return self._stopped(Verdict.VIOLATED, Crashed.cause, "it closed the connection over which it is asked")
         return self._stopped(
             Verdict.VIOLATED, Crashed.cause, f"it ended the interpreter ({_exit(self.process.exitcode)})"
         )
 
     def dismiss(self) -> None:
-        """Ends the process, whatever it is doing."""
+        """Ends the process, whatever it is doing; a second time does nothing."""
+        if self.connection.closed:
+            return
         if self.process.pid is not None:
+            started = descendants(self.process.pid) if self.process.is_alive() else []
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, signal.SIGKILL)  # with whatever the implementation started
+            for child in started:  # those that left for a group of their own
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(child, signal.SIGKILL)
         if self.process.is_alive():
             self.process.kill()
         self.process.join()
@@ -222,11 +261,17 @@ def _exit(code: int | None) -> str:
     return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
 
 
-def _work(connection: Connection, call_started: Any, name: str, effort: Effort) -> None:
+def _work(
+    connection: Connection, call_started: Any, name: str, effort: Effort, environment: Mapping[str, str]
+) -> None:
     """A worker's life: load, say so, then answer property after property."""
     torch.set_num_threads(1)
     os.setsid()  # a group of its own, so that whatever it starts can be ended with it
-    own, folder = os.getpid(), os.getcwd()
+    adopt_orphans()
+    limit(effort.memory)
+    os.environ.clear()
+    os.environ.update(environment)  # a fork server has that of its own start
+    folder = os.getcwd()
     # whatever the implementation prints would end up in the middle of a table
     silence = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
@@ -235,6 +280,8 @@ def _work(connection: Connection, call_started: Any, name: str, effort: Effort) 
     def watch(started: float) -> None:
         call_started.value = started
 
+    known = {p.id: p for p in catalogue()}
+    originals = Originals()
     try:
         subject = load(name)
     except LoadError as error:
@@ -246,15 +293,31 @@ def _work(connection: Connection, call_started: Any, name: str, effort: Effort) 
     torch.set_default_dtype(torch.float32)
     torch.set_default_device(None)
     os.chdir(folder)
-    door = [p.id for p in applicable(subject, catalogue())]
+    door = [p.id for p in applicable(subject, list(known.values()))]
     connection.send(_Introduction(door, dict(subject.not_offered)))
-    known = {p.id: p for p in catalogue()}
     while True:
         try:
             wanted = connection.recv()
         except EOFError:
             return
-        record = judge_property(subject, known[wanted], effort, watch)
-        if os.getpid() != own:
-            os._exit(0)  # a fork of the implementation's that came back from the call
+        record = _judge(subject, known[wanted], effort, watch, originals)
+        os.environ.clear()
+        os.environ.update(environment)
         connection.send(record)
+
+
+def _judge(subject: Subject, asked: Property, effort: Effort, watch: Watch, originals: Originals) -> Record:
+    """The engine's record, or that of what the engine cannot see."""
+    violated = Record(asked.id, asked.claim, asked.source, Verdict.VIOLATED)
+    try:
+        record = judge_property(subject, asked, effort, watch)
+    except KeyboardInterrupt:  # not the user's, who interrupts the parent
+        return replace(violated, cause=Raised.cause, reason="it raised KeyboardInterrupt")
+    except MemoryError:
+        return replace(
+            violated, cause=OutOfMemory.cause, reason="it holds so much memory that the suite has none left"
+        )
+    if replaced := originals.replaced():
+        reason = f"it replaced, for everybody, {', '.join(replaced)}"
+        return replace(violated, cause=Tampered.cause, reason=reason, seconds=record.seconds)
+    return record

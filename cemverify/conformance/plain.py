@@ -98,8 +98,14 @@ class Plain:
     def norm(self, x: Tensor, w: Weights, c: Any) -> Tensor:
         if c.norm == "none":
             return x
+        return x / self.root(x, c) * self.gain(w)
+
+    def root(self, x: Tensor, c: Any) -> Tensor:
         root: Tensor = (x.square().mean(-1, keepdim=True) + c.norm_eps).sqrt()
-        return x / root * w["gain"]
+        return root
+
+    def gain(self, w: Weights) -> Tensor:
+        return w["gain"]
 
     def precondition(self, heads: Tensor, w: Weights, c: Any) -> Tensor:
         if c.preconditioner.kind == "identity":
@@ -112,7 +118,7 @@ class Plain:
     def preconditioner(self, w: Weights, c: Any) -> Tensor:
         """P, (D, D) or (K, D, D)."""
         d = w["P_d"]
-        S = torch.diag_embed(torch.logaddexp(d, torch.zeros_like(d)))
+        S = torch.diag_embed(self.positive(d))
         if c.preconditioner.kind == "diagonal":
             return S
         cross = self.cross(w)
@@ -122,12 +128,16 @@ class Plain:
         eye = torch.eye(d.shape[-1], dtype=d.dtype, device=d.device)
         return root @ (eye + self.shrink(w)[..., None, None] * cross) @ root
 
+    def positive(self, d: Tensor) -> Tensor:
+        return torch.logaddexp(d, torch.zeros_like(d))
+
     def cross(self, w: Weights) -> Tensor:
         return w["P_U"] @ w["P_V"].mT + w["P_V"] @ w["P_U"].mT
 
     def shrink(self, w: Weights) -> Tensor:
-        size = 2 * w["P_U"].square().sum((-2, -1)).sqrt() * w["P_V"].square().sum((-2, -1)).sqrt()
-        return (0.99 / size).clamp(max=1.0)
+        squared = 4 * w["P_U"].square().sum((-2, -1)) * w["P_V"].square().sum((-2, -1))
+        # far below where it matters, and away from zero, where the root has no gradient
+        return (0.99 / squared.clamp(min=0.5).sqrt()).clamp(max=1.0)
 
     # --- attention ------------------------------------------------------------------------------------
 
@@ -136,11 +146,10 @@ class Plain:
         keys = self.keys(h, w, c)
         rows = torch.arange(h.shape[1] - x.shape[1], h.shape[1], device=x.device)
         queries = self.queries(x, rows, w, c)
-        logits = self.scores(queries, keys, x, h, w, c) / self.temperature(c)
+        logits = self.scaled(self.scores(queries, keys, x, h, w, c), c)
         logits = logits + self.bias(rows, h.shape[1], w, c).to(x.dtype)
         columns = torch.arange(h.shape[1], device=x.device)
-        logits = logits.masked_fill(self.hidden(rows[:, None], columns[None, :]), -math.inf)
-        a = self.softmax(logits)
+        a = self.attend(logits, self.hidden(rows[:, None], columns[None, :]))
         attended = self.unrotate(a @ self.values(keys, h, w, c), rows, c)
         return torch.einsum("bkjr,krd->bkjd", attended, self.output(w)) + self.diagonal_value(a, h, w, c)
 
@@ -172,8 +181,15 @@ class Plain:
             return 0.0
         return torch.einsum("kd,bkij,bjd->bkid", self.diagonal(w, c), a, h)
 
+    def scaled(self, scores: Tensor, c: AttentionConfig) -> Tensor:
+        return scores / self.temperature(c)
+
     def temperature(self, c: AttentionConfig) -> float:
         return c.tau
+
+    def attend(self, logits: Tensor, hidden: Tensor) -> Tensor:
+        """a_kij, (B, K, J, S)."""
+        return self.softmax(logits.masked_fill(hidden, -math.inf))
 
     def hidden(self, i: Tensor, j: Tensor) -> Tensor:
         return j > i

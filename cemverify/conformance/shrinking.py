@@ -18,6 +18,8 @@ from cemverify.cem.models import BlockConfig
 from cemverify.conformance.cases import Case, Config
 from cemverify.conformance.spaces import Space
 
+_FEW = (1, 2, 3)  # significant digits that numbers are cut to
+
 # one letter per axis: batch, tokens, model, heads, head, hidden, rank
 _AXES = {
     "x": "BJD",
@@ -120,22 +122,39 @@ def _fewer_steps(case: Case, space: Space) -> Iterator[Case]:
 
 
 def _simpler_numbers(case: Case, *, tied: bool) -> Iterator[Case]:
-    """Whole arrays of zeros or of integers, then one number at a time; x and h together where they are one."""
+    """Whole arrays of zeros, integers, few digits, then number after number; x and h together where they are one.
+
+    Every form is shorter to write down than the one before, so that this comes to an end.
+    """
     names = ["h", *case.weights] if tied else ["x", "h", *case.weights]
     arrays = {"x": case.x, "h": case.h, **case.weights}
     for name in names:
         array = arrays[name]
-        for simpler in (torch.zeros_like(array), array.round()):
+        for simpler in (torch.zeros_like(array), array.round(), *(_digits(array, n) for n in _FEW)):
             if not torch.equal(simpler, array):
                 yield _with(case, name, simpler, tied)
     for name in names:
         array = arrays[name]
         for i in array.flatten().nonzero().flatten().tolist()[:24]:
-            for value in (0.0, float(array.flatten()[i].round())):
-                simpler = array.clone()
-                simpler.view(-1)[i] = value
-                if not torch.equal(simpler, array):
+            value = array.flatten()[i]
+            shorter = (torch.zeros(()), value.sign(), value.round(), *(_digits(value, n) for n in _FEW))
+            for candidate in dict.fromkeys(map(float, shorter)):
+                if _length(candidate) < _length(float(value)):
+                    simpler = array.clone()
+                    simpler.view(-1)[i] = candidate
                     yield _with(case, name, simpler, tied)
+
+
+def _digits(values: Tensor, n: int) -> Tensor:
+    """The values with n significant digits each."""
+    return torch.tensor([float(f"{v:.{n}g}") for v in values.flatten().tolist()], dtype=values.dtype).reshape(
+        values.shape
+    )
+
+
+def _length(value: float) -> int:
+    """How much there is to write down; nothing for zero."""
+    return len(f"{abs(value):.17g}".rstrip("0")) if value else 0
 
 
 def _with(case: Case, name: str, array: Tensor, tied: bool) -> Case:

@@ -24,6 +24,7 @@ from torch import Tensor
 from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
 from cemverify.cem.models import BlockConfig
 from cemverify.conformance.cases import Case, Config, Layer, scaled, tensor, weight_shapes
+from cemverify.conformance.coverage import covering
 
 Source = Literal["small", "dense"]
 Arrays = dict[str, Tensor]
@@ -147,12 +148,27 @@ def _hypothesis_cases(draw: st.DrawFn, space: Space, source: Source) -> Case:
 
 
 def scattered_case(space: Space, seed: int) -> Case:
-    """A case of that space drawn by a random generator."""
+    """A case of that space drawn by a random generator; options that vary follow a covering array.
+
+    As many seeds in a row as the array has rows bring every two values of any two options together.
+    """
     rng = np.random.default_rng(seed)
     pick = _Random(rng)
+    space = _on_a_row(space, seed)
     config, batch, tokens = _question(pick, space, SCATTERED)
     shapes = _array_shapes(space, config, batch, tokens)
     return _dressed(pick, space, config, shapes, lambda _, shape: rng.standard_normal(shape))
+
+
+def _on_a_row(space: Space, number: int) -> Space:
+    """The space with its choices fixed to one row of their covering array; a block's two parts share the kind."""
+    kinds = space.preconditioners
+    varied = [*space.choices.values(), *([kinds] if kinds else []), space.steps]
+    rows = covering(tuple(len(values) for values in varied))
+    values = [options[i] for options, i in zip(varied, rows[number % len(rows)], strict=True)]
+    fixed = dict(zip(space.choices, values, strict=False))
+    space = replace(space, options={**space.options, **fixed}, choices={}, steps=(values[-1],))
+    return replace(space, preconditioners=(values[-2],)) if kinds else space
 
 
 # --- drawing ----------------------------------------------------------------------------------------

@@ -1,55 +1,314 @@
-"""Implementations that misbehave, for `test_isolation`; loaded by name in worker processes."""
+"""Implementations that misbehave, for `test_isolation`; loaded by name in worker processes.
+
+Each does one thing wrong in `attention`; most then answer rightly, so that the misbehaviour alone is judged. `mlp` is
+the reference's: what comes after the misbehaviour.
+"""
 
 from __future__ import annotations
 
+import atexit
+import builtins
+import ctypes
+import gc
 import os
+import random
+import re
+import signal
 import subprocess
+import sys
+import threading
 import time
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
 
 from cemverify import implementation
 from cemverify.conformance import reference
 
+right = reference.attention
 
-def _hangs(x: Any, h: Any, w: Any, c: Any) -> Any:
+
+def instead(misbehave: Callable[[Tensor], Any]) -> Any:
+    """An implementation whose attention answers with what `misbehave(x)` returns."""
+    return implementation(attention=lambda x, h, w, c: misbehave(x), mlp=reference.mlp)
+
+
+def besides(misbehave: Callable[[], Any]) -> Any:
+    """An implementation whose attention misbehaves, and then answers rightly."""
+
+    def attention(x: Any, h: Any, w: Any, c: Any) -> Any:
+        misbehave()
+        return right(x, h, w, c)
+
+    return implementation(attention=attention, mlp=reference.mlp)
+
+
+def raising(error: Callable[[], BaseException]) -> Any:
+    """An implementation whose attention raises."""
+
+    def attention(x: Any, h: Any, w: Any, c: Any) -> Any:
+        raise error()
+
+    return implementation(attention=attention, mlp=reference.mlp)
+
+
+# --- it does not return -------------------------------------------------------------------------
+
+
+def _forever(*_: Any) -> Any:
     while True:
         time.sleep(1)
 
 
-def _exits(x: Any, h: Any, w: Any, c: Any) -> Any:
-    os._exit(7)
+def _deadlock() -> None:
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
 
 
-def _aborts(x: Any, h: Any, w: Any, c: Any) -> Any:
-    os.abort()
+def _floods() -> None:
+    while True:
+        print("noise" * 1000)
+        print("noise" * 1000, file=sys.stderr)
+        os.write(1, b"noise" * 1000)
 
 
-def _prints(x: Any, h: Any, w: Any, c: Any) -> Any:
+hangs = instead(_forever)
+hangs_in_c = instead(lambda x: re.match(r"(a+)+$", "a" * 64 + "b"))  # holds the GIL, and looks at no signal
+deadlocks = besides(_deadlock)
+floods = besides(_floods)
+stops_itself = besides(lambda: os.kill(os.getpid(), signal.SIGSTOP))
+
+# --- it takes the interpreter down ----------------------------------------------------------------
+
+
+def _starts_a_child(own_session: bool) -> None:
+    child = subprocess.Popen(["sleep", "600"], start_new_session=own_session)  # noqa: S607
+    Path(os.environ["CEMVERIFY_TEST_CHILD"]).write_text(str(child.pid))
+    _forever()
+
+
+exits = implementation(
+    attention=lambda x, h, w, c: os._exit(7), mlp=reference.mlp, attention_energy=reference.attention_energy
+)
+aborts = besides(os.abort)
+segfaults = besides(lambda: ctypes.string_at(0))
+closes_files = besides(lambda: os.closerange(0, 256))
+kills_its_parent = besides(lambda: os.kill(os.getppid(), signal.SIGKILL))
+starts_a_child = besides(lambda: _starts_a_child(False))
+starts_a_daemon = besides(lambda: _starts_a_child(True))
+
+# --- it wants all the memory ------------------------------------------------------------------------
+
+_kept: list[Any] = []
+
+
+def _grow() -> None:
+    grown = []
+    while True:
+        grown.append([0] * 10**6)
+
+
+hogs_memory = besides(_grow)
+leaks_memory = besides(lambda: _kept.append(np.zeros(3 * 10**7)))
+hogs_tensors = instead(lambda x: torch.zeros(2**36))
+returns_a_tebibyte = instead(lambda x: x.new_zeros(1).expand(2**37))  # of one number, so far
+
+# --- it raises -----------------------------------------------------------------------------------------
+
+
+class _Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no")
+
+
+class _Endless(Exception):
+    def __str__(self) -> str:
+        return str(_forever())
+
+
+class _Base(BaseException):
+    pass
+
+
+def _imports_lazily() -> None:
+    import cemverify_has_no_such_module  # type: ignore[import-not-found]  # noqa: F401
+
+
+def _recurs() -> None:
+    _recurs()
+
+
+raises_unicode = raising(lambda: RuntimeError("ταυ → ∞\x00\ud800\u202e"))
+raises_at_length = raising(lambda: RuntimeError("long " * 10**6))
+raises_the_unspeakable = raising(_Unspeakable)
+raises_without_end = raising(_Endless)
+raises_base_exception = raising(_Base)
+raises_system_exit = raising(lambda: SystemExit(0))
+raises_interrupt = raising(KeyboardInterrupt)
+raises_generator_exit = raising(GeneratorExit)
+imports_lazily = besides(_imports_lazily)
+recurs = besides(_recurs)
+
+# --- it returns something else ------------------------------------------------------------------------------
+
+
+class _Liar(Tensor):
+    """Zeros that answer every question wrongly, or not at all."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return True
+
+
+class _Stubborn:
+    shape = (1, 1, 1)
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise RuntimeError("no")
+
+
+class _Slow(_Stubborn):
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        return _forever()
+
+
+returns_nan = instead(lambda x: x * np.nan)
+returns_infinity = instead(lambda x: x / 0)
+returns_another_shape = instead(lambda x: x[..., None])
+returns_complex = instead(lambda x: x.to(torch.complex128))
+returns_meta = instead(lambda x: x.to("meta"))
+returns_sparse = instead(lambda x: x.to_sparse())
+returns_nested = instead(lambda x: torch.nested.nested_tensor(list(x)))
+returns_a_liar = instead(lambda x: torch.zeros_like(x).as_subclass(_Liar))
+returns_the_stubborn = instead(lambda x: _Stubborn())
+returns_the_slow = instead(lambda x: _Slow())
+returns_words = instead(lambda x: "x")
+returns_its_input = instead(lambda x: x)
+
+
+def _edits_its_input(x: Any, h: Any, w: Any, c: Any) -> Any:
+    answer = right(x, h, w, c)
+    return x.copy_(answer)
+
+
+def _edits_the_configuration(x: Any, h: Any, w: Any, c: Any) -> Any:
+    object.__setattr__(c, "step_size", 2 * c.step_size)
+    return right(x, h, w, c)
+
+
+def _dithers(x: Any, h: Any, w: Any, c: Any) -> Any:
+    return right(x, h, w, c) * (1 + 1e-6 * random.SystemRandom().random())
+
+
+edits_its_input = implementation(attention=_edits_its_input, mlp=reference.mlp)
+edits_the_configuration = implementation(attention=_edits_the_configuration, mlp=reference.mlp)
+dithers = implementation(attention=_dithers, mlp=reference.mlp)
+
+# --- it leaves the process as it should not be ---------------------------------------------------------------
+
+
+def _prints() -> None:
     print("noise")
     os.write(1, b"more noise\n")
-    return reference.attention(x, h, w, c)
+    os.write(2, b"more noise\n")
 
 
-def _raises_in_unicode(x: Any, h: Any, w: Any, c: Any) -> Any:
-    raise RuntimeError("ταυ → ∞\x00")
+def _reseeds() -> None:
+    torch.manual_seed(0)
+    np.random.seed(0)
+    random.seed(0)
 
 
-def _starts_a_child(x: Any, h: Any, w: Any, c: Any) -> Any:
-    child = subprocess.Popen(["sleep", "600"])  # noqa: S607
-    Path(os.environ["CEMVERIFY_TEST_CHILD"]).write_text(str(child.pid))
-    return _hangs(x, h, w, c)
+def _switches_defaults() -> None:
+    torch.set_default_dtype(torch.bfloat16)
+    torch.set_default_device("meta")
+    torch.set_grad_enabled(False)
 
 
-def _leaves(x: Any, h: Any, w: Any, c: Any) -> Any:
-    raise SystemExit(0)
+def _tightens_settings() -> None:
+    warnings.simplefilter("error")
+    np.seterr(all="raise")
+    sys.setrecursionlimit(sys.getrecursionlimit() // 10)
+    gc.disable()
 
 
-hangs = implementation(attention=_hangs, mlp=reference.mlp)
-exits = implementation(attention=_exits, mlp=reference.mlp, attention_energy=reference.attention_energy)
-aborts = implementation(attention=_aborts, mlp=reference.mlp)
-prints = implementation(attention=_prints)
-raises = implementation(attention=_raises_in_unicode)
-starts_a_child = implementation(attention=_starts_a_child, mlp=reference.mlp)
-leaves = implementation(attention=_leaves, mlp=reference.mlp)
+def _moves_house() -> None:
+    os.chdir("/")
+    sys.path.clear()
+    os.environ.clear()
+
+
+def _sets_an_alarm() -> None:
+    def ring(*_: Any) -> None:
+        raise TimeoutError("an alarm of the implementation's")
+
+    signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, 0.01)
+
+
+def _leaves_hooks() -> None:
+    def hook(*_: Any) -> None:
+        raise RuntimeError("a hook of the implementation's")
+
+    gc.callbacks.append(hook)
+    atexit.register(_forever)
+
+
+def _writes_a_file() -> None:
+    Path(os.environ["CEMVERIFY_TEST_CHILD"]).write_bytes(b"0" * 2**20)
+
+
+def _forks() -> None:
+    os.fork()
+
+
+def _replaces_softmax() -> None:
+    torch.softmax = lambda z, *_, **__: torch.full_like(z, 1 / z.shape[-1])
+
+
+def _replaces_the_clock() -> None:
+    time.monotonic = lambda: 0.0
+
+
+def _replaces_sum() -> None:
+    builtins.sum = lambda *_: 0  # type: ignore[assignment]
+
+
+def _stays_in_inference_mode() -> None:
+    mode = torch.inference_mode()
+    mode.__enter__()
+    _kept.append(mode)  # or it would leave by itself
+
+
+prints = besides(_prints)
+reseeds = besides(_reseeds)
+switches_defaults = besides(_switches_defaults)
+tightens_settings = besides(_tightens_settings)
+moves_house = besides(_moves_house)
+sets_an_alarm = besides(_sets_an_alarm)
+leaves_hooks = besides(_leaves_hooks)
+leaves_threads = besides(lambda: threading.Thread(target=_forever).start())
+writes_a_file = besides(_writes_a_file)
+forks = besides(_forks)
+replaces_softmax = besides(_replaces_softmax)
+replaces_the_clock = besides(_replaces_the_clock)
+replaces_sum = besides(_replaces_sum)
+stays_in_inference_mode = besides(_stays_in_inference_mode)
+
+# --- it cannot even be loaded -----------------------------------------------------------------------------------
+
+
+class _HangsWhenLookedAt:
+    @property
+    def attention(self) -> Any:
+        return _forever()
+
+
+hangs_when_looked_at = _HangsWhenLookedAt()
 not_an_implementation = 3

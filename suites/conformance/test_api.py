@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
+
+from cemverify import parametrize_with_properties
+from cemverify.api import Check
+from cemverify.conformance.reference import reference
 
 pytest_plugins = ["pytester"]
 
@@ -28,3 +35,26 @@ def test_two_lines_make_one_test_per_property(pytester: pytest.Pytester) -> None
     assert outcomes["passed"] >= 10
     assert outcomes["skipped"] >= 3
     result.stdout.fnmatch_lines(["*VIOLATED gradient/mlp/tanh*", "*SKIPPED*not offered: *norm:scalar: declared*"])
+
+
+def mark_of(known: Path, property_: str) -> Check:
+    """The one check that the decorator makes of a property."""
+    mark: Any = parametrize_with_properties("reference", properties=[property_], examples=3, known=known)
+    check: Check = mark.args[1][0].values[0]
+    return check
+
+
+def test_a_stale_entry_fails_the_test_of_its_property_and_of_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "known.toml"
+    path.write_text(
+        '[[violation]]\nimplementation = "reference"\nproperty = "structure/mlp/determinism"\n'
+        'cause = "*"\nreason = "so"\nexpires = 9999-12-31\n'
+    )
+    with pytest.raises(pytest.fail.Exception, match="holds again; delete the entry on line 1"):
+        mark_of(path, "structure/mlp/determinism")()
+    assert mark_of(path, "structure/mlp/shape-and-dtype")().verdict == "holds"
+
+
+def test_known_violations_need_a_name() -> None:
+    with pytest.raises(ValueError, match="known violations are listed by name"):
+        parametrize_with_properties(reference, known="known.toml")

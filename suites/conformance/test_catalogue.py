@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import hypothesis
 import pytest
 import torch
 
 from cemverify.api import Check
-from cemverify.conformance.contract import load
+from cemverify.cem.layers import AttentionConfig, MLPConfig
+from cemverify.conformance.calls import Caller
+from cemverify.conformance.cases import dense_case
+from cemverify.conformance.contract import implementation, load
+from cemverify.conformance.controls import CONTROLS
 from cemverify.conformance.engine import Effort, applicable
-from cemverify.conformance.properties import catalogue
+from cemverify.conformance.properties import catalogue, select
 from suites.devices import device_of_worker
 
 
@@ -45,3 +50,43 @@ def test_the_reference_holds_on_cuda(prefix: str, dtype: torch.dtype) -> None:
     for property_ in applicable(subject, catalogue()):
         if property_.id.startswith(prefix):
             Check(subject, property_, effort)()
+
+
+def test_every_property_says_what_makes_an_example_telling() -> None:
+    assert not [p.id for p in catalogue() if not p.premise or not 0 < p.floor <= 1]
+
+
+def test_controls_are_controls_that_there_are() -> None:
+    assert not {control for p in catalogue() for control in p.controls} - set(CONTROLS)
+
+
+def test_an_example_tells_only_where_the_rival_shows() -> None:
+    """Positions cannot matter to a single token: a run of such cases is vacuous, and says so by its count."""
+    (property_,) = select(["gradient/attention/alibi"])
+    config = AttentionConfig(4, 2, position="alibi", temperature=1.0)
+    one, several = (dense_case(config, 1, tokens, seed=0) for tokens in (1, 4))
+    caller = Caller(load("cemverify:reference"))
+    assert not property_.check(caller, one).telling
+    assert property_.check(caller, several).telling
+
+
+def test_a_product_that_jax_pulls_back_is_judged_too() -> None:
+    jax = pytest.importorskip("jax", reason="the jax extra is not installed")
+
+    def mlp(x: Any, h: Any, weights: Any, config: Any) -> Any:
+        for _ in range(config.steps):
+            gate = jax.nn.silu(x @ weights["V"].T) * (h @ weights["W"].T)
+            x = x + config.step_size * gate @ weights["V"]
+        return x
+
+    absent = ("norm", "preconditioner", "validation")
+    sound = implementation(mlp=mlp, arrays="jax", not_offered=absent)
+    stopped = implementation(
+        mlp=lambda x, h, weights, config: mlp(jax.lax.stop_gradient(x), h, weights, config),
+        arrays="jax",
+        not_offered=absent,
+    )
+    (property_,) = select(["training/mlp/silu"])
+    case = dense_case(MLPConfig(3, 4, steps=2), 1, 2, seed=0)
+    assert property_.check(Caller(sound), case).worst.margin <= 1
+    assert property_.check(Caller(stopped), case).worst.what == "vector-Jacobian product with respect to x"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from importlib import resources
 from pathlib import Path
 from xml.etree import ElementTree
@@ -12,6 +13,7 @@ import pytest
 
 from cemverify import results
 from cemverify.cli import main
+from cemverify.conformance import known_violations
 from cemverify.conformance.properties import catalogue
 
 FEW = [
@@ -87,6 +89,17 @@ def test_its_untied_copy_is_violated_with_a_tiny_case_in_every_file(
         (["check", "cemverify:reference", "--device", "meta"], "device 'meta' cannot be used here"),
         (["check", ":reference"], "no module stands before the colon"),
         (["check", "reference", "--properties", "gradient/layer"], "none of these properties is for this kind"),
+        (["check", "cemverify:reference", "--known", "none.toml"], "cannot read none.toml"),
+        (["check", "cemverify:reference", "--update-known", "--reason", "x"], "--update-known needs --known FILE"),
+        (["check", "cemverify:reference", "--known", "k", "--update-known"], '--update-known needs --reason "..."'),
+        (["check", "cemverify:reference", "--known", "k", "--update-known", "--reason", " "], "needs --reason"),
+        (["check", "cemverify:reference", "--known", "k", "--reason", "x"], "they need --update-known"),
+        (
+            ["check", "i:i", "--known", "k", "--update-known", "--reason", "x", "--expires", "2020-01-01"],
+            "--expires 2020-01-01 is in the past",
+        ),
+        (["check", "cemverify:reference", "--baseline", "none.json"], "cannot read none.json"),
+        (["check", "cemverify:reference", "--on-regression", "fail"], "--on-regression needs --baseline FILE"),
         (["list", "nothing"], "no property matches 'nothing'"),
     ],
 )
@@ -106,6 +119,32 @@ def test_a_number_of_examples_below_one_is_refused(capsys: pytest.CaptureFixture
         main(["check", "cemverify:reference", "--examples", "0"])
     assert stopped.value.code == 2
     assert "'0' is not a whole number of at least 1" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_accepted_violations_pass_until_they_expire(
+    workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = json.loads((resources.files("cemverify") / "result.schema.json").read_text())
+    check = ["check", "untied:mine", "--properties", "gradient/attention/plain", "--examples", "6", "--workers", "1"]
+    assert main([*check, "--known", "k.toml", "--update-known", "--reason", "ours", "--json", "r.json"]) == 0
+    assert "1 violated (1 known)" in capsys.readouterr().out
+    content = results.read(workplace / "r.json")
+    jsonschema.validate(content, schema)
+    assert [e["standing"] for e in content["known"]["entries"]] == ["known"]
+    assert [p["known"] for p in content["properties"]] == ["ours"]
+
+    # half a year later nothing got worse, but the list is stale
+    monkeypatch.setattr(known_violations, "today", lambda: datetime.now(UTC).date() + timedelta(days=180))
+    files = ["--json", "s.json", "--junit", "s.xml", "--markdown", "s.md"]
+    assert main([*check, "--known", "k.toml", "--baseline", "r.json", *files]) == 1
+    printed = capsys.readouterr().out
+    assert "delete the entry on line 4" in printed
+    assert "compared with r.json: nothing got worse" in printed
+    jsonschema.validate(results.read(workplace / "s.json"), schema)
+    suites = ElementTree.parse(workplace / "s.xml").getroot()  # noqa: S314
+    assert [suite.get("failures") for suite in suites] == ["1", "1", "0"]
+    assert "| 4 " in (workplace / "s.md").read_text()
 
 
 def test_list_explains_every_property_with_its_source(capsys: pytest.CaptureFixture[str]) -> None:

@@ -197,6 +197,7 @@ def test_a_declared_absence_is_counted_with_its_reason() -> None:
         "run": 0,
         "holds": 0,
         "violated": 0,
+        "known": 0,
         "inconclusive": 0,
         "not_offered": 3,
         "suite_error": 0,

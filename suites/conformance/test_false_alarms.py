@@ -2,79 +2,56 @@
 
 from __future__ import annotations
 
-import numpy as np
+from pathlib import Path
+
 import pytest
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
-from torch.nn import functional as F
 
-from cemverify import check_implementation, implementation
+from cemverify import check_implementation
 from cemverify.cem.layers import AttentionConfig
+from cemverify.conformance.bank import BANK, Entry, unavailable
 from cemverify.conformance.budgets import output_budget
 from cemverify.conformance.calls import Caller
-from cemverify.conformance.contract import Implementation
+from cemverify.conformance.contract import Implementation, load
 from cemverify.conformance.golden import golden
 from cemverify.conformance.plain import Plain
 from cemverify.conformance.reference import reference
 from cemverify.conformance.spaces import Space, cases
 from cemverify.conformance.verdicts import Verdict
 
-ATTENTION_ONLY = ("diagonal", "position", "preconditioner", "norm", "validation")
-
-
-def numpy_loops(
-    x: NDArray[np.float64], h: NDArray[np.float64], weights: dict[str, NDArray[np.float64]], config: AttentionConfig
-) -> NDArray[np.float64]:
-    """Attention token by token, head by head."""
-    x = x.copy()
-    for _ in range(config.steps):
-        moved = x.copy()
-        for b, i, k in np.ndindex(x.shape[0], x.shape[1], config.heads):
-            keys = h[b, : i + 1] @ weights["W_K"][k].T
-            logits = keys @ (weights["W_Q"][k] @ x[b, i]) / config.tau
-            a = np.exp(logits - logits.max())
-            moved[b, i] += config.step_size * (weights["W_Q"][k].T @ (a / a.sum() @ keys))
-        x = moved
-    return x
-
-
-def augmented_head(x: Tensor, h: Tensor, weights: dict[str, Tensor], config: AttentionConfig) -> Tensor:
-    """The diagonal through wider heads: queries [W_Q x; d x], keys and values [W_K h; h]."""
-    d = weights["diagonal"].expand(config.heads, -1)
-    for _ in range(config.steps):
-        q = torch.cat((torch.einsum("bjd,krd->bkjr", x, weights["W_Q"]), x[:, None] * d[:, None]), -1)
-        k = torch.cat(
-            (torch.einsum("bjd,krd->bkjr", h, weights["W_K"]), h[:, None].expand(-1, config.heads, -1, -1)), -1
-        )
-        o = F.scaled_dot_product_attention(q, k, k, is_causal=True, scale=1 / config.tau)
-        low, wide = o[..., : config.R], o[..., config.R :]
-        x = x + config.step_size * (torch.einsum("bkjr,krd->bjd", low, weights["W_Q"]) + (wide * d[:, None]).sum(1))
-    return x
-
-
-def augmented_or_plain(x: Tensor, h: Tensor, weights: dict[str, Tensor], config: AttentionConfig) -> Tensor:
-    if config.diagonal == "none":
-        weights = {**weights, "diagonal": torch.zeros(config.dim, dtype=x.dtype)}
-    return augmented_head(x, h, weights, config)
-
-
-BANK: dict[str, Implementation] = {
-    "plain": Plain().subject(),
-    "numpy-loops": implementation(attention=numpy_loops, arrays="numpy", not_offered=ATTENTION_ONLY),
-    "augmented-head": implementation(
-        attention=augmented_or_plain, not_offered=("position", "preconditioner", "norm", "validation")
-    ),
+# An implementation that runs through a compiler costs seconds per property, and is asked a few.
+COSTLY = {
+    "examples.compiled_reference:mine": ["gradient/attention/norm-scalar", "gradient/mlp/silu"],
+    "examples.energies_jax:mine": ["gradient/attention/plain", "gradient/mlp/tanh"],
 }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1])
-@pytest.mark.parametrize("name", BANK)
-def test_a_correct_implementation_is_never_called_wrong(name: str, seed: int) -> None:
-    records = check_implementation(BANK[name], examples=16, seed=seed)
-    assert [r for r in records if r.verdict not in (Verdict.HOLDS, Verdict.NOT_OFFERED)] == []
+@pytest.mark.parametrize("entry", BANK, ids=lambda entry: entry.name)
+def test_a_correct_implementation_is_never_called_wrong(entry: Entry) -> None:
+    if (reason := unavailable(entry)) is not None:
+        pytest.skip(reason)
+    asked = COSTLY.get(entry.name, [])
+    records = check_implementation(load(entry.name), properties=asked, examples=6 if asked else 16, seed=1)
+    wrong = (Verdict.VIOLATED, Verdict.SUITE_ERROR)
+    assert [(r.id, r.reason) for r in records if r.verdict in wrong] == []
     assert any(r.verdict == Verdict.HOLDS for r in records)
+
+
+def test_what_cannot_be_asked_here_says_why() -> None:
+    missing = Entry("examples.nothing_of_the_kind:mine", "")
+    assert unavailable(missing) == (
+        "examples.nothing_of_the_kind is not installed: it is in a clone of the repository, and found from its folder"
+    )
+    assert "not installed" in str(unavailable(Entry("no_such_package.examples:mine", "")))
+    needy = Entry("cemverify:reference", "", "no_such_package")
+    assert unavailable(needy) == "it needs no_such_package: pip install 'cemverify[no_such_package]'"
+
+
+def test_the_bank_holds_every_example() -> None:
+    folder = Path(__file__).parents[2] / "examples"
+    examples = {f"examples.{path.stem}:mine" for path in folder.glob("[!_]*.py") if not path.stem.startswith("test_")}
+    assert examples == {entry.name for entry in BANK if entry.name.startswith("examples.")}
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)

@@ -34,21 +34,21 @@ def as_markdown(event: RunFinished, maker: Maker) -> str:
         f"`{made['command']}`, torch {made['versions']['torch']}, {made['device']['type']}, {made['created']}",
         tabulate(rows, table.columns, tablefmt="github", disable_numparse=True),
     ]
-    violated = (record for record in event.records if record.verdict == Verdict.VIOLATED)
+    violated = (r for r in event.records if r.verdict == Verdict.VIOLATED and r.known is None)
     parts += [f"```\n{terminal.violation(record)}\n```" for record in violated]
     return "\n\n".join(parts) + "\n"
 
 
 def as_junit(event: RunFinished) -> str:
-    """One test case per property: a violation is a failure, what could not be judged an error."""
+    """One test case per property: a violation is a failure, a known one a skip, the undecided are errors."""
     c = counts(event.records)
     suite = ElementTree.Element(
         "testsuite",
         name=f"cemverify {event.implementation}",
         tests=str(c["applicable"]),
-        failures=str(c["violated"]),
+        failures=str(c["violated"] - c["known"]),
         errors=str(c["inconclusive"] + c["suite_error"]),
-        skipped=str(c["not_offered"]),
+        skipped=str(c["not_offered"] + c["known"]),
         time=f"{event.seconds:.3f}",
     )
     for record in event.records:
@@ -68,15 +68,18 @@ def _test_case(record: Record) -> ElementTree.Element:
         Verdict.SUITE_ERROR: "error",
         Verdict.NOT_OFFERED: "skipped",
     }
-    if record.verdict in tags:
-        outcome = ElementTree.SubElement(case, tags[record.verdict], message=_printable(record.reason or ""))
+    if record.known is not None:
+        message = f"known violation, accepted: {record.known}; {record.reason}"
+        ElementTree.SubElement(case, "skipped", type="known violation", message=printable(message))
+    elif record.verdict in tags:
+        outcome = ElementTree.SubElement(case, tags[record.verdict], message=printable(record.reason or ""))
         outcome.set("type", record.cause or str(record.verdict))
         if record.verdict == Verdict.VIOLATED:
-            outcome.text = _printable(terminal.violation(record))
+            outcome.text = printable(terminal.violation(record))
     return case
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Without the control characters that XML cannot hold."""
     return "".join(c if c in "\n\t" or ord(c) >= 32 else "\N{REPLACEMENT CHARACTER}" for c in text)
 

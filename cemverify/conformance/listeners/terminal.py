@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from textwrap import fill, shorten
 from typing import Any, TextIO
 
@@ -40,12 +40,21 @@ class Progress:
 def verdict_table(event: RunFinished) -> Table:
     """One row per property."""
     rows = [
-        (r.id, str(r.verdict), _count(r, r.examples), _count(r, r.discarded), _margin(r), _first_line(r.reason))
+        (
+            r.id,
+            _verdict(r),
+            _count(r, r.examples),
+            _telling(r),
+            _count(r, r.discarded),
+            _margin(r),
+            r.part or "",
+            _first_line(r.reason),
+        )
         for r in event.records
     ]
     return Table(
         f"Properties of {event.implementation}",
-        ("property", "verdict", "examples", "discarded", "margin", "reason"),
+        ("property", "verdict", "examples", "telling", "discarded", "margin", "wrong part", "reason"),
         rows,
     )
 
@@ -53,8 +62,9 @@ def verdict_table(event: RunFinished) -> Table:
 def report(event: RunFinished) -> str:
     """The table of what was asked, each violation, what could not be judged, what is not offered, the denominator."""
     asked = [r for r in event.records if r.verdict != Verdict.NOT_OFFERED]
-    rows = [(r.id, str(r.verdict), str(r.examples), str(r.discarded), _margin(r)) for r in asked]
-    parts = [tabulate(rows, ("property", "verdict", "examples", "discarded", "margin"), disable_numparse=True)]
+    rows = [(r.id, _verdict(r), str(r.examples), _telling(r), str(r.discarded), _margin(r)) for r in asked]
+    columns = ("property", "verdict", "examples", "telling", "discarded", "margin")
+    parts = [tabulate(rows, columns, disable_numparse=True)]
     parts += _violations(asked)
     undecided = (r for r in asked if r.verdict in (Verdict.INCONCLUSIVE, Verdict.SUITE_ERROR))
     parts += [f"{r.verdict.upper()} {r.id}\n  {r.reason}" for r in undecided]
@@ -67,11 +77,11 @@ def report(event: RunFinished) -> str:
 def _violations(records: Sequence[Record]) -> list[str]:
     """Violations, the most telling families first: the first few in full, then one line each."""
     order = {"structure": 0, "gradient": 1, "tying": 2, "recursion": 3, "descent": 4}
-    violated = [r for r in records if r.verdict == Verdict.VIOLATED]
+    violated = [r for r in records if r.verdict == Verdict.VIOLATED and r.known is None]
     violated.sort(key=lambda r: order.get(r.id.partition("/")[0], 5))
     parts = [violation(record) for record in violated[:_IN_FULL]]
     if rest := violated[_IN_FULL:]:
-        lines = [f"  {r.id}: {shorten(r.reason or '', 110)}" for r in rest]
+        lines = [f"  {r.id}: {f'[{r.part}] ' if r.part else ''}{shorten(r.reason or '', 110)}" for r in rest]
         parts.append("\n".join(["ALSO VIOLATED, perhaps because of the above (cases in --json, --markdown)", *lines]))
     return parts
 
@@ -88,10 +98,11 @@ def summary(event: RunFinished) -> str:
     """The denominator in one line."""
     c = counts(event.records)
     examples = sum(r.examples for r in event.records)
+    known = f" ({c['known']} known)" if c["known"] else ""
     discarded = sum(r.discarded for r in event.records)
     return (
         f"{event.implementation}: {c['applicable']} properties, {c['run']} run: {c['holds']} hold, "
-        f"{c['violated']} violated, {c['inconclusive']} inconclusive, {c['suite_error']} suite errors; "
+        f"{c['violated']} violated{known}, {c['inconclusive']} inconclusive, {c['suite_error']} suite errors; "
         f"{c['not_offered']} not offered. {examples} examples valid, {discarded} discarded. {event.seconds:.1f} s."
     )
 
@@ -99,6 +110,8 @@ def summary(event: RunFinished) -> str:
 def violation(record: Record) -> str:
     """A violated property: the claim, what happened, and the smallest case with all its numbers."""
     lines = [f"VIOLATED {record.id}", f"  claim: {record.claim}", f"  source: {record.source}", f"  {record.reason}"]
+    if record.part is not None:
+        lines.append(f"  wrong part: {record.part} ({record.because})")
     if record.counterexample is None:
         return "\n".join(lines)
     case = record.counterexample["case"]
@@ -110,7 +123,16 @@ def violation(record: Record) -> str:
         comparison = record.counterexample["comparison"]
         for side in ("got", "expected"):
             lines.append(f"    {side:<8} {_array(comparison[side])}")
+    if record.worst is not None:
+        lines.append(f"  worst example seen: {_worst(record.worst)}")
     return "\n".join(lines)
+
+
+def _worst(worst: Mapping[str, Any]) -> str:
+    """The failing example with the largest margin, in one line."""
+    got, expected = (f"{worst[side]:.6g}" for side in ("got_there", "expected_there"))
+    size = f"{worst['tokens']} token(s), {worst['dim']} dimension(s)" if "tokens" in worst else "its size is not told"
+    return f"{size}, got {got} beside {expected}, margin {worst['margin']:.3g}"
 
 
 def _arrays(case: dict[str, Any]) -> list[tuple[str, Any]]:
@@ -131,6 +153,15 @@ def _rounded(values: Any) -> Any:
 
 def _options(config: dict[str, Any]) -> str:
     return ", ".join(f"{key}={_rounded(value)}" for key, value in config.items())
+
+
+def _verdict(record: Record) -> str:
+    return str(record.verdict) if record.known is None else f"{record.verdict}, known"
+
+
+def _telling(record: Record) -> str:
+    share = record.share
+    return "" if share is None else f"{100 * share:.0f} %"
 
 
 def _count(record: Record, count: int) -> str:

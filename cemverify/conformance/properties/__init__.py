@@ -8,17 +8,36 @@ from functools import lru_cache
 
 from cemverify.conformance.properties import (
     descent,
+    extremes,
     gradient,
     layer,
+    metamorphic,
+    modes,
     precision,
     recursion,
     rejection,
+    sequences,
     structure,
+    training,
     tying,
 )
 from cemverify.conformance.properties.base import Asked, Door, Property
 
-_FAMILIES = (gradient, descent, tying, recursion, structure, precision, rejection, layer)
+_FAMILIES = (
+    gradient,
+    training,
+    descent,
+    tying,
+    recursion,
+    sequences,
+    structure,
+    metamorphic,
+    extremes,
+    modes,
+    precision,
+    rejection,
+    layer,
+)
 
 
 @lru_cache(maxsize=1)

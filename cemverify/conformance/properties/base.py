@@ -116,7 +116,7 @@ class Property:
     share: float = 1.0
     once: bool = False
     premise: str = ""
-    floor: float = 0.25
+    floor: float = 0.1
     controls: frozenset[str] = frozenset()
 
     @property

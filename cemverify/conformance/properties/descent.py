@@ -30,6 +30,8 @@ from cemverify.conformance.properties.base import Over, Property
 from cemverify.conformance.spaces import Space
 
 _ANY_STEP = tuple(10.0**k for k in range(-4, 7))
+_FALLS = "the energy must fall, by more than roundoff"
+_AT_REST = frozenset({"identity", "random"})
 
 
 def attention_falls_by_the_stronger_inequality(caller: Caller, case: Case) -> Evidence:
@@ -134,6 +136,8 @@ def properties() -> Iterator[Property]:
             Over(space),
             space.features() | {"step-size"},
             dtype=torch.float64,
+            premise=_FALLS,
+            controls=_AT_REST,
         )
         space = Space("mlp", {}, preconditioner, step_sizes=(0.001, 0.1, 0.5, 0.9, 0.999))
         yield Property(
@@ -144,6 +148,8 @@ def properties() -> Iterator[Property]:
             Over(space),
             space.features() | {"step-size"},
             dtype=torch.float64,
+            premise=_FALLS,
+            controls=_AT_REST,
         )
     options = {"diagonal": "shared", "position": "alibi"}
     space = Space("attention", options, step_sizes=_ANY_STEP)
@@ -155,6 +161,8 @@ def properties() -> Iterator[Property]:
         Over(space),
         space.features() | {"step-size"},
         dtype=torch.float64,
+        premise=_FALLS,
+        controls=_AT_REST,
     )
     space = Space("attention", steps=(2, 3), step_sizes=(1.0, 0.25))
     yield Property(
@@ -166,6 +174,8 @@ def properties() -> Iterator[Property]:
         space.features(),
         dtype=torch.float64,
         share=0.5,
+        premise=_FALLS,
+        controls=_AT_REST,
     )
     space = Space("mlp", steps=(2, 3))
     yield Property(
@@ -177,6 +187,8 @@ def properties() -> Iterator[Property]:
         space.features() | {"step-size"},
         dtype=torch.float64,
         share=0.5,
+        premise="the energy falls, beyond roundoff",
+        controls=frozenset({"random"}),
     )
     for norm, claim in (
         ("scalar", "With a positive scalar gain inside"),
@@ -191,6 +203,8 @@ def properties() -> Iterator[Property]:
             Over(space),
             space.features() | {"step-size"},
             dtype=torch.float64,
+            premise="N(x) moves down the gradient, beyond roundoff",
+            controls=frozenset({"random"}),
         )
 
 

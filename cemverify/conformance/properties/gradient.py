@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -19,17 +19,40 @@ from cemverify.conformance.golden import energies_at, golden
 from cemverify.conformance.properties.base import Over, Property
 from cemverify.conformance.properties.jacobian import jacobian
 from cemverify.conformance.properties.mixed import mixed
+from cemverify.conformance.properties.rivals import (
+    NO_ACTIVATION,
+    NO_BEND,
+    NO_DIAGONAL,
+    NO_NORM,
+    NO_POSITION,
+    NO_PRECONDITIONER,
+    OTHER_DIAGONALS,
+    OTHER_PRECONDITIONERS,
+    SWAPPED_GATE,
+    SWAPPED_HEADS,
+    Rival,
+)
 from cemverify.conformance.spaces import Space
 
+# Answers that nobody computed: none of them may pass for an update.
+TRIVIAL = frozenset({"identity", "zero", "constant", "random", "shuffled"})
 
-def update_is_gradient(caller: Caller, case: Case) -> Evidence:
-    """x^(T) - x^(0) against float64 autograd of the scalar energy, step by step."""
-    case = case.to(caller.dtype).to(torch.float64)
-    expected, budget = golden(case), output_budget(case, caller.dtype)
-    got = caller.output(case)
-    what = "update = -eta P grad energy, T times"
-    update = expected - case.x
-    return judge(Comparison(what, got - case.x, update, budget), telling=moved(update, budget))
+
+def update_is_gradient(rival: Rival) -> Callable[[Caller, Case], Evidence]:
+    """A check of x^(T) - x^(0) against float64 autograd of the scalar energy, step by step.
+
+    Its examples tell where the rival would have shown.
+    """
+
+    def check(caller: Caller, case: Case) -> Evidence:
+        case = case.to(caller.dtype).to(torch.float64)
+        expected, budget = golden(case), output_budget(case, caller.dtype)
+        got = caller.output(case)
+        what = "update = -eta P grad energy, T times"
+        comparison = Comparison(what, got - case.x, expected - case.x, budget)
+        return judge(comparison, telling=rival.shows(case, expected, budget))
+
+    return check
 
 
 def field_is_conservative(caller: Caller, case: Case) -> Evidence:
@@ -46,38 +69,45 @@ def field_is_conservative(caller: Caller, case: Case) -> Evidence:
     return judge(Comparison("the Jacobian equals its transpose", got, expected, budget), telling=telling)
 
 
-def energy_is_stated(caller: Caller, case: Case) -> Evidence:
-    """The implementation's energy against the reference's."""
-    case = case.to(caller.dtype).to(torch.float64)
-    expected, budget = energies_at(case, case.x), energy_budget(case, case.x, caller.dtype)
-    comparison = Comparison("stated energy = energy", caller.energy(case), expected, budget)
-    return judge(comparison, telling=moved(expected, budget))
+def energy_is_stated(rival: Rival) -> Callable[[Caller, Case], Evidence]:
+    """A check of the implementation's energy against the reference's."""
+
+    def check(caller: Caller, case: Case) -> Evidence:
+        case = case.to(caller.dtype).to(torch.float64)
+        expected, budget = energies_at(case, case.x), energy_budget(case, case.x, caller.dtype)
+        comparison = Comparison("stated energy = energy", caller.energy(case), expected, budget)
+        return judge(comparison, telling=rival.shows_in_energy(case, expected, budget))
+
+    return check
 
 
 def properties() -> Iterator[Property]:
     """The family."""
-    for name, source, options, preconditioner in _attention_options():
-        yield _equality("attention", name, source, Space("attention", options, preconditioner))
+    for name, source, options, preconditioner, rival in _attention_options():
+        yield _equality("attention", name, source, Space("attention", options, preconditioner), rival)
     for activation in ACTIVATIONS:
         space = Space("mlp", {"activation": activation})
-        yield _equality("mlp", activation, "Eq. 7, 11; docs/mathematics.md §2", space)
-    for name, source, options, preconditioner in _mlp_options():
-        yield _equality("mlp", name, source, Space("mlp", options, preconditioner))
-    layers: tuple[tuple[Layer, str], ...] = (
-        ("attention", "Eq. 12, Algorithm 1"),
-        ("mlp", "Eq. 13, Algorithm 1"),
-        ("block", "Algorithm 1; docs/mathematics.md §7d"),
+        rival = SWAPPED_GATE if activation == "identity" else NO_ACTIVATION
+        yield _equality("mlp", activation, "Eq. 7, 11; docs/mathematics.md §2", space, rival)
+    for name, source, options, preconditioner, rival in _mlp_options():
+        yield _equality("mlp", name, source, Space("mlp", options, preconditioner), rival)
+    layers: tuple[tuple[Layer, str, Rival], ...] = (
+        ("attention", "Eq. 12, Algorithm 1", SWAPPED_HEADS),
+        ("mlp", "Eq. 13, Algorithm 1", SWAPPED_GATE),
+        ("block", "Algorithm 1; docs/mathematics.md §7d", SWAPPED_HEADS),
     )
-    for layer, source in layers:
+    for layer, source, rival in layers:
         space = mixed(layer, steps=(1, 2, 3, 6) if layer != "block" else (1, 2, 3), apart=layer != "block")
         yield Property(
             f"gradient/{layer}/any-options",
             f"T steps of the {layer} are reference steps down the energy's gradient, whatever options meet.",
             source,
-            update_is_gradient,
+            update_is_gradient(rival),
             Over(space),
             space.features(),
-            share=2.0,
+            share=2.0 if layer != "block" else 3.4,
+            premise=rival.premise,
+            controls=TRIVIAL,
         )
     for layer, source in (("attention", "Eq. 1; docs/mathematics.md §4"), ("mlp", "Eq. 7; docs/mathematics.md §2")):
         space = Space(layer, step_sizes=(1.0,), textures=("plain", "repeated-tokens", "non-contiguous"))
@@ -90,77 +120,97 @@ def properties() -> Iterator[Property]:
             space.features() | {"start"},
             dtype=torch.float64,
             share=0.5,
+            premise="an output projection of its own would break the symmetry",
+            controls=frozenset({"shuffled"}),
         )
-        for name, options in _energy_options(layer):
+        for name, options, rival in _energy_options(layer):
             space = Space(layer, options)
             yield Property(
                 f"gradient/{layer}/stated-energy-{name}",
                 f"The energy that the implementation states is the paper's ({name}).",
                 source,
-                energy_is_stated,
+                energy_is_stated(rival),
                 Over(space),
                 space.features() - {layer} | {f"{layer}_energy", "start"},
+                premise=rival.premise.replace("the output", "the energy"),
+                floor=0.1,
+                controls=TRIVIAL,
             )
-        space = mixed(layer)
+        space, rival = mixed(layer), SWAPPED_HEADS if layer == "attention" else SWAPPED_GATE
         yield Property(
             f"gradient/{layer}/stated-energy-any-options",
             "The energy that the implementation states is the paper's, whatever options meet.",
             source,
-            energy_is_stated,
+            energy_is_stated(rival),
             Over(space),
             frozenset({f"{layer}_energy", "start"}),
+            premise=rival.premise.replace("the output", "the energy"),
+            floor=0.1,
+            controls=TRIVIAL,
         )
 
 
 _PER_HEAD = "Eq. 12; docs/mathematics.md §5"
 _INSIDE = "Algorithm 1; docs/mathematics.md §7c"
 _IDENTITY = PreconditionerConfig()
-_Option = tuple[str, str, dict[str, Any], PreconditionerConfig]
+_Option = tuple[str, str, dict[str, Any], PreconditionerConfig, Rival]
 
 
 def _attention_options() -> Iterator[_Option]:
-    yield "plain", "Eq. 1, 5; docs/mathematics.md §1", {}, _IDENTITY
-    for diagonal in ("shared", "per-head"):
-        source = "Sec. 2.3; docs/mathematics.md §14"
-        yield f"diagonal-{diagonal}", source, {"diagonal": diagonal}, _IDENTITY
-    yield "alibi", "App. A; docs/mathematics.md §8", {"position": "alibi"}, _IDENTITY
-    yield "self-cross-bias", "Sec. 2.3; docs/mathematics.md §8", {"position": "self-cross"}, _IDENTITY
-    yield "rotary", "docs/mathematics.md §13", {"position": "rotary"}, _IDENTITY
+    yield "plain", "Eq. 1, 5; docs/mathematics.md §1", {}, _IDENTITY, SWAPPED_HEADS
+    source = "Sec. 2.3; docs/mathematics.md §14"
+    yield "diagonal-shared", source, {"diagonal": "shared"}, _IDENTITY, NO_DIAGONAL
+    yield "diagonal-per-head", source, {"diagonal": "per-head"}, _IDENTITY, OTHER_DIAGONALS
+    yield "alibi", "App. A; docs/mathematics.md §8", {"position": "alibi"}, _IDENTITY, NO_POSITION
+    yield "self-cross-bias", "Sec. 2.3; docs/mathematics.md §8", {"position": "self-cross"}, _IDENTITY, NO_POSITION
+    yield "rotary", "docs/mathematics.md §13", {"position": "rotary"}, _IDENTITY, NO_POSITION
     both = {"position": "rotary", "diagonal": "shared"}
-    yield "rotary-with-shared-diagonal", "docs/mathematics.md §13, §14", both, _IDENTITY
+    yield "rotary-with-shared-diagonal", "docs/mathematics.md §13, §14", both, _IDENTITY, NO_POSITION
     for kind in ("diagonal", "low-rank-printed", "low-rank"):
         source = f"Eq. 12; docs/mathematics.md §6{'(c)' if kind == 'low-rank' else ''}"
         shared = PreconditionerConfig(kind)
-        yield f"preconditioner-{kind}", source, {}, shared
-        yield f"preconditioner-{kind}-per-head", _PER_HEAD, {}, replace(shared, per_head=True)
+        yield f"preconditioner-{kind}", source, {}, shared, NO_PRECONDITIONER
+        yield f"preconditioner-{kind}-per-head", _PER_HEAD, {}, replace(shared, per_head=True), OTHER_PRECONDITIONERS
     for norm in ("scalar", "channel", "folded"):
-        yield f"norm-{norm}", _INSIDE, {"norm": norm}, _IDENTITY
+        yield f"norm-{norm}", _INSIDE, {"norm": norm}, _IDENTITY, NO_NORM
     full = {"diagonal": "shared", "position": "alibi", "norm": "channel"}
-    yield "full-cem", "Algorithm 1, App. C.4", full, PreconditionerConfig("low-rank-printed", per_head=True)
+    printed = PreconditionerConfig("low-rank-printed", per_head=True)
+    yield "full-cem", "Algorithm 1, App. C.4", full, printed, SWAPPED_HEADS
 
 
 def _mlp_options() -> Iterator[_Option]:
     for kind in ("diagonal", "low-rank-printed", "low-rank"):
         source = f"Eq. 13; docs/mathematics.md §6{'(c)' if kind == 'low-rank' else ''}"
-        yield f"preconditioner-{kind}", source, {}, PreconditionerConfig(kind)
+        yield f"preconditioner-{kind}", source, {}, PreconditionerConfig(kind), NO_PRECONDITIONER
     for norm in ("scalar", "channel", "folded"):
-        yield f"norm-{norm}", _INSIDE, {"norm": norm}, _IDENTITY
-    yield "full-cem", "Algorithm 1, App. C.4", {"norm": "channel"}, PreconditionerConfig("low-rank-printed")
+        yield f"norm-{norm}", _INSIDE, {"norm": norm}, _IDENTITY, NO_NORM
+    full = PreconditionerConfig("low-rank-printed")
+    yield "full-cem", "Algorithm 1, App. C.4", {"norm": "channel"}, full, SWAPPED_GATE
 
 
-def _energy_options(layer: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _energy_options(layer: str) -> Iterator[tuple[str, dict[str, Any], Rival]]:
     if layer == "attention":
-        yield "plain", {}
-        yield "diagonal-shared", {"diagonal": "shared"}
-        yield "alibi", {"position": "alibi"}
+        yield "plain", {}, NO_BEND
+        yield "diagonal-shared", {"diagonal": "shared"}, NO_DIAGONAL
+        yield "alibi", {"position": "alibi"}, NO_POSITION
     else:
-        yield "silu", {"activation": "silu"}
-        yield "gelu", {"activation": "gelu"}
+        yield "silu", {"activation": "silu"}, NO_ACTIVATION
+        yield "gelu", {"activation": "gelu"}, NO_ACTIVATION
 
 
-def _equality(layer: str, name: str, source: str, space: Space) -> Property:
+def _equality(layer: str, name: str, source: str, space: Space, rival: Rival) -> Property:
     claim = f"The {layer} update ({name}) is -eta P times the gradient of the energy at x, memory fixed."
-    return Property(f"gradient/{layer}/{name}", claim, source, update_is_gradient, Over(space), space.features())
+    return Property(
+        f"gradient/{layer}/{name}",
+        claim,
+        source,
+        update_is_gradient(rival),
+        Over(space),
+        space.features(),
+        premise=rival.premise,
+        floor=0.1,
+        controls=TRIVIAL,
+    )
 
 
 def untied(n: int) -> Tensor:

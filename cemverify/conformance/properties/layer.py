@@ -24,6 +24,8 @@ from cemverify.conformance.properties.base import Asked, By, Property
 from cemverify.conformance.properties.jacobian import extrapolated
 from cemverify.conformance.spaces import Source
 
+_SEVERAL = "there are several tokens, and the others' values are not zero"
+
 
 @dataclass(frozen=True, repr=False)
 class Question:
@@ -128,15 +130,17 @@ def batch_rows_are_independent(caller: Caller, question: Question) -> Evidence:
     """A row alone gives what it gives among others."""
     among = caller.layer_update(question.x, question.memory)[:1]
     alone = caller.layer_update(question.x[:1], question.memory[:1])
-    return _unchanged("a batch row alone = among others", alone, among, question)
+    evidence = _unchanged("a batch row alone = among others", alone, among, question)
+    return replace(evidence, telling=evidence.telling and question.x.shape[0] > 1)
 
 
 def twice_gives_the_same(caller: Caller, question: Question) -> Evidence:
     """The same call twice, with another between, gives the same bits."""
     first = caller.layer_update(question.x, question.memory)
-    caller.layer_update(question.x + 1, question.memory + 1)
+    between = caller.layer_update(question.x + 1, question.memory + 1)
     second = caller.layer_update(question.x, question.memory)
-    return judge(Comparison("second call = first call", second, first, torch.zeros(())))
+    comparison = Comparison("second call = first call", second, first, torch.zeros(()))
+    return judge(comparison, telling=not torch.equal(between, first))
 
 
 def inputs_are_left_alone(caller: Caller, question: Question) -> Evidence:
@@ -165,25 +169,25 @@ def energy_is_per_token(caller: Caller, question: Question) -> Evidence:
 
 def properties() -> Iterator[Property]:
     """The family."""
-    for name, claim, check, needs in (
+    for name, claim, check, needs, premise, controls in (
         ("gradient/layer/conservative-field", "The update field is a gradient: its Jacobian in x is symmetric.",
-         field_is_conservative, set()),
+         field_is_conservative, set(), "the Jacobian is not zero", set()),
         ("gradient/layer/energy", "The update is -eta times the gradient of the stated energy.",
-         update_is_gradient, {"energy"}),
+         update_is_gradient, {"energy"}, "the gradient is not zero", {"constant"}),
         ("descent/layer/energy-falls", "A small step along the update lowers the stated energy.",
-         energy_falls, {"energy"}),
+         energy_falls, {"energy"}, "the energy must fall, by more than roundoff", {"random"}),
         ("structure/layer/causality", "A token's update does not depend on later tokens.",
-         future_is_not_read, {"causality"}),
+         future_is_not_read, {"causality"}, _SEVERAL, {"random"}),
         ("structure/layer/own-state", "With the memory fixed, a token's update reads no other token's state.",
-         own_state_only, set()),
+         own_state_only, set(), _SEVERAL, {"random"}),
         ("structure/layer/energy-per-token", "With the memory fixed, a token's energy reads no other token's state.",
-         energy_is_per_token, {"energy"}),
+         energy_is_per_token, {"energy"}, _SEVERAL, {"random"}),
         ("structure/layer/batch-independence", "A batch row's update does not depend on the other rows.",
-         batch_rows_are_independent, set()),
+         batch_rows_are_independent, set(), "the batch has several rows, and the update is not zero", {"random"}),
         ("structure/layer/determinism", "The same call gives the same bits, whatever was called between.",
-         twice_gives_the_same, set()),
+         twice_gives_the_same, set(), "the call between gives something else", set()),
         ("structure/layer/inputs-unchanged", "A call of either function leaves x and the memory as they were.",
-         inputs_are_left_alone, set()),
+         inputs_are_left_alone, set(), "the call gives an answer", set()),
     ):  # fmt: skip
         yield Property(
             name,
@@ -195,6 +199,8 @@ def properties() -> Iterator[Property]:
             door="energy layer",
             dtype=torch.float64,
             once=check is twice_gives_the_same,
+            premise=premise,
+            controls=frozenset(controls),
         )
 
 

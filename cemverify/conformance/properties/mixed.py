@@ -16,17 +16,17 @@ _SHARED = (
     PreconditionerConfig("low-rank-printed"),
 )
 _PER_HEAD = tuple(PreconditionerConfig(p.kind, per_head=True) for p in _SHARED[1:])
-_ATTENTION = {
+_ATTENTION: dict[str, tuple[Any, ...]] = {
     "diagonal": ("none", "shared", "per-head"),
     "position": ("none", "alibi", "self-cross", "rotary"),
     "norm": ("none", "scalar", "channel", "folded"),
 }
-_MLP = {"norm": _ATTENTION["norm"], "activation": tuple(ACTIVATIONS)}
 
 
-def mixed(layer: Layer, **other: Any) -> Space:
+def mixed(layer: Layer, activations: tuple[str, ...] = tuple(ACTIVATIONS), **other: Any) -> Space:
     """A space over all options of a layer, as far as they are offered."""
     if layer == "mlp":
-        return Space(layer, choices=_MLP, preconditioners=_SHARED, **other)
-    choices = _ATTENTION if layer == "attention" else {**_ATTENTION, "activation": _MLP["activation"]}
+        choices = {"norm": _ATTENTION["norm"], "activation": activations}
+        return Space(layer, choices=choices, preconditioners=_SHARED, **other)
+    choices = _ATTENTION if layer == "attention" else {**_ATTENTION, "activation": activations}
     return Space(layer, choices=choices, preconditioners=(*_SHARED, *_PER_HEAD), **other)

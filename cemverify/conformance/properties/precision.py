@@ -22,12 +22,13 @@ from torch import Tensor
 from cemverify.cem.layers import AttentionConfig, MLPConfig
 from cemverify.conformance.budgets import unit_roundoff
 from cemverify.conformance.calls import Caller
-from cemverify.conformance.cases import Case, dense_case
+from cemverify.conformance.cases import Case, Layer, dense_case
 from cemverify.conformance.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.golden import energy_of, golden
 from cemverify.conformance.properties.base import Asked, By, Over, Property
-from cemverify.conformance.properties.gradient import update_is_gradient
+from cemverify.conformance.properties.gradient import TRIVIAL, update_is_gradient
 from cemverify.conformance.properties.mixed import mixed
+from cemverify.conformance.properties.rivals import SWAPPED_GATE, SWAPPED_HEADS, Rival
 from cemverify.conformance.spaces import Source
 
 # (whole, row): multiples of u (1 + S) for attention, of u for the MLP
@@ -62,18 +63,24 @@ def properties() -> Iterator[Property]:
             frozenset({"attention", f"dtype:{name}"}),
             dtype=dtype,
             share=0.25,
+            premise="the update is not zero",
+            floor=0.9,
+            controls=TRIVIAL,
         )
         if dtype == torch.float32:
-            for layer in ("attention", "mlp"):
+            layers: tuple[tuple[Layer, Rival], ...] = (("attention", SWAPPED_HEADS), ("mlp", SWAPPED_GATE))
+            for layer, rival in layers:
                 space = mixed(layer, steps=(1, 2))
                 yield Property(
                     f"precision/{layer}/float32-any-options",
                     f"In float32 the {layer} stays within its running error bound, whatever options meet.",
                     "docs/mathematics.md §16",
-                    update_is_gradient,
+                    update_is_gradient(rival),
                     Over(space),
                     space.features() | {"dtype:float32"},
                     dtype=dtype,
+                    premise=rival.premise,
+                    controls=TRIVIAL,
                 )
         yield Property(
             f"precision/mlp/{name}",
@@ -84,6 +91,9 @@ def properties() -> Iterator[Property]:
             frozenset({"mlp", "activation:silu", f"dtype:{name}"}),
             dtype=dtype,
             share=0.25,
+            premise="the update is not zero",
+            floor=0.9,
+            controls=TRIVIAL,
         )
 
 

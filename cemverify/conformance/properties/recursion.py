@@ -14,8 +14,13 @@ from cemverify.conformance.cases import Case, Layer
 from cemverify.conformance.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.golden import golden
 from cemverify.conformance.properties.base import Over, Property
-from cemverify.conformance.properties.gradient import update_is_gradient
+from cemverify.conformance.properties.gradient import TRIVIAL, update_is_gradient
+from cemverify.conformance.properties.rivals import Rival
 from cemverify.conformance.spaces import Space
+
+ONE_STEP = Rival(
+    "the last of the T steps moves the state", lambda case: case.having(steps=case.layer_config.steps - 1)
+)
 
 
 def steps_compose(caller: Caller, case: Case) -> Evidence:
@@ -64,15 +69,19 @@ def properties() -> Iterator[Property]:
             Over(space),
             space.features() | {"start"},
             share=0.75,
+            premise="the update is not zero",
+            controls=frozenset({"random", "shuffled"}),
         )
         yield Property(
             f"recursion/{layer}/equals-descent",
             "T steps equal T steps down the energy's gradient.",
             source,
-            update_is_gradient,
+            update_is_gradient(ONE_STEP),
             Over(space),
             space.features(),
             share=0.75,
+            premise=ONE_STEP.premise,
+            controls=TRIVIAL,
         )
         yield Property(
             f"recursion/{layer}/is-not-reuse",
@@ -82,6 +91,7 @@ def properties() -> Iterator[Property]:
             Over(space),
             space.features(),
             share=0.75,
+            premise="reading its own output as memory would move the output",
         )
     full: dict[str, Any] = {"diagonal": "shared", "position": "alibi", "norm": "channel"}
     space = Space("attention", full, steps=(2, 3))
@@ -89,18 +99,22 @@ def properties() -> Iterator[Property]:
         "recursion/attention/equals-descent-full-cem",
         "The same with a diagonal, ALiBi and RMSNorm inside.",
         "Algorithm 1; docs/mathematics.md §12",
-        update_is_gradient,
+        update_is_gradient(ONE_STEP),
         Over(space),
         space.features(),
         share=0.5,
+        premise=ONE_STEP.premise,
+        controls=TRIVIAL,
     )
     space = Space("mlp", {"norm": "channel"}, steps=(2, 3))
     yield Property(
         "recursion/mlp/equals-descent-with-norm",
         "The same with RMSNorm inside.",
         "Algorithm 1; docs/mathematics.md §12",
-        update_is_gradient,
+        update_is_gradient(ONE_STEP),
         Over(space),
         space.features(),
         share=0.5,
+        premise=ONE_STEP.premise,
+        controls=TRIVIAL,
     )

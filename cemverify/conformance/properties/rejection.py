@@ -82,6 +82,9 @@ def properties() -> Iterator[Property]:
                 Over(space),
                 needs,
                 share=0.15,
+                premise="the sound input is answered",
+                floor=1.0,
+                controls=frozenset({"identity"}),
             )
 
 

@@ -15,11 +15,22 @@ from cemverify.conformance.calls import Caller, as_tensor
 from cemverify.conformance.cases import Case, Layer
 from cemverify.conformance.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.faults import Discard
+from cemverify.conformance.golden import golden
 from cemverify.conformance.properties.base import Over, Property
 from cemverify.conformance.properties.mixed import mixed
+from cemverify.conformance.properties.rivals import NO_MASK
 from cemverify.conformance.spaces import Space
 
 Check = Callable[[Caller, Case], Evidence]
+
+_READS_OTHERS = frozenset({"random", "shuffled"})
+_HEADS = "the heads differ, and the update is not zero"
+_TOKENS = "there are several tokens, and the update is not zero"
+_ROWS: dict[str, Any] = {
+    "premise": "the rows of the batch differ, and the update is not zero",
+    "controls": frozenset({"random"}),
+}
+_ANSWERS: dict[str, Any] = {"premise": "the call gives an answer", "floor": 1.0}
 
 
 def future_is_not_read(caller: Caller, case: Case) -> Evidence:
@@ -37,7 +48,8 @@ def tokens_are_independent(caller: Caller, case: Case) -> Evidence:
     changed = replace(case, x=_but_first(case.x), h=_but_first(case.h))
     budget = output_budget(case, caller.dtype)[:, :1]
     got, expected = caller.output(changed)[:, :1], caller.output(case)[:, :1]
-    return _unchanged("the first token's output stays", got, expected, case.x[:, :1], budget)
+    differs = case.x.shape[1] > 1
+    return _unchanged("the first token's output stays", got, expected, case.x[:, :1], budget, differs=differs)
 
 
 def batch_rows_are_independent(caller: Caller, case: Case) -> Evidence:
@@ -46,7 +58,8 @@ def batch_rows_are_independent(caller: Caller, case: Case) -> Evidence:
     alone = replace(case, x=case.x[:1], h=case.h[:1])
     budget = output_budget(alone, caller.dtype)
     got, expected = caller.output(alone), caller.output(case)[:1]
-    return _unchanged("a batch row alone = among others", got, expected, alone.x, budget)
+    differs = not torch.equal(case.h[0], case.h[1])
+    return _unchanged("a batch row alone = among others", got, expected, alone.x, budget, differs=differs)
 
 
 def head_order_is_free(caller: Caller, case: Case) -> Evidence:
@@ -60,14 +73,28 @@ def head_order_is_free(caller: Caller, case: Case) -> Evidence:
     weights = {name: w.flip(0) if name in per_head else w for name, w in case.weights.items()}
     budget = output_budget(case, caller.dtype)
     got, expected = caller.output(replace(case, weights=weights)), caller.output(case)
-    return _unchanged("output with the heads reversed", got, expected, case.x, budget)
+    differs = any(not torch.equal(w, case.weights[name]) for name, w in weights.items())
+    return _unchanged("output with the heads reversed", got, expected, case.x, budget, differs=differs)
 
 
 def cache_changes_nothing(caller: Caller, case: Case) -> Evidence:
     """Decoding token by token from a cache = the whole row at once, at every position."""
     case = replace(case, x=case.h).to(caller.dtype).to(torch.float64)
     budget = output_budget(case, caller.dtype)
-    return _unchanged("cached = uncached", caller.decoded(case), caller.output(case), case.x, budget)
+    several = case.x.shape[1] > 1
+    return _unchanged("cached = uncached", caller.decoded(case), caller.output(case), case.x, budget, differs=several)
+
+
+def every_prefix_decodes(caller: Caller, case: Case) -> Evidence:
+    """Rows of 1, 2 ... J tokens, decoded: each is the beginning of the whole row at once."""
+    case = replace(case, x=case.h).to(caller.dtype).to(torch.float64)
+    budget, whole = output_budget(case, caller.dtype), caller.output(case)
+    J = case.h.shape[1]
+    rows = [caller.decoded(replace(case, x=case.h[:, :n], h=case.h[:, :n])) for n in range(1, J + 1)]
+    got = torch.cat(rows, 1)  # (B, 1 + 2 + ... + J, D)
+    expected, room = (torch.cat([a[:, :n] for n in range(1, J + 1)], 1) for a in (whole, 2 * budget))
+    comparison = Comparison("decoded prefix = prefix of the whole row", got, expected, room)
+    return judge(comparison, telling=J > 1 and moved(whole - case.x, budget))
 
 
 def inputs_are_left_alone(name: str) -> Check:
@@ -92,12 +119,17 @@ def inputs_are_left_alone(name: str) -> Check:
 
 
 def twice_gives_the_same(caller: Caller, case: Case) -> Evidence:
-    """The same call twice, with another call between, gives the same bits."""
+    """The same call, with another between and without, gives the same bits."""
     case = case.to(caller.dtype).to(torch.float64)
     first = caller.output(case)
-    caller.output(replace(case, x=case.x + 1, h=case.h + 1))
+    between = caller.output(replace(case, x=case.x + 1, h=case.h + 1))
     second = caller.output(case)
-    return judge(Comparison("second call = first call", second, first, torch.zeros(())))
+    third = caller.output(case)  # at once, which shows what happens on every second call
+    return judge(
+        Comparison("second call = first call", second, first, torch.zeros(())),
+        Comparison("third call = second call", third, second, torch.zeros(())),
+        telling=not torch.equal(between, first),
+    )
 
 
 def dtype_is_kept(name: str) -> Check:
@@ -131,6 +163,8 @@ def properties() -> Iterator[Property]:
             "Eq. 1 (sum over j <= i)",
             future_is_not_read,
             space,
+            premise=NO_MASK.premise,
+            controls=_READS_OTHERS,
         )
     space = Space("mlp", steps=(1, 2), tokens=2)
     yield _property(
@@ -139,12 +173,14 @@ def properties() -> Iterator[Property]:
         "Eq. 7",
         tokens_are_independent,
         space,
+        premise="the update is not zero",
+        controls=_READS_OTHERS,
     )
     layers: tuple[Layer, ...] = ("attention", "mlp")
     for layer in layers:
         space = Space(layer, steps=(1, 2), batch=2)
         claim = "A batch row's output does not depend on the other rows."
-        yield _property(f"{layer}/batch-independence", claim, "Eq. 1, 7", batch_rows_are_independent, space)
+        yield _property(f"{layer}/batch-independence", claim, "Eq. 1, 7", batch_rows_are_independent, space, **_ROWS)
     for name, options, preconditioner in (
         ("head-order", {}, PreconditionerConfig()),
         ("head-order-with-per-head-diagonal", {"diagonal": "per-head"}, PreconditionerConfig()),
@@ -152,7 +188,7 @@ def properties() -> Iterator[Property]:
     ):
         space = Space("attention", options, preconditioner, steps=(1, 2))
         claim = "The order of the heads does not matter."
-        yield _property(f"attention/{name}", claim, "Eq. 1 (sum over k)", head_order_is_free, space)
+        yield _property(f"attention/{name}", claim, "Eq. 1 (sum over k)", head_order_is_free, space, premise=_HEADS)
     for name, options in (
         ("plain", {}),
         ("diagonal-shared", {"diagonal": "shared"}),
@@ -167,6 +203,7 @@ def properties() -> Iterator[Property]:
             cache_changes_nothing,
             space,
             {"decode"},
+            premise=_TOKENS,
         )
     yield _property(
         "decode/cached-equals-uncached-any-options",
@@ -175,17 +212,30 @@ def properties() -> Iterator[Property]:
         cache_changes_nothing,
         mixed("attention", steps=(1, 2, 3), apart=False),
         {"decode"},
+        premise=_TOKENS,
+    )
+    yield _property(
+        "decode/every-prefix",
+        "Decoding rows of every length gives the beginnings of the whole row.",
+        "Eq. 1 (sum over j <= i); docs/mathematics.md §13",
+        every_prefix_decodes,
+        mixed("attention", steps=(1, 2), apart=False),
+        {"decode"},
+        premise=_TOKENS,
+        share=0.4,
     )
     block = mixed("block", steps=(1, 2), apart=False, tokens=2, batch=2)
     claim = "A token's output of the block does not depend on later tokens."
-    yield _property("block/causality", claim, "Eq. 1 (sum over j <= i)", future_is_not_read, block)
+    source = "Eq. 1 (sum over j <= i)"
+    vacuity: dict[str, Any] = {"premise": NO_MASK.premise, "controls": _READS_OTHERS}
+    yield _property("block/causality", claim, source, future_is_not_read, block, **vacuity)
     claim = "A batch row's output of the block does not depend on the other rows."
-    yield _property("block/batch-independence", claim, "Eq. 1, 7", batch_rows_are_independent, block)
+    yield _property("block/batch-independence", claim, "Eq. 1, 7", batch_rows_are_independent, block, **_ROWS)
     for layer in (*layers, "block"):
         space = Space(layer, steps=(1, 2), apart=layer != "block")
         claim = "The same call gives the same bits, whatever was called between."
         property_ = _property(f"{layer}/determinism", claim, "contract", twice_gives_the_same, space, share=0.4)
-        yield replace(property_, once=True)
+        yield replace(property_, once=True, premise="the call between gives something else", floor=0.9)
     functions: tuple[tuple[str, Layer], ...] = (("attention", "attention"), ("mlp", "mlp"), ("block", "block"),
         ("decode", "attention"), ("attention_energy", "attention"), ("mlp_energy", "mlp"))  # fmt: skip
     for name, layer in functions:
@@ -193,21 +243,34 @@ def properties() -> Iterator[Property]:
         words = name.replace("_", "-")
         claim = f"A call of {name} leaves x, h and the weights as they were."
         yield _property(
-            f"{words}/inputs-unchanged", claim, "contract", inputs_are_left_alone(name), space, {name}, share=0.4
+            f"{words}/inputs-unchanged",
+            claim,
+            "contract",
+            inputs_are_left_alone(name),
+            space,
+            {name},
+            0.4,
+            **_ANSWERS,
         )
         if not name.endswith("energy"):
             claim = f"The output of {name} has the shape and the dtype of x."
             yield _property(
-                f"{words}/shape-and-dtype", claim, "contract", dtype_is_kept(name), space, {name}, share=0.4
+                f"{words}/shape-and-dtype", claim, "contract", dtype_is_kept(name), space, {name}, 0.4, **_ANSWERS
             )
 
 
 def _property(
-    name: str, claim: str, source: str, check: Any, space: Space, needs: set[str] | None = None, share: float = 0.6
+    name: str,
+    claim: str,
+    source: str,
+    check: Any,
+    space: Space,
+    needs: set[str] | None = None,
+    share: float = 0.6,
+    **vacuity: Any,
 ) -> Property:
-    return Property(
-        f"structure/{name}", claim, source, check, Over(space), space.features() | (needs or set()), share=share
-    )
+    features = space.features() | (needs or set())
+    return Property(f"structure/{name}", claim, source, check, Over(space), features, share=share, **vacuity)
 
 
 def _prefix(caller: Caller, case: Case, what: str) -> Evidence:
@@ -223,7 +286,8 @@ def _prefix(caller: Caller, case: Case, what: str) -> Evidence:
         room.append(budget[:, :i])
     if not got:
         raise Discard("one token has no future")
-    return _unchanged(what, torch.cat(got, 1), torch.cat(expected, 1), torch.zeros(()), torch.cat(room, 1))
+    comparison = Comparison(what, torch.cat(got, 1), torch.cat(expected, 1), 2 * torch.cat(room, 1))
+    return judge(comparison, telling=NO_MASK.shows(case, golden(case), budget))
 
 
 def _changed_from(tokens: Tensor, i: int) -> Tensor:
@@ -237,6 +301,9 @@ def _but_first(tokens: Tensor) -> Tensor:
     return _changed_from(tokens, 1)
 
 
-def _unchanged(what: str, got: Tensor, expected: Tensor, start: Tensor, budget: Tensor) -> Evidence:
-    """Two runs of the implementation, each within its budget of the truth."""
-    return judge(Comparison(what, got, expected, 2 * budget), telling=moved(expected - start, budget))
+def _unchanged(what: str, got: Tensor, expected: Tensor, start: Tensor, budget: Tensor, *, differs: bool) -> Evidence:
+    """Two runs of the implementation, each within its budget of the truth.
+
+    They tell if what was asked differs in what may not matter, and the update is not zero.
+    """
+    return judge(Comparison(what, got, expected, 2 * budget), telling=differs and moved(expected - start, budget))

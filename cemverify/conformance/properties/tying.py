@@ -16,10 +16,11 @@ from cemverify.conformance.calls import Caller
 from cemverify.conformance.cases import Case
 from cemverify.conformance.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.properties.base import Over, Property
-from cemverify.conformance.properties.gradient import untied
+from cemverify.conformance.properties.gradient import TRIVIAL, untied
 from cemverify.conformance.properties.jacobian import golden_jacobian, jacobian
 from cemverify.conformance.spaces import Space
 
+_MOVES = "the update is not zero"
 _GATED: Mapping[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
     "gelu": F.gelu,
@@ -94,6 +95,8 @@ def properties() -> Iterator[Property]:
             Over(space),
             space.features(),
             dtype=torch.float64,
+            premise=_MOVES,
+            controls=TRIVIAL,
         )
     for activation in _GATED:
         mlp = Space("mlp", {"activation": activation})
@@ -105,6 +108,8 @@ def properties() -> Iterator[Property]:
             Over(mlp),
             mlp.features(),
             dtype=torch.float64,
+            premise=_MOVES,
+            controls=TRIVIAL,
         )
     block = Space("block", {"norm": "channel"}, step_sizes=(1.0,), free_temperature=False, square=True, apart=False)
     yield Property(
@@ -115,6 +120,8 @@ def properties() -> Iterator[Property]:
         Over(block),
         block.features(),
         dtype=torch.float64,
+        premise=_MOVES,
+        controls=TRIVIAL,
     )
     space = Space("attention", step_sizes=(1.0,), tokens=2, textures=("plain", "non-contiguous"))
     yield Property(
@@ -126,6 +133,8 @@ def properties() -> Iterator[Property]:
         space.features() | {"start"},
         dtype=torch.float64,
         share=0.5,
+        premise="an output projection of its own must break the symmetry",
+        controls=frozenset({"identity"}),
     )
 
 

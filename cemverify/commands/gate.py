@@ -1,0 +1,145 @@
+"""What `cemverify check` measures a run against, besides the properties: known violations and a baseline."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from pathlib import Path
+
+from cemverify._version import VERSION
+from cemverify.commands.arguments import check_outputs
+from cemverify.conformance import known_violations
+from cemverify.conformance.baselines import Baseline, Compared, Conditions, check_comparable, compare, read_baseline
+from cemverify.conformance.engine import RunFinished
+from cemverify.conformance.known_violations import KnownViolation, Settled, read_known, settle, update_known
+
+ACCEPTED_FOR = timedelta(days=90)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of CI."""
+    group = parser.add_argument_group("in CI")
+    group.add_argument(
+        "--known", type=Path, metavar="FILE", help="TOML of violations accepted for now; any other one fails"
+    )
+    group.add_argument(
+        "--update-known", action="store_true", help="accept what this run finds: write it to the --known file"
+    )
+    group.add_argument("--reason", metavar="TEXT", help="why it is accepted, with --update-known")
+    group.add_argument(
+        "--expires",
+        type=_day,
+        metavar="DATE",
+        help=f"until when, with --update-known (default: {ACCEPTED_FOR.days} days from today)",
+    )
+    group.add_argument(
+        "--baseline", type=Path, metavar="FILE", help="a stored --json of this implementation to compare with"
+    )
+    group.add_argument("--on-regression", choices=("warn", "fail"), help="what to do if it was better (default warn)")
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """Why, and until when, what a run finds is accepted."""
+
+    reason: str
+    expires: date
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What a run is measured against; read before the work, so that a bad file costs no run.
+
+    Attributes:
+        implementation: its name.
+        today: entries expire after their day.
+        known: the file. entries: what it holds. acceptance: if it is to be written.
+        baseline: the stored run. strict: whether a regression fails.
+    """
+
+    implementation: str
+    today: date
+    known: Path | None
+    entries: Sequence[KnownViolation]
+    acceptance: Acceptance | None
+    baseline: Baseline | None
+    strict: bool
+
+    def measure(
+        self, finished: RunFinished, properties: Sequence[str]
+    ) -> tuple[RunFinished, Settled | None, Compared | None]:
+        """The run with its known violations marked, how the entries stand, and how it compares.
+
+        Args:
+            properties: the patterns that were asked about.
+        """
+        settled = compared = None
+        if self.known is not None:
+            entries = self.entries
+            if self.acceptance is not None:
+                reason, expires = self.acceptance.reason, self.acceptance.expires
+                update_known(
+                    self.known,
+                    self.implementation,
+                    finished.records,
+                    reason=reason,
+                    expires=expires,
+                    today=self.today,
+                )
+                entries = read_known(self.known) if self.known.exists() else ()
+            records, settled = settle(self.implementation, finished.records, entries, str(self.known), self.today)
+            finished = replace(finished, records=records)
+        if self.baseline is not None:
+            findings = compare(self.baseline, finished.records, properties, VERSION)
+            compared = Compared(self.baseline.path, findings, self.strict)
+        return finished, settled, compared
+
+
+def read_gate(options: argparse.Namespace) -> Gate:
+    """The gate that the options name.
+
+    Raises:
+        ValueError: options that do not go together, a bad file, or a baseline that does not compare.
+        ResultError: a file cannot be read, or will not be writable.
+    """
+    today = known_violations.today()
+    acceptance = _acceptance(options, today)
+    entries: Sequence[KnownViolation] = ()
+    if acceptance is not None:
+        check_outputs(options.known)
+    if options.known is not None and (acceptance is None or options.known.exists()):
+        entries = read_known(options.known)
+    if options.on_regression and options.baseline is None:
+        raise ValueError("--on-regression needs --baseline FILE, the run to compare with")
+    baseline = None
+    if options.baseline is not None:
+        baseline = read_baseline(options.baseline)
+        device = options.device.partition(":")[0]
+        now = Conditions(options.implementation, options.dtype, device, options.examples, options.seed)
+        check_comparable(baseline, now)
+    strict = options.on_regression == "fail"
+    return Gate(options.implementation, today, options.known, entries, acceptance, baseline, strict)
+
+
+def _acceptance(options: argparse.Namespace, today: date) -> Acceptance | None:
+    if not options.update_known:
+        if options.reason is not None or options.expires is not None:
+            raise ValueError("--reason and --expires say why and until when; they need --update-known")
+        return None
+    if options.known is None:
+        raise ValueError("--update-known needs --known FILE, where to write")
+    if not (options.reason or "").strip():
+        raise ValueError('--update-known needs --reason "...": why these violations are accepted')
+    expires = options.expires or today + ACCEPTED_FOR
+    if expires < today:
+        raise ValueError(f"--expires {expires} is in the past; give a date from {today} on")
+    return Acceptance(options.reason.strip(), expires)
+
+
+def _day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a date like 2027-02-19") from None

@@ -1,0 +1,69 @@
+"""`cemverify replay`: asks a saved counterexample again."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+import torch
+
+from cemverify.commands.arguments import check_outputs
+from cemverify.conformance.contract import load
+from cemverify.conformance.counterexamples import load_counterexample
+from cemverify.conformance.engine import RunFinished, applicable, judge_again, not_offered
+from cemverify.conformance.listeners import files, terminal
+from cemverify.conformance.properties import catalogue
+from cemverify.conformance.verdicts import Verdict, counts
+from cemverify.results import Maker, write
+
+DESCRIPTION = """\
+Asks a counterexample that `cemverify check --save-counterexamples FOLDER` wrote again: the very numbers, judged by
+the property itself. FILE is its .json; the .npz with the arrays lies beside it. The .py beside them asks the same
+without cemverify.
+
+exit code: 1 it is still violated; 0 it holds now; 2 it cannot be judged.
+"""
+
+EPILOG = """\
+examples:
+  cemverify replay out/gradient-attention-plain.json
+  cemverify replay out/gradient-attention-plain.json --implementation mypkg.cem:repaired
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `cemverify replay`."""
+    parser.add_argument("file", type=Path, metavar="FILE", help="the .json of a saved counterexample")
+    parser.add_argument(
+        "--implementation", metavar="NAME", help="who is asked (default: the one that it was found with)"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result file")
+
+
+def run(options: argparse.Namespace) -> int:
+    """`cemverify replay`."""
+    check_outputs(options.json)
+    saved = load_counterexample(options.file)
+    chosen = [p for p in catalogue() if p.id == saved.property]
+    if not chosen:
+        raise ValueError(f"this version has no property {saved.property!r}; see `cemverify list`")
+    torch.set_num_threads(1)
+    sys.path.insert(0, os.getcwd())  # as `cemverify check` does
+    name = options.implementation or saved.implementation
+    maker = Maker.now(options.command, {"counterexample": str(options.file)}, 0, saved.device)
+    subject = load(name)
+    applicable(subject, chosen)
+    record = not_offered(chosen[0], subject.not_offered, saved.dtype) or judge_again(
+        subject, chosen[0], saved.question, saved.dtype, saved.device
+    )
+    finished = RunFinished(name, [record], record.seconds)
+    if record.verdict == Verdict.VIOLATED:
+        print(terminal.violation(record))
+    else:
+        print(f"{record.verdict.upper()} {record.id}\n  {record.reason or f'then: {saved.reason}'}")
+    if options.json:
+        write(options.json, files.as_json(finished, maker))
+    tally = counts([record])
+    return 1 if tally["violated"] else 0 if tally["holds"] else 2

@@ -1,0 +1,110 @@
+"""What a call may change for everybody: put back after each, or told when it cannot be."""
+
+from __future__ import annotations
+
+import builtins
+import gc
+import math
+import os
+import random
+import signal
+import sys
+import time
+import warnings
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+# Here the judge finds its own tools; its own modules are added.
+_TOOLS: tuple[ModuleType | type, ...] = (
+    *(builtins, math, os, random, time, np, np.random, np.linalg),
+    *(torch, torch.Tensor, torch.autograd, torch.linalg, torch.nn.functional, torch.random),
+)
+
+
+@dataclass(frozen=True)
+class Ambience:
+    """Modes, defaults and settings of this process, which one call could change for all that come after it."""
+
+    folder: str
+    path: tuple[str, ...]
+    gradients: bool
+    dtype: torch.dtype
+    device: torch.device
+    threads: int
+    warnings: tuple[Any, ...]
+    numpy_errors: Any
+    recursion: int
+    collects: bool
+    alarm: float
+
+    @classmethod
+    def now(cls) -> Ambience:
+        """As it is."""
+        return cls(
+            os.getcwd(),
+            tuple(sys.path),
+            torch.is_grad_enabled(),
+            torch.get_default_dtype(),
+            torch.get_default_device(),
+            torch.get_num_threads(),
+            tuple(warnings.filters),
+            np.geterr(),
+            sys.getrecursionlimit(),
+            gc.isenabled(),
+            signal.getitimer(signal.ITIMER_REAL)[0],
+        )
+
+    def restore(self) -> None:
+        """As it was."""
+        sys.setrecursionlimit(self.recursion)  # first, since what follows calls functions
+        if not self.alarm:  # one that was set before is somebody else's
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        if tuple(warnings.filters) != self.warnings:
+            with warnings.catch_warnings():  # leaves by telling the cache that filters changed
+                pass
+            warnings.filters[:] = list(self.warnings)  # type: ignore[index]
+        if tuple(sys.path) != self.path:
+            sys.path[:] = self.path
+        torch.set_grad_enabled(self.gradients)
+        torch.set_default_dtype(self.dtype)
+        if torch.get_default_device() != self.device:
+            torch.set_default_device(self.device)
+        if torch.get_num_threads() != self.threads:
+            torch.set_num_threads(self.threads)
+        if np.geterr() != self.numpy_errors:
+            np.seterr(**self.numpy_errors)
+        (gc.enable if self.collects else gc.disable)()
+        os.chdir(self.folder)
+
+
+class Originals:
+    """The functions that the judge itself computes with, so that a replaced one is noticed.
+
+    A replaced `torch.softmax` would bend the golden together with the answer. What this sees is carelessness;
+    whoever sets out to deceive a judge in its own process can.
+    """
+
+    def __init__(self) -> None:
+        ours = [m for name, m in list(sys.modules.items()) if name.partition(".")[0] == "cemverify"]
+        self.known = [(place, _functions(place)) for place in (*_TOOLS, *ours)]
+
+    def replaced(self) -> list[str]:
+        """The names of functions that are no longer what they were, and of modes that nobody can leave."""
+        names = [
+            f"{place.__name__}.{name}"
+            for place, functions in self.known
+            for name, function in functions.items()
+            if vars(place).get(name) is not function
+        ]
+        if torch.is_inference_mode_enabled():
+            names.append("torch.inference_mode")
+        return names
+
+
+def _functions(place: ModuleType | type) -> dict[str, Any]:
+    # torch wraps its manual_seed when it first compiles; the judge has generators of its own
+    return {name: value for name, value in vars(place).items() if callable(value) and name != "manual_seed"}

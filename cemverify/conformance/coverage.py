@@ -1,0 +1,60 @@
+"""Covering arrays: few rows of options in which every pair of values of any two options meets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import combinations
+
+import numpy as np
+
+Row = tuple[int, ...]
+Meeting = tuple[int, int, int, int]  # option, value, other option, its value
+
+_CANDIDATES = 24
+
+
+@lru_cache(maxsize=256)
+def covering(levels: tuple[int, ...]) -> tuple[Row, ...]:
+    """Rows in which every two values of any two options meet: the greedy construction, from a fixed seed.
+
+    Args:
+        levels: how many values each option has, at least 1.
+
+    Returns:
+        Rows of one value per option; little more of them than the product of the two largest levels.
+    """
+    rng = np.random.default_rng(0)
+    missing = {
+        (i, a, j, b)
+        for i, j in combinations(range(len(levels)), 2)
+        for a in range(levels[i])
+        for b in range(levels[j])
+    }
+    rows: list[Row] = []
+    while missing:
+        seed = min(missing)
+        candidates = [_grown(levels, seed, missing, rng) for _ in range(_CANDIDATES)]
+        best = max(candidates, key=lambda row: len(meetings(row) & missing))
+        rows.append(best)
+        missing -= meetings(best)
+    return tuple(rows) or (tuple(0 for _ in levels),)
+
+
+def meetings(row: Sequence[int]) -> set[Meeting]:
+    """Every pair of options with the values that meet in a row."""
+    return {(i, row[i], j, row[j]) for i, j in combinations(range(len(row)), 2)}
+
+
+def _grown(levels: tuple[int, ...], seed: Meeting, missing: set[Meeting], rng: np.random.Generator) -> Row:
+    """A row around a missing pair; the other options in random order, each the value that covers most."""
+    i, a, j, b = seed
+    row = {i: a, j: b}
+    for k in rng.permutation(len(levels)):
+        if int(k) not in row:
+            row[int(k)] = max(rng.permutation(levels[k]).tolist(), key=lambda v: _gain(row, int(k), v, missing))
+    return tuple(row[k] for k in range(len(levels)))
+
+
+def _gain(row: dict[int, int], k: int, value: int, missing: set[Meeting]) -> int:
+    return sum(((k, value, i, v) if k < i else (i, v, k, value)) in missing for i, v in row.items())

@@ -1,0 +1,61 @@
+"""Vector-Jacobian products of an implementation, by torch's or JAX's own differentiation."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cemverify.conformance.calls import Caller, as_tensor
+from cemverify.conformance.cases import Case
+from cemverify.conformance.faults import NotFinite
+
+
+def products(caller: Caller, case: Case, cotangent: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    """The layer's answer with gradients recorded, (B, J, D), and its products with the cotangent.
+
+    Args:
+        cotangent: (B, J, D).
+
+    Returns:
+        The products by name: x, h (a block has no x) and every weight; zeros where no gradient arrives.
+
+    Raises:
+        Fault: there is no answer or no product to compare.
+    """
+    x, h, weights = caller.arguments(case)
+    arrays = {"h": h, **weights} if case.layer == "block" else {"x": x, "h": h, **weights}
+
+    def layer(given: dict[str, Any]) -> Any:
+        states = [given[name] for name in ("x", "h") if name in given]
+        return caller.functions[case.layer](*states, {name: given[name] for name in weights}, case.config)
+
+    pull = _pulled_by_jax if caller.subject.arrays == "jax" else _pulled_by_torch
+    with torch.enable_grad(), caller.guarded():
+        answer, pulled = pull(layer, arrays, caller.array(cotangent))
+        result = as_tensor(answer, case.h.shape)
+        found = {name: as_tensor(product, as_tensor(arrays[name]).shape) for name, product in pulled.items()}
+    for name, product in found.items():
+        if not bool(product.isfinite().all()):
+            raise NotFinite(f"the gradient with respect to {name} is NaN or infinite")
+    return result, found
+
+
+def _pulled_by_torch(layer: Any, arrays: dict[str, Tensor], cotangent: Tensor) -> tuple[Any, dict[str, Any]]:
+    leaves = {name: array.detach().requires_grad_() for name, array in arrays.items()}
+    answer = layer(leaves)
+    zeros = {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
+    if not (isinstance(answer, Tensor) and answer.requires_grad and answer.shape == cotangent.shape):
+        return answer, zeros
+    pulled = torch.autograd.grad(answer, list(leaves.values()), cotangent.to(answer.dtype), allow_unused=True)
+    return answer, {
+        name: zeros[name] if product is None else product for name, product in zip(leaves, pulled, strict=True)
+    }
+
+
+def _pulled_by_jax(layer: Any, arrays: dict[str, Any], cotangent: Any) -> tuple[Any, dict[str, Any]]:
+    jax: Any = importlib.import_module("jax")
+    answer, pull = jax.vjp(layer, arrays)
+    return answer, pull(cotangent)[0]

@@ -1,0 +1,144 @@
+"""Known violations and the baseline, beside a run's own report: on the terminal, as JSON, Markdown and JUnit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+from xml.etree import ElementTree
+
+from tabulate import tabulate
+
+from cemverify.conformance.baselines import Compared
+from cemverify.conformance.known_violations import Settled
+from cemverify.conformance.listeners.files import printable
+from cemverify.results import Table
+
+
+def report(settled: Settled | None, compared: Compared | None) -> str:
+    """For the terminal: a heading and one line for every entry and every difference; empty without any gate."""
+    parts = []
+    if settled is not None:
+        lines = [_known_heading(settled)]
+        for outcome in settled.outcomes:
+            mark = "STALE" if outcome.stale else "  "
+            why = f": {outcome.entry.reason}" if outcome.standing == "known" else ""
+            lines.append(f"  {mark:<5} line {outcome.entry.line}: {outcome.sentence}{why}")
+        parts.append("\n".join(lines))
+    if compared is not None:
+        lines = [_baseline_heading(compared)]
+        lines += [f"  {_mark(f.regression):<10} {f.sentence}" for f in compared.findings]
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def with_gate(content: Mapping[str, Any], settled: Settled | None, compared: Compared | None) -> dict[str, Any]:
+    """A result of kind "check" with what was known and what the baseline says."""
+    content = dict(content)
+    content["tables"] = [*content["tables"], *(vars(table) for table in _tables(settled, compared))]
+    if settled is not None:
+        content["known"] = {
+            "file": settled.name,
+            "elsewhere": settled.elsewhere,
+            "entries": [outcome.describe() for outcome in settled.outcomes],
+        }
+    if compared is not None:
+        content["baseline"] = {
+            "file": str(compared.path),
+            "on_regression": "fail" if compared.strict else "warn",
+            "regressions": len(compared.regressions),
+            "findings": [finding.describe() for finding in compared.findings],
+        }
+    return content
+
+
+def as_markdown(settled: Settled | None, compared: Compared | None) -> str:
+    """Sections to put below a run's page; empty without any gate."""
+    headings = []
+    if settled is not None:
+        headings.append(_known_heading(settled))
+    if compared is not None:
+        headings.append(_baseline_heading(compared))
+    parts = []
+    for table, heading in zip(_tables(settled, compared), headings, strict=True):
+        rows = [[str(cell).replace("|", "\\|").replace("\n", " ") for cell in row] for row in table.rows]
+        parts.append(f"\n## {table.title}\n\n{heading[0].upper()}{heading[1:]}.")
+        if rows:
+            parts.append(tabulate(rows, table.columns, tablefmt="github", disable_numparse=True))
+    return "\n\n".join(parts) + "\n" if parts else ""
+
+
+def with_suites(junit: str, settled: Settled | None, compared: Compared | None) -> str:
+    """JUnit XML with one suite more for each gate: stale entries and regressions that count are failures."""
+    root = ElementTree.fromstring(junit)  # noqa: S314 (our own)
+    if settled is not None:
+        cases = [
+            (f"line {o.entry.line}: {o.entry.property}", o.sentence, "failure" if o.stale else "")
+            for o in settled.outcomes
+        ]
+        root.append(_suite(f"known violations {settled.name}", "cemverify.known", cases))
+    if compared is not None:
+        outcome = "failure" if compared.strict else "skipped"
+        findings = (
+            (f"{f.property or 'all'}: {f.change}", f.sentence, outcome if f.regression else "")
+            for f in compared.findings
+        )
+        root.append(_suite(f"baseline {compared.path}", "cemverify.baseline", findings))
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _suite(name: str, classname: str, cases: Iterable[tuple[str, str, str]]) -> ElementTree.Element:
+    """A suite of (name, sentence, tag of the outcome or nothing) cases."""
+    suite = ElementTree.Element("testsuite", name=name)
+    tally: Counter[str] = Counter()
+    for case_name, sentence, tag in cases:
+        case = ElementTree.SubElement(suite, "testcase", classname=classname, name=case_name, time="0")
+        tally[tag] += 1
+        if tag:
+            ElementTree.SubElement(case, tag, message=printable(sentence))
+        else:
+            ElementTree.SubElement(case, "system-out").text = printable(sentence)
+    for attribute, count in {
+        "tests": tally.total(),
+        "failures": tally["failure"],
+        "errors": 0,
+        "skipped": tally["skipped"],
+    }.items():
+        suite.set(attribute, str(count))
+    return suite
+
+
+def _tables(settled: Settled | None, compared: Compared | None) -> list[Table]:
+    tables = []
+    if settled is not None:
+        described = [outcome.describe() for outcome in settled.outcomes]
+        columns: tuple[str, ...] = ("line", "property", "standing", "cause", "reason", "expires")
+        tables.append(Table("Known violations", columns, [[d[key] for key in columns] for d in described]))
+    if compared is not None:
+        columns = ("", "property", "change", "before", "after")
+        rows = [
+            (_mark(f.regression), f.property or "all", str(f.change), f.before, f.after) for f in compared.findings
+        ]
+        tables.append(Table("Compared with the baseline", columns, rows))
+    return tables
+
+
+def _known_heading(settled: Settled) -> str:
+    tally = Counter(str(outcome.standing) for outcome in settled.outcomes)
+    stand = ", ".join(f"{count} {standing}" for standing, count in tally.items()) or "no entries for it"
+    elsewhere = f"; {settled.elsewhere} for other implementations" if settled.elsewhere else ""
+    return f"known violations in {settled.name}: {stand}{elsewhere}"
+
+
+def _baseline_heading(compared: Compared) -> str:
+    count = len(compared.regressions)
+    noted = len(compared.findings) - count
+    if not compared.findings:
+        return f"compared with {compared.path}: nothing got worse"
+    effect = ", which fails the run" if compared.failed else ", a warning" if count else ""
+    return f"compared with {compared.path}: {count} regression{'' if count == 1 else 's'}{effect}; {noted} noted"
+
+
+def _mark(regression: bool) -> str:
+    return "REGRESSION" if regression else "noted"

@@ -1,0 +1,66 @@
+"""What roundoff may explain where no running bound is written down: measured, by making much more of it.
+
+Every number that enters an operation is moved by a relative 2^-36, at random, many times a roundoff of
+float64; the answer moves by as much more. To first order the ratio is that of the two units, so that the largest
+movement of a few trials, scaled down, is what one rounding per operation does. A sum of n products rounds n times,
+which the longest sum of the case accounts for, and a factor of eight stands for other orders of evaluation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+_SIZE = 2.0**-36
+_TRIALS = 2
+_OTHER_ORDERS = 8
+
+
+def movement(evaluate: Callable[[], Mapping[str, Tensor]], terms: int, unit: float) -> dict[str, Tensor]:
+    """Bounds on the error of each array that a float64 evaluation returns, an estimate on the safe side.
+
+    Args:
+        evaluate: the evaluation. terms: of its longest sum. unit: the unit roundoff of the arithmetic judged.
+
+    Returns:
+        One number per array, (), infinite where the evaluation is too ill-conditioned to say.
+    """
+    exact = evaluate()
+    worst = {name: torch.zeros((), dtype=torch.float64) for name in exact}
+    for seed in range(_TRIALS):
+        with _Perturbed(torch.Generator().manual_seed(seed)):
+            moved = evaluate()
+        for name, values in exact.items():
+            distance = (moved[name] - values).abs().max() if values.numel() else worst[name]
+            worst[name] = torch.maximum(worst[name], distance.nan_to_num(nan=torch.inf))
+    # a movement as large as the values themselves is not first order
+    scale = {name: values.abs().max() if values.numel() else torch.zeros(()) for name, values in exact.items()}
+    factor = _OTHER_ORDERS * terms * unit / _SIZE
+    return {
+        name: torch.where(distance > 0.01 * scale[name], torch.inf, factor * distance)
+        + _OTHER_ORDERS * unit * scale[name]
+        for name, distance in worst.items()
+    }
+
+
+class _Perturbed(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Moves what operations take, but for views of other arrays and changes in place."""
+
+    def __init__(self, generator: torch.Generator) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.generator = generator
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(returned.alias_info is not None for returned in func._schema.returns):
+            return func(*args, **(kwargs or {}))
+        return func(*(self._moved(a) for a in args), **(kwargs or {}))
+
+    def _moved(self, value: Any) -> Any:
+        if not isinstance(value, Tensor) or value.dtype != torch.float64:
+            return value
+        noise = torch.rand(value.shape, dtype=torch.float64, generator=self.generator) - 0.5
+        return value * (1 + 2 * _SIZE * noise)

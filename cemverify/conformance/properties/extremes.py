@@ -1,0 +1,236 @@
+"""Where arithmetic is at its ends: logits of 1e4, subnormals, one token in a long row, exact ties, zeros."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cemverify.cem.activations import ACTIVATIONS
+from cemverify.conformance.budgets import energy_budget, output_budget
+from cemverify.conformance.calls import Caller
+from cemverify.conformance.cases import Case
+from cemverify.conformance.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.golden import energies_at, energy_of, golden
+from cemverify.conformance.properties.base import Over, Property
+from cemverify.conformance.properties.gradient import TRIVIAL
+from cemverify.conformance.spaces import Space
+
+_LARGE = 1e4
+_LONG = 160  # tokens: beyond the blocks of 16, 32, 64 and 128 that kernels work in
+_SUBNORMAL = 2.0**-1040
+
+Prepare = Callable[[Case], Case]
+Telling = Callable[[Case, Tensor, Tensor], bool]
+
+
+def holds_at(what: str, prepare: Prepare, telling: Telling) -> Callable[[Caller, Case], Evidence]:
+    """A check of the update at a case made extreme. Underflow is allowed its absolute error."""
+
+    def check(caller: Caller, case: Case) -> Evidence:
+        case = prepare(case.to(torch.float64))
+        expected = golden(case)
+        budget = output_budget(case, torch.float64) + _underflow(case)
+        comparison = Comparison(what, caller.output(case) - case.x, expected - case.x, budget)
+        return replace(judge(comparison, telling=telling(case, expected, budget)), asked=case)
+
+    return check
+
+
+def energy_at_large_logits(caller: Caller, case: Case) -> Evidence:
+    """The stated energy where exp of a logit overflows."""
+    case = _with_large_logits(case.to(torch.float64))
+    expected, budget = energies_at(case, case.x), energy_budget(case, case.x, torch.float64)
+    comparison = Comparison("stated energy at logits of 1e4 = energy", caller.energy(case), expected, budget)
+    return replace(judge(comparison, telling=_largest_logit(case) >= _LARGE / 2), asked=case)
+
+
+def properties() -> Iterator[Property]:
+    """The family."""
+    large = "a logit is beyond 5000"
+    rows: tuple[tuple[str, str, str, Any, Space, str, frozenset[str]], ...] = (
+        (
+            "attention/large-logits",
+            "At logits of 1e4, where exp overflows, the update is the gradient's.",
+            "docs/mathematics.md §16",
+            holds_at(
+                "update at logits of 1e4", _with_large_logits, lambda case, *_: _largest_logit(case) >= _LARGE / 2
+            ),
+            Space("attention", choices={"position": ("none", "alibi")}, textures=("plain",)),
+            large,
+            TRIVIAL - {"shuffled"},
+        ),
+        (
+            "attention/subnormal-states",
+            "Where x is subnormal attention is uniform, and nothing is divided by zero.",
+            "Eq. 1",
+            holds_at("update at subnormal x", _with_subnormal_x, _update_moves),
+            Space("attention", choices={"norm": ("none", "scalar")}, textures=("plain",)),
+            "the update is not zero",
+            frozenset({"identity", "random"}),
+        ),
+        (
+            "attention/long-row",
+            "One token in a long row that outshines the others is read by every later one, across any block.",
+            "Eq. 1 (sum over j <= i)",
+            holds_at("update in a long row", _with_a_long_row, _update_moves),
+            Space("attention", choices={"position": ("none", "alibi", "rotary")}, textures=("plain",), batch=1),
+            "the update is not zero",
+            frozenset({"identity", "zero", "random", "shuffled"}),
+        ),
+        (
+            "attention/exact-ties",
+            "Where x is zero all logits tie, and every token reads the mean of its past.",
+            "Eq. 1",
+            holds_at("update at x = 0", _with_zero_x, _update_moves),
+            Space("attention", choices={"diagonal": ("none", "shared")}, textures=("plain",), tokens=2),
+            "the update is not zero",
+            frozenset({"identity", "constant", "random", "shuffled"}),
+        ),
+        (
+            "attention/zero-memory",
+            "A memory of zeros moves nothing.",
+            "Eq. 1 (beta = A h)",
+            holds_at("update at h = 0", _with_zero_h, lambda case, *_: bool((case.x != 0).any())),
+            Space("attention", choices={"diagonal": ("none", "shared")}, textures=("plain",), steps=(1, 2)),
+            "x is not zero",
+            frozenset({"zero", "constant", "random"}),
+        ),
+        (
+            "mlp/zero-memory",
+            "A memory of zeros moves nothing.",
+            "Eq. 7 (gamma = W h)",
+            holds_at("update at h = 0", _with_zero_h, lambda case, *_: bool((case.x != 0).any())),
+            Space("mlp", choices={"activation": tuple(ACTIVATIONS)}, textures=("plain",), steps=(1, 2)),
+            "x is not zero",
+            frozenset({"zero", "constant", "random"}),
+        ),
+        (
+            "mlp/large-preactivations",
+            "At pre-activations of 1e4, where exp overflows, the update is the gradient's, whatever the activation.",
+            "Eq. 7; docs/mathematics.md §3",
+            holds_at(
+                "update at pre-activations of 1e4",
+                _with_large_preactivations,
+                lambda case, expected, budget: (
+                    _largest_preactivation(case) >= _LARGE / 2 and _update_moves(case, expected, budget)
+                ),
+            ),
+            Space("mlp", choices={"activation": tuple(ACTIVATIONS)}, textures=("plain",)),
+            "a pre-activation is beyond 5000, and the update is not zero",
+            TRIVIAL - {"shuffled"},
+        ),
+        (
+            "mlp/subnormal-states",
+            "Where x is subnormal the update is that at zero, and nothing is divided by zero.",
+            "Eq. 7",
+            holds_at("update at subnormal x", _with_subnormal_x, _update_moves),
+            Space(
+                "mlp",
+                choices={"activation": ("sigmoid", "softplus"), "norm": ("none", "scalar")},
+                textures=("plain",),
+            ),
+            "the update is not zero",
+            frozenset({"identity", "random"}),
+        ),
+    )
+    for name, claim, source, check, space, premise, controls in rows:
+        yield _property(name, claim, source, check, space, premise, controls, space.features() | {"start"})
+    space = Space("attention", choices={"position": ("none", "alibi")}, textures=("plain",))
+    yield _property(
+        "attention/energy-large-logits",
+        "At logits of 1e4 the stated energy is finite and right.",
+        "Eq. 1",
+        energy_at_large_logits,
+        space,
+        large,
+        TRIVIAL - {"shuffled"},
+        frozenset({"attention_energy", "start"}),
+    )
+
+
+def _property(
+    name: str,
+    claim: str,
+    source: str,
+    check: Any,
+    space: Space,
+    premise: str,
+    controls: frozenset[str],
+    needs: frozenset[str],
+) -> Property:
+    return Property(
+        f"extremes/{name}",
+        claim,
+        source,
+        check,
+        Over(space),
+        needs,
+        dtype=torch.float64,
+        share=0.3,
+        premise=premise,
+        floor=0.1,
+        controls=controls,
+    )
+
+
+# --- extreme cases ----------------------------------------------------------------------------------
+
+
+def _with_large_logits(case: Case) -> Case:
+    return _rescaled(case, "W_K", _largest_logit(case))
+
+
+def _with_large_preactivations(case: Case) -> Case:
+    return _rescaled(case, "V", _largest_preactivation(case))
+
+
+def _rescaled(case: Case, name: str, largest: float) -> Case:
+    """A weight times a power of two that brings what it makes to about 1e4."""
+    factor = 2.0 ** round(math.log2(_LARGE / largest)) if largest > 0 else 1.0
+    return replace(case, weights={**case.weights, name: factor * case.weights[name]})
+
+
+def _largest_logit(case: Case) -> float:
+    keys = energy_of(case).remember(case.h).keys
+    queries = torch.einsum("bjd,krd->bkjr", case.x, case.weights["W_Q"])
+    return float((queries @ keys.mT).tril().abs().amax()) / case.attention.tau
+
+
+def _largest_preactivation(case: Case) -> float:
+    return float(torch.einsum("bjd,md->bjm", case.x, case.weights["V"]).abs().amax())
+
+
+def _with_subnormal_x(case: Case) -> Case:
+    return replace(case, x=_SUBNORMAL * case.x)
+
+
+def _with_zero_x(case: Case) -> Case:
+    return replace(case, x=torch.zeros_like(case.x))
+
+
+def _with_zero_h(case: Case) -> Case:
+    return replace(case, h=torch.zeros_like(case.h))
+
+
+def _with_a_long_row(case: Case) -> Case:
+    """The case's first tokens, then small ones without end; the second token stands out where there is one."""
+    B, J, D = case.x.shape
+    wave = torch.sin(torch.arange(B * _LONG * D, dtype=torch.float64)).reshape(B, _LONG, D) / 8
+    x, h = wave.clone(), wave.flip(1).clone()
+    x[:, :J], h[:, :J] = case.x, case.h
+    return replace(case, x=x, h=h)
+
+
+def _update_moves(case: Case, expected: Tensor, budget: Tensor) -> bool:
+    return moved(expected - case.x, budget)
+
+
+def _underflow(case: Case) -> float:
+    """Numbers below the smallest normal may be flushed to zero: each is off by it, times what it is multiplied by."""
+    sizes = [1.0 + float(a.abs().sum()) for a in (*case.weights.values(), case.h)]
+    return torch.finfo(torch.float64).tiny * math.prod(sizes)

@@ -1,0 +1,369 @@
+"""Metamorphic relations: a case is changed in a way whose effect on the answer is known, whatever the answer is.
+
+No golden answer enters: both sides are the implementation's own. Changes are exact in floating point (powers of two,
+permutations, sums of numbers of few bits), so that both sides are within their budgets of the same truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cemverify.cem.layers import PreconditionerConfig
+from cemverify.conformance.budgets import energy_budget, output_budget
+from cemverify.conformance.calls import Caller
+from cemverify.conformance.cases import Case, Layer
+from cemverify.conformance.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.golden import energies_at, golden
+from cemverify.conformance.properties.base import Over, Property
+from cemverify.conformance.properties.mixed import mixed
+from cemverify.conformance.spaces import Space
+
+Change = Callable[[Case], Case]
+Effect = Callable[[Tensor], Tensor]
+
+
+def _kept(values: Tensor) -> Tensor:
+    return values
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A change of a case, and what it does to the update.
+
+    Attributes:
+        what: the relation, in words. change: of the case, to be exact in its dtype.
+        effect: linear, on the update x^(T) - x^(0); on its budget too, through magnitudes.
+        half: the change done by half, as a mistake would do it, which must show for the example to tell.
+    """
+
+    what: str
+    change: Change = field(repr=False)
+    effect: Effect = field(default=_kept, repr=False)
+    half: Change | None = field(default=None, repr=False)
+
+    def check(self, caller: Caller, case: Case) -> Evidence:
+        """update(changed case) = effect(update(case))."""
+        case = _few_bits(case.to(caller.dtype).to(torch.float64))
+        other = self.change(case)
+        before, after = caller.output(case) - case.x, caller.output(other) - other.x
+        budget = output_budget(case, caller.dtype)
+        room = output_budget(other, caller.dtype) + _through(self.effect, budget)
+        telling = moved(before, budget) and not _same(case, other)
+        if self.half is not None:
+            halfway = self.half(case)
+            telling = telling and moved(self.effect(golden(case) - case.x) - (golden(halfway) - halfway.x), room)
+        return judge(Comparison(self.what, after, self.effect(before), room), telling=telling)
+
+
+def temperature_scales_the_energy(caller: Caller, case: Case) -> Evidence:
+    """eps(2A, 2 tau) = 2 eps(A, tau)."""
+    case = case.to(caller.dtype).to(torch.float64)
+    other = _hotter(case, 1)
+    room = 2 * energy_budget(case, case.x, caller.dtype) + energy_budget(other, other.x, caller.dtype)
+    doubled = 2 * caller.energy(case)
+    comparison = Comparison("energy at twice A and tau = twice the energy", caller.energy(other), doubled, room)
+    return judge(comparison, telling=moved(energies_at(case, case.x), room))
+
+
+def a_shift_of_the_logits_shifts_the_energy(caller: Caller, case: Case) -> Evidence:
+    """Every bias larger by one: eps falls by tau K."""
+    case = _few_bits(case.to(caller.dtype).to(torch.float64))
+    other = _with(case, to_self=lambda b: b + 1, to_others=lambda b: b + 1)
+    room = energy_budget(case, case.x, caller.dtype) + energy_budget(other, other.x, caller.dtype)
+    shifted = caller.energy(case) - case.attention.tau * case.attention.heads
+    comparison = Comparison("energy at biases larger by one = energy - tau K", caller.energy(other), shifted, room)
+    return judge(comparison, telling=moved(shifted, room))
+
+
+def gate_is_additive(caller: Caller, case: Case) -> Evidence:
+    """update(W) + update(W') = update(W + W'): the update is linear in gamma = W h."""
+    case = _few_bits(case.to(caller.dtype).to(torch.float64))
+    W = case.weights["W"]
+    gates = (W, W.flip(-1), W + W.flip(-1))
+    parts = [replace(case, weights={**case.weights, "W": gate}) for gate in gates]
+    first, second, both = (caller.output(part) - part.x for part in parts)
+    room = sum((output_budget(part, caller.dtype) for part in parts), torch.zeros(()))
+    what = "update of the sum of two gates = sum of their updates"
+    return judge(Comparison(what, both, first + second, room), telling=moved(first, room) and moved(second, room))
+
+
+def reflection_leaves_the_identity(caller: Caller, case: Case) -> Evidence:
+    """sigma(z) - sigma(-z) = z, so that update(V) + update(-V) is the update of the identity."""
+    case = case.to(caller.dtype).to(torch.float64)
+    other = _with(case, V=lambda V: -V)
+    total = caller.output(case) - case.x + caller.output(other) - other.x
+    linear = golden(case.having(activation="identity")) - case.x
+    room = output_budget(case, caller.dtype) + output_budget(other, caller.dtype)
+    room = room + output_budget(case.having(activation="identity"), caller.dtype)
+    comparison = Comparison("update(V) + update(-V) = update of the identity", total, linear, room)
+    return judge(comparison, telling=moved(linear, room))
+
+
+def equal_tokens_get_equal_answers(caller: Caller, case: Case) -> Evidence:
+    """In a row of equal tokens every key is the same, so that no bias and no mask can matter."""
+    case = replace(case, x=_repeated(case.x), h=_repeated(case.h)).to(caller.dtype).to(torch.float64)
+    got, budget = caller.output(case), output_budget(case, caller.dtype)
+    room = budget + budget[:, :1]
+    telling = case.x.shape[1] > 1 and moved(got - case.x, budget)
+    evidence = judge(
+        Comparison("output at each of equal tokens = at the first", got, got[:, :1].expand_as(got), room)
+    )
+    return replace(evidence, telling=telling, asked=case)
+
+
+def properties() -> Iterator[Property]:
+    """The family."""
+    attention = mixed("attention", steps=(1, 2))
+    unbiased = {"diagonal": ("none", "shared", "per-head"), "position": ("none", "self-cross", "rotary")}
+    turning = {"position": ("none", "alibi", "self-cross", "rotary"), "norm": ("none", "scalar")}
+    rows: tuple[tuple[str, str, str, Relation, Space], ...] = (
+        ("attention/rescaled-heads", "Only the product of W_Q and W_K matters, up to the output's own W_Q and key.",
+         "Eq. 1 (A_k = W_Q^T W_K)", _RESCALED, attention),
+        ("attention/temperature", "Twice A and tau at half the step size changes nothing.",
+         "docs/mathematics.md §1 (eps(cA, c tau) = c eps(A, tau))", _HOTTER, attention),
+        ("attention/head-permutation", "The order of the heads does not matter, whatever the options.",
+         "Eq. 1 (sum over k)", _HEADS_TURNED,
+         Space("attention", choices=unbiased, preconditioners=attention.preconditioners, steps=(1, 2))),
+        ("attention/feature-permutation", "The order of the features inside a head does not matter.",
+         "Eq. 1 (A_k = W_Q^T W_K)", _FEATURES_TURNED,
+         Space("attention", choices={"diagonal": unbiased["diagonal"], "norm": attention.choices["norm"]},
+               steps=(1, 2))),
+        ("attention/joint-rotation", "Turning x, h and the weights by one orthogonal matrix turns the update by it.",
+         "Eq. 1 (beta.x)", _ROTATED, Space("attention", choices=turning, steps=(1, 2))),
+        ("attention/logit-shift", "A constant added to every bias changes nothing.",
+         "docs/mathematics.md §8", _SHIFTED, Space("attention", {"position": "self-cross"}, steps=(1, 2))),
+        ("attention/batch-permutation", "The order of the batch's rows does not matter.",
+         "Eq. 1", _ROWS_TURNED, replace(attention, batch=2)),
+        ("attention/gain-and-temperature", "Twice the gain at twice the temperature changes nothing.",
+         "docs/mathematics.md §7c", _LOUDER,
+         Space("attention", choices={"norm": ("scalar", "channel"), "diagonal": unbiased["diagonal"]}, steps=(1, 2))),
+        ("attention/preconditioner-factors", "U and V in each other's place are the same preconditioner.",
+         "Eq. 12", _FACTORS_SWAPPED,
+         Space("attention", preconditioners=_low_rank(attention.preconditioners), steps=(1, 2))),
+        ("attention/step-size", "One step of half the size moves half as far.", "Eq. 3", _SLOWER, mixed("attention")),
+        ("mlp/gate-linearity", "One step is linear in gamma = W h: minus twice the gate is minus twice the update.",
+         "Eq. 7", _GATE_TURNED, mixed("mlp")),
+        ("mlp/unit-permutation", "The order of the hidden units does not matter.", "Eq. 7", _UNITS_TURNED,
+         mixed("mlp", steps=(1, 2))),
+        ("mlp/joint-rotation", "Turning x, h and the weights by one orthogonal matrix turns the update by it.",
+         "Eq. 7", _ROTATED, Space("mlp", choices={"norm": ("none", "scalar")}, steps=(1, 2))),
+        ("mlp/batch-permutation", "The order of the batch's rows does not matter.", "Eq. 7", _ROWS_TURNED,
+         mixed("mlp", steps=(1, 2), batch=2)),
+        ("mlp/split-units", "Every hidden unit twice, with half the gate each, changes nothing.", "Eq. 7",
+         _UNITS_SPLIT, mixed("mlp", steps=(1, 2))),
+        ("mlp/preconditioner-factors", "U and V in each other's place are the same preconditioner.", "Eq. 13",
+         _FACTORS_SWAPPED, Space("mlp", preconditioners=_low_rank(mixed("mlp").preconditioners), steps=(1, 2))),
+        ("mlp/step-size", "One step of half the size moves half as far.", "Eq. 3", _SLOWER, mixed("mlp")),
+        ("block/batch-permutation", "The order of the batch's rows does not matter.", "Eq. 1, 7", _ROWS_TURNED,
+         mixed("block", apart=False, batch=2)),
+    )  # fmt: skip
+    for name, claim, source, relation, space in rows:
+        needs = {"temperature"} if relation in (_HOTTER, _LOUDER) else set()
+        needs |= {"step-size"} if relation in (_HOTTER, _SLOWER) else set()
+        needs |= {"preconditioner:low-rank"} if relation is _FACTORS_SWAPPED else set()
+        controls = {"random"} if relation in _EXACTING else set()
+        yield _property(name, claim, source, relation.check, space, needs, controls)
+    both: tuple[tuple[str, str, str, Any, Space, Layer], ...] = (
+        ("attention/energy-temperature", "The energy at twice A and twice tau is twice the energy.",
+         "docs/mathematics.md §1", temperature_scales_the_energy, mixed("attention"), "attention"),
+        ("attention/energy-logit-shift", "A constant c added to every bias lowers the energy by tau K c.",
+         "docs/mathematics.md §8", a_shift_of_the_logits_shifts_the_energy,
+         Space("attention", {"position": "self-cross"}), "attention"),
+    )  # fmt: skip
+    for name, claim, source, check, space, layer in both:
+        needs = {f"{layer}_energy", "start"} | ({"temperature"} if check is temperature_scales_the_energy else set())
+        yield replace(
+            _property(name, claim, source, check, space, needs, {"random", "identity"}),
+            needs=frozenset(needs) | space.features() - {layer},
+            premise="the energy is not zero",
+        )
+    claim = "One step of the sum of two gates is the sum of their steps."
+    yield _property("mlp/gate-additivity", claim, "Eq. 7", gate_is_additive, mixed("mlp"), set(), {"random"})
+    for activation in ("silu", "gelu", "gelu-tanh"):
+        claim = f"{activation} reflected in V leaves the identity: sigma(z) - sigma(-z) = z."
+        space = Space("mlp", {"activation": activation})
+        check = reflection_leaves_the_identity
+        yield _property(
+            f"mlp/reflection-{activation}",
+            claim,
+            "docs/mathematics.md §3",
+            check,
+            space,
+            set(),
+            {"identity", "random"},
+        )
+    space = Space(
+        "attention",
+        choices={"diagonal": unbiased["diagonal"], "position": ("none", "alibi", "self-cross")},
+        steps=(1, 2),
+    )
+    claim = "In a row of equal tokens every token gets the same answer, whatever the bias."
+    yield _property(
+        "attention/equal-tokens", claim, "Eq. 1 (weights sum to one)", equal_tokens_get_equal_answers, space, set(),
+        {"random"},
+    )  # fmt: skip
+
+
+def _property(
+    name: str, claim: str, source: str, check: Any, space: Space, needs: set[str], controls: set[str]
+) -> Property:
+    return Property(
+        f"metamorphic/{name}",
+        claim,
+        source,
+        check,
+        Over(space),
+        space.features() | needs,
+        dtype=torch.float64,
+        share=0.3,
+        premise="the case is changed, and the update is not zero",
+        floor=0.1,
+        controls=frozenset(controls),
+    )
+
+
+# --- changes ----------------------------------------------------------------------------------------
+
+
+def _with(case: Case, **changes: Callable[[Tensor], Tensor]) -> Case:
+    return replace(case, weights={name: changes.get(name, _kept)(w) for name, w in case.weights.items()})
+
+
+def _by_head(w: Tensor) -> Tensor:
+    """2, -2, 2 ... for the heads: (K, 1, 1)."""
+    return (2.0 * (-1.0) ** torch.arange(w.shape[0], dtype=w.dtype))[:, None, None]
+
+
+def _hotter(case: Case, steps: float) -> Case:
+    """Twice A and tau; the step size times `steps`."""
+    tau, eta = 2 * case.attention.tau, steps * case.attention.step_size
+    return _with(case, W_K=lambda w: 2 * w, diagonal=lambda d: 2 * d).having(temperature=tau, step_size=eta)
+
+
+def _rolled(w: Tensor) -> Tensor:
+    return w.roll(1, 0)
+
+
+def _heads_turned(case: Case) -> Case:
+    led = {"W_Q", "W_K", "to_self", "to_others"}
+    led |= {"diagonal"} if case.attention.diagonal == "per-head" else set()
+    led |= {"P_d", "P_U", "P_V"} if case.attention.preconditioner.per_head else set()
+    return _with(case, **dict.fromkeys(led, _rolled))
+
+
+def _orthogonal(n: int) -> Tensor:
+    """Blocks of four turned by H/2, H Hadamard's; what is left over in reverse order with alternating signs."""
+    H = torch.tensor([[1.0, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]], dtype=torch.float64) / 2
+    rest = n % 4
+    turned = torch.diag((-1.0) ** torch.arange(rest, dtype=torch.float64)).flip(0)
+    blocks = [H] * (n // 4) + ([turned] if rest else [])
+    whole: Tensor = torch.block_diag(*blocks)  # type: ignore[no-untyped-call]
+    return whole
+
+
+def _turned(values: Tensor) -> Tensor:
+    return values @ _orthogonal(values.shape[-1]).mT
+
+
+def _rotated(case: Case) -> Case:
+    changed = _with(case, **dict.fromkeys(("W_Q", "W_K", "V", "W"), _turned))
+    return replace(changed, x=_turned(case.x), h=_turned(case.h))
+
+
+def _split(case: Case) -> Case:
+    changed = _with(case, V=lambda V: torch.cat((V, V)), W=lambda W: torch.cat((W / 2, W / 2)))
+    return changed.having(hidden=2 * case.mlp.hidden)
+
+
+def _rows_turned(case: Case) -> Case:
+    return replace(case, x=case.x.flip(0), h=case.h.flip(0))
+
+
+def _turn_features(w: Tensor) -> Tensor:
+    return w.flip(1)
+
+
+def _half_step(case: Case) -> Case:
+    return case.having(step_size=case.layer_config.step_size / 2)
+
+
+def _reversed_units(w: Tensor) -> Tensor:
+    return w.flip(0)
+
+
+_RESCALED = Relation(
+    "update at W_Q times c and W_K over c, c = 2, -2 by heads = update",
+    lambda case: _with(case, W_Q=lambda w: w * _by_head(w), W_K=lambda w: w / _by_head(w)),
+    half=lambda case: _with(case, W_Q=lambda w: w * _by_head(w)),
+)
+_HOTTER = Relation(
+    "update at twice A and tau, half the step size = update",
+    lambda case: _hotter(case, 0.5),
+    half=lambda case: _with(case, W_K=lambda w: 2 * w, diagonal=lambda d: 2 * d),
+)
+_HEADS_TURNED = Relation("update with the heads turned by one = update", _heads_turned)
+_FEATURES_TURNED = Relation(
+    "update with every head's features reversed = update",
+    lambda case: _with(case, W_Q=_turn_features, W_K=_turn_features),
+    half=lambda case: _with(case, W_Q=_turn_features),
+)
+_ROTATED = Relation("update of the turned case = turned update", _rotated, _turned)
+_SHIFTED = Relation(
+    "update at biases larger by one = update",
+    lambda case: _with(case, to_self=lambda b: b + 1, to_others=lambda b: b + 1),
+    half=lambda case: _with(case, to_self=lambda b: b + 1),
+)
+_ROWS_TURNED = Relation("update with the rows in reverse order = reversed update", _rows_turned, lambda u: u.flip(0))
+_LOUDER = Relation(
+    "update at twice the gain and tau = update",
+    lambda case: _with(case, gain=lambda g: 2 * g).having(temperature=2 * case.attention.tau),
+    half=lambda case: _with(case, gain=lambda g: 2 * g),
+)
+_FACTORS_SWAPPED = Relation(
+    "update with U and V in each other's place = update",
+    lambda case: replace(case, weights={**case.weights, "P_U": case.weights["P_V"], "P_V": case.weights["P_U"]}),
+)
+_SLOWER = Relation("update at half the step size = half the update", _half_step, lambda update: update / 2)
+_GATE_TURNED = Relation(
+    "update at minus twice W = minus twice the update", lambda case: _with(case, W=lambda w: -2 * w), lambda u: -2 * u
+)
+_UNITS_TURNED = Relation(
+    "update with the hidden units reversed = update",
+    lambda case: _with(case, V=_reversed_units, W=_reversed_units),
+    half=lambda case: _with(case, V=_reversed_units),
+)
+_UNITS_SPLIT = Relation("update with every hidden unit halved and doubled = update", _split)
+_EXACTING = (_ROTATED, _ROWS_TURNED, _SLOWER)  # what noise cannot keep up with: x itself changes, or the update
+
+
+def _low_rank(kinds: tuple[PreconditionerConfig, ...]) -> tuple[PreconditionerConfig, ...]:
+    return tuple(kind for kind in kinds if kind.kind == "low-rank")
+
+
+def _few_bits(case: Case) -> Case:
+    """Every number rounded to the eight bits of bfloat16, so that sums of a few of them are exact in float64."""
+    return case.to(torch.bfloat16).to(torch.float64)
+
+
+def _repeated(tokens: Tensor) -> Tensor:
+    return tokens[:, :1].expand_as(tokens).contiguous()
+
+
+def _through(effect: Effect, budget: Tensor) -> Tensor:
+    """What the effect makes of errors of that size, whatever their signs."""
+    if effect is _turned:
+        return (budget @ _orthogonal(budget.shape[-1]).abs().mT).abs()
+    return effect(budget).abs()
+
+
+def _same(case: Case, other: Case) -> bool:
+    """Whether nothing was changed, options aside."""
+    if case.config != other.config:
+        return False
+    pairs = [(case.x, other.x), (case.h, other.h), *((w, other.weights[name]) for name, w in case.weights.items())]
+    return all(torch.equal(a, b) for a, b in pairs)

@@ -1,0 +1,161 @@
+"""The same function under another machine: compiled, mapped, without gradients, on a CUDA device."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cemverify.conformance.budgets import output_budget
+from cemverify.conformance.calls import Caller, as_tensor
+from cemverify.conformance.cases import Case, Layer
+from cemverify.conformance.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.faults import NotFinite
+from cemverify.conformance.properties.base import Over, Property
+from cemverify.conformance.properties.mixed import mixed
+from cemverify.conformance.spaces import Space
+
+_ROWS = 3  # cases that are mapped over at once
+
+
+def compiled_is_eager(caller: Caller, case: Case) -> Evidence:
+    """The compiled function gives what the function gives; the backend traces it and generates no code."""
+    case = case.to(caller.dtype).to(torch.float64)
+    eager, budget = caller.output(case), output_budget(case, caller.dtype)
+    compiled = _in_mode(caller, case, _compiled)
+    comparison = Comparison("compiled = eager", compiled, eager, 2 * budget)
+    return judge(comparison, telling=moved(eager - case.x, budget))
+
+
+def mapped_is_looped(caller: Caller, case: Case) -> Evidence:
+    """Mapped over a further axis of x, h and every weight, the function gives what a loop gives."""
+    case = case.to(caller.dtype).to(torch.float64)
+    cases = [_scaled(case, 1 - i / 4) for i in range(_ROWS)]
+    looped = torch.stack([caller.output(one) for one in cases])  # (rows, B, J, D)
+    budget = torch.stack([output_budget(one, caller.dtype) for one in cases])
+    mapped = _in_mode(caller, _stacked(cases), _mapped)
+    comparison = Comparison("mapped = looped", mapped, looped, 2 * budget)
+    return judge(comparison, telling=moved(looped - torch.stack([one.x for one in cases]), budget))
+
+
+def gradients_change_no_answer(caller: Caller, case: Case) -> Evidence:
+    """With gradients recorded for every array, with them allowed, and without: the same answer."""
+    case = case.to(caller.dtype).to(torch.float64)
+    budget = output_budget(case, caller.dtype)
+    with torch.no_grad():
+        without = caller.output(case)
+    with torch.enable_grad():
+        recorded = _in_mode(caller, case, _recorded)
+    comparison = Comparison("answer with gradients recorded = without", recorded, without, 2 * budget)
+    return judge(comparison, telling=moved(without - case.x, budget))
+
+
+def cuda_is_cpu(caller: Caller, case: Case) -> Evidence:
+    """The same arrays on the CUDA device and on the CPU."""
+    case = case.to(caller.dtype).to(torch.float64)
+    budget = output_budget(case, caller.dtype)
+    on_cpu, on_cuda = (replace(caller, device=device).output(case) for device in ("cpu", "cuda"))
+    return judge(
+        Comparison("on CUDA = on the CPU", on_cuda, on_cpu, 2 * budget), telling=moved(on_cpu - case.x, budget)
+    )
+
+
+def properties() -> Iterator[Property]:
+    """The family."""
+    layers: tuple[tuple[Layer, Space], ...] = (
+        ("attention", mixed("attention", steps=(1, 2))),
+        ("mlp", mixed("mlp", steps=(1, 2))),
+        ("block", mixed("block", steps=(1, 2), apart=False)),
+    )
+    for layer, space in layers:
+        for name, feature, claim, check, share in (
+            ("vmap", "vmap", "Mapped over a further axis it gives what a loop gives.", mapped_is_looped, 0.3),
+            ("no-gradients", "gradients", "Recording gradients changes no answer.", gradients_change_no_answer, 0.3),
+            ("cuda", "cuda", "On a CUDA device it gives what it gives on the CPU.", cuda_is_cpu, 0.5),
+            ("compiled", "compile", "Compiled it gives what it gives uncompiled.", compiled_is_eager, 0.05),
+        ):
+            if name == "compiled":
+                if layer == "block":
+                    continue  # the two others one after the other, at twice the time
+                space = Space(layer, steps=(1, 2), textures=("plain", "non-contiguous"))
+            yield Property(
+                f"modes/{layer}/{name}",
+                f"{claim[:-1]} ({layer}).",
+                "contract",
+                check,
+                Over(space),
+                space.features() | {feature},
+                dtype=torch.float64,
+                share=share,
+                premise="the update is not zero",
+                floor=0.1,
+                controls=frozenset({"random"}) if name == "vmap" else frozenset(),
+            )
+
+
+Layered = Callable[..., Any]
+Mode = Callable[[Caller, Layered], Layered]
+
+
+def _in_mode(caller: Caller, case: Case, mode: Mode) -> Tensor:
+    """The answer of the function put into a mode; a block is a function of h alone."""
+    x, h, weights = caller.arguments(case)
+    states = (h,) if case.layer == "block" else (x, h)
+    function = caller.functions[case.layer]
+
+    def layer(states: Any, weights: Any) -> Any:
+        return function(*states, weights, case.config)
+
+    with caller.guarded(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what compilers and vmap say of their own speed
+        answer = as_tensor(mode(caller, layer)(states, weights), case.h.shape)
+    if not bool(answer.isfinite().all()):
+        raise NotFinite(f"{int((~answer.isfinite()).sum())} of {answer.numel()} values are NaN or infinite")
+    return answer
+
+
+def _compiled(caller: Caller, layer: Layered) -> Layered:
+    if caller.subject.arrays == "jax":
+        return _jax().jit(layer)  # type: ignore[no-any-return]
+    torch._dynamo.reset()  # or old cases would count against its limit of recompilations
+    return torch.compile(layer, backend="aot_eager", dynamic=False)
+
+
+def _mapped(caller: Caller, layer: Layered) -> Layered:
+    vmap: Any = _jax().vmap if caller.subject.arrays == "jax" else torch.func.vmap
+    return vmap(layer)  # type: ignore[no-any-return]
+
+
+def _recorded(caller: Caller, layer: Layered) -> Layered:
+    if caller.subject.arrays == "jax":
+        return lambda states, weights: _jax().vjp(layer, states, weights)[0]
+
+    def recording(states: tuple[Tensor, ...], weights: dict[str, Tensor]) -> Any:
+        for array in (*states, *weights.values()):
+            array.requires_grad_()
+        return layer(states, weights)
+
+    return recording
+
+
+def _jax() -> Any:
+    return importlib.import_module("jax")
+
+
+def _scaled(case: Case, factor: float) -> Case:
+    """Another case of the same shape, exactly representable wherever the first one is, nearly enough."""
+    x = case.x * factor
+    h = x if case.h is case.x else case.h * factor
+    return replace(case, x=x, h=h, weights={name: w * factor for name, w in case.weights.items()})
+
+
+def _stacked(cases: list[Case]) -> Case:
+    first = cases[0]
+    x, h = (torch.stack([getattr(case, name) for case in cases]) for name in ("x", "h"))
+    weights = {name: torch.stack([case.weights[name] for case in cases]) for name in first.weights}
+    return replace(first, x=x, h=x if first.h is first.x else h, weights=weights)

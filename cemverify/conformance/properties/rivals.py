@@ -1,0 +1,88 @@
+"""Rivals: what a plausible mistake would compute. An example tells only if the mistake would have shown in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from torch import Tensor
+
+from cemverify.cem.layers import AttentionConfig, PreconditionerConfig
+from cemverify.cem.models import BlockConfig
+from cemverify.conformance.cases import Case
+from cemverify.conformance.evidence import moved
+from cemverify.conformance.golden import energies_at, golden
+
+
+@dataclass(frozen=True)
+class Rival:
+    """A case whose golden answer is the mistake's answer to the one that was asked.
+
+    Attributes:
+        premise: when it shows, as a phrase. change: makes the rival case.
+    """
+
+    premise: str
+    change: Callable[[Case], Case] = field(repr=False)
+
+    def shows(self, case: Case, expected: Tensor, budget: Tensor) -> bool:
+        """Whether the rival's output lies beyond the budget of what is expected."""
+        return moved(golden(self.change(case)) - expected, budget)
+
+    def shows_in_energy(self, case: Case, expected: Tensor, budget: Tensor) -> bool:
+        """The same of the energies at x."""
+        return moved(energies_at(self.change(case), case.x) - expected, budget)
+
+
+def _swapped(case: Case) -> Case:
+    """The two projections in each other's place."""
+    pairs = {"W_Q": "W_K", "W_K": "W_Q", "V": "W", "W": "V"}
+    weights = {}
+    for name in case.weights:
+        *part, own = name.split(".")
+        weights[name] = case.weights[".".join((*part, pairs.get(own, own)))]
+    return replace(case, weights=weights)
+
+
+def _reversed_heads(*names: str) -> Callable[[Case], Case]:
+    return lambda case: replace(
+        case, weights={name: w.flip(0) if name in names else w for name, w in case.weights.items()}
+    )
+
+
+def _lacking(*names: str, **options: object) -> Callable[[Case], Case]:
+    """The case without an option and the weights that belong to it."""
+    return lambda case: replace(
+        case, weights={name: w for name, w in case.weights.items() if name not in names}
+    ).having(**options)
+
+
+def _reading_all(case: Case) -> Case:
+    if isinstance(case.config, BlockConfig):
+        assert isinstance(case.config.attention, AttentionConfig)
+        return case.having(attention=replace(case.config.attention, causal=False))
+    return case.having(causal=False)
+
+
+SWAPPED_HEADS = Rival("W_Q and W_K in each other's place would move the output", _swapped)
+SWAPPED_GATE = Rival("V and W in each other's place would move the output", _swapped)
+NO_ACTIVATION = Rival("the identity as activation would move the output", _lacking(activation="identity"))
+NO_DIAGONAL = Rival("leaving the diagonal out would move the output", _lacking("diagonal", diagonal="none"))
+NO_POSITION = Rival(
+    "leaving the positions out would move the output", _lacking("to_self", "to_others", position="none")
+)
+NO_NORM = Rival("leaving the norm out would move the output", _lacking("gain", norm="none"))
+NO_PRECONDITIONER = Rival(
+    "leaving the preconditioner out would move the output",
+    _lacking("P_d", "P_U", "P_V", preconditioner=PreconditionerConfig()),
+)
+OTHER_DIAGONALS = Rival(
+    "the diagonals of the heads in reverse order would move the output", _reversed_heads("diagonal")
+)
+OTHER_PRECONDITIONERS = Rival(
+    "the preconditioners of the heads in reverse order would move the output", _reversed_heads("P_d", "P_U", "P_V")
+)
+NO_MASK = Rival("without the mask the output would move", _reading_all)
+NO_BEND = Rival(
+    "half the temperature would move the output", lambda case: case.having(temperature=case.attention.tau / 2)
+)

@@ -1,0 +1,193 @@
+"""A question in plain data, so that it can travel between processes and into files, and come back exactly.
+
+Arrays go to NumPy with their strides and their sharing (x may *be* h); all else becomes a tree that JSON can hold.
+Only dataclasses of this package come back: a file of somebody else's builds nothing of its own.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Tree = Any  # what JSON can hold
+Values = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call that a check made of a function of the implementation.
+
+    Attributes:
+        function: its name. arguments: the tree of its arrays by name ("x", "h", "weights" ...). config: its tree.
+        changed: whether the call changed its arrays. fault: what it did instead of answering, if it did.
+        answer, expected, budget: names of arrays; what came back, what is due, how far apart they may be.
+    """
+
+    function: str
+    arguments: Tree
+    config: Tree
+    changed: bool
+    fault: str | None
+    answer: str | None
+    expected: str | None
+    budget: str | None
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What it takes to ask a case again.
+
+    Attributes:
+        question: the tree of what the property was asked. dtype, device: what arrays were rounded to, and where.
+        arrays: by the names in the trees. calls: what the check asked of the implementation, in order.
+        kind: which arrays the implementation takes: "torch", "numpy" or "jax".
+        linear: for a black box, the worst residual as a sum of the answers times weights.
+    """
+
+    question: Tree
+    dtype: str
+    device: str
+    kind: str
+    arrays: Mapping[str, Values] = field(repr=False)
+    calls: Sequence[Call] = field(repr=False)
+    linear: Mapping[str, Any] | None = field(default=None, repr=False)
+
+
+@dataclass
+class Packing:
+    """Trees that share one pool of arrays."""
+
+    arrays: dict[str, Values] = field(default_factory=dict)
+    names: dict[int, str] = field(default_factory=dict)
+    kept: list[Tensor] = field(default_factory=list)  # so that no id is used twice
+
+    def tree(self, value: Any, name: str = "value") -> Tree:
+        """The tree of a value made of dataclasses, mappings, sequences, tensors, numbers and words.
+
+        Raises:
+            TypeError: there is something else in it.
+        """
+        match value:
+            case None | bool() | int() | str():
+                return value
+            case float():
+                return value if math.isfinite(value) else {"float": repr(value)}
+            case Tensor():
+                return self._array(value, name)
+            case torch.dtype():
+                return {"dtype": _word(value)}
+            case Mapping():
+                return {"mapping": {str(key): self.tree(item, f"{name}.{key}") for key, item in value.items()}}
+            case list() | tuple():
+                return {"sequence": [self.tree(item, f"{name}.{i}") for i, item in enumerate(value)]}
+        if is_dataclass(value) and not isinstance(value, type):
+            kind = type(value)
+            content = {f.name: self.tree(getattr(value, f.name), f"{name}.{f.name}") for f in fields(value) if f.init}
+            return {"dataclass": f"{kind.__module__}:{kind.__qualname__}", "fields": content}
+        raise TypeError(f"a {type(value).__name__} cannot be saved")
+
+    def add(self, name: str, values: Tensor) -> str:
+        """Puts an array into the pool and returns its name there, which equal ones of one name share."""
+        wide = values.float() if values.dtype == torch.bfloat16 else values
+        content = wide.detach().cpu().contiguous().numpy().copy()
+        unique, i = name, 1
+        while unique in self.arrays:
+            if _identical(self.arrays[unique], content):
+                return unique
+            i += 1
+            unique = f"{name}-{i}"
+        self.arrays[unique] = content
+        return unique
+
+    def _array(self, values: Tensor, name: str) -> Tree:
+        if id(values) not in self.names:
+            self.kept.append(values)
+            self.names[id(values)] = self.add(name.removeprefix("value."), values)
+        tree: dict[str, Any] = {"array": self.names[id(values)]}
+        if values.dtype != torch.float64:
+            tree["dtype"] = _word(values.dtype)
+        if not values.is_contiguous():
+            tree["strides"] = list(values.stride())
+        return tree
+
+
+def restored(tree: Tree, arrays: Mapping[str, Values]) -> Any:
+    """The value of a tree, as it was packed.
+
+    Raises:
+        ValueError: the tree is damaged, or names what is not there.
+    """
+    return _Restoring(arrays).value(tree)
+
+
+@dataclass
+class _Restoring:
+    arrays: Mapping[str, Values]
+    made: dict[str, Tensor] = field(default_factory=dict)
+
+    def value(self, tree: Tree) -> Any:
+        match tree:
+            case {"float": str(text)}:
+                return float(text)
+            case {"dtype": str(word)} if "array" not in tree:
+                return getattr(torch, word)
+            case {"array": str(name)}:
+                return self._tensor(name, tree)
+            case {"mapping": Mapping() as items}:
+                return {key: self.value(item) for key, item in items.items()}
+            case {"sequence": list(items)}:
+                return tuple(self.value(item) for item in items)
+            case {"dataclass": str(kind), "fields": Mapping() as content}:
+                return _dataclass(kind)(**{key: self.value(item) for key, item in content.items()})
+            case None | bool() | int() | float() | str():
+                return tree
+        raise ValueError(f"nothing can be made of {str(tree)[:80]}")
+
+    def _tensor(self, name: str, tree: Mapping[str, Any]) -> Tensor:
+        if name not in self.arrays:
+            raise ValueError(f"there is no array {name!r}")
+        if name not in self.made:
+            values = torch.from_numpy(np.array(self.arrays[name]))
+            if "dtype" in tree:
+                values = values.to(getattr(torch, tree["dtype"]))
+            if "strides" in tree:
+                values = with_strides(values, tree["strides"])
+            self.made[name] = values
+        return self.made[name]
+
+
+def _identical(a: Values, b: Values) -> bool:
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+def with_strides(values: Tensor, strides: Sequence[int]) -> Tensor:
+    """The same numbers laid out otherwise in memory."""
+    span = 1 + sum((n - 1) * stride for n, stride in zip(values.shape, strides, strict=True)) if values.numel() else 0
+    laid = torch.zeros(span, dtype=values.dtype).as_strided(values.shape, tuple(strides))
+    return laid.copy_(values) if values.numel() else values
+
+
+def _dataclass(kind: str) -> Any:
+    module, _, name = kind.partition(":")
+    if module.split(".")[0] != "cemverify":
+        raise ValueError(f"{kind} is not of cemverify")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError):
+        raise ValueError(f"this version of cemverify has no {kind}") from None
+    if not (is_dataclass(found) and isinstance(found, type)):
+        raise ValueError(f"{kind} is no dataclass")
+    return found
+
+
+def _word(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,33 @@
+"""Which devices can be used here: one authority for every `--device`."""
+
+from __future__ import annotations
+
+import torch
+
+
+def check_device(name: str) -> None:
+    """Refuses a device that is not there, or on which nothing can be computed.
+
+    Args:
+        name: as torch's: "cpu", "cuda", "cuda:1".
+
+    Raises:
+        ValueError: what is wrong with it.
+    """
+    try:
+        torch.ones(1, device=torch.device(name)).item()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"device {name!r} cannot be used here ({reason}); try cpu") from None
+
+
+def find_device(name: str) -> str:
+    """The device of that name, where "auto" is a GPU if there is one and else the CPU.
+
+    Raises:
+        ValueError: it cannot be used here.
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    check_device(name)
+    return name

@@ -1,0 +1,214 @@
+"""The action and the recipes of docs/ci.md, run as they stand against a tiny implementation with one known fault."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cemverify import results
+
+ROOT = Path(__file__).parents[2]
+ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text())
+STEPS: dict[str, dict[str, Any]] = {
+    step["name"].split()[0]: step for step in ACTION["runs"]["steps"] if "run" in step
+}
+GUIDE = (ROOT / "docs" / "ci.md").read_text()
+
+# nothing but shapes and a constant answer: one property holds, one is violated
+TINY = """
+from cemverify import implementation
+
+def attention(x, h, weights, config):
+    return x
+
+mine = implementation(attention=attention, arrays="numpy", not_offered=("norm", "validation"))
+"""
+ASKED = "structure/attention/shape-and-dtype gradient/attention/plain"
+KNOWN = """
+[[violation]]
+implementation = "mypkg.cem:mine"
+property = "gradient/attention/plain"
+cause = "update = *"
+reason = "a stub"
+expires = 9999-12-31
+"""
+# stands before the real one on the PATH: notes what pip is asked, and is the real one for all else
+PYTHON = f"""#!/bin/bash
+if [ "$1 $2" = "-m pip" ]; then shift 2; printf '%s|' "$@" >> "$PIP_LOG"; echo >> "$PIP_LOG"; exit 0; fi
+exec {shlex.quote(sys.executable)} "$@"
+"""
+
+
+@pytest.fixture
+def workplace(tmp_path: Path) -> Path:
+    package = tmp_path / "work" / "mypkg"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "cem.py").write_text(TINY)
+    (tmp_path / "work" / "known.toml").write_text(KNOWN)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").write_text(PYTHON)
+    (tmp_path / "bin" / "python").chmod(0o755)
+    (tmp_path / "runner").mkdir()
+    return tmp_path
+
+
+def bash(script: str, workplace: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The script as a runner would run it."""
+    there = {
+        **os.environ,
+        "PATH": f"{workplace / 'bin'}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "PIP_LOG": str(workplace / "pip"),
+        "GITHUB_ACTION_PATH": "/the/action",
+        "GITHUB_OUTPUT": str(workplace / "output"),
+        "GITHUB_STEP_SUMMARY": str(workplace / "summary"),
+        "RUNNER_TEMP": str(workplace / "runner"),
+        **environment,
+    }
+    return subprocess.run(
+        ["/bin/bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script],
+        cwd=workplace / "work",
+        env=there,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def inputs(**given: str) -> dict[str, str]:
+    """The environment of the step that checks: the action's defaults, and what is given."""
+    filled = {name: spec.get("default", "") for name, spec in ACTION["inputs"].items()} | given
+    names = {key: re.fullmatch(r"\$\{\{ inputs\.(\S+) \}\}", text) for key, text in STEPS["Check"]["env"].items()}
+    return {key: filled[found[1]] for key, found in names.items() if found}
+
+
+# --- the action -----------------------------------------------------------------------------------
+
+
+def test_the_action_uses_every_input_and_offers_what_its_steps_put_out() -> None:
+    text = (ROOT / "action.yml").read_text()
+    assert set(re.findall(r"inputs\.([\w-]+)", text)) == set(ACTION["inputs"])
+    assert ACTION["runs"]["using"] == "composite"
+    assert all(step["shell"] == "bash" for step in STEPS.values())
+    assert [name for name, spec in ACTION["inputs"].items() if spec.get("required")] == ["implementation"]
+    for name, spec in ACTION["outputs"].items():
+        assert spec["value"] == f"${{{{ steps.{STEPS['Check']['id']}.outputs.{name} }}}}"
+        assert f"{name}=" in STEPS["Check"]["run"]
+    assert set(inputs(implementation="i")) == set(STEPS["Check"]["env"])
+
+
+def test_no_input_is_pasted_into_a_script() -> None:
+    assert all("${{" not in step["run"] for step in STEPS.values())
+
+
+@pytest.mark.parametrize(
+    ("install", "asked"),
+    [("", ["install|/the/action|"]), (". 'a b>=1'", ["install|/the/action|", "install|.|a b>=1|"])],
+)
+def test_the_action_installs_itself_and_what_is_asked(workplace: Path, install: str, asked: list[str]) -> None:
+    done = bash(STEPS["Install"]["run"], workplace, INSTALL=install)
+    assert done.returncode == 0, done.stderr
+    assert (workplace / "pip").read_text().splitlines() == asked
+
+
+@pytest.mark.slow
+def test_the_action_passes_on_known_violations_and_says_so_everywhere(workplace: Path) -> None:
+    given = inputs(
+        implementation="mypkg.cem:mine",
+        properties=ASKED.replace(" ", "\n"),
+        examples="6",
+        known="known.toml",
+        **{"extra-args": "--workers 1 --timeout '30'"},
+    )
+    done = bash(STEPS["Check"]["run"], workplace, **given)
+    assert done.returncode == 0, done.stderr
+    put_out = dict(line.split("=", 1) for line in (workplace / "output").read_text().splitlines())
+    assert {key: put_out[key] for key in ("violated", "known", "regressions")} == {
+        "violated": "1",
+        "known": "1",
+        "regressions": "0",
+    }
+    content = results.read(Path(put_out["result"]))
+    assert content["made_by"]["configuration"]["timeout"] == 30
+    assert "## Known violations" in (workplace / "summary").read_text()
+    assert Path(put_out["result"]).with_suffix(".xml").is_file()
+
+    given |= {"KNOWN": "", "BASELINE": put_out["result"], "ON_REGRESSION": "fail"}
+    done = bash(STEPS["Check"]["run"], workplace, **given)
+    assert done.returncode == 1, "without the list the violation is new"
+    assert "nothing got worse" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_action_fails_without_a_result_where_nothing_could_be_judged(workplace: Path) -> None:
+    done = bash(STEPS["Check"]["run"], workplace, **inputs(implementation="mypkg.cem:mine", properties="nosuch"))
+    assert done.returncode == 2
+    assert "no property matches 'nosuch'" in done.stderr
+    assert not (workplace / "output").exists()
+
+
+# --- the recipes ----------------------------------------------------------------------------------
+
+
+def recipe(heading: str) -> str:
+    """The code block below a heading of the guide."""
+    section = GUIDE.split(f"\n## {heading}\n", 1)[1].split("\n## ")[0]
+    found = re.search(r"```\w+\n(.*?)```", section, re.DOTALL)
+    assert found, heading
+    return found[1]
+
+
+FEW = f"--properties {ASKED} --examples 6 --workers 1"
+
+
+def test_the_github_recipe_gives_the_action_inputs_that_it_has() -> None:
+    steps = yaml.safe_load(recipe("GitHub"))["jobs"]["cem"]["steps"]
+    (ours,) = (step for step in steps if "cemverify" in step["uses"])
+    assert set(ours["with"]) <= set(ACTION["inputs"])
+    assert set(re.findall(r"outputs\.(\w+)", recipe("GitHub"))) <= set(ACTION["outputs"])
+
+
+@pytest.mark.slow
+def test_the_gitlab_recipe_runs(workplace: Path) -> None:
+    job = yaml.safe_load(recipe("GitLab"))["cem"]
+    done = bash("\n".join(job["script"]) + f" {FEW}", workplace)
+    assert done.returncode == 0, done.stderr
+    for file in (*job["artifacts"]["paths"], job["artifacts"]["reports"]["junit"]):
+        assert (workplace / "work" / file).is_file()
+
+
+@pytest.mark.slow
+def test_the_tox_recipe_runs(workplace: Path) -> None:
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read_string(recipe("tox"))
+    (environment,) = (parser[section] for section in parser.sections())
+    command = environment["commands"].replace("{posargs}", FEW).replace("{env_tmp_dir}", str(workplace))
+    done = bash(command, workplace)
+    assert done.returncode == 0, done.stderr
+    assert "1 violated (1 known)" in (workplace / "cem.md").read_text()
+
+
+@pytest.mark.slow
+def test_the_pytest_recipe_runs(workplace: Path) -> None:
+    here = workplace / "work"
+    narrowed = recipe("pytest").replace("examples=60", f"examples=6, properties={ASKED.split()}")
+    (here / "test_cem.py").write_text(narrowed)
+    done = bash("python -m pytest -q -rx -p no:cacheprovider --rootdir . test_cem.py", workplace)
+    assert "1 passed, 1 xfailed" in done.stdout, done.stdout
+    assert "known violation, accepted: a stub" in done.stdout
+
+
+def test_the_example_of_the_guide_is_a_file_of_known_violations() -> None:
+    from cemverify.conformance.known_violations import parse_known
+
+    assert [e.implementation for e in parse_known(recipe("Known violations"), "docs/ci.md")] == ["mypkg.cem:mine"]

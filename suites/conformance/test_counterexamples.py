@@ -1,0 +1,185 @@
+"""What a violation leaves behind asks the same again: by the property, and by a script of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cemverify.cem.layers import MLPConfig, PreconditionerConfig
+from cemverify.cli import main
+from cemverify.conformance.cases import Case, dense_case
+from cemverify.conformance.counterexamples import load_counterexample, save_all
+from cemverify.conformance.engine import Effort, RunFinished, judge_property
+from cemverify.conformance.mutants import mutants
+from cemverify.conformance.properties import select
+from cemverify.conformance.saving import Packing, restored
+from cemverify.conformance.shrinking import smaller
+from cemverify.conformance.spaces import Space
+from cemverify.conformance.verdicts import Record
+from cemverify.results import Maker, ResultError
+
+ROOT = Path(__file__).parents[2]
+MODULE = """\
+from dataclasses import replace
+from cemverify.conformance.mutants import mutants
+(mutant,) = (m for m in mutants() if m.id == {id!r})
+wrong = mutant.subject()
+"""
+QUICK = Effort(examples=20)
+
+
+def leave(folder: Path, mutant_id: str, property_id: str = "") -> tuple[Record, Path]:
+    """The record of a mutant's violation, and the saved case, with a module `faulty` beside it."""
+    (mutant,) = (m for m in mutants() if m.id == mutant_id)
+    (property_,) = select([property_id or mutant.property])
+    record = judge_property(mutant.subject(), property_, QUICK)
+    (folder / "faulty.py").write_text(MODULE.format(id=mutant_id))
+    event = RunFinished("faulty:wrong", [record], 0.0)
+    (saved,) = save_all(event, folder, Maker.now("cemverify check", {}, 0, "cpu"))
+    return record, saved
+
+
+def script(path: Path, *names: str) -> tuple[int, str]:
+    """Exit code and words of the script beside the saved case."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, path.with_suffix(".py").name, *names],
+        cwd=path.parent,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("mutant", "property_", "right"),
+    [
+        ("untied-values", "", "cemverify.conformance.reference:reference"),
+        ("sees-the-next-token", "", "cemverify.conformance.reference:reference"),
+        ("edits-its-input", "structure/mlp/inputs-unchanged", "cemverify.conformance.reference:reference"),
+        ("counts-its-calls", "structure/mlp/determinism", "cemverify.conformance.reference:reference"),
+        ("validates-nothing", "rejection/mlp/zero-steps", "cemverify.conformance.reference:reference"),
+        ("layer-doubled-energy", "", "sound:right"),
+        ("layer-reads-the-future", "", "sound:right"),
+    ],
+)
+def test_a_script_fails_while_the_fault_is_there_and_only_then(
+    tmp_path: Path, mutant: str, property_: str, right: str
+) -> None:
+    _, saved = leave(tmp_path, mutant, property_)
+    code, said = script(saved)
+    assert code == 1, said
+    (tmp_path / "sound.py").write_text(
+        "from cemverify.conformance.mutants import layers\nright = layers.sound_layer()\n"
+    )
+    code, said = script(saved, right)
+    assert code == 0, said
+
+
+def test_a_script_that_cannot_load_the_implementation_says_so_with_exit_code_2(tmp_path: Path) -> None:
+    _, saved = leave(tmp_path, "mlpascent")
+    code, said = script(saved, "nowhere:nothing")
+    assert code == 2
+    assert "cannot be loaded" in said
+    assert "import cemverify" not in saved.with_suffix(".py").read_text()
+    assert "from cemverify" not in saved.with_suffix(".py").read_text()
+
+
+def test_replay_judges_the_saved_case_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record, saved = leave(tmp_path, "mlpascent")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert main(["replay", str(saved)]) == 1
+    assert record.reason is not None
+    assert record.reason in capsys.readouterr().out
+    assert main(["replay", str(saved), "--implementation", "reference"]) == 0
+    assert main(["replay", str(saved), "--implementation", "nowhere:nothing"]) == 2
+    sys.modules.pop("faulty", None)
+
+
+def test_a_saved_case_comes_back_bit_for_bit(tmp_path: Path) -> None:
+    record, saved = leave(tmp_path, "tanh-for-erf")
+    again = load_counterexample(saved)
+    assert record.counterexample is not None
+    assert isinstance(again.question, Case)
+    assert again.question.describe() == record.counterexample["case"]
+    assert again.property == record.id
+
+
+@pytest.mark.parametrize("damage", ["truncate", "remove", "other-kind", "foreign-class"])
+def test_a_damaged_file_is_refused_in_one_sentence(tmp_path: Path, damage: str) -> None:
+    _, saved = leave(tmp_path, "mlpascent")
+    arrays = saved.with_suffix(".npz")
+    content = json.loads(saved.read_text())
+    match damage:
+        case "truncate":
+            arrays.write_bytes(arrays.read_bytes()[:40])
+        case "remove":
+            arrays.unlink()
+        case "other-kind":
+            saved.write_text(json.dumps({**content, "kind": "check"}))
+        case "foreign-class":
+            content["asked"]["question"] = {"dataclass": "os:PathLike", "fields": {}}
+            saved.write_text(json.dumps(content))
+    with pytest.raises(ResultError):
+        load_counterexample(saved)
+
+
+@given(seed=st.integers(0, 1000), strided=st.booleans(), shared=st.booleans())
+def test_a_question_survives_packing(seed: int, strided: bool, shared: bool) -> None:
+    case = dense_case(MLPConfig(3, 2, preconditioner=PreconditionerConfig("low-rank", rank=2)), 2, 3, seed)
+    x = case.x.movedim(0, -1).contiguous().movedim(-1, 0) if strided else case.x
+    case = Case(case.config, x, x if shared else case.h, case.weights)
+    packing = Packing()
+    tree = json.loads(json.dumps(packing.tree(case)))
+    back = restored(tree, packing.arrays)
+    assert back.config == case.config
+    assert torch.equal(back.x, case.x)
+    assert back.x.stride() == case.x.stride()
+    assert (back.x is back.h) == shared
+    assert all(torch.equal(back.weights[name], w) for name, w in case.weights.items())
+
+
+def test_numbers_shrink_to_fewer_digits_as_long_as_that_fails() -> None:
+    case = dense_case(MLPConfig(1, 1), 1, 1, 0)
+    space = Space("mlp")
+
+    def fails(asked: Case) -> bool:
+        return float(asked.weights["V"]) > 0.6 and float(asked.x) > 0.04
+
+    case = Case(case.config, torch.full((1, 1, 1), 0.04567), case.h, {**case.weights, "V": torch.tensor([[0.7312]])})
+    while (found := next((c for c in smaller(case, space) if fails(c)), None)) is not None:
+        case = found
+    assert float(case.weights["V"]) == 1.0
+    assert float(case.x) == 1.0 or np.isclose(float(case.x), 0.05)
+    assert float(case.h) == float(case.weights["W"]) == 0.0
+
+
+def test_the_worst_example_stands_beside_the_smallest() -> None:
+    (mutant,) = (m for m in mutants() if m.id == "tanh-for-erf")
+    record = judge_property(mutant.subject(), select([mutant.property])[0], QUICK)
+    assert record.worst is not None
+    assert record.margin is not None
+    assert record.worst["margin"] >= record.margin
+
+
+def test_a_folder_that_is_a_file_is_refused_before_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    taken = tmp_path / "file"
+    taken.write_text("")
+    assert main(["check", "reference", "--save-counterexamples", str(taken)]) == 2
+    assert "not a folder" in capsys.readouterr().err

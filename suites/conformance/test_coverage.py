@@ -1,0 +1,79 @@
+"""A default run asks every pair of options: faults like to live where two of them meet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+import pytest
+import torch
+
+from cemverify.conformance.cases import Case, Layer
+from cemverify.conformance.coverage import covering, meetings
+from cemverify.conformance.engine import Effort, judge_property
+from cemverify.conformance.evidence import Comparison, Evidence, judge
+from cemverify.conformance.properties import select
+from cemverify.conformance.properties.base import Over, Property
+from cemverify.conformance.reference import reference
+
+
+def test_every_two_values_meet_in_a_covering_array_of_few_rows() -> None:
+    for levels in ((3, 4, 4, 7, 4), (4, 9, 4, 4), (2,), (1, 1), (5, 5)):
+        rows = covering(levels)
+        due = {
+            (i, a, j, b)
+            for i, j in combinations(range(len(levels)), 2)
+            for a in range(levels[i])
+            for b in range(levels[j])
+        }
+        assert set().union(*(meetings(row) for row in rows)) == due
+        largest = sorted(levels)[-2:]
+        assert len(rows) <= 1.5 * largest[0] * largest[-1]
+
+
+@pytest.mark.parametrize("layer", ["attention", "mlp", "block"])
+def test_a_default_run_asks_every_pair_of_options(layer: Layer) -> None:
+    (property_,) = select([f"gradient/{layer}/any-options"])
+    seen: set[tuple[str, Any, str, Any]] = set()
+    judge_property(reference, _noting(property_, seen), Effort(shrink=False))
+    assert not [pair for pair in _pairs(property_) if pair not in seen]
+
+
+def _noting(property_: Property, seen: set[tuple[str, Any, str, Any]]) -> Property:
+    """The property with a check that writes down which options it was asked about."""
+
+    def check(caller: Any, case: Case) -> Evidence:
+        options = sorted(_options(case).items())
+        seen.update((a, u, b, v) for (a, u), (b, v) in combinations(options, 2))
+        return judge(Comparison("asked", torch.zeros(1), torch.zeros(1), torch.zeros(1)))
+
+    return replace(property_, check=check)
+
+
+def _options(case: Case) -> dict[str, Any]:
+    if case.layer == "block":
+        return _options(case.part("attention")) | {"activation": case.part("mlp").mlp.activation}
+    config = case.layer_config
+    found: dict[str, Any] = {
+        "norm": config.norm,
+        "steps": config.steps,
+        "preconditioner": _kind(config.preconditioner),
+    }
+    if case.layer == "mlp":
+        return found | {"activation": case.mlp.activation}
+    return found | {"diagonal": case.attention.diagonal, "position": case.attention.position}
+
+
+def _kind(config: Any) -> str:
+    return f"{config.kind}{' per head' if config.per_head else ''}"
+
+
+def _pairs(property_: Property) -> Iterator[tuple[str, Any, str, Any]]:
+    assert isinstance(property_.questions, Over)
+    space = property_.questions.space
+    values: dict[str, tuple[Any, ...]] = {**space.choices, "steps": space.steps}
+    values["preconditioner"] = tuple(_kind(kind) for kind in space.preconditioners)
+    for a, b in combinations(sorted(values), 2):
+        yield from ((a, u, b, v) for u in values[a] for v in values[b])

@@ -1,0 +1,99 @@
+"""Injection: the mutants' faults, put into implementations that were written by others."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from cemverify.cem.layers import AttentionConfig
+from cemverify.conformance.cases import Case, dense_case
+from cemverify.conformance.contract import Implementation, implementation, load
+from cemverify.conformance.engine import Effort, judge_property
+from cemverify.conformance.injection import falling_short, inject
+from cemverify.conformance.mutants import Mutant, mutants
+from cemverify.conformance.mutants.base import sound
+from cemverify.conformance.power_units import by_id, introduction
+
+_NUMPY = "examples.attention_numpy:mine"
+
+
+def named(id_: str) -> Mutant:
+    return next(m for m in mutants() if m.id == id_)
+
+
+def answer(subject: Implementation, case: Case) -> torch.Tensor:
+    given = {name: w.numpy() for name, w in case.weights.items()}
+    return torch.from_numpy(subject.functions["attention"](case.x.numpy(), case.h.numpy(), given, case.config))
+
+
+@pytest.mark.parametrize(
+    "id_", ["ascent", "softmax-over-queries", "attention-head-off-by-1e-9", "wrong-on-views", "edits-its-input"]
+)
+def test_a_fault_in_a_numpy_implementation_is_killed_for_its_cause(id_: str) -> None:
+    mutant = named(id_)
+    record = judge_property(inject(mutant, load(_NUMPY)), by_id()[mutant.property], Effort(shrink=False))
+    assert mutant.is_killed(record), record
+
+
+def test_an_injected_fault_is_the_mutants_own_difference() -> None:
+    case = dense_case(AttentionConfig(4, 2, temperature=1.0), 1, 3, seed=0)
+    mutant, numpy = named("mean-over-heads"), load(_NUMPY)
+    assert isinstance(numpy, Implementation)
+    faulty = inject(mutant, numpy)
+    assert isinstance(faulty, Implementation)
+    own = mutant.subject()
+    assert isinstance(own, Implementation)
+    expected = own.functions["attention"](case.x, case.h, case.weights, case.config)
+    assert torch.allclose(answer(faulty, case), expected, atol=1e-14)
+    assert not torch.allclose(answer(numpy, case), expected, atol=1e-3)
+
+
+def test_faults_of_features_that_are_not_offered_do_not_apply() -> None:
+    reasons = introduction(_NUMPY)["inapplicable"]
+    assert "position:rotary" in reasons["unrotated-values"]
+    assert reasons["rotary-loses-the-diagonal"] == "not offered: diagonal:per-head, position:rotary"
+    assert "another kind" in reasons["layer-ascent"]
+    assert "ascent" not in reasons
+
+
+def test_a_layer_of_the_second_door_gets_the_faults_of_layers() -> None:
+    mutant = named("layer-doubled-energy")
+    record = judge_property(
+        inject(mutant, load("examples.energy_layer:mine")), by_id()[mutant.property], Effort(shrink=False)
+    )
+    assert mutant.is_killed(record), record
+
+
+def test_jax_arrays_are_not_edited_in_place() -> None:
+    pytest.importorskip("jax", reason="the extra `jax` is not installed")
+    subject = implementation(attention=lambda x, h, weights, config: x, arrays="jax")
+    with pytest.raises(ValueError, match="nothing edits in place"):
+        inject(named("edits-its-input"), subject)
+
+
+def test_a_jax_implementation_takes_a_fault() -> None:
+    jax = pytest.importorskip("jax", reason="the extra `jax` is not installed")
+    subject = inject(named("ascent"), implementation(attention=lambda x, h, weights, config: x, arrays="jax"))
+    assert isinstance(subject, Implementation)
+    case = dense_case(AttentionConfig(4, 2, temperature=1.0), 1, 3, seed=0)
+    given = {name: jax.numpy.asarray(w.float().numpy()) for name, w in case.weights.items()}
+    x, h = (jax.numpy.asarray(a.float().numpy()) for a in (case.x, case.h))
+    returned = subject.functions["attention"](x, h, given, case.config)
+    assert isinstance(returned, jax.Array)
+    assert returned.dtype == np.float32
+    assert not np.allclose(returned, x)
+
+
+@pytest.mark.parametrize("place", ["feature", "position"])
+def test_an_update_falls_short_in_its_last_place_only(place: str) -> None:
+    case = dense_case(AttentionConfig(4, 2, temperature=1.0), 2, 3, seed=0)
+    plain, shorter = (
+        s.functions["attention"](case.x, case.h, case.weights, case.config)
+        for s in (sound(), falling_short(sound(), place, 0.5))
+        if isinstance(s, Implementation)
+    )
+    grown = (shorter - case.x) / (plain - case.x)
+    expected = torch.ones_like(grown)
+    expected[(slice(None), -1) if place == "position" else (..., -1)] = 0.5
+    assert torch.allclose(grown, expected)

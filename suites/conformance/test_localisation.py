@@ -1,0 +1,149 @@
+"""The part that a violation names is the part that is wrong; where it cannot be told, none is named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+import torch
+
+from cemverify.conformance import reference
+from cemverify.conformance.calls import Caller
+from cemverify.conformance.cases import Case
+from cemverify.conformance.faults import Discard, Fault
+from cemverify.conformance.localisation import Part, localise
+from cemverify.conformance.mutants import Mutant, mutants
+from cemverify.conformance.properties import Asked, catalogue
+
+# what each of these has wrong, by its fault as the zoo states it; a second name where the fault is in both
+WRONG: Mapping[str, tuple[str, ...]] = {
+    "ascent": ("scale of the update",),
+    "untied-values": ("value path",),
+    "untied-output": ("output projection",),
+    "half-tied-output": ("output projection",),
+    "queries-and-keys-swapped": ("W_Q and W_K",),
+    "reversed-output-features": ("linear path",),
+    "output-of-the-next-head": ("linear path",),
+    "one-in-abillion": ("linear path",),
+    "last-head-forgotten": ("linear path", "sum over heads"),
+    "mean-over-heads": ("sum over heads",),
+    "model-dimension-temperature": ("temperature",),
+    "squared-temperature": ("temperature",),
+    "softmax-over-queries": ("softmax",),
+    "own-token-hidden": ("mask",),
+    "sees-the-next-token": ("mask",),
+    "not-causal": ("mask",),
+    "oldest-token-hidden": ("mask",),
+    "own-key-twice": ("attention weights", "mask"),
+    "negated-scores": ("score",),
+    "transposed-score-matrix": ("score",),
+    "keys-normalised": ("score",),
+    "queries-from-the-memory": ("score",),
+    "step-size-twice": ("step size",),
+    "residual-scaled": ("residual",),
+    "starts-at-the-memory": ("residual",),
+    "batch-leans": ("batch rows",),
+    "score-only-diagonal": ("diagonal, value path",),
+    "value-only-diagonal": ("diagonal, score",),
+    "diagonal-twice-in-the-scores": ("diagonal, score",),
+    "diagonal-twice-in-the-values": ("diagonal, value path",),
+    "diagonal-reads-the-own-token": ("diagonal, value path",),
+    "diagonal-of-the-first-head": ("diagonal",),
+    "diagonal-once-for-all-heads": ("diagonal",),
+    "rotary-loses-the-diagonal": ("diagonal with rotary",),
+    "alibi-favours-the-distant": ("bias",),
+    "self-and-cross-swapped": ("bias",),
+    "unrotated-values": ("rotary, value path",),
+    "output-stays-rotated": ("rotary, value path",),
+    "half-the-cross-term": ("preconditioner",),
+    "divides-by-p": ("preconditioner",),
+    "averaged-preconditioners": ("preconditioner",),
+    "preconditions-once": ("step count with preconditioner",),
+    "norm-missing": ("norm",),
+    "norm-afterwards": ("norm",),
+    "norm-of-the-memory": ("norm",),
+    "folded-gain-after-p": ("norm with preconditioner",),
+    "mlpascent": ("scale of the update",),
+    "tanh-for-erf": ("activation",),
+    "swish-of-another-slope": ("activation",),
+    "derivative-for-activation": ("activation",),
+    "untied-down": ("down projection",),
+    "gate-and-up-swapped": ("V and W",),
+    "last-unit-forgotten": ("linear path", "sum over units"),
+    "wrong-factor-activated": ("gate",),
+    "tokens-share-ascale": ("token mixing",),
+    "memory-moves": ("memory", "recursion"),
+    "decaying-steps": ("recursion",),
+    "at-most-two-steps": ("step count",),
+    "one-step-more": ("step count",),
+    "block-starts-at-the-norm": ("block",),
+    "parallel-block": ("block",),
+    "stale-cache": ("cache",),
+    "mean-energy": ("stated energy",),
+    "energy-without-constant": ("stated energy",),
+    "always-float32": ("dtype",),
+    "counts-its-calls": (),
+    "edits-its-input": (),
+    "unnormalised-softmax": ("softmax", "attention weights"),
+    "softmax-over-heads": ("softmax", "attention weights"),
+    "values-from-the-state": ("value path",),
+    "gate-reads-the-state": ("gate",),
+}
+
+
+def located(mutant: Mutant) -> Part | None:
+    """What is said of a mutant whose named property was found violated on a scattered case."""
+    (property_,) = (p for p in catalogue() if p.id == mutant.property)
+    subject = mutant.subject()
+    caller = Caller(subject, property_.dtype or torch.float64)
+    for seed in range(200):
+        question = property_.questions.scattered(Asked(frozenset(subject.not_offered)), seed)
+        assert isinstance(question, Case)
+        try:
+            evidence = property_.check(caller, question)
+            if evidence.worst.margin <= 1:
+                continue
+        except Discard:
+            continue
+        except Fault:
+            pass
+        return localise(caller, question)
+    raise AssertionError(f"{mutant.id} was not found violated")
+
+
+@pytest.mark.slow
+def test_no_mutant_is_located_wrongly_and_most_are_located(capsys: pytest.CaptureFixture[str]) -> None:
+    zoo = {m.id: m for m in mutants()}
+    assert zoo.keys() >= WRONG.keys()
+    rightly: list[str] = []
+    unlocated: list[str] = []
+    wrongly: list[str] = []
+    for id_, parts in WRONG.items():
+        part = located(zoo[id_])
+        if part is None:
+            unlocated.append(id_)
+        else:
+            (rightly if part.name in parts else wrongly).append(f"{id_}: {part.name}")
+    with capsys.disabled():
+        print(f"\nlocalisation: {len(rightly)} of {len(WRONG)} rightly, {len(unlocated)} not, {len(wrongly)} wrongly")
+    assert not wrongly
+    assert len(rightly) >= 0.85 * len(WRONG), unlocated
+
+
+@pytest.mark.parametrize("id_", ["score-only-diagonal", "untied-output", "sees-the-next-token", "divides-by-p"])
+def test_the_part_comes_with_the_sub_identity_that_shows_it(id_: str) -> None:
+    (mutant,) = (m for m in mutants() if m.id == id_)
+    part = located(mutant)
+    assert part is not None
+    assert part.name in WRONG[id_]
+    assert part.because
+
+
+def test_nothing_is_named_in_a_correct_implementation() -> None:
+    caller = Caller(reference.reference)
+    for property_ in catalogue():
+        if property_.id in ("gradient/attention/any-options", "gradient/mlp/any-options"):
+            for seed in range(5):
+                case = property_.questions.scattered(Asked(), seed)
+                assert isinstance(case, Case)
+                assert localise(caller, case) is None

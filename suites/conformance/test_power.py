@@ -1,0 +1,151 @@
+"""Detection power: intervals that are exact, runs that go on where they ended, and sentences for slips."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jsonschema
+import pytest
+from scipy import stats
+
+from cemverify.cli import main
+from cemverify.conformance.listeners.power import as_markdown
+from cemverify.conformance.mutants import mutants
+from cemverify.conformance.power import Detection, Measured, Plan, Power
+from cemverify.conformance.power_statistics import clopper_pearson, upper_bound
+from cemverify.conformance.power_store import Store
+from cemverify.conformance.power_units import measure
+from cemverify.results import ResultError
+
+_QUICK = (
+    "power",
+    "--families",
+    "block",
+    "--seeds",
+    "2",
+    "--budgets",
+    "15",
+    "--no-bank",
+    "--no-sweep",
+    "--workers",
+    "1",
+)
+
+
+@pytest.mark.parametrize(("successes", "trials"), [(0, 20), (20, 20), (1, 1), (3, 20), (17, 1000)])
+def test_the_interval_is_the_exact_one(successes: int, trials: int) -> None:
+    exact = stats.binomtest(successes, trials).proportion_ci(0.95, method="exact")
+    assert clopper_pearson(successes, trials) == pytest.approx((exact.low, exact.high), abs=1e-12)
+
+
+def test_no_false_alarm_in_n_runs_bounds_the_rate_by_about_three_over_n() -> None:
+    assert upper_bound(0, 1000) == pytest.approx(1 - 0.05 ** (1 / 1000))
+
+
+@pytest.mark.parametrize("arguments", [(3, 2, 0.95), (0, 0, 0.95), (-1, 2, 0.95), (1, 2, 1.0)])
+def test_an_interval_of_nothing_is_refused(arguments: tuple[int, int, float]) -> None:
+    with pytest.raises(ValueError, match="not"):
+        clopper_pearson(*arguments)
+
+
+def test_a_measurement_is_found_again_and_a_broken_one_is_named(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    assert store.get({"kind": "x"}) is None
+    store.put({"kind": "x"}, {"runs": [1]})
+    assert store.get({"kind": "x"}) == {"runs": [1]}
+    assert store.get({"kind": "y"}) is None
+    (path,) = tmp_path.iterdir()
+    path.write_text("{")
+    with pytest.raises(ResultError, match="delete it to measure again"):
+        store.get({"kind": "x"})
+
+
+def test_a_survivor_is_not_called_killed() -> None:
+    mutant = mutants()[0]
+    survived = Measured(mutant, (Detection(60, 19, 20, 0.75, 1.0, 3, 3.0),), "seed 7: holds")
+    power = Power(Plan(), [survived], [], [], {})
+    assert not power.sound
+    assert power.describe()["killed"] == 0
+    assert power.describe()["mutants"][0]["detection"] == 0.95
+    assert "**Survived**: seed 7: holds" in as_markdown(power, "cemverify power")
+
+
+def test_what_dies_of_something_else_is_not_killed() -> None:
+    spec = {"mutant": "ascent", "property": "gradient/attention/plain", "examples": 15, "seeds": [0]}
+    (run,) = measure({"kind": "detection", **spec, "implementation": None})["runs"]
+    assert run["killed"]
+    other = next(m for m in mutants() if m.id == "drops-a-batch-of-one")
+    (run,) = measure({"kind": "detection", **spec, "mutant": other.id, "implementation": None})["runs"]
+    assert run["killed"]
+    assert run["cause"] == "wrong shape"
+
+
+def test_the_smallest_fault_is_bracketed() -> None:
+    spec = {"kind": "smallest", "property": "gradient/attention/plain", "dtype": "float64", "place": "feature"}
+    found = measure({**spec, "examples": 30, "seeds": [0], "implementation": None})["epsilon"]
+    assert 1e-16 < found <= 1e-11
+
+
+def test_a_run_writes_what_the_schema_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([*_QUICK, "--json", "p.json", "--markdown", "p.md"]) in (0, 1)
+    printed = capsys.readouterr().out
+    content = json.loads((tmp_path / "p.json").read_text())
+    schema = Path(sys.modules["cemverify"].__file__ or "").parent / "result.schema.json"
+    jsonschema.validate(content, json.loads(schema.read_text()))
+    assert f"{content['killed']} of {content['total']} mutants killed" in printed
+    assert "## How to read it" in (tmp_path / "p.md").read_text()
+
+
+@pytest.mark.slow
+def test_a_run_that_was_killed_goes_on_and_ends_the_same(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "cemverify", *_QUICK, "--families", "decoding"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    started = subprocess.Popen([*command, "--store", "halves"], cwd=tmp_path, env=environment, start_new_session=True)
+    halves = tmp_path / "halves"
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not (halves.exists() and len(list(halves.glob("*.json"))) >= 2):
+        time.sleep(0.05)
+    os.killpg(started.pid, signal.SIGKILL)
+    started.wait()
+    kept = {path: path.stat().st_mtime_ns for path in halves.glob("[!.]*.json")}
+    assert kept
+    payloads = []
+    for store in ("halves", "whole"):
+        file = f"{store}-p.json"
+        subprocess.run(
+            [*command, "--store", store, "--json", file], cwd=tmp_path, env=environment, check=False, timeout=300
+        )
+        content = json.loads((tmp_path / file).read_text())
+        payloads.append(json.dumps({k: v for k, v in content.items() if k != "made_by"}))
+    assert payloads[0] == payloads[1]
+    assert all(path.stat().st_mtime_ns == then for path, then in kept.items())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--families", "nonsense"), "no family of mutants 'nonsense'; there are: attention"),
+        (("nosuchmodule:x", "--no-bank"), "no module 'nosuchmodule'"),
+        (("--json", "a", "--markdown", "a"), "same path"),
+    ],
+)
+def test_slips_get_one_sentence(
+    arguments: tuple[str, ...],
+    sentence: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["power", *arguments, "--no-sweep", "--workers", "1"]) == 2
+    said = capsys.readouterr().err.strip().splitlines()
+    assert sentence in said[-1]
