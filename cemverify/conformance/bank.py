@@ -20,11 +20,13 @@ class Entry:
 
     Attributes:
         name: module:attribute. written: how, as a phrase. needs: a package beyond cemverify's own, if any.
+        costly: whether it runs through a compiler, which takes seconds for each shape that it meets.
     """
 
     name: str
     written: str
     needs: str | None = None
+    costly: bool = False
 
 
 BANK: Sequence[Entry] = (
@@ -37,8 +39,8 @@ BANK: Sequence[Entry] = (
     Entry("examples.augmented_sdpa:mine", "scaled_dot_product_attention with wider heads for the diagonal"),
     Entry("examples.attention_module:mine", "an nn.Module of four linear layers"),
     Entry("examples.mlp_module:mine", "an nn.Module of three linear layers"),
-    Entry("examples.compiled_reference:mine", "the reference's modules under torch.compile"),
-    Entry("examples.energies_jax:mine", "gradients of two scalars by jax.grad", "jax"),
+    Entry("examples.compiled_reference:mine", "the reference's modules under torch.compile", costly=True),
+    Entry("examples.energies_jax:mine", "gradients of two scalars by jax.grad", "jax", costly=True),
     Entry("examples.llama_transformers:mine", "Llama's own modules with tied weights", "transformers"),
     Entry("examples.energy_layer:mine", "a Hopfield layer, through the second door"),
 )

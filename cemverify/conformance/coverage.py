@@ -22,8 +22,11 @@ def covering(levels: tuple[int, ...]) -> tuple[Row, ...]:
         levels: how many values each option has, at least 1.
 
     Returns:
-        Rows of one value per option; little more of them than the product of the two largest levels.
+        Rows of one value per option; little more of them than the product of the two largest levels. One option alone
+        meets nobody, and takes each of its values.
     """
+    if len(levels) == 1:
+        return tuple((value,) for value in range(levels[0]))
     rng = np.random.default_rng(0)
     missing = {
         (i, a, j, b)
@@ -38,7 +41,7 @@ def covering(levels: tuple[int, ...]) -> tuple[Row, ...]:
         best = max(candidates, key=lambda row: len(meetings(row) & missing))
         rows.append(best)
         missing -= meetings(best)
-    return tuple(rows) or (tuple(0 for _ in levels),)
+    return tuple(rows) or ((),)
 
 
 def meetings(row: Sequence[int]) -> set[Meeting]:

@@ -35,12 +35,13 @@ def implementation_from_modules(
             (as W_down = V^T).
         free: parameters that get no weight because the module itself sets them. Any other without one is an
             error: it would keep its random start.
-        not_offered: as for `cemverify.implementation`; "gradients" is implied, since weights are copied.
+        not_offered: as for `cemverify.implementation`; "gradients" and "vmap" are implied, since weights are copied.
 
     Raises:
         ValueError: as for `cemverify.implementation`, or a name that is no weight of the contract.
     """
-    absent = (*not_offered, "gradients")  # a copy carries none back to the contract's weights
+    # a copy carries no gradient back to the contract's weights, and holds one set of them at a time
+    absent = (*not_offered, "gradients", "vmap")
     if unknown := set(names or {}) - WEIGHTS:
         raise ValueError(f"names has {', '.join(sorted(unknown))}; the weights are {', '.join(sorted(WEIGHTS))}")
     left_alone = frozenset(free)

@@ -29,8 +29,11 @@ from cemverify.conformance.power_store import Store, implementation_digest
 from cemverify.conformance.power_units import DTYPES, PLACES, Spec, by_id, chunks, introduction, measure, offered_to
 from cemverify.conformance.verdicts import Verdict
 
+# what a correct implementation is asked with, each seed: many seeds with few examples see more than few with many
+BANK_EXAMPLES = 6
 _CHUNK = 5  # seeds in a measurement
-_SWEPT_SEEDS = 3
+_PARTS = 5  # of the properties of a costly implementation, one for each seed in turn
+_SWEPT_SEEDS = 2
 _LONG = 500  # runs of a property that are worth an estimate beforehand
 _UNSWEPT = ("rejection",)  # families that look at no answer
 
@@ -42,15 +45,17 @@ class Plan:
     Attributes:
         seeds: how many, from 0 on. budgets: examples per property; the largest decides what counts as killed.
         implementation: whose faults; None for the mutants as they are.
-        bank: correct implementations, by name.
+        bank: correct implementations, by name; every seed asks them with `BANK_EXAMPLES`. costly: those of them of
+            whose properties each seed asks a fifth, in turn.
         families: mutants of these only; empty for all. matrix: seeds for every property x every mutant, 0 for none.
         sweep: whether to look for the smallest fault.
     """
 
     seeds: int = 20
-    budgets: tuple[int, ...] = (15, 30, 60)
+    budgets: tuple[int, ...] = (15, 60)
     implementation: str | None = None
     bank: tuple[str, ...] = ()
+    costly: frozenset[str] = frozenset()
     families: tuple[str, ...] = ()
     matrix: int = 0
     sweep: bool = True
@@ -358,15 +363,7 @@ def _specs(plan: Plan, introduced: Mapping[str, Any], offered: Mapping[str, Sequ
                     "implementation": plan.implementation,
                 }
     for name, ids in offered.items():
-        for some_ids in (ids[i : i + 4] for i in range(0, len(ids), 4)):
-            for some in chunks(seeds, _CHUNK):
-                yield {
-                    "kind": "false alarms",
-                    "implementation": name,
-                    "properties": list(some_ids),
-                    "examples": plan.budget,
-                    "seeds": some,
-                }
+        yield from _bank(name, ids, seeds, costly=name in plan.costly)
     yield from _sweep(plan, introduced) if plan.sweep else ()
     if plan.matrix:
         for mutant in chosen:
@@ -379,6 +376,23 @@ def _specs(plan: Plan, introduced: Mapping[str, Any], offered: Mapping[str, Sequ
             }
 
 
+def _bank(name: str, ids: Sequence[str], seeds: range, *, costly: bool) -> Iterator[Spec]:
+    """A correct implementation before its properties, a few at a time."""
+    if costly:
+        asked = [(ids[part::_PARTS], [s for s in seeds if s % _PARTS == part]) for part in range(_PARTS)]
+    else:
+        asked = [(ids, some) for some in chunks(seeds, _CHUNK)]
+    for chosen, some in asked:
+        for first in range(0, len(chosen) if some else 0, 4):
+            yield {
+                "kind": "false alarms",
+                "implementation": name,
+                "properties": list(chosen[first : first + 4]),
+                "examples": BANK_EXAMPLES,
+                "seeds": some,
+            }
+
+
 def _sweep(plan: Plan, introduced: Mapping[str, Any]) -> Iterator[Spec]:
     for id_ in introduced["properties"]:
         property_ = by_id()[id_]
@@ -386,7 +400,8 @@ def _sweep(plan: Plan, introduced: Mapping[str, Any]) -> Iterator[Spec]:
             continue
         for dtype, asked in DTYPES.items():
             if property_.dtype in (None, asked):
-                for place in PLACES.get(property_.family, ("feature", "position")):
+                places = PLACES.get(property_.family, ("feature", "position"))
+                for place in places if dtype == "float64" else places[:1]:
                     yield {
                         "kind": "smallest",
                         "property": id_,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -43,6 +44,17 @@ class Recorded:
     changed: bool
 
 
+def _traced(arguments: Sequence[Any]) -> bool:
+    """Whether the call is made on stand-ins for arrays: mapped, differentiated by a transform, or compiled."""
+    if torch.compiler.is_compiling():
+        return True
+    first = arguments[0]
+    if isinstance(first, Tensor):
+        return bool(torch._C._functorch.is_functorch_wrapped_tensor(first))
+    jax = sys.modules.get("jax")
+    return jax is not None and isinstance(first, jax.core.Tracer)
+
+
 @dataclass
 class Recorder:
     """A caller that writes down its calls."""
@@ -63,6 +75,8 @@ class Recorder:
 
     def _noting(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def noted(*arguments: Any) -> Any:
+            if _traced(arguments):  # there are no numbers to write down
+                return function(*arguments)
             config = None if name in ("update", "energy") else arguments[-1]
             before = _named(name, arguments)
             try:

@@ -29,6 +29,7 @@ def test_every_two_values_meet_in_a_covering_array_of_few_rows() -> None:
             for b in range(levels[j])
         }
         assert set().union(*(meetings(row) for row in rows)) == due
+        assert all({row[k] for row in rows} == set(range(values)) for k, values in enumerate(levels))
         largest = sorted(levels)[-2:]
         assert len(rows) <= 1.5 * largest[0] * largest[-1]
 

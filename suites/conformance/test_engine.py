@@ -253,7 +253,7 @@ def test_an_attention_only_implementation_with_few_features_is_asked_only_what_i
         assert c.heads * c.R == c.dim
         return reference.attention(x, h, w, c)
 
-    options = ("diagonal", "position", "preconditioner", "norm", "validation")
+    options = ("diagonal", "position", "preconditioner", "norm", "validation", "vmap", "compile")
     absent = ("start", "steps", "step-size", "temperature", "head-dim", *options)
     records = check_implementation(implementation(attention=standard, not_offered=absent), examples=20)
     assert {r.verdict for r in records} == {Verdict.HOLDS, Verdict.NOT_OFFERED}

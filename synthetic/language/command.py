@@ -1,4 +1,7 @@
-"""`python -m synthetic language`: trains the contenders of a preset, side by side or on several GPUs, and judges."""
+"""`python -m synthetic language`: trains the contenders of a preset, side by side or on several GPUs, and judges.
+
+With --study it repeats one of the paper's experiments instead (`study_command`).
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ from synthetic.errors import UsageError
 from synthetic.language.cost import cost
 from synthetic.language.entries import Entry, Keeping, enter
 from synthetic.language.machine import Machine, choose, compiler_missing, leave, one_thread, peak_flops
-from synthetic.language.options import add_arguments, check, command, open_corpus, study
+from synthetic.language.options import add_arguments, check, command, open_corpus, settled, study
 from synthetic.language.presets import Contender, Study
 from synthetic.language.report import Ground, payload, tables
 from synthetic.language.training import Step
@@ -45,6 +48,11 @@ def run(options: argparse.Namespace) -> int:
         cemverify.results.ResultError: the result file cannot be written.
     """
     check(options)
+    if options.experiment is not None:
+        from synthetic.language.study_command import run_study  # scipy and matplotlib are heavy to import
+
+        return run_study(options)
+    options = argparse.Namespace(**{**vars(options), **settled(options)})
     check_writable(options.output)
     if options.implementation:
         from synthetic.language.implementations import compare  # the verifier is heavy to import
@@ -156,7 +164,7 @@ def _enter(
     windows: Tensor,
     machine: Machine,
 ) -> Entry:
-    keeping = Keeping(options.folder, options.save_every, options.resume) if options.folder else None
+    keeping = Keeping(options.folder, options.save_every, options.resume is True) if options.folder else None
     observe = _Progress(contender.name, asked, sys.stderr) if machine.rank == 0 else lambda _step: None
     return enter(contender, asked, corpus, windows, options.seed, machine, keeping=keeping, observe=observe)
 

@@ -49,7 +49,11 @@ def parameters(config: LanguageModelConfig) -> int:
 
 def cost(config: LanguageModelConfig, context: int) -> Cost:
     """The cost per token in windows of J = context tokens."""
-    model = on_meta(config)
+    return cost_of(on_meta(config), context)
+
+
+def cost_of(model: LanguageModel, context: int) -> Cost:
+    """The same of a model on the meta device."""
     with torch.device("meta"):
         tokens = torch.zeros(1, context, dtype=torch.int64)
     forward = matmul_flops(model, tokens)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from cemverify.cem.layers import CEMLayer
 from cemverify.cem.models import Block, LanguageModel
+from synthetic.language.looped import LoopedModel
 
 
 @torch.no_grad()
@@ -28,13 +29,13 @@ def first_non_finite(model: LanguageModel, tokens: Tensor) -> str | None:
     h = model.embedding[tokens]  # (B, J, D)
     for i, block in enumerate(model.blocks):
         assert isinstance(block, Block)
-        for kind, layer in (("attention", block.attention), ("MLP", block.mlp)):
+        for kind, layer in _in_order(model, block):
             if isinstance(layer, CEMLayer):
                 states = layer.trajectory(h, layer.norm().into(h)).states  # (T+1, B, J, D)
                 for step, state in enumerate(states[1:], start=1):
                     if not finite(state):
                         return f"layer {i + 1}, {kind}, recursion step {step} of {len(states) - 1}"
-            out = layer.residual(h)
+            out = layer.residual(h)  # type: ignore[operator]  # torch types an attribute of a module so
             h = out[0] if isinstance(out, tuple) else out
             if not finite(h):
                 return f"layer {i + 1}, {kind}"
@@ -43,6 +44,12 @@ def first_non_finite(model: LanguageModel, tokens: Tensor) -> str | None:
     if not finite(model.norm(h) @ model.head.mT):
         return "the logits"
     return None
+
+
+def _in_order(model: LanguageModel, block: Block) -> list[tuple[str, nn.Module]]:
+    """The layers of a block as they are applied."""
+    times = (model.attention_times, model.mlp_times) if isinstance(model, LoopedModel) else (1, 1)
+    return [("attention", block.attention)] * times[0] + [("MLP", block.mlp)] * times[1]
 
 
 def first_non_finite_gradient(model: nn.Module, backward: Callable[[], Tensor]) -> str | None:

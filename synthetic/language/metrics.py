@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ class Metrics:
         self._file = None
         if path is None:
             return
-        kept = [line for line in _lines(path) if line["step"] <= after] if after else []
+        kept = [line for line in lines(path) if line["step"] <= after] if after else []
         try:
             write_text(path, "".join(json.dumps(line) + "\n" for line in kept))
             self._file = path.open("a", encoding="utf-8", buffering=1)  # a whole line at a time
@@ -57,15 +57,15 @@ class Metrics:
             self._file.close()
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
+def lines(path: Path) -> list[dict[str, Any]]:
     """The whole lines of a file; a last one that was cut off is left out."""
-    if not path.exists():
-        return
-    for line in path.read_text(encoding="utf-8").splitlines():
+    found: list[dict[str, Any]] = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         try:
-            yield json.loads(line)
+            found.append(json.loads(line))
         except ValueError:
-            return
+            break
+    return found
 
 
 def _finite(value: Any) -> Any:

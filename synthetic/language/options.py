@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from cemverify.cem.layers import AttentionConfig
 from synthetic.corpora.chains import Chain, ChainSpec, draw, source
@@ -17,11 +18,14 @@ from synthetic.corpora.sources import Source, standard_library, text_files
 from synthetic.corpora.tokenisers import Symbols, Tokeniser, subwords
 from synthetic.errors import UsageError
 from synthetic.language.presets import PRESETS, Study, contenders, preset
+from synthetic.language.studies import SIZES, STUDIES, TINY
+from synthetic.runs import add_run_arguments
 
 DESCRIPTION = """\
 Trains small language models on the same batches, Llama with RoPE and ALiBi positions and CEM at several recursion
 depths T, and sets their validation bits per byte beside those of unigram and bigram models, gzip and xz, or beside
-the exact floor of a source whose entropy is known.
+the exact floor of a source whose entropy is known. With --study, repeats one of the paper's experiments instead:
+every model with several seeds, compared at equal tokens, FLOPs and parameters.
 """
 
 EPILOG = """\
@@ -29,6 +33,9 @@ presets:
   smoke   a few minutes on two CPU cores (D = 128, 4 layers, T = 1, 2, 3); on a GPU the paper's 86M configuration in
           bfloat16 with 2048 tokens of context
   tiny    under a minute (D = 32, 2 layers, T = 1, 2); whether everything works
+
+studies (--study, at --size tiny or one of the paper's: 86M, 108M, 134M, 162M):
+{studies}
 
 corpora:
   library   the source of the running Python's standard library, split by file; needs no network (the default)
@@ -44,6 +51,12 @@ columns of the table:
   minus bigram            bits per byte less than a bigram model needs, if negative
   above floor             bits per symbol more than the best possible predictor needs
 
+columns of a study:
+  equal tokens       validation bits over those of the baseline after as many tokens, 95 % interval over seeds
+  equal FLOPs        the same when both have spent what the study's cheapest model spends in all
+  equal parameters   the same of the model with its MLP widened to the baseline's parameters
+  verdict            better, worse, equivalent (within 2 %) or inconclusive
+
 examples:
   python -m synthetic language --preset smoke
   python -m synthetic language --corpus hidden --preset tiny
@@ -51,23 +64,59 @@ examples:
   python -m synthetic language --implementation mymodule:mine                  your layers in the same harness
   torchrun --nproc-per-node 8 -m synthetic language --device cuda              one model on eight GPUs
   python -m synthetic language --dataset DKYoon/SlimPajama-6B --megabytes 500 --tokeniser huggyllama/llama-7b
+  python -m synthetic language --study diagonal --page docs/results/language-diagonal.md
+  python -m synthetic language --study recursion --size 86M --estimate         what it takes, and nothing else
+  python -m synthetic language --study recursion --size 86M --dataset DKYoon/SlimPajama-6B \\
+      --tokeniser huggyllama/llama-7b --device cuda --shard 1/8                one of eight jobs on one store
 
-exit code: 0 if every loss is finite, every model beats the bigram model and keeps within the band of the Llama
-baseline with the same positions (on text), and energies fall where they must; 1 if not; 2 for bad arguments.
+A study keeps every training (--store) and needs no --resume; a preset goes on from checkpoints in --folder with it.
+On several GPUs, start one shard on each, with CUDA_VISIBLE_DEVICES. Workers on other machines find tokens in the
+folder that CEMVERIFY_CORPORA names, and make them there if they are missing.
+
+exit code of a preset: 0 if every loss is finite, every model beats the bigram model and keeps within the band of the
+Llama baseline with the same positions (on text), and energies fall where they must; 1 if not. Of a study: 0. Of both:
+2 for bad arguments.
 """
 
 CORPORA = ("library", "markov", "hidden")
+DEFAULT_PRESET = "smoke"
+
+# what a preset alone has, and what a study alone has; the first value is that of an option that is not given
+_OF_PRESETS = {
+    "preset": None,
+    "depths": None,
+    "implementation": None,
+    "folder": None,
+    "save_every": None,
+    "compile": False,
+    "sharded": False,
+}
+_OF_STUDIES = {
+    "size": None,
+    "seeds": None,
+    "estimate": False,
+    "tflops": None,
+    "page": None,
+    "shard": None,
+    "cluster": None,
+    "retry_failed": False,
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `python -m synthetic language`."""
     parser.description = DESCRIPTION
-    parser.epilog = EPILOG
+    parser.epilog = EPILOG.format(
+        studies="\n".join(
+            f"  {name:<19}{figure}: {(make.__doc__ or '').splitlines()[0]}"
+            for name, (figure, make) in STUDIES.items()
+        )
+    )
     add = parser.add_argument
-    add("--preset", default="smoke", help=f"{', '.join(PRESETS)}; default: %(default)s")
+    add("--preset", help=f"{', '.join(PRESETS)}; default: {DEFAULT_PRESET}")
     add("--seed", type=int, default=0, help="of weights and batches; default: %(default)s")
     add("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda; default: %(default)s")
-    add("--output", type=Path, default=Path("out/language.json"), help="the result file; default: %(default)s")
+    add("--output", type=Path, help="the result file; default: out/language.json, or out/language-STUDY.json")
 
     text = parser.add_argument_group("corpus")
     text.add_argument("--corpus", default="library", help=f"{', '.join(CORPORA)}; default: %(default)s")
@@ -104,13 +153,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     models.add_argument("--heads", type=int, help="K")
     models.add_argument("--depths", type=int, nargs="+", metavar="T", help="the recursion depths of CEM")
 
-    runs = parser.add_argument_group("running")
-    runs.add_argument(
-        "--workers",
-        type=int,
-        metavar="N",
-        help="models trained side by side on a CPU; default: one per core, at most one per model",
+    studies = parser.add_argument_group("the paper's experiments")
+    studies.add_argument("--study", dest="experiment", metavar="NAME", help="one of those above, instead of a preset")
+    studies.add_argument("--size", metavar="SIZE", help=f"{', '.join(SIZES)}; default: {TINY}")
+    studies.add_argument(
+        "--seeds", type=int, metavar="N", help="trainings of each model; default: 3, or 1 beyond tiny"
     )
+    studies.add_argument("--estimate", action="store_true", help="say what the study takes, and do nothing")
+    studies.add_argument(
+        "--tflops", type=float, metavar="N", help="useful TFLOP/s of a device, for the estimate; default: of an H100"
+    )
+    studies.add_argument("--page", type=Path, metavar="FILE", help="also a page in Markdown, its figures beside it")
+
+    runs = parser.add_argument_group("running a preset")
     runs.add_argument(
         "--compile", action="store_true", help="train through torch.compile; 15 to 20 s a model to begin with"
     )
@@ -119,12 +174,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--folder", type=Path, metavar="DIR", help="keep metrics, weights and checkpoints of every model here"
     )
     runs.add_argument("--save-every", type=int, metavar="N", help="a checkpoint each N steps, in --folder")
-    runs.add_argument("--resume", action="store_true", help="go on from the checkpoints in --folder")
     runs.add_argument(
         "--implementation",
         metavar="NAME",
         help="module:attribute of a torch implementation: train its layers beside the reference's and compare losses",
     )
+    add_run_arguments(parser)
+    parser.set_defaults(resume=None)  # a study resumes by itself, a preset if it is told to
 
 
 def check(options: argparse.Namespace) -> None:
@@ -144,24 +200,40 @@ def check(options: argparse.Namespace) -> None:
         "heads",
         "dim",
         "length",
-        "workers",
+        "seeds",
         "save_every",
     ):
         value = getattr(options, name)
         if value is not None and value < 1:
             raise UsageError(f"--{name.replace('_', '-')} must be at least 1, not {value}")
-    for name in ("learning_rate", "megabytes"):
+    if options.workers is not None and options.workers < (1 if options.experiment is None else 0):
+        raise UsageError(f"--workers must be at least 1, not {options.workers}")
+    for name in ("learning_rate", "megabytes", "tflops"):
         value = getattr(options, name)
         if value is not None and not 0 < value < float("inf"):
             raise UsageError(f"--{name.replace('_', '-')} must be a positive number, not {value:g}")
+    if options.experiment is None:
+        _refuse_given(options, _OF_STUDIES, "belongs to a study: give --study NAME too")
+    else:
+        _refuse_given(options, _OF_PRESETS, "belongs to a preset, and not to --study: leave it out")
     if options.depths and min(options.depths) < 1:
         raise UsageError(f"--depths must each be at least 1, not {min(options.depths)}")
     if options.corpus not in CORPORA:
         raise UsageError(f"no corpus {options.corpus!r}; there are: {', '.join(CORPORA)}, and --text and --dataset")
     if options.text and options.dataset:
         raise UsageError("--text and --dataset name two corpora; give one")
-    if (options.save_every or options.resume) and not options.folder:
+    if options.experiment is None and (options.save_every or options.resume) and not options.folder:
         raise UsageError("--save-every and --resume need the --folder where checkpoints are kept")
+
+
+def settled(options: argparse.Namespace) -> dict[str, Any]:
+    """What a preset takes where nothing is given."""
+    return {"preset": options.preset or DEFAULT_PRESET, "output": options.output or Path("out/language.json")}
+
+
+def _refuse_given(options: argparse.Namespace, others: Mapping[str, Any], why: str) -> None:
+    if given := [name for name, absent in others.items() if getattr(options, name) != absent]:
+        raise UsageError(f"--{given[0].replace('_', '-')} {why}")
 
 
 def open_corpus(options: argparse.Namespace) -> tuple[Corpus, Chain | None]:

@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 from tabulate import tabulate
 
-from cemverify.conformance.power import Alarms, Detection, Measured, Power, Progress, Smallest
+from cemverify.conformance.power import BANK_EXAMPLES, Alarms, Detection, Measured, Power, Progress, Smallest
 from cemverify.conformance.power_statistics import clopper_pearson
 from cemverify.results import Maker, Table, result
 
@@ -76,7 +76,8 @@ def families_table(power: Power) -> Table:
 def alarms_table(power: Power) -> Table:
     """False alarms per correct implementation."""
     columns = ("implementation", "properties", "runs", "false alarms", "undecided", "first")
-    return Table("Correct implementations", columns, [_alarms_row(a) for a in power.alarms])
+    title = f"Correct implementations, {BANK_EXAMPLES} examples per property and seed"
+    return Table(title, columns, [_alarms_row(a) for a in power.alarms])
 
 
 def smallest_table(power: Power) -> Table:
@@ -137,7 +138,8 @@ def as_markdown(power: Power, command: str) -> str:
 
 _SIZES = """\
 The smallest fault is that of an update that falls short by a relative epsilon in its last feature or at its last
-position (for the structure family, in the last row of the batch too), in the dtype of the column. On a grid of 1, 2
+position (for the structure family, in the last row of the batch too; in float32 and bfloat16 in the first of these
+alone), in the dtype of the column. On a grid of 1, 2
 and 5 times powers of ten it is the smallest that some property of the family sees with every seed. A dash: the
 family sees none of that kind, whatever its size, since it looks at something else."""
 
@@ -163,7 +165,9 @@ the probability is at least {least:.0%}, at 95 % confidence. *Median examples* i
 {budget} were allowed.
 
 A *false alarm* is a correct implementation that is called wrong. None in n runs does not prove that there are none;
-the bound says how rare they must be. *Undecided* are runs that called it neither right nor wrong."""
+the bound says how rare they must be. *Undecided* are runs that called it neither right nor wrong: so few examples
+can be too few to tell. Of an implementation that runs through a compiler each seed asks a fifth of the properties, in
+turn."""
 
 
 def _section(table: Table, level: str = "##") -> str:

@@ -1,0 +1,435 @@
+"""The paper's experiments as studies: what they compare, how they are read, what they refuse."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.interpolate import CubicSpline
+
+from cemverify import results
+from cemverify.cem import presets as paper
+from synthetic.__main__ import main
+from synthetic.language import add_arguments, cells
+from synthetic.language.cells import CorpusSpec, TrainingRecord, count, measured, perform_training, training_cell
+from synthetic.language.estimates import GPU_UTILISATION, H100_TFLOPS, forecasts, speed_of
+from synthetic.language.looped import LoopedConfig, LoopedModel, first_std, paired
+from synthetic.language.options import open_corpus
+from synthetic.language.rates import optimum
+from synthetic.language.statements import CLAIMS, Kind, Reading, read, reading_of
+from synthetic.language.studies import (
+    ALIBI,
+    FULL,
+    RATES,
+    ROTARY,
+    STUDIES,
+    TINY,
+    WIDENED,
+    Plan,
+    at_rate,
+    attention_name,
+    mlp_name,
+    paper_recipe,
+    plan,
+)
+from synthetic.language.summary import bits_at, summarise
+from synthetic.language.training import score
+from synthetic.statistics import compare
+
+SHORT = (
+    *("--corpus", "hidden", "--symbols", "8", "--states", "4", "--length", "20000"),
+    *("--dim", "16", "--heads", "2", "--layers", "1", "--steps", "20", "--batch", "8", "--context", "8"),
+    *("--device", "cpu", "--workers", "0", "--seeds", "2"),
+)
+
+
+# --- what is compared -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("study", STUDIES)
+@pytest.mark.parametrize("size", [TINY, "86M"])
+def test_every_study_is_complete(study: str, size: str) -> None:
+    found = plan(study, size, 256 if size == TINY else paper.VOCABULARY)
+    names = [variant.name for variant in found.variants]
+    assert len(set(names)) == len(names)
+    assert all(v.against is None or found.named(v.against).against is None for v in found.variants)
+    for variant in found.variants:
+        if variant.widened is None:
+            continue
+        base = found.named(str(variant.against))
+        share = count(found.named(variant.widened).looped) / count(base.looped)
+        assert share == pytest.approx(1, abs=0.02)
+        assert count(variant.looped) < count(base.looped)
+
+
+@pytest.mark.parametrize("study", [name for name in STUDIES if name != "learning-rate"])
+def test_every_statement_is_about_models_of_its_study(study: str) -> None:
+    names = {variant.name for variant in plan(study, TINY, 256).variants}
+    claims = [claim for _, claims in CLAIMS[study] for claim in claims]
+    assert claims
+    assert {name for claim in claims for name in (claim.name, claim.base)} <= names
+
+
+@pytest.mark.parametrize(
+    ("size", "llama", "cem"),
+    [
+        ("86M", 86_371_488, 70_082_208),
+        ("108M", 108_052_896, 83_909_280),
+        ("134M", 134_105_856, 102_384_384),
+        ("162M", 162_813_024, 122_481_504),
+    ],
+)
+def test_the_papers_sizes_have_the_papers_parameters_and_recipe(size: str, llama: int, cem: int) -> None:
+    found = plan("learning-rate", size, paper.VOCABULARY)
+    assert count(found.named(at_rate(ROTARY, RATES[0])).looped) == llama
+    assert count(found.named(at_rate(FULL, RATES[0])).looped) == cem
+    recipe = paper_recipe(size)
+    assert 20 * llama <= recipe.tokens < 20 * llama + recipe.batch * recipe.context
+    assert (recipe.learning_rate, recipe.precision, recipe.context, recipe.batch) == (2e-3, "bfloat16", 2048, 128)
+
+
+def test_five_rates_double() -> None:
+    assert [b / a for a, b in pairwise(RATES)] == [2.0] * 4
+    assert (RATES[0], RATES[-1]) == (0.0005, 0.008)
+
+
+def test_models_share_the_first_value_of_every_parameter_they_share() -> None:
+    found = plan("recursion", TINY, 256)
+    plain, rank = (paired(found.named(attention_name(2, P)).looped, 3) for P in ("identity", "low rank"))
+    llama = paired(found.named(ALIBI).looped, 3)
+    theirs = dict(rank.named_parameters())
+    for model in (plain, llama):
+        common = [name for name, p in model.named_parameters() if name in theirs and theirs[name].shape == p.shape]
+        assert {"embedding", "head", "blocks.0.attention.W_Q", "blocks.1.mlp.down"} <= set(common)
+        assert all(torch.equal(model.get_parameter(name), theirs[name]) for name in common)
+    other = paired(found.named(ALIBI).looped, 4)
+    assert not torch.equal(other.embedding, llama.embedding)
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_first_weights_are_spread_as_the_layers_draw_them(study: str) -> None:
+    for variant in plan(study, TINY, 256).variants:
+        drawn = LoopedModel(variant.looped, torch.Generator().manual_seed(0))
+        ours = paired(variant.looped, 0)
+        for name, parameter in drawn.named_parameters():
+            std = first_std(name, variant.looped.model)
+            mine = ours.get_parameter(name)
+            if std is None:
+                assert torch.equal(mine, parameter), name
+                continue
+            # the standard deviation of n normal values is off by a relative 1 / sqrt(2n)
+            assert float(parameter.detach().std()) == pytest.approx(std, rel=5 / math.sqrt(2 * parameter.numel())), (
+                name
+            )
+            assert float(mine.detach().std()) == pytest.approx(std, rel=5 / math.sqrt(2 * parameter.numel())), name
+
+
+def test_a_layer_used_twice_is_two_layers_with_the_same_weights_and_costs_as_many() -> None:
+    found = plan("reuse", TINY, 256)
+    once, twice = found.named(ROTARY).looped, found.named("Llama MLP twice").looped
+    assert count(once) == count(twice)
+    model = paired(twice, 0)
+    tokens = torch.arange(12).reshape(1, 12)
+    h = model.embedding[tokens]
+    for block in model.blocks:
+        h, _ = block.attention.residual(h)  # type: ignore[operator, union-attr]
+        h = block.mlp.residual(block.mlp.residual(h))  # type: ignore[operator, union-attr]
+    torch.testing.assert_close(model(tokens), model.norm(h) @ model.head.mT, rtol=0, atol=0)
+    D, M, L = 64, 176, 2
+    assert measured(twice, 64).forward - measured(once, 64).forward == L * 6 * D * M
+
+
+def test_applied_once_it_is_the_plain_model() -> None:
+    looped = plan("reuse", TINY, 256).named(ROTARY).looped
+    model, tokens = paired(looped, 0), torch.arange(12).reshape(1, 12)
+    torch.testing.assert_close(model.decode(tokens)[0], super(LoopedModel, model).decode(tokens)[0], rtol=0, atol=0)
+
+
+# --- what it costs --------------------------------------------------------------------------------
+
+
+def test_an_estimate_is_flops_over_speed() -> None:
+    found = plan("replace-mlp", "86M", paper.VOCABULARY)
+    speed = speed_of(found, None)
+    assert speed.flops_per_second == GPU_UTILISATION * H100_TFLOPS * 1e12
+    forecast = forecasts(found, speed)[ROTARY]
+    V, D, L, M, J = 32000, 672, 8, 1792, 2048
+    forward = 2 * V * D + L * (8 * D * D + 4 * J * D + 6 * D * M)  # per token, attention dense
+    assert measured(found.named(ROTARY).looped, J).forward == forward
+    assert 2.9 * forward < forecast.flops / found.recipe.tokens < 3.2 * forward  # backward is about twice forward
+    assert forecast.hours == pytest.approx(forecast.flops / speed.flops_per_second / 3600)
+    assert (forecast.memory, forecast.checkpoint) == (16 * 86_371_488, 12 * 86_371_488)
+
+
+def test_estimate_alone_prints_the_table_and_does_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["language", "--study", "replace-mlp", "--size", "86M", "--estimate", "--tflops", "200"]) == 0
+    printed = capsys.readouterr().out
+    assert "86,371,488" in printed
+    assert "200 useful TFLOP/s" in printed
+    assert not list(tmp_path.iterdir())
+
+
+# --- how it is run --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("studies") / "corpora"
+
+
+def run(corpora: Path, output: Path, *arguments: str) -> int:
+    places = ("--corpora", str(corpora), "--store", str(corpora.parent / "store"), "--output", str(output))
+    return main(["language", "--study", "replace-mlp", *SHORT, *places, *arguments])
+
+
+def test_the_second_run_comes_from_the_store_and_has_the_same_tables_and_page(
+    corpora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "language-replace-mlp.md"
+    assert run(corpora, tmp_path / "first.json", "--page", str(page)) == 0
+    first, pages = capsys.readouterr(), {path: path.read_bytes() for path in tmp_path.glob("language-*")}
+    assert "computing 6" in first.err
+    assert run(corpora, tmp_path / "second.json", "--page", str(page)) == 0
+    second = capsys.readouterr()
+    assert "computing" not in second.err
+    assert second.out == first.out
+    assert {path: path.read_bytes() for path in tmp_path.glob("language-*")} == pages
+    assert [path.suffix for path in sorted(pages)].count(".svg") == 1
+    content = results.read(tmp_path / "first.json")
+    assert content["kind"] == "language"
+    assert len({record["batches"] for row in content["rows"] for record in row["records"][:1]}) == 1
+    assert content["study"] == {"name": "replace-mlp", "figure": "Fig. 2b", "size": "tiny", "seeds": 2}
+    text = page.read_text()
+    assert "CEM MLPs are somewhat worse" in text
+    assert mlp_name(1) + WIDENED in text
+
+
+def test_a_shard_leaves_the_rest_to_others(corpora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(corpora, tmp_path / "shard.json", "--seed", "7", "--shard", "1/2") == 0
+    printed = capsys.readouterr()
+    assert "shard 1 of 2 is finished" in printed.err
+    assert printed.out == ""
+
+
+def test_a_long_training_that_was_killed_goes_on_to_the_same_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = argparse.ArgumentParser()
+    add_arguments(options)
+    chosen = options.parse_args(["--corpora", str(tmp_path / "corpora"), *SHORT[:8]])
+    spec = CorpusSpec.of(chosen, open_corpus(chosen)[0])
+    asked = plan("replace-mlp", TINY, 8, dims=paper.Size(16, 1, 2, 48))
+    asked = replace(asked, recipe=replace(asked.recipe, steps=20, context=8), windows=4)
+    cell = training_cell(asked, asked.named(mlp_name(1)), 0, spec, "cpu")
+    monkeypatch.setenv("CEMVERIFY_CORPORA", str(tmp_path / "corpora"))
+    whole = perform_training(cell)
+    monkeypatch.setattr(cells, "LONG", 10)
+    scored: list[int] = []
+
+    def killed(*arguments: Any) -> torch.Tensor:
+        scored.append(1)
+        if len(scored) == 12:
+            raise KeyboardInterrupt
+        return score(*arguments)
+
+    monkeypatch.setattr(cells, "score", killed)
+    with pytest.raises(KeyboardInterrupt):
+        perform_training(cell)
+    assert list((tmp_path / "checkpoints").glob("*.safetensors"))
+    assert perform_training(cell) == whole
+    assert len(scored) == 12 + 9  # eleven were kept
+    assert not list((tmp_path / "checkpoints").iterdir())
+
+
+def test_other_tokens_than_the_study_began_with_are_refused(corpora: Path) -> None:
+    spec = CorpusSpec("0" * 64, "hidden", symbols=8, states=4, length=20000)
+    cell = training_cell(plan("replace-mlp", TINY, 8), plan("replace-mlp", TINY, 8).variants[0], 0, spec, "cpu")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CEMVERIFY_CORPORA", str(corpora))
+        with pytest.raises(Exception, match="is not the one the study began with"):
+            perform_training(cell)
+
+
+# --- how it is read -------------------------------------------------------------------------------
+
+
+def made(plan: Plan, bits: dict[str, float], noise: float = 1e-3) -> dict[str, list[TrainingRecord]]:
+    """Records as if each model ended at so many bits (2 if not named), falling evenly from 8, and a little apart."""
+    records = {}
+    for variant in plan.variants:
+        end, cost = bits.get(variant.name, 2.0), measured(variant.looped, plan.recipe.context)
+        records[variant.name] = [
+            TrainingRecord(
+                count(variant.looped),
+                cost.forward,
+                cost.training,
+                (500, 1000),
+                ((8 + end) / 2, end * (1 + noise * (-1) ** seed)),
+                (8.0, 8.0),
+                None,
+                None,
+                "",
+            )
+            for seed in range(plan.seeds)
+        ]
+    return records
+
+
+def test_at_equal_flops_a_model_is_read_where_it_has_spent_what_the_cheapest_spends() -> None:
+    asked = plan("replace-mlp", TINY, 256)
+    rows = {row.name: row for row in summarise(asked, made(asked, {}))}
+    costs = {name: row.records[0].training for name, row in rows.items()}
+    for name, row in rows.items():
+        assert row.affordable == pytest.approx(1000 * min(costs.values()) / costs[name])
+    dear = rows[mlp_name(1) + WIDENED]
+    record = dear.records[0]
+    assert 500 < dear.affordable < 1000
+    part = (dear.affordable - 500) / 500
+    assert bits_at(record, dear.affordable) == pytest.approx(
+        record.bits[0] + part * (record.bits[1] - record.bits[0])
+    )
+
+
+def test_at_equal_parameters_the_widened_model_is_read() -> None:
+    asked = plan("replace-mlp", TINY, 256)
+    rows = summarise(asked, made(asked, {mlp_name(1): 2.2, mlp_name(1) + WIDENED: 1.9}))
+    row = next(row for row in rows if row.name == mlp_name(1))
+    assert row.tokens is not None
+    assert row.parameters is not None
+    assert (row.tokens.verdict, row.parameters.verdict) == ("worse", "better")
+    assert row.parameters.ratio.mean == pytest.approx(0.95)
+
+
+def test_a_model_of_which_a_run_diverged_shows_no_mean_and_decides_nothing() -> None:
+    asked = plan("replace-mlp", TINY, 256)
+    records = made(asked, {})
+    records[mlp_name(1)][0] = replace(records[mlp_name(1)][0], diverged_at=600)
+    rows = summarise(asked, records)
+    row = next(row for row in rows if row.name == mlp_name(1))
+    assert (row.diverged, row.bits, row.tokens) == (1, None, None)
+    assert [statement.reading for statement in read("replace-mlp", rows)] == ["undecided"]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "readings"),
+    [
+        (0.9, {"better": "agrees", "worse": "disagrees", "close": "disagrees", "no better": "disagrees"}),
+        (0.99, {"better": "agrees", "worse": "disagrees", "close": "agrees", "no better": "disagrees"}),
+        (1.0, {"better": "disagrees", "worse": "disagrees", "close": "agrees", "no better": "agrees"}),
+        (1.1, {"better": "disagrees", "worse": "agrees", "close": "disagrees", "no better": "agrees"}),
+    ],
+)
+def test_claims_are_read_by_their_rules(ratio: float, readings: dict[Kind, Reading]) -> None:
+    found = compare([ratio * 0.999, ratio, ratio * 1.001], [1.0, 1.0, 1.0])
+    assert {kind: reading_of(kind, found) for kind in readings} == readings
+    unclear = compare([0.8, 1.0, 1.25], [1.0, 1.0, 1.0])
+    assert {reading_of(kind, unclear) for kind in readings} == {"undecided"}
+    assert {reading_of(kind, None) for kind in readings} == {"undecided"}
+
+
+@pytest.mark.parametrize(
+    ("once", "twice", "deep", "reading"),
+    [
+        (2.0, 2.0, 1.9, "agrees"),
+        (2.0, 1.9, 1.9, "disagrees"),
+        (2.0, 2.0, 2.0, "disagrees"),
+    ],
+)
+def test_reuse_is_read_against_the_same_layer_once(once: float, twice: float, deep: float, reading: str) -> None:
+    asked = plan("reuse", TINY, 256)
+    bits = {mlp_name(1): once, "Llama MLP twice": 2.0, "CEM MLP, T = 1, twice": twice, mlp_name(2): deep}
+    statement = read("reuse", summarise(asked, made(asked, bits)))[1]
+    assert statement.reading == reading
+
+
+def test_the_best_rate_is_between_those_tried() -> None:
+    log = [(math.log2(rate) - math.log2(3e-3)) ** 2 for rate in RATES]
+    found = optimum(RATES, [1 + 0.01 * value for value in log])
+    assert found.rate == pytest.approx(3e-3, rel=0.05)
+    assert not found.at_edge
+    assert optimum(RATES, [5.0, 4.0, 3.0, 2.0, 1.0]).at_edge
+
+
+def test_one_bad_rate_moves_the_optimum_less_than_it_would_that_of_a_spline() -> None:
+    calm, wild = [2.0, 1.9, 1.85, 1.9, 2.0], [2.0, 1.9, 1.85, 1.9, 6.0]
+    x = np.log2(RATES)
+    fine = np.linspace(x[0], x[-1], 4001)
+
+    def spline(bits: list[float]) -> float:
+        return float(2 ** fine[np.argmin(CubicSpline(x, bits)(fine))])
+
+    moved = abs(math.log2(optimum(RATES, wild).rate / optimum(RATES, calm).rate))
+    assert moved < 0.5 * abs(math.log2(spline(wild) / spline(calm)))
+
+
+def test_tuned_models_are_compared_each_at_its_own_best_rate() -> None:
+    asked = plan("learning-rate", TINY, 256)
+    curve = {RATES[0]: 2.2, RATES[1]: 2.1, RATES[2]: 2.0, RATES[3]: 2.1, RATES[4]: 2.2}
+    moved = {RATES[0]: 2.3, RATES[1]: 2.2, RATES[2]: 2.1, RATES[3]: 2.0, RATES[4]: 2.1}
+    bits = {at_rate(name, rate): curve[rate] for name in (ROTARY, ALIBI) for rate in RATES}
+    bits |= {at_rate(FULL, rate): moved[rate] for rate in RATES}
+    rows = summarise(asked, made(asked, bits))
+    at_one_rate = next(row for row in rows if row.name == at_rate(FULL, RATES[2]))
+    assert at_one_rate.tokens is not None
+    assert at_one_rate.tokens.verdict == "worse"
+    assert [statement.reading for statement in read("learning-rate", rows)] == ["agrees", "agrees"]
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--study", "everything"], "no study 'everything'; there are: replace-attention, replace-mlp, recursion"),
+        (["--study", "reuse", "--size", "7B"], "no size '7B'; there are: tiny, 86M, 108M, 134M, 162M"),
+        (["--study", "reuse", "--heads", "3"], "3 heads do not split a model dimension of 16"),
+        (["--study", "reuse", "--heads", "16"], "16 heads do not split a model dimension of 16 into equal, even"),
+        (["--study", "reuse", "--seeds", "0"], "--seeds must be at least 1, not 0"),
+        (["--study", "reuse", "--context", "90000"], "a context of 90,000 tokens is longer than the data"),
+        (["--study", "reuse", "--batch", "3", "--accumulate", "2"], "cannot be shared equally by 2 passes"),
+        (["--study", "reuse", "--text", "nowhere"], "no file or folder nowhere"),
+        (["--study", "reuse", "--size", "86M"], "size 86M has its own dimensions"),
+        (["--study", "reuse", "--folder", "here"], "--folder belongs to a preset, and not to --study"),
+        (["--study", "learning-rate", "--learning-rate", "0.1"], "has learning rates of its own"),
+        (["--study", "reuse", "--shard", "3/2"], "--shard 3/2 names no part"),
+        (["--size", "tiny"], "--size belongs to a study"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(
+    arguments: list[str], sentence: str, corpora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "language.json"
+    short = SHORT[:-4] if arguments[0] == "--size" else SHORT  # what comes last belongs to a study, too
+    places = ["--corpora", str(corpora), "--store", str(tmp_path / "store"), "--output", str(output)]
+    assert main(["language", *short, *places, *arguments]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert sentence in printed.err
+    assert printed.err.count("error: ") == 1
+    assert not output.exists()
+    assert not (tmp_path / "store").exists()
+
+
+def test_the_papers_sizes_want_the_papers_vocabulary(
+    corpora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main(["language", "--study", "reuse", "--size", "86M", *SHORT[:8], "--corpora", str(corpora)])
+    assert code == 2
+    assert "size 86M has 32,000 tokens, and this corpus 8" in capsys.readouterr().err
+
+
+def test_a_layer_is_applied_at_least_once() -> None:
+    model: Any = plan("reuse", TINY, 256).variants[0].looped.model
+    with pytest.raises(Exception, match="at least once, not 0 times"):
+        LoopedConfig(model, attention=0)

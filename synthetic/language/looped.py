@@ -1,0 +1,108 @@
+"""Models whose layers may be applied several times in a row, and first weights that models share.
+
+Reusing a layer is not recursing inside it (§12 of the mathematics): a layer that is used twice reads its memory anew
+from what it made of it, and a descent of T = 2 steps keeps it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cemverify.cem.models import Block, LanguageModel, LanguageModelConfig
+from synthetic.errors import UsageError
+
+LOW_RANK_STD = 0.02  # of a preconditioner's U, whatever the width (App. C.4)
+
+
+@dataclass(frozen=True)
+class LoopedConfig:
+    """A language model, and how often each of its layers is applied in a row.
+
+    Attributes:
+        model: its parameters. attention, mlp: how often; once is the plain model.
+
+    Raises:
+        UsageError: less than once.
+    """
+
+    model: LanguageModelConfig
+    attention: int = 1
+    mlp: int = 1
+
+    def __post_init__(self) -> None:
+        if min(self.attention, self.mlp) < 1:
+            raise UsageError(f"a layer is applied at least once, not {min(self.attention, self.mlp)} times")
+
+
+class LoopedModel(LanguageModel):
+    """A language model whose blocks apply their attention, and then their MLP, several times in a row.
+
+    Parameters: those of `LanguageModel`.
+    """
+
+    def __init__(self, config: LoopedConfig, generator: torch.Generator) -> None:
+        super().__init__(config.model, generator)
+        self.attention_times, self.mlp_times = config.attention, config.mlp
+
+    def decode(self, tokens: Tensor, cache: Sequence[Any] | None = None) -> tuple[Tensor, list[Any]]:
+        """tokens (B, J) of int64 -> logits (B, J, V), and no cache.
+
+        Raises:
+            ValueError: a cache is given; a layer that is applied twice would need two.
+        """
+        if cache is not None:
+            raise ValueError("a model whose layers are reused keeps no cache: give it all tokens at once")
+        h = self.embedding[tokens]  # (B, J, D)
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            for _ in range(self.attention_times):
+                h, _memory = block.attention.residual(h)
+            for _ in range(self.mlp_times):
+                h = block.mlp.residual(h)
+        return self.norm(h) @ self.head.mT, []
+
+
+def looped_on_meta(config: LoopedConfig) -> LoopedModel:
+    """The model without storage: shapes and counts only."""
+    with torch.device("meta"):
+        return LoopedModel(config, torch.Generator("cpu"))
+
+
+def paired(config: LoopedConfig, seed: int) -> LoopedModel:
+    """The model with first weights that follow from the seed, the parameter's name and its shape alone.
+
+    Two models share the first value of every parameter that both have, whatever else they have: what differs
+    between them is then the design and not the luck of the draw.
+    """
+    model = LoopedModel(config, torch.Generator().manual_seed(seed))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            std = first_std(name, config.model)
+            if std is not None:
+                generator = torch.Generator().manual_seed(_hash(f"{seed}/{name}"))
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) * std)
+    return model
+
+
+def first_std(name: str, config: LanguageModelConfig) -> float | None:
+    """The standard deviation of a parameter's first values; None where they are constants."""
+    *path, last = name.split(".")
+    if last in ("embedding", "head"):
+        return config.init_std
+    if "preconditioner" in path:
+        return LOW_RANK_STD if last == "U" else None
+    if last in ("W_Q", "W_K", "W_V", "W_O"):
+        return config.block.attention.init_std
+    if last in ("gate", "up", "down", "V", "W"):
+        return config.block.mlp.init_std
+    return None
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) >> 1
