@@ -21,6 +21,8 @@ from cemverify.conformance.mutants import Mutant
 from cemverify.conformance.mutants.base import Function, around
 
 _IN_PLACE = "it takes JAX arrays, which nothing edits in place"
+# faults in how an answer comes about, and not in what it is
+_OF_TORCH = ("training", "modes")
 
 
 def door_of(subject: Subject) -> str:
@@ -47,13 +49,15 @@ def inject(mutant: Mutant, subject: Subject) -> Subject:
     assert isinstance(original, Implementation)
     if mutant.family == "rejection":
         raise ValueError("the fault is a missing refusal, and not an answer")
-    own_dtype = mutant.own_dtype
-    functions = {
-        name: _shifted(function, faulty.functions[name], original.functions[name], subject.arrays, own_dtype)
-        if name in faulty.functions and name in original.functions
-        else function
-        for name, function in subject.functions.items()
-    }
+    if mutant.family in _OF_TORCH and subject.arrays != "torch":
+        raise ValueError(f"the fault is one of torch's gradients and modes, and it takes {subject.arrays} arrays")
+    functions = dict(subject.functions)
+    for name in subject.functions.keys() & faulty.functions.keys() & original.functions.keys():
+        three = subject.functions[name], faulty.functions[name], original.functions[name]
+        if mutant.family in _OF_TORCH:
+            functions[name] = _shifted_live(*three)
+        else:
+            functions[name] = _shifted(*three, subject.arrays, mutant.own_dtype)
     return replace(subject, functions=functions)
 
 
@@ -97,6 +101,15 @@ def _shifted(
         with torch.no_grad():
             wrong, right = (f(*[a.clone() for a in exact], named, config).double() for f in (faulty, original))
         return _added(answer, wrong - right, arrays)
+
+    return shifted
+
+
+def _shifted_live(function: Function, faulty: Callable[..., Tensor], original: Callable[..., Tensor]) -> Function:
+    """The same of the very tensors that are given, so that gradients, mapping and tracing pass through all three."""
+
+    def shifted(*arguments: Any) -> Any:
+        return function(*arguments) + (faulty(*arguments) - original(*arguments))
 
     return shifted
 

@@ -14,6 +14,7 @@ from cemverify.conformance.injection import falling_short, inject
 from cemverify.conformance.mutants import Mutant, mutants
 from cemverify.conformance.mutants.base import sound
 from cemverify.conformance.power_units import by_id, introduction
+from cemverify.conformance.reference import reference
 
 _NUMPY = "examples.attention_numpy:mine"
 
@@ -34,6 +35,17 @@ def test_a_fault_in_a_numpy_implementation_is_killed_for_its_cause(id_: str) -> 
     mutant = named(id_)
     record = judge_property(inject(mutant, load(_NUMPY)), by_id()[mutant.property], Effort(shrink=False))
     assert mutant.is_killed(record), record
+
+
+@pytest.mark.parametrize("id_", ["detached-update", "straight-through-gate", "off-when-mapped", "off-while-training"])
+def test_a_fault_of_gradients_or_modes_lives_on_in_the_torch_implementation_that_gets_it(id_: str) -> None:
+    mutant = named(id_)
+    assert mutant.is_killed(judge_property(inject(mutant, reference), by_id()[mutant.property], Effort(shrink=False)))
+
+
+def test_a_fault_of_gradients_cannot_be_put_into_numpy() -> None:
+    with pytest.raises(ValueError, match="it takes numpy arrays"):
+        inject(named("detached-update"), load(_NUMPY))
 
 
 def test_an_injected_fault_is_the_mutants_own_difference() -> None:
