@@ -113,6 +113,8 @@ def choose(device: str, *, compiled: bool, sharded: bool) -> Machine:
 def leave() -> None:
     """Leaves the other processes, if there are any."""
     if dist.is_initialized():
+        # together: a process that goes while others still work may take its connections' threads down with it
+        dist.barrier()
         dist.destroy_process_group()
 
 
