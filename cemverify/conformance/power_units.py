@@ -55,8 +55,13 @@ def introduction(name: str | None) -> dict[str, Any]:
     """
     subject = sound() if name is None else load(name)
     inapplicable = {}
-    for mutant in mutants() if name is not None else ():
+    for mutant in mutants():
         property_ = by_id()[mutant.property]
+        if name is None:
+            unasked = not_offered(property_, mutant.subject().not_offered, torch.float64)
+            if unasked is not None:
+                inapplicable[mutant.id] = unasked.reason or ""
+            continue
         missing = sorted(mutant.needs & subject.not_offered.keys())
         absent = not_offered(property_, subject.not_offered, torch.float64)
         if property_.door != door_of(subject):

@@ -84,7 +84,10 @@ def energy_is_stated(rival: Rival) -> Callable[[Caller, Case], Evidence]:
 def properties() -> Iterator[Property]:
     """The family."""
     for name, source, options, preconditioner, rival in _attention_options():
-        yield _equality("attention", name, source, Space("attention", options, preconditioner), rival)
+        space = Space("attention", options, preconditioner)
+        if name == "alibi":  # where tokens are alike or weights saturate, no bias shows
+            space = replace(space, textures=("plain", "non-contiguous"))
+        yield _equality("attention", name, source, space, rival)
     for activation in ACTIVATIONS:
         space = Space("mlp", {"activation": activation})
         rival = SWAPPED_GATE if activation == "identity" else NO_ACTIVATION
