@@ -157,6 +157,11 @@ def write(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
+    """Writes a text file; otherwise as `write_bytes`."""
+    write_bytes(path, text.encode("utf-8", "backslashreplace"))
+
+
+def write_bytes(path: Path, content: bytes) -> None:
     """Writes a file aside and renames it into place, making the folders it needs.
 
     Raises:
@@ -165,8 +170,8 @@ def write_text(path: Path, text: str) -> None:
     aside = path.with_name(f".{path.name}.{uuid4().hex}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(aside, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text)
+        with open(aside, "wb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(aside, path)

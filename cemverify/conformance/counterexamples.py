@@ -9,8 +9,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -18,7 +16,6 @@ from importlib import metadata
 from io import BytesIO
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 import torch
@@ -28,7 +25,7 @@ from cemverify.conformance.engine import RunFinished
 from cemverify.conformance.saving import Saved, restored
 from cemverify.conformance.scripts import script
 from cemverify.conformance.verdicts import Record, Verdict
-from cemverify.results import Maker, ResultError, Table, read, result, write, write_text
+from cemverify.results import Maker, ResultError, Table, read, result, write, write_bytes, write_text
 
 
 @dataclass(frozen=True)
@@ -85,7 +82,7 @@ def load_counterexample(path: Path) -> Counterexample:
 def _save(implementation: str, record: Record, saved: Saved, folder: Path, maker: Maker) -> Path:
     stem = folder / record.id.replace("/", "-")
     arrays = stem.with_suffix(".npz")
-    _write_arrays(arrays, saved.arrays)
+    write_bytes(arrays, _packed(saved.arrays))
     table = Table(f"Counterexample to {record.id}", ("what", "value"), _rows(implementation, record))
     payload = {
         "implementation": implementation,
@@ -115,24 +112,11 @@ def resolved(name: str) -> str:
     return name if ":" in name else points.get(name, name)
 
 
-def _write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
-    """An .npz, aside and then renamed.
-
-    Raises:
-        ResultError: it cannot be written.
-    """
+def _packed(arrays: Mapping[str, Any]) -> bytes:
+    """What an .npz of these holds."""
     content = BytesIO()
     np.savez(content, **dict(arrays))
-    aside = path.with_name(f".{path.name}.{uuid4().hex}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        aside.write_bytes(content.getvalue())
-        os.replace(aside, path)
-    except OSError as error:
-        raise ResultError(f"cannot write {path}: {error.strerror or error}") from error
-    finally:
-        with contextlib.suppress(OSError):
-            aside.unlink(missing_ok=True)
+    return content.getvalue()
 
 
 def _arrays(path: Path) -> dict[str, Any]:

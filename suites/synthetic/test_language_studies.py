@@ -23,7 +23,7 @@ from synthetic.language.estimates import GPU_UTILISATION, H100_TFLOPS, forecasts
 from synthetic.language.looped import LoopedConfig, LoopedModel, first_std, paired
 from synthetic.language.options import open_corpus
 from synthetic.language.rates import optimum
-from synthetic.language.statements import CLAIMS, Kind, Reading, read, reading_of
+from synthetic.language.statements import CLAIMS, Kind, read, reading_of
 from synthetic.language.studies import (
     ALIBI,
     FULL,
@@ -41,6 +41,7 @@ from synthetic.language.studies import (
 )
 from synthetic.language.summary import bits_at, summarise
 from synthetic.language.training import score
+from synthetic.statements import Reading
 from synthetic.statistics import compare
 
 SHORT = (

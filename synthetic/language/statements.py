@@ -30,10 +30,10 @@ from synthetic.language.studies import (
     mlp_name,
 )
 from synthetic.language.summary import Row, against
+from synthetic.statements import Reading, Statement
 from synthetic.statistics import MARGIN, Comparison, compare, spread
 
 Kind = Literal["better", "worse", "close", "no better"]
-Reading = Literal["agrees", "disagrees", "undecided"]
 
 
 @dataclass(frozen=True)
@@ -47,19 +47,6 @@ class Claim:
     name: str
     kind: Kind
     base: str
-
-
-@dataclass(frozen=True)
-class Statement:
-    """A statement of the paper and how it fares here.
-
-    Attributes:
-        text: what the paper says. found: what was found. reading: whether that agrees.
-    """
-
-    text: str
-    found: str
-    reading: Reading
 
 
 _T1, _T2 = attention_name(1), attention_name(2)

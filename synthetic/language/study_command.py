@@ -31,11 +31,12 @@ from synthetic.language.cells import (
 )
 from synthetic.language.estimates import Forecast, forecasts, speed_of
 from synthetic.language.options import open_corpus
-from synthetic.language.statements import Statement, read
+from synthetic.language.statements import read
 from synthetic.language.studies import TINY, Plan, Variant, plan, tiny_dims
 from synthetic.language.study_page import write_page
 from synthetic.language.summary import Row, summarise
 from synthetic.runs import Cell, RunOptions, payloads, run_cells
+from synthetic.statements import Statement
 
 # Of one CPU core, about what a cell reaches; it only orders the cells and guesses the time that is left.
 USUAL_FLOPS_PER_SECOND = 2e10

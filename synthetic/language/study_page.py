@@ -8,9 +8,9 @@ from pathlib import Path
 from cemverify.results import Table, write_text
 from reports.render import markdown
 from synthetic.language import study_figures as figures
-from synthetic.language.statements import Statement
 from synthetic.language.studies import TINY, Plan
 from synthetic.language.summary import Row
+from synthetic.statements import Statement
 from synthetic.statistics import FEWEST, MARGIN
 
 _HOW_TO_READ = """\

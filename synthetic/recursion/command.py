@@ -147,8 +147,6 @@ def _complete(cells: Cells, where: RunOptions) -> dict[TaskCell | ModelCell, Any
 
 
 def _configured(options: argparse.Namespace) -> RecursionConfig:
-    if options.preset not in PRESETS:
-        raise UsageError(f"no preset {options.preset!r}; there are: {', '.join(PRESETS)}")
     given = {
         "priors": options.prior,
         "depths": options.steps,

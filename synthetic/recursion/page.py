@@ -9,8 +9,8 @@ from cemverify.results import Table, write_text
 from reports.render import markdown
 from synthetic.recursion import figures
 from synthetic.recursion.presets import RecursionConfig
-from synthetic.recursion.statements import Statement
 from synthetic.recursion.summary import Row
+from synthetic.statements import Statement
 from synthetic.statistics import FEWEST, MARGIN
 
 _HOW_TO_READ = """\

@@ -4,26 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 from synthetic.recursion.summary import Row
+from synthetic.statements import Statement
 from synthetic.statistics import Comparison, compare
-
-Reading = Literal["agrees", "disagrees", "undecided", "not asked"]
-
-
-@dataclass(frozen=True)
-class Statement:
-    """A statement of the paper and how it fares here.
-
-    Attributes:
-        text: what the paper says. found: what was found. reading: whether that agrees.
-    """
-
-    text: str
-    found: str
-    reading: Reading
 
 
 def read(studied: Mapping[str, Sequence[Row]]) -> list[Statement]:

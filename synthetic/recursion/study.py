@@ -13,8 +13,9 @@ from synthetic.recursion import tables
 from synthetic.recursion.cells import ModelCell, RunRecord, TaskCell, TaskRecord, read_runs, read_task
 from synthetic.recursion.contenders import Contender, measure
 from synthetic.recursion.presets import RecursionConfig
-from synthetic.recursion.statements import Statement, read
+from synthetic.recursion.statements import read
 from synthetic.recursion.summary import Row, summarise
+from synthetic.statements import Statement
 
 Payload = Mapping[str, Any]
 Look = Callable[[TaskCell | ModelCell], Payload]
