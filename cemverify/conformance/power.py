@@ -33,7 +33,7 @@ from cemverify.conformance.verdicts import Verdict
 BANK_EXAMPLES = 6
 _CHUNK = 5  # seeds in a measurement
 _PARTS = 5  # of the properties of a costly implementation, one for each seed in turn
-_SWEPT_SEEDS = 2
+SWEPT_SEEDS = 2
 _LONG = 500  # runs of a property that are worth an estimate beforehand
 _UNSWEPT = ("rejection",)  # families that look at no answer
 
@@ -408,7 +408,7 @@ def _sweep(plan: Plan, introduced: Mapping[str, Any]) -> Iterator[Spec]:
                         "dtype": dtype,
                         "place": place,
                         "examples": plan.budget,
-                        "seeds": list(range(min(plan.seeds, _SWEPT_SEEDS))),
+                        "seeds": list(range(min(plan.seeds, SWEPT_SEEDS))),
                         "implementation": plan.implementation,
                     }
 

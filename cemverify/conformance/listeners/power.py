@@ -9,7 +9,16 @@ from typing import Any, TextIO
 
 from tabulate import tabulate
 
-from cemverify.conformance.power import BANK_EXAMPLES, Alarms, Detection, Measured, Power, Progress, Smallest
+from cemverify.conformance.power import (
+    BANK_EXAMPLES,
+    SWEPT_SEEDS,
+    Alarms,
+    Detection,
+    Measured,
+    Power,
+    Progress,
+    Smallest,
+)
 from cemverify.conformance.power_statistics import clopper_pearson
 from cemverify.results import Maker, Table, result
 
@@ -136,12 +145,12 @@ def as_markdown(power: Power, command: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-_SIZES = """\
+_SIZES = f"""\
 The smallest fault is that of an update that falls short by a relative epsilon in its last feature or at its last
 position (for the structure family, in the last row of the batch too; in float32 and bfloat16 in the first of these
-alone), in the dtype of the column. On a grid of 1, 2
-and 5 times powers of ten it is the smallest that some property of the family sees with every seed. A dash: the
-family sees none of that kind, whatever its size, since it looks at something else."""
+alone), in the dtype of the column. On a grid of 1, 2 and 5 times powers of ten it is the smallest that some property
+of the family sees with each of {SWEPT_SEEDS} seeds. A dash: the family sees none of that kind, whatever its size,
+since it looks at something else."""
 
 
 def _preface(power: Power, command: str) -> str:
