@@ -17,7 +17,7 @@ from scipy.optimize import brentq
 from scipy.stats import nct
 from scipy.stats import t as student
 
-# Two errors within this factor of each other are as good as equal.
+# Two errors within this factor of each other are as good as equal, where a study does not say otherwise.
 MARGIN = 0.02
 # With fewer pairs no sign-flip test can reach 0.05, and no p-value is given.
 FEWEST = 6
@@ -65,7 +65,7 @@ class Comparison:
         holm: the t test's, corrected for the number of comparisons in a table; None as above, or before that.
         detectable: the smallest relative difference that such a t test finds in 80 % of studies; None below 2 pairs.
         verdict: "better" or "worse" if the corrected p-value is below 0.05, or with too few pairs for one, if the
-            interval excludes 1; "equivalent" if the 90 % interval lies within 2 %; "inconclusive" otherwise.
+            interval excludes 1; "equivalent" if the 90 % interval lies within the margin; "inconclusive" otherwise.
     """
 
     ratio: Ratio
@@ -99,8 +99,12 @@ def paired_ratio(values: Sequence[float], references: Sequence[float], confidenc
     return Ratio(math.exp(logs.mean), math.exp(logs.mean - half), math.exp(logs.mean + half))
 
 
-def compare(values: Sequence[float], references: Sequence[float]) -> Comparison:
-    """The comparison of paired positive errors, on its own; see `correct` for a table of them."""
+def compare(values: Sequence[float], references: Sequence[float], margin: float = MARGIN) -> Comparison:
+    """The comparison of paired positive errors, on its own; see `correct` for a table of them.
+
+    Args:
+        margin: within which factor, 1 + margin, errors are as good as equal.
+    """
     logs = _logs(values, references)
     n = len(logs)
     enough = n >= FEWEST
@@ -113,7 +117,7 @@ def compare(values: Sequence[float], references: Sequence[float]) -> Comparison:
         detectable=smallest_detectable(logs) if n > 1 else None,
         verdict="inconclusive",
     )
-    return replace(found, verdict=_verdict(found, paired_ratio(values, references, confidence=0.9)))
+    return replace(found, verdict=_verdict(found, paired_ratio(values, references, confidence=0.9), margin))
 
 
 def correct(comparisons: Sequence[Comparison]) -> list[Comparison]:
@@ -191,12 +195,12 @@ def _logs(values: Sequence[float], references: Sequence[float]) -> list[float]:
     return [math.log(v / r) for v, r in zip(values, references, strict=True)]
 
 
-def _verdict(found: Comparison, narrower: Ratio) -> Verdict:
+def _verdict(found: Comparison, narrower: Ratio, margin: float) -> Verdict:
     """Of one comparison alone. `narrower`: its 90 % interval, which within the margin means two one-sided tests."""
     ratio = found.ratio
     if ratio.low is None or ratio.high is None or narrower.low is None or narrower.high is None:
         return "inconclusive"
-    if narrower.low > 1 / (1 + MARGIN) and narrower.high < 1 + MARGIN:
+    if narrower.low > 1 / (1 + margin) and narrower.high < 1 + margin:
         return "equivalent"
     if ratio.high < 1:
         return "better"

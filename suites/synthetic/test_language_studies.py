@@ -39,7 +39,7 @@ from synthetic.language.studies import (
     paper_recipe,
     plan,
 )
-from synthetic.language.summary import bits_at, summarise
+from synthetic.language.summary import MARGIN, bits_at, summarise
 from synthetic.language.training import score
 from synthetic.statements import Reading
 from synthetic.statistics import compare
@@ -325,15 +325,15 @@ def test_a_model_of_which_a_run_diverged_shows_no_mean_and_decides_nothing() -> 
     ("ratio", "readings"),
     [
         (0.9, {"better": "agrees", "worse": "disagrees", "close": "disagrees", "no better": "disagrees"}),
-        (0.99, {"better": "agrees", "worse": "disagrees", "close": "agrees", "no better": "disagrees"}),
+        (0.997, {"better": "agrees", "worse": "disagrees", "close": "agrees", "no better": "disagrees"}),
         (1.0, {"better": "disagrees", "worse": "disagrees", "close": "agrees", "no better": "agrees"}),
         (1.1, {"better": "disagrees", "worse": "agrees", "close": "disagrees", "no better": "agrees"}),
     ],
 )
 def test_claims_are_read_by_their_rules(ratio: float, readings: dict[Kind, Reading]) -> None:
-    found = compare([ratio * 0.999, ratio, ratio * 1.001], [1.0, 1.0, 1.0])
+    found = compare([ratio * 0.9995, ratio, ratio * 1.0005], [1.0, 1.0, 1.0], MARGIN)
     assert {kind: reading_of(kind, found) for kind in readings} == readings
-    unclear = compare([0.8, 1.0, 1.25], [1.0, 1.0, 1.0])
+    unclear = compare([0.8, 1.0, 1.25], [1.0, 1.0, 1.0], MARGIN)
     assert {reading_of(kind, unclear) for kind in readings} == {"undecided"}
     assert {reading_of(kind, None) for kind in readings} == {"undecided"}
 

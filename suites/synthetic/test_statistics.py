@@ -114,6 +114,12 @@ def test_three_pairs_give_an_interval_and_no_p_value() -> None:
     assert compared.verdict == "better"
 
 
+def test_what_is_equivalent_depends_on_the_margin_of_the_study() -> None:
+    pair = pairs(10, 1.01, 0.002, 0)
+    assert compare(*pair, margin=0.02).verdict == "equivalent"
+    assert compare(*pair, margin=0.005).verdict == "worse"
+
+
 def test_a_model_compared_with_itself_is_equivalent() -> None:
     values, _ = pairs(10, 1.0, 0.1, 0)
     compared = correct([compare(values, values)])[0]

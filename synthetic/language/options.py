@@ -157,7 +157,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     studies.add_argument("--study", dest="experiment", metavar="NAME", help="one of those above, instead of a preset")
     studies.add_argument("--size", metavar="SIZE", help=f"{', '.join(SIZES)}; default: {TINY}")
     studies.add_argument(
-        "--seeds", type=int, metavar="N", help="trainings of each model; default: 3, or 1 beyond tiny"
+        "--seeds", type=int, metavar="N", help="trainings of each model; default: 6, or 1 beyond tiny"
     )
     studies.add_argument("--estimate", action="store_true", help="say what the study takes, and do nothing")
     studies.add_argument(

@@ -29,9 +29,9 @@ from synthetic.language.studies import (
     attention_name,
     mlp_name,
 )
-from synthetic.language.summary import Row, against
+from synthetic.language.summary import MARGIN, Row, against
 from synthetic.statements import Reading, Statement
-from synthetic.statistics import MARGIN, Comparison, compare, spread
+from synthetic.statistics import Comparison, compare, spread
 
 Kind = Literal["better", "worse", "close", "no better"]
 
@@ -162,7 +162,7 @@ def _tuned(named: Mapping[str, Row], base: str) -> Statement:
     found, based = tuned(named, FULL), tuned(named, base)
     if found is None or based is None:
         return Statement(text, "too many runs diverged", "undecided")
-    comparison = compare([o.bits for o in found], [o.bits for o in based])
+    comparison = compare([o.bits for o in found], [o.bits for o in based], MARGIN)
     told = "; ".join(
         f"{name}: {spread([o.bits for o in optima]).mean:.4f} bits at"
         f" {spread([o.rate for o in optima]).mean:.2g}{' (edge)' if any(o.at_edge for o in optima) else ''}"

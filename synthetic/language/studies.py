@@ -293,7 +293,7 @@ def plan(
     figure, make = STUDIES[study]
     if size == TINY:
         variants = make(tiny_frame(vocabulary, dims))
-        return Plan(study, size, figure, variants, tiny_recipe(), _or(seeds, 3), seed, windows=128)
+        return Plan(study, size, figure, variants, tiny_recipe(), _or(seeds, 6), seed, windows=128)
     if vocabulary != paper.VOCABULARY:
         raise UsageError(
             f"size {size} has {paper.VOCABULARY:,} tokens, and this corpus {vocabulary:,}; give a corpus with"

@@ -9,9 +9,9 @@ from cemverify.results import Table, write_text
 from reports.render import markdown
 from synthetic.language import study_figures as figures
 from synthetic.language.studies import TINY, Plan
-from synthetic.language.summary import Row
+from synthetic.language.summary import MARGIN, Row
 from synthetic.statements import Statement
-from synthetic.statistics import FEWEST, MARGIN
+from synthetic.statistics import FEWEST
 
 _HOW_TO_READ = """\
 Each model is trained on the same batches in the same order, and shares with the others the first value of every
@@ -26,8 +26,13 @@ Corpus: {corpus}.
   higher learning rate than one that ends: this column favours the cheaper model.
 - **Equal parameters**: the same, at equal tokens, of the model with its MLP widened until it has the parameters of
   the baseline, in rows that have such a twin; of the model itself where it is as large already.
-- **Verdict**: equivalent if the 90 % interval lies within {margin:.0%}; inconclusive if nothing can be told; better
-  or worse if {rule}. A run that diverged is counted, and its row then shows no mean.
+- **Verdict**: equivalent if the 90 % interval lies within {margin:.1%}, a seventh of what Chinchilla's law puts
+  between the paper's two smallest sizes; inconclusive if nothing can be told; better or worse if {rule}. A run that
+  diverged is counted, and its row then shows no mean.
+- **Reading** of a statement, from comparisons at equal tokens alone: "better" and "worse" agree if the 95 % interval
+  lies on their side of 1, and disagree if it lies on the other or the models are equivalent; "close" agrees if they
+  are equivalent, and disagrees if the interval lies beyond the margin; of several comparisons one that disagrees is
+  enough to. All else is undecided.
 - Replaced attention has ALiBi positions and is compared with Llama with ALiBi; replaced MLPs stand in a Llama with
   rotary positions and are compared with that. CEM layers have, where nothing else is said, a diagonal of A_k shared
   by the heads, a diagonal preconditioner and a gain per channel inside."""

@@ -8,7 +8,7 @@ from cemverify.results import Cell, Table
 from synthetic.language.estimates import Forecast
 from synthetic.language.rates import tuned
 from synthetic.language.studies import ALIBI, FULL, ROTARY, WIDENED, Plan
-from synthetic.language.summary import Row
+from synthetic.language.summary import MARGIN, Row
 from synthetic.statistics import Comparison, Spread, compare, spread
 
 NOTHING = "–"
@@ -53,10 +53,10 @@ def rates(rows: Sequence[Row], unit: str) -> Table:
         edges = sum(optimum.at_edge for optimum in found)
         edge = f" (at the edge for {edges} of {len(found)})" if edges else ""
         rate = spread([optimum.rate for optimum in found])
-        c = None if base is None or name == ROTARY else compare([o.bits for o in found], [o.bits for o in base])
-        bits = spread([optimum.bits for optimum in found])
+        finals = [optimum.bits for optimum in found]
+        c = None if base is None or name == ROTARY else compare(finals, [o.bits for o in base], MARGIN)
         told = [NOTHING, NOTHING] if c is None else [_ratio(c), c.verdict]
-        cells.append([name, f"{_spread(rate, 5)}{edge}", _spread(bits), *told])
+        cells.append([name, f"{_spread(rate, 5)}{edge}", _spread(spread(finals)), *told])
     columns = ("model", "best rate", f"bits/{unit} there", f"ratio to {ROTARY}", "verdict")
     return Table("Each at its best learning rate, by Akima interpolation over log2 of the rate", columns, cells)
 
