@@ -15,11 +15,19 @@ ROOT = Path(__file__).parent.parent
 ALLOWED = {
     "cemverify.cem": set(),
     "cemverify.devices": set(),
+    "cemverify.orphans": set(),
     "cemverify.results": {"cemverify._version"},
-    "cemverify.conformance": {"cemverify.cem", "cemverify.devices", "cemverify.results"},
+    "cemverify.conformance": {"cemverify.cem", "cemverify.devices", "cemverify.orphans", "cemverify.results"},
     "reports": {"cemverify.results"},
-    "synthetic.runs": {"synthetic.errors"},
-    "synthetic": {"cemverify.cem", "cemverify.conformance", "cemverify.devices", "cemverify.results", "reports"},
+    "synthetic.runs": {"synthetic.errors", "cemverify.orphans"},
+    "synthetic": {
+        "cemverify.cem",
+        "cemverify.conformance",
+        "cemverify.devices",
+        "cemverify.orphans",
+        "cemverify.results",
+        "reports",
+    },
 }
 
 

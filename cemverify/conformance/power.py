@@ -28,6 +28,7 @@ from cemverify.conformance.power_statistics import clopper_pearson, upper_bound
 from cemverify.conformance.power_store import Store, implementation_digest
 from cemverify.conformance.power_units import DTYPES, PLACES, Spec, by_id, chunks, introduction, measure, offered_to
 from cemverify.conformance.verdicts import Verdict
+from cemverify.orphans import end_with_parent
 
 # what a correct implementation is asked with, each seed: many seeds with few examples see more than few with many
 BANK_EXAMPLES = 6
@@ -274,6 +275,7 @@ def runs_of(spec: Spec) -> int:
 
 
 def _begin(path: list[str]) -> None:
+    end_with_parent()
     sys.path[:] = path
     torch.set_num_threads(1)
 

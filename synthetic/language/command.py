@@ -20,6 +20,7 @@ from typing import Any, TextIO
 import torch
 from torch import Tensor, from_numpy
 
+from cemverify.orphans import end_with_parent
 from cemverify.results import Maker, check_writable, result, write
 from reports.render import terminal
 from synthetic.corpora.batches import Batches, spread_windows
@@ -137,9 +138,7 @@ def _enter_all(options: argparse.Namespace, asked: Study, ground: Ground, machin
     if workers == 1 or machine.cuda or machine.world > 1:
         return [_enter(options, asked, c, ground.corpus, ground.windows, machine) for c in asked.contenders]
     by_cost = sorted(asked.contenders, key=lambda c: -cost(c.model, asked.recipe.context).training)  # longest first
-    with ProcessPoolExecutor(
-        workers, mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
-    ) as pool:
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_begin) as pool:
         try:
             futures = {c.name: pool.submit(_enter_here, options, asked, c, ground.windows, machine) for c in by_cost}
             return [futures[c.name].result() for c in asked.contenders]
@@ -147,6 +146,12 @@ def _enter_all(options: argparse.Namespace, asked: Study, ground: Ground, machin
             raise UsageError("a worker process died, most likely for want of memory; try --workers 1") from error
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _begin() -> None:
+    """The first thing that a process of the pool does."""
+    end_with_parent()
+    torch.set_num_threads(1)
 
 
 def _enter_here(

@@ -9,7 +9,6 @@ import logging
 import os
 import queue
 import signal
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
@@ -17,9 +16,10 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from multiprocessing import active_children, get_context, parent_process
+from multiprocessing import active_children, get_context
 from typing import Any
 
+from cemverify.orphans import end_with_parent
 from synthetic.errors import UsageError
 from synthetic.runs.cells import Cell
 from synthetic.runs.store import Failure
@@ -215,12 +215,4 @@ def _begin() -> None:
         os.environ[f"{library}_NUM_THREADS"] = "1"  # for libraries that are loaded from now on
     # an interrupt is for the parent to handle
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """A parent that is killed cannot dismiss its workers, and they would wait for ever."""
-    parent = parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+    end_with_parent()
