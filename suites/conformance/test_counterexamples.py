@@ -6,8 +6,10 @@ import json
 import os
 import subprocess
 import sys
+from importlib import resources
 from pathlib import Path
 
+import jsonschema
 import numpy as np
 import pytest
 import torch
@@ -117,6 +119,14 @@ def test_a_saved_case_comes_back_bit_for_bit(tmp_path: Path) -> None:
     assert isinstance(again.question, Case)
     assert again.question.describe() == record.counterexample["case"]
     assert again.property == record.id
+
+
+@pytest.mark.parametrize("mutant", ["tanh-for-erf", "layer-doubled-energy"])
+def test_a_saved_case_is_a_result_file_that_keeps_to_the_schema(tmp_path: Path, mutant: str) -> None:
+    _, saved = leave(tmp_path, mutant)
+    content = json.loads(saved.read_text())
+    assert content["kind"] == "counterexample"
+    jsonschema.validate(content, json.loads((resources.files("cemverify") / "result.schema.json").read_text()))
 
 
 @pytest.mark.parametrize("damage", ["truncate", "remove", "other-kind", "foreign-class"])

@@ -55,7 +55,7 @@ columns of a study:
   equal tokens       validation bits over those of the baseline after as many tokens, 95 % interval over seeds
   equal FLOPs        the same when both have spent what the study's cheapest model spends in all
   equal parameters   the same of the model with its MLP widened to the baseline's parameters
-  verdict            better, worse, equivalent (within 2 %) or inconclusive
+  verdict            better, worse, equivalent (within 0.5 %) or inconclusive
 
 examples:
   python -m synthetic language --preset smoke
