@@ -7,12 +7,10 @@ import os
 import sys
 from pathlib import Path
 
-import torch
-
 from cemverify.commands.arguments import check_outputs
-from cemverify.conformance.contract import load
 from cemverify.conformance.counterexamples import load_counterexample
-from cemverify.conformance.engine import RunFinished, applicable, judge_again, not_offered
+from cemverify.conformance.engine import Effort, RunFinished
+from cemverify.conformance.isolation import ask_again
 from cemverify.conformance.listeners import files, terminal
 from cemverify.conformance.properties import catalogue
 from cemverify.conformance.verdicts import Verdict, counts
@@ -49,15 +47,11 @@ def run(options: argparse.Namespace) -> int:
     chosen = [p for p in catalogue() if p.id == saved.property]
     if not chosen:
         raise ValueError(f"this version has no property {saved.property!r}; see `cemverify list`")
-    torch.set_num_threads(1)
     sys.path.insert(0, os.getcwd())  # as `cemverify check` does
     name = options.implementation or saved.implementation
     maker = Maker.now(options.command, {"counterexample": str(options.file)}, 0, saved.device)
-    subject = load(name)
-    applicable(subject, chosen)
-    record = not_offered(chosen[0], subject.not_offered, saved.dtype) or judge_again(
-        subject, chosen[0], saved.question, saved.dtype, saved.device
-    )
+    effort = Effort() if saved.within is None else Effort(timeout=saved.within)
+    record = ask_again(name, chosen[0], saved.question, saved.dtype, saved.device, effort)
     finished = RunFinished(name, [record], record.seconds)
     if record.verdict == Verdict.VIOLATED:
         print(terminal.violation(record))

@@ -23,13 +23,26 @@ from cemverify.conformance.faults import Fault, NotAnArray, NotFinite, OutOfMemo
 
 
 class Watch(Protocol):
-    """Told when a call into the implementation begins (a time) and ends (0), so that a hang can be seen."""
+    """Told what happens, so that somebody outside can see a hang, and what was asked then."""
 
-    def __call__(self, started: float) -> None: ...
+    def calling(self, started: float) -> None:
+        """A call into the implementation begins (a time) or ends (0)."""
+
+    def asking(self, question: Any) -> None:
+        """A property is about to be asked this."""
 
 
-def nobody_watches(started: float) -> None:
+class Nobody:
     """Where hangs cannot be cut short anyway."""
+
+    def calling(self, started: float) -> None:
+        """Is not told."""
+
+    def asking(self, question: Any) -> None:
+        """Is not told."""
+
+
+NOBODY = Nobody()
 
 
 @dataclass(frozen=True)
@@ -44,7 +57,7 @@ class Caller:
     subject: Subject
     dtype: torch.dtype = torch.float64
     device: str = "cpu"
-    watch: Watch = field(default=nobody_watches, repr=False)
+    watch: Watch = field(default=NOBODY, repr=False)
 
     @property
     def functions(self) -> Mapping[str, Callable[..., Any]]:
@@ -137,7 +150,7 @@ class Caller:
             OutOfMemory: it asked for more memory than there is.
         """
         before, own = Ambience.now(), os.getpid()
-        self.watch(time.monotonic())
+        self.watch.calling(time.monotonic())
         try:
             with jax_x64() if self.subject.arrays == "jax" else nullcontext():
                 yield
@@ -151,7 +164,7 @@ class Caller:
         finally:
             if os.getpid() != own:
                 os._exit(0)  # a fork of the implementation's that came back from the call
-            self.watch(0.0)
+            self.watch.calling(0.0)
             before.restore()
 
     def _answer(self, call: Callable[[], Any], shape: torch.Size) -> Tensor:

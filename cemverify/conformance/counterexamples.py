@@ -35,6 +35,7 @@ class Counterexample:
     Attributes:
         implementation: the name it was found with. property: the id. question: what the property was asked.
         dtype, device: what arrays were rounded to, and where they lived. reason: what was found then.
+        within: where a call did not come back, the seconds in which it ought to have; None where all did.
     """
 
     implementation: str
@@ -43,12 +44,13 @@ class Counterexample:
     dtype: torch.dtype
     device: str
     reason: str
+    within: float | None = None
 
 
 def save_all(event: RunFinished, folder: Path, maker: Maker) -> list[Path]:
     """Writes every violation that has a case, and returns the files that `replay` takes.
 
-    A call that never came back or took its process along leaves no case.
+    One without a case is what an implementation did to its process outside a question.
 
     Raises:
         ResultError: the folder cannot be written.
@@ -73,7 +75,13 @@ def load_counterexample(path: Path) -> Counterexample:
         dtype = getattr(torch, asked["dtype"])
         question = restored(asked["question"], arrays)
         return Counterexample(
-            content["implementation"], record["id"], question, dtype, asked["device"], record["reason"]
+            content["implementation"],
+            record["id"],
+            question,
+            dtype,
+            asked["device"],
+            record["reason"],
+            asked.get("within"),
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ResultError(f"{path} cannot be asked again ({error}); save it anew with this version") from error
@@ -93,6 +101,7 @@ def _save(implementation: str, record: Record, saved: Saved, folder: Path, maker
             "dtype": saved.dtype,
             "device": saved.device,
             "calls": [asdict(call) for call in saved.calls],
+            "within": saved.within,
         },
     }
     write(stem.with_suffix(".json"), result("counterexample", maker, [table], payload))

@@ -16,7 +16,7 @@ import torch
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.errors import Flaky, Unsatisfiable
 
-from cemverify.conformance.calls import Caller, Watch, nobody_watches
+from cemverify.conformance.calls import NOBODY, Caller, Watch
 from cemverify.conformance.cases import Case
 from cemverify.conformance.contract import FUNCTIONS, EnergyLayer, Subject
 from cemverify.conformance.controls import CONTROLS, control
@@ -152,11 +152,13 @@ def run(subject: Subject, name: str, properties: Sequence[Property], effort: Eff
     yield RunFinished(name, records, time.monotonic() - started)
 
 
-def judge_again(subject: Subject, property_: Property, question: Any, dtype: torch.dtype, device: str) -> Record:
+def judge_again(
+    subject: Subject, property_: Property, question: Any, dtype: torch.dtype, device: str, watch: Watch = NOBODY
+) -> Record:
     """Asks a property one question that was saved: violated or not, or, where it cannot be said, inconclusive."""
     started = time.monotonic()
     tally = _Tally()
-    search = _Search(Caller(subject, dtype, device), property_, tally, math.inf)
+    search = _Search(Caller(subject, dtype, device, watch), property_, tally, math.inf)
     record = _blank(property_)
     try:
         search.ask(question)
@@ -172,7 +174,7 @@ def judge_again(subject: Subject, property_: Property, question: Any, dtype: tor
     return replace(record, seconds=time.monotonic() - started)
 
 
-def judge_property(subject: Subject, property_: Property, effort: Effort, watch: Watch = nobody_watches) -> Record:
+def judge_property(subject: Subject, property_: Property, effort: Effort, watch: Watch = NOBODY) -> Record:
     """Asks one property of small integer cases, of dense ones and of scattered ones, until one violates it."""
     started = time.monotonic()
     caller = Caller(subject, property_.dtype or effort.dtype, effort.device, watch)
@@ -280,6 +282,7 @@ class _Search:
             if tally.found is None:
                 raise _TimeUp
             return 0.0  # while shrinking: what was found so far will do
+        self.caller.watch.asking(question)
         try:
             evidence = self.property.check(self.caller, question)
             margin = evidence.worst.margin

@@ -27,7 +27,6 @@ from typing import Any
 import torch
 
 from cemverify.conformance.ambience import Originals
-from cemverify.conformance.calls import Watch
 from cemverify.conformance.confinement import adopt_orphans, check_memory, descendants, limit
 from cemverify.conformance.contract import LoadError, Subject, load
 from cemverify.conformance.engine import (
@@ -37,10 +36,12 @@ from cemverify.conformance.engine import (
     RunFinished,
     RunStarted,
     applicable,
+    judge_again,
     judge_property,
     not_offered,
 )
 from cemverify.conformance.faults import Crashed, Hung, OutOfMemory, Raised, Tampered, words
+from cemverify.conformance.lost import Notebook, Packed, case_of
 from cemverify.conformance.patience import Patience
 from cemverify.conformance.properties import Property, catalogue
 from cemverify.conformance.verdicts import Record, Verdict
@@ -60,6 +61,33 @@ class _Introduction:
 
     properties: Sequence[str]
     absent: Mapping[str, str]
+    arrays: str
+
+
+@dataclass(frozen=True)
+class _Saved:
+    """A saved question that a worker is asked instead of a whole property."""
+
+    property: str
+    question: Packed
+    dtype: torch.dtype
+    device: str
+
+
+@dataclass(frozen=True)
+class _Watching:
+    """Tells the parent, through what survives the worker."""
+
+    call_started: Any
+    notebook: Notebook
+
+    def calling(self, started: float) -> None:
+        """A call begins (a time) or ends (0)."""
+        self.call_started.value = started
+
+    def asking(self, question: Any) -> None:
+        """A property is about to be asked this."""
+        self.notebook.note(question)
 
 
 def run(name: str, properties: Sequence[Property], effort: Effort, workers: int = 1) -> Iterator[Event]:
@@ -75,9 +103,7 @@ def run(name: str, properties: Sequence[Property], effort: Effort, workers: int 
     crew = [first]
     try:
         introduction = first.introduce()
-        asked = [p for p in properties if p.id in set(introduction.properties)]
-        if not asked:
-            raise ValueError("none of these properties is for this kind of implementation; see `cemverify list`")
+        asked = _for_its_door(properties, introduction)
         records = {p.id: r for p in asked if (r := not_offered(p, introduction.absent, effort.dtype)) is not None}
         queue = deque(p for p in asked if p.id not in records)
         yield RunStarted(name, len(asked), len(queue))
@@ -108,6 +134,37 @@ def run(name: str, properties: Sequence[Property], effort: Effort, workers: int 
     yield RunFinished(name, [records[p.id] for p in asked], time.monotonic() - started)
 
 
+def ask_again(
+    name: str, property_: Property, question: Any, dtype: torch.dtype, device: str, effort: Effort
+) -> Record:
+    """Asks the implementation of that name one question that was saved, in a worker process.
+
+    Raises:
+        LoadError: it cannot be loaded. ValueError: the property is not for its door.
+    """
+    worker = _Worker(name, replace(effort, dtype=dtype, device=device))
+    try:
+        introduction = worker.introduce()
+        _for_its_door([property_], introduction)
+        absent = not_offered(property_, introduction.absent, dtype)
+        if absent is not None:
+            return absent
+        worker.ask(property_, _Saved(property_.id, Packed.of(question), dtype, device))
+        while True:
+            _ready([worker])
+            if (record := worker.answer()) is not None:
+                return record
+    finally:
+        worker.dismiss()
+
+
+def _for_its_door(properties: Sequence[Property], introduction: _Introduction) -> list[Property]:
+    asked = [p for p in properties if p.id in set(introduction.properties)]
+    if not asked:
+        raise ValueError("none of these properties is for this kind of implementation; see `cemverify list`")
+    return asked
+
+
 def cores() -> int:
     """The cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
@@ -123,6 +180,8 @@ class _Worker:
         self.asked: Property | None = None
         self.since = 0.0
         self.call_started = _CONTEXT.Value("d", 0.0, lock=False)
+        self.notebook = Notebook.fresh()
+        self.arrays = "torch"
         self.connection, theirs = _CONTEXT.Pipe()
         self.introduced = False
         # before torch is imported there: one thread per process, or small tensors crawl
@@ -130,7 +189,9 @@ class _Worker:
         os.environ.update(dict.fromkeys(threads, "1"))
         try:
             self.process = _CONTEXT.Process(
-                target=_work, args=(theirs, self.call_started, name, effort, dict(os.environ)), daemon=True
+                target=_work,
+                args=(theirs, _Watching(self.call_started, self.notebook), name, effort, dict(os.environ)),
+                daemon=True,
             )
             self.process.start()
         finally:
@@ -161,16 +222,17 @@ class _Worker:
             raise LoadError(f"loading {self.name!r} ended the interpreter ({_exit(self.process.exitcode)})") from None
         self.introduced = True
         if isinstance(said, _Introduction):
+            self.arrays = said.arrays
             return said
         raise LoadError(str(said))
 
-    def ask(self, property_: Property) -> None:
-        """Gives it a property; the answer comes later, after the implementation is loaded."""
+    def ask(self, property_: Property, saved: _Saved | None = None) -> None:
+        """Gives it a property, or a saved question of it; the answer comes later, after the loading."""
         self.asked = property_
         self.since = time.monotonic()
         self.call_started.value = 0.0
         with contextlib.suppress(OSError):  # it died since: `answer` will say so
-            self.connection.send(property_.id)
+            self.connection.send(saved or property_.id)
 
     def answer(self) -> Record | None:
         """The record, if it is there or if there will never be one."""
@@ -189,7 +251,7 @@ class _Worker:
             self.dismiss()
             return self._stopped(Verdict.SUITE_ERROR, None, f"a worker could not be understood: {words(error)}")
         if isinstance(said, _Introduction):
-            self.introduced = True
+            self.introduced, self.arrays = True, said.arrays
             self.since = time.monotonic()
             return None
         if isinstance(said, Record):
@@ -207,10 +269,10 @@ class _Worker:
         if not self.alive:
             return self._died()
         if (call := self.call_started.value) and now - call > self.effort.timeout:
+            question = self.notebook.read()
             self.dismiss()
-            return self._stopped(
-                Verdict.VIOLATED, Hung.cause, f"a call did not return within {self.effort.timeout:g} seconds"
-            )
+            reason = f"a call did not return within {self.effort.timeout:g} seconds"
+            return self._stopped(Verdict.VIOLATED, Hung.cause, reason, question)
         allowed = 2 * self.effort.seconds + 60 if self.introduced else LOADING
         if now - self.since > allowed:
             self.dismiss()
@@ -220,12 +282,13 @@ class _Worker:
 
     def _died(self) -> Record:
         self.process.join(1.0)
+        question = self.notebook.read()
         if self.process.is_alive():
             self.dismiss()
-            return self._stopped(Verdict.VIOLATED, Crashed.cause, "it closed the connection over which it is asked")
-        return self._stopped(
-            Verdict.VIOLATED, Crashed.cause, f"it ended the interpreter ({_exit(self.process.exitcode)})"
-        )
+            reason = "it closed the connection over which it is asked"
+        else:
+            reason = f"it ended the interpreter ({_exit(self.process.exitcode)})"
+        return self._stopped(Verdict.VIOLATED, Crashed.cause, reason, question)
 
     def dismiss(self) -> None:
         """Ends the process, whatever it is doing; a second time does nothing."""
@@ -242,12 +305,18 @@ class _Worker:
             self.process.kill()
         self.process.join()
         self.connection.close()
+        self.notebook.burn()
 
-    def _stopped(self, verdict: Verdict, cause: str | None, reason: str) -> Record:
-        asked = self.asked
+    def _stopped(self, verdict: Verdict, cause: str | None, reason: str, question: Any = None) -> Record:
+        asked, effort = self.asked, self.effort
         assert asked is not None
         seconds = time.monotonic() - self.since
-        return Record(asked.id, asked.claim, asked.source, verdict, cause=cause, reason=reason, seconds=seconds)
+        record = Record(asked.id, asked.claim, asked.source, verdict, cause=cause, reason=reason, seconds=seconds)
+        if question is None:
+            return record
+        dtype = asked.dtype or effort.dtype
+        saved = case_of(asked, question, dtype, effort.device, self.arrays, effort.timeout)
+        return replace(record, counterexample={"case": question.describe()}, saved=saved)
 
 
 def _ready(crew: Sequence[_Worker]) -> list[_Worker]:
@@ -262,7 +331,7 @@ def _exit(code: int | None) -> str:
 
 
 def _work(
-    connection: Connection, call_started: Any, name: str, effort: Effort, environment: Mapping[str, str]
+    connection: Connection, watching: _Watching, name: str, effort: Effort, environment: Mapping[str, str]
 ) -> None:
     """A worker's life: load, say so, then answer property after property."""
     torch.set_num_threads(1)
@@ -276,9 +345,6 @@ def _work(
     silence = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(silence, stream)
-
-    def watch(started: float) -> None:
-        call_started.value = started
 
     known = {p.id: p for p in catalogue()}
     originals = Originals()
@@ -294,23 +360,31 @@ def _work(
     torch.set_default_device(None)
     os.chdir(folder)
     door = [p.id for p in applicable(subject, list(known.values()))]
-    connection.send(_Introduction(door, dict(subject.not_offered)))
+    connection.send(_Introduction(door, dict(subject.not_offered), subject.arrays))
     while True:
         try:
             wanted = connection.recv()
         except EOFError:
             return
-        record = _judge(subject, known[wanted], effort, watch, originals)
+        saved = wanted if isinstance(wanted, _Saved) else None
+        asked = known[wanted if saved is None else saved.property]
+        record = _judge(subject, asked, saved, effort, watching, originals)
         os.environ.clear()
         os.environ.update(environment)
         connection.send(record)
 
 
-def _judge(subject: Subject, asked: Property, effort: Effort, watch: Watch, originals: Originals) -> Record:
+def _judge(
+    subject: Subject, asked: Property, saved: _Saved | None, effort: Effort, watching: _Watching, originals: Originals
+) -> Record:
     """The engine's record, or that of what the engine cannot see."""
     violated = Record(asked.id, asked.claim, asked.source, Verdict.VIOLATED)
     try:
-        record = judge_property(subject, asked, effort, watch)
+        if saved is None:
+            record = judge_property(subject, asked, effort, watching)
+        else:
+            question = saved.question.unpacked()
+            record = judge_again(subject, asked, question, saved.dtype, saved.device, watching)
     except KeyboardInterrupt:  # not the user's, who interrupts the parent
         return replace(violated, cause=Raised.cause, reason="it raised KeyboardInterrupt")
     except MemoryError:

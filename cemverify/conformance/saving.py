@@ -49,6 +49,7 @@ class Saved:
         arrays: by the names in the trees. calls: what the check asked of the implementation, in order.
         kind: which arrays the implementation takes: "torch", "numpy" or "jax".
         linear: for a black box, the worst residual as a sum of the answers times weights.
+        within: where a call did not come back, the seconds in which it ought to have; None where all did.
     """
 
     question: Tree
@@ -58,6 +59,7 @@ class Saved:
     arrays: Mapping[str, Values] = field(repr=False)
     calls: Sequence[Call] = field(repr=False)
     linear: Mapping[str, Any] | None = field(default=None, repr=False)
+    within: float | None = None
 
 
 @dataclass

@@ -26,13 +26,15 @@ _HEAD = '''\
 Source: {source}
 Found with {implementation}: {reason}
 {part}
-Asks the implementation the smallest case found. Exit code 1 while the fault is there, 0 when it is gone, 2 if it
+Asks the implementation {found}. Exit code 1 while the fault is there, 0 when it is gone, 2 if it
 cannot be judged. Another implementation may be named: python {name} MODULE:ATTRIBUTE
 """
 
+import faulthandler
 import importlib
 import math
 import os
+import subprocess
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -42,6 +44,7 @@ import numpy as np
 IMPLEMENTATION = {implementation!r}
 ARRAYS_ARE = {kind!r}  # what the implementation takes
 DTYPE, DEVICE = {dtype!r}, {device!r}
+WITHIN = {within!r}  # seconds in which a call must come back; None if that was no trouble
 
 '''
 
@@ -108,10 +111,14 @@ def breaches(found):
     for i, call in enumerate(calls()):
         arguments, name = call["arguments"], call["function"]
         before = {key: numbers(value) for key, value in arrays_of(arguments).items()}
+        if WITHIN is not None:  # says where it stands then, and ends the process
+            faulthandler.dump_traceback_later(WITHIN, exit=True)
         try:
             returned = function(found, name)(*arguments.values())
             answer = numbers(returned)
+            faulthandler.cancel_dump_traceback_later()
         except Exception as error:
+            faulthandler.cancel_dump_traceback_later()
             answers.append(None)
             if "refuse" in call:
                 if not isinstance(error, (ValueError, TypeError)) or not error.args:
@@ -151,6 +158,15 @@ def breaches(found):
     return said
 
 
+def from_outside():
+    """Asks in a process of its own, which the implementation may block or end."""
+    done = subprocess.run([sys.executable, *sys.argv], env={**os.environ, INSIDE: "1"})
+    if done.returncode in CODES:
+        return CODES.index(done.returncode)
+    print(f"a call did not return within {WITHIN:g} seconds, or ended the interpreter (exit code {done.returncode})")
+    return 1
+
+
 def main():
     sys.path.insert(0, os.getcwd())
     name = sys.argv[1] if len(sys.argv) > 1 else IMPLEMENTATION
@@ -169,8 +185,13 @@ def main():
     return 1 if said else 0
 
 
+INSIDE = "CEMVERIFY_INSIDE"
+CODES = (40, 41, 42)  # what the inner process says; an implementation that ends it hardly hits on these
+
 if __name__ == "__main__":
-    sys.exit(main())
+    if WITHIN is None:
+        sys.exit(main())
+    sys.exit(CODES[main()] if INSIDE in os.environ else from_outside())
 '''
 
 _ALONE = '''\
@@ -223,9 +244,12 @@ def script(implementation: str, record: Record, saved: Saved, arrays: str) -> st
         "kind": saved.kind,
         "dtype": saved.dtype,
         "device": saved.device,
+        "within": saved.within,
+        "found": "the smallest case found" if saved.within is None else "what it was asked when it was lost",
     }
     demands = _demands(record, saved)
-    if not any(demands) and saved.linear is None:
+    lost = saved.within is not None and bool(saved.calls)
+    if not (any(demands) or lost) and saved.linear is None:
         return _ALONE.format(**words)
     used = sorted({name for call in saved.calls for name in _names(call.arguments)} | _wanted(demands, saved))
     linear = "None" if saved.linear is None else repr(dict(saved.linear))
@@ -246,7 +270,10 @@ def _demands(record: Record, saved: Saved) -> list[dict[str, str]]:
     for i, call in enumerate(saved.calls):
         demand: dict[str, str] = {}
         earlier = [j for j in range(i) if _same_question(saved, saved.calls[j], call)]
-        if cause.startswith(_REFUSAL):
+        if saved.within is not None:
+            if call.fault is None:  # what the reference answers, any answer will do for; bad input may be refused
+                demand["shape"] = repr(_shape(saved, call))
+        elif cause.startswith(_REFUSAL):
             if i == len(saved.calls) - 1:
                 demand["refuse"] = "True"
         elif cause.startswith(_DTYPE):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
 import time
 from collections import Counter, deque
@@ -126,6 +128,27 @@ def test_an_implementation_that_costs_one_process_after_another_is_given_up() ->
     for reason in given_up:
         assert reason.startswith("given up after ")
         assert "properties in a row that ask attention and cost a process each: crashed" in reason
+
+
+@pytest.mark.parametrize(("name", "cause"), [("hangs", "hung"), ("exits", "crashed")])
+def test_a_call_that_costs_the_process_leaves_its_case_behind(
+    name: str, cause: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(Path(__file__).parents[2])
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    subject = f"suites.conformance.hostile:{name}"
+    asked = ["--properties", "gradient/attention/plain", "--timeout", "2"]
+    assert main(["check", subject, *asked, "--save-counterexamples", str(tmp_path)]) == 1
+    assert "asked when it was lost: " in capsys.readouterr().out
+    saved = tmp_path / "gradient-attention-plain.json"
+    assert json.loads(saved.read_text())["property"]["cause"] == cause
+    assert main(["replay", str(saved)]) == 1
+    assert main(["replay", str(saved), "--implementation", "reference"]) == 0
+    script = [sys.executable, str(saved.with_suffix(".py"))]
+    for implementation, code in ((subject, 1), ("cemverify.conformance.reference:reference", 0)):
+        done = subprocess.run([*script, implementation], capture_output=True, text=True, check=False)
+        assert done.returncode == code, done.stdout + done.stderr
+    assert not list(tmp_path.glob("cemverify-*"))  # the pages that questions were noted on
 
 
 def test_a_process_lost_now_and_then_is_given_up_in_the_end() -> None:

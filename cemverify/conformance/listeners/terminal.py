@@ -11,6 +11,7 @@ from typing import Any, TextIO
 from tabulate import tabulate
 
 from cemverify.conformance.engine import Event, PropertyFinished, RunFinished, RunStarted
+from cemverify.conformance.faults import Crashed, Hung
 from cemverify.conformance.verdicts import Record, Verdict, counts
 from cemverify.results import Table
 
@@ -108,14 +109,18 @@ def summary(event: RunFinished) -> str:
 
 
 def violation(record: Record) -> str:
-    """A violated property: the claim, what happened, and the smallest case with all its numbers."""
+    """A violated property: the claim, what happened, and the smallest case with all its numbers.
+
+    Where the process was lost there was no looking for a smaller one.
+    """
     lines = [f"VIOLATED {record.id}", f"  claim: {record.claim}", f"  source: {record.source}", f"  {record.reason}"]
     if record.part is not None:
         lines.append(f"  wrong part: {record.part} ({record.because})")
     if record.counterexample is None:
         return "\n".join(lines)
     case = record.counterexample["case"]
-    lines.append(f"  smallest case found: {case['tokens']} token(s), {case['dim']} dimension(s)")
+    found = "asked when it was lost" if record.cause in (Hung.cause, Crashed.cause) else "smallest case found"
+    lines.append(f"  {found}: {case['tokens']} token(s), {case['dim']} dimension(s)")
     if "config" in case:
         lines.append(f"    config  {_options(case['config'])}")
     lines += [f"    {name:<7} {_array(value)}" for name, value in _arrays(case)]
