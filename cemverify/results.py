@@ -18,6 +18,7 @@ import contextlib
 import json
 import os
 import platform
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -145,6 +146,14 @@ def check_writable(path: Path) -> None:
     except OSError as error:
         reason = error.strerror or error
         raise ResultError(f"cannot write {path}: no file can be made in {nearest} ({reason})") from error
+
+
+def show(text: str) -> None:
+    """Prints what a command found; if the reader, `head` say, has left, the command goes on and writes its files."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:  # nor shall the flush at exit complain
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def write(path: Path, content: Mapping[str, Any]) -> None:

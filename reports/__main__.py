@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from cemverify.results import ResultError, write, write_text
+from cemverify.results import ResultError, show, write, write_text
 from reports.collect import Source, collect, merge
 from reports.render import RENDERERS, csv_rows, markdown
 
@@ -49,10 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ResultError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:  # the reader, `head` say, has seen enough; nor shall the flush at exit complain
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    show(text)
     return 0
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -75,3 +77,16 @@ def test_a_path_that_cannot_be_written_is_refused_before_the_work(tmp_path: Path
 def test_a_payload_may_not_overwrite_the_envelope() -> None:
     with pytest.raises(ValueError, match="names of the envelope: kind"):
         results.result("check", Maker.now("", {}, 0, "cpu"), [], {"kind": "other"})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["cemverify list", "synthetic language --study diagonal --estimate"])
+def test_a_reader_who_has_seen_enough_changes_nothing_but_what_is_printed(command: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", *command.split()], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as started:
+        assert started.stdout is not None
+        assert started.stderr is not None
+        started.stdout.close()
+        assert started.stderr.read() == ""
+    assert started.returncode == 0

@@ -208,7 +208,7 @@ def run(options: argparse.Namespace) -> int:
     )
     entries = survey(texts, points, options.seed, report=lambda line: print(line, file=sys.stderr, flush=True))
     shown = table(entries)
-    print(terminal([shown]))
+    results.show(terminal([shown]))
     results.write(options.output, results.result("atlas", maker, [shown], {"entries": [_record(e) for e in entries]}))
     print(f"wrote {options.output}", file=sys.stderr)
     if options.markdown is not None:

@@ -155,7 +155,7 @@ def run(options: argparse.Namespace) -> int:
     print(f"drawing {config.points} points ({config.sampling}) ...", file=sys.stderr, flush=True)
     found = examine(config, Streams(options.seed, config.prior, options.seed))
     shown = table(found)
-    print(terminal([shown]))
+    results.show(terminal([shown]))
     if options.output is not None:
         results.write(options.output, results.result("examine", maker, [shown], payload(found)))
         print(f"wrote {options.output}", file=sys.stderr)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from cemverify.results import show
 from synthetic.errors import UsageError
 from synthetic.runs.cells import Cell, find_algorithm
 from synthetic.runs.executors import compute, processes
@@ -57,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"{error}; the study computes it again when it next runs") from error
     if record is None:
         raise UsageError(f"cell {key} has just been removed from {options.store}")
-    print("\n".join(explain(record, options.store)))
+    show("\n".join(explain(record, options.store)))
     return _rerun(store, record) if options.rerun else 0
 
 
@@ -111,19 +112,19 @@ def _rerun(store: Store, record: Record) -> int:
     found = _perform_apart(record.cell)
     if isinstance(found, Failure):
         same = record.failure is not None and record.failure.cause == found.cause
-        print(f"\n{'it fails again in the same way' if same else 'now it fails'}: {found.cause}")
+        show(f"\n{'it fails again in the same way' if same else 'now it fails'}: {found.cause}")
         return 0 if same else 1
     if store.contents(record.cell, found) == store.path(record.key).read_bytes():
-        print("\nthe same, byte for byte")
+        show("\nthe same, byte for byte")
         return 0
-    print("\nNOT the same:")
+    show("\nNOT the same:")
     differences = list(_differences(record.payload or {}, found, "payload"))
     for line in differences[:10]:
-        print(f"  {line}")
+        show(f"  {line}")
     if len(differences) > 10:
-        print(f"  and {len(differences) - 10} more")
+        show(f"  and {len(differences) - 10} more")
     if (now := commit()) != record.made_by.get("commit"):
-        print(f"it was made at commit {record.made_by.get('commit')}, and here is {now}")
+        show(f"it was made at commit {record.made_by.get('commit')}, and here is {now}")
     return 1
 
 

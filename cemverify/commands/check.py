@@ -19,7 +19,7 @@ from cemverify.conformance.isolation import cores
 from cemverify.conformance.listeners import ci, files, terminal
 from cemverify.conformance.properties import select
 from cemverify.conformance.verdicts import counts, exit_code
-from cemverify.results import Maker, write, write_text
+from cemverify.results import Maker, show, write, write_text
 
 DESCRIPTION = """\
 Asks an implementation about every property of the catalogue that it offers, with examples that Hypothesis
@@ -129,9 +129,9 @@ def run(options: argparse.Namespace) -> int:
             finished = event
     assert finished is not None
     finished, settled, compared = measured_against.measure(finished, options.properties)
-    print(terminal.report(finished))
+    show(terminal.report(finished))
     if settled is not None or compared is not None:
-        print(f"\n{ci.report(settled, compared)}")
+        show(f"\n{ci.report(settled, compared)}")
     if options.save_counterexamples:
         for saved in save_all(finished, options.save_counterexamples, maker):
             print(f"counterexample saved: cemverify replay {saved}", file=sys.stderr)

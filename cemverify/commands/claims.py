@@ -11,7 +11,7 @@ import torch
 from cemverify.commands.arguments import check_outputs
 from cemverify.conformance.claims import Judged, find_claim, judge, ledger
 from cemverify.conformance.listeners import claims as pages
-from cemverify.results import Maker, write, write_text
+from cemverify.results import Maker, show, write, write_text
 
 DESCRIPTION = """\
 Judges every statement of the paper: holds, holds under a condition, or refuted. Each verdict is computed from
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     for i, claim in enumerate(chosen, 1):
         judged.append(judge(claim))
         print(f"[{i:>{len(str(len(chosen)))}}/{len(chosen)}] {judged[-1].verdict:<26} {claim.id}", file=sys.stderr)
-    print(pages.in_full(judged[0]) if options.claim else pages.as_terminal(judged))
+    show(pages.in_full(judged[0]) if options.claim else pages.as_terminal(judged))
     if options.json:
         write(options.json, pages.as_json(judged, maker))
     if options.markdown:

@@ -9,6 +9,7 @@ from tabulate import tabulate
 
 from cemverify.conformance.contract import FEATURES
 from cemverify.conformance.properties import select
+from cemverify.results import show
 
 DESCRIPTION = "Every property with its source."
 
@@ -24,14 +25,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """`cemverify list`."""
     if options.features:
-        print(tabulate(FEATURES.items(), ("feature", "what offering it means"), disable_numparse=True))
-        print("\nThe word before a colon stands for all its members: not_offered=('diagonal',) declares both.")
+        show(tabulate(FEATURES.items(), ("feature", "what offering it means"), disable_numparse=True))
+        show("\nThe word before a colon stands for all its members: not_offered=('diagonal',) declares both.")
         return 0
     properties = select(options.properties)
     rows = [
         (p.id, textwrap.fill(p.claim, 52), textwrap.fill(p.source, 28), textwrap.fill(", ".join(sorted(p.needs)), 30))
         for p in properties
     ]
-    print(tabulate(rows, ("property", "claim", "source", "needs"), disable_numparse=True))
-    print(f"\n{len(properties)} properties. `cemverify list --features` explains what they need.")
+    show(tabulate(rows, ("property", "claim", "source", "needs"), disable_numparse=True))
+    show(f"\n{len(properties)} properties. `cemverify list --features` explains what they need.")
     return 0

@@ -15,7 +15,7 @@ from cemverify.conformance.isolation import cores
 from cemverify.conformance.listeners import power as pages
 from cemverify.conformance.power import Plan, measure_power
 from cemverify.conformance.power_store import Store
-from cemverify.results import Maker, write, write_text
+from cemverify.results import Maker, show, write, write_text
 
 DESCRIPTION = """\
 Puts implementations with one known fault before the property that must catch it, at several budgets and many
@@ -113,7 +113,7 @@ def run(options: argparse.Namespace) -> int:
             file=sys.stderr,
         )
         return 130
-    print(pages.as_terminal(power))
+    show(pages.as_terminal(power))
     if options.json:
         write(options.json, pages.as_json(power, maker))
     if options.markdown:

@@ -14,7 +14,7 @@ from cemverify.conformance.isolation import ask_again
 from cemverify.conformance.listeners import files, terminal
 from cemverify.conformance.properties import catalogue
 from cemverify.conformance.verdicts import Verdict, counts
-from cemverify.results import Maker, write
+from cemverify.results import Maker, show, write
 
 DESCRIPTION = """\
 Asks a counterexample that `cemverify check --save-counterexamples FOLDER` wrote again: the very numbers, judged by
@@ -54,9 +54,9 @@ def run(options: argparse.Namespace) -> int:
     record = ask_again(name, chosen[0], saved.question, saved.dtype, saved.device, effort)
     finished = RunFinished(name, [record], record.seconds)
     if record.verdict == Verdict.VIOLATED:
-        print(terminal.violation(record))
+        show(terminal.violation(record))
     else:
-        print(f"{record.verdict.upper()} {record.id}\n  {record.reason or f'then: {saved.reason}'}")
+        show(f"{record.verdict.upper()} {record.id}\n  {record.reason or f'then: {saved.reason}'}")
     if options.json:
         write(options.json, files.as_json(finished, maker))
     tally = counts([record])

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, from_numpy
 
 from cemverify.orphans import end_with_parent
-from cemverify.results import Maker, check_writable, result, write
+from cemverify.results import Maker, check_writable, result, show, write
 from reports.render import terminal
 from synthetic.corpora.batches import Batches, spread_windows
 from synthetic.corpora.chains import Chain
@@ -89,12 +89,13 @@ def _run(options: argparse.Namespace, machine: Machine) -> int:
         if machine.rank > 0:
             return 0
         content = result("language", maker, tables(asked, ground, entries), payload(asked, ground, entries))
-        print(terminal(tables(asked, ground, entries)))
+        show(terminal(tables(asked, ground, entries)))
     verdict: Any = content["verdict"]
-    print("\n" + ("pass: " + _passed(asked, entries) if verdict["pass"] else "fail:"))
-    print("".join(f"  {reason}\n" for reason in verdict["reasons"]), end="")
+    show("\n" + ("pass: " + _passed(asked, entries) if verdict["pass"] else "fail:"))
+    for reason in verdict["reasons"]:
+        show(f"  {reason}")
     write(options.output, content)
-    print(f"written to {options.output}")
+    show(f"written to {options.output}")
     return 0 if verdict["pass"] else 1
 
 

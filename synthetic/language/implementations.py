@@ -29,7 +29,7 @@ from cemverify.cem.layers import (
 )
 from cemverify.cem.models import Block, BlockConfig, LanguageModel, LanguageModelConfig
 from cemverify.conformance.contract import Implementation, LoadError, load
-from cemverify.results import Cell, Maker, Table, result, write
+from cemverify.results import Cell, Maker, Table, result, show, write
 from reports.render import terminal
 from synthetic.corpora.batches import Batches
 from synthetic.errors import UsageError
@@ -183,21 +183,21 @@ def compare(options: argparse.Namespace) -> int:
     allowed = budgets(exact.bits[: len(rounding)], rounding)
     found = agreement(theirs.bits, exact.bits[: len(rounding)], allowed)
     table = _table(options.implementation, offer, config, exact, single, theirs, allowed)
-    print(terminal([table]))
+    show(terminal([table]))
     if found.disagrees_at is None:
         said = (
             f"agrees: at no step is it further from the reference than rounding explains (margin {found.margin:.2g})"
         )
     else:
         said = f"disagrees from step {found.disagrees_at} on: rounding does not explain its losses"
-    print(f"\n{options.implementation} {said}")
+    show(f"\n{options.implementation} {said}")
     payload = {
         "implementation": options.implementation,
         "agreement": asdict(found),
         "bits": {"float64": exact.bits, "float32": single.bits, "implementation": theirs.bits, "budget": allowed},
     }
     write(options.output, result("language", maker, [table], payload))
-    print(f"written to {options.output}")
+    show(f"written to {options.output}")
     return 0 if found.disagrees_at is None else 1
 
 

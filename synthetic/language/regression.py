@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from cemverify.cem.models import LanguageModel
-from cemverify.results import Cell, Table, write_text
+from cemverify.results import Cell, Table, show, write_text
 from reports.render import terminal
 from synthetic.corpora.batches import Batches
 from synthetic.corpora.chains import ChainSpec, draw, source
@@ -164,7 +164,7 @@ def main(arguments: Sequence[str]) -> int:
         for name, a in found.items()
     ]
     title = f"Losses of {RECIPE.steps} steps in float32 beside those on file, in bits per token"
-    print(terminal([Table(title, ("model", "largest difference", "of what is allowed", "verdict"), rows)]))
+    show(terminal([Table(title, ("model", "largest difference", "of what is allowed", "verdict"), rows)]))
     return 0 if all(a.disagrees_at is None for a in found.values()) else 1
 
 

@@ -89,9 +89,9 @@ def run_study(options: argparse.Namespace) -> int:
     command = again(options)
     maker = results.Maker.now(command, asdict(asked), asked.seed, device)
     found = perform(asked, CorpusSpec.of(options, corpus), corpus.unit, device, where)
-    print(terminal(found.tables))
+    results.show(terminal(found.tables))
     for statement in found.statements:
-        print(f"\nthe paper: {statement.text}\n     here: {statement.found}\n  reading: {statement.reading}")
+        results.show(f"\nthe paper: {statement.text}\n     here: {statement.found}\n  reading: {statement.reading}")
     results.write(options.output, results.result("language", maker, found.tables, payload(asked, corpus, found)))
     print(f"wrote {options.output}", file=sys.stderr)
     if options.page is not None:
@@ -186,9 +186,9 @@ def again(options: argparse.Namespace) -> str:
 def _estimate(options: argparse.Namespace) -> int:
     asked = asked_for(options, _expected_vocabulary(options))
     speed = speed_of(asked, options.tflops)
-    print(terminal([study_tables.costs(asked, forecasts(asked, speed), speed.words)]))
+    results.show(terminal([study_tables.costs(asked, forecasts(asked, speed), speed.words)]))
     tokens = asked.recipe.tokens
-    print(
+    results.show(
         f"\nA training reads {tokens:,} tokens, {2 * tokens / 1e9:,.2f} GB on the disk if none is read twice."
         " Memory is of weights, gradients and optimiser state, without activations; causal attention counts as if"
         " dense. Eager CEM layers reach less of a GPU than Llama's: --tflops takes what yours reach."

@@ -110,9 +110,9 @@ def run(options: argparse.Namespace) -> int:
     command = _command(options)
     maker = results.Maker.now(command, asdict(config), config.seed, config.recipe.device)
     study = perform(config, where)
-    print(terminal(study.tables))
+    results.show(terminal(study.tables))
     for statement in study.statements:
-        print(f"\nthe paper: {statement.text}\n     here: {statement.found}\n  reading: {statement.reading}")
+        results.show(f"\nthe paper: {statement.text}\n     here: {statement.found}\n  reading: {statement.reading}")
     for note in study.notes:
         print(f"note: {note}", file=sys.stderr)
     results.write(options.output, results.result("recursion", maker, study.tables, study.payload()))
