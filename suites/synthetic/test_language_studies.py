@@ -215,6 +215,15 @@ def test_the_second_run_comes_from_the_store_and_has_the_same_tables_and_page(
     assert mlp_name(1) + WIDENED in text
 
 
+def test_a_training_of_few_steps_has_its_page_too(
+    corpora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = ["--corpora", str(corpora), "--store", str(tmp_path / "s"), "--output", str(tmp_path / "l.json")]
+    few = ["--study", "diagonal", "--steps", "3", "--seeds", "1", "--page", str(tmp_path / "p.md")]
+    assert main(["language", *SHORT, *places, *few]) == 0, capsys.readouterr().err
+    assert (tmp_path / "p-ratios.svg").exists()
+
+
 def test_a_shard_leaves_the_rest_to_others(corpora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(corpora, tmp_path / "shard.json", "--seed", "7", "--shard", "1/2") == 0
     printed = capsys.readouterr()
@@ -246,10 +255,10 @@ def test_a_long_training_that_was_killed_goes_on_to_the_same_record(
     monkeypatch.setattr(cells, "score", killed)
     with pytest.raises(KeyboardInterrupt):
         perform_training(cell)
-    assert list((tmp_path / "checkpoints").glob("*.safetensors"))
+    assert list((tmp_path / "corpora" / "checkpoints").glob("*.safetensors"))
     assert perform_training(cell) == whole
     assert len(scored) == 12 + 9  # eleven were kept
-    assert not list((tmp_path / "checkpoints").iterdir())
+    assert not list((tmp_path / "corpora" / "checkpoints").iterdir())
 
 
 def test_other_tokens_than_the_study_began_with_are_refused(corpora: Path) -> None:
@@ -411,7 +420,9 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
     arguments: list[str], sentence: str, corpora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "language.json"
-    short = SHORT[:-4] if arguments[0] == "--size" else SHORT  # what comes last belongs to a study, too
+    short = list(SHORT[:-4] if arguments[0] == "--size" else SHORT)  # what comes last belongs to a study, too
+    if "--text" in arguments:
+        del short[:8]  # and what comes first to a chain
     places = ["--corpora", str(corpora), "--store", str(tmp_path / "store"), "--output", str(output)]
     assert main(["language", *short, *places, *arguments]) == 2
     printed = capsys.readouterr()

@@ -26,15 +26,13 @@ from synthetic.language.cost import Cost, cost_of
 from synthetic.language.looped import LoopedConfig, LoopedModel, looped_on_meta, paired
 from synthetic.language.machine import Machine
 from synthetic.language.metrics import Metrics, lines
-from synthetic.language.options import open_corpus
+from synthetic.language.options import CORPORA_VARIABLE, corpora_folder, open_corpus
 from synthetic.language.recipe import Recipe
 from synthetic.language.studies import Plan, Variant
 from synthetic.language.training import Saving, Step, score, train
 from synthetic.runs import algorithm
 from synthetic.runs.plain import digest, plain
 
-CORPORA = "CEMVERIFY_CORPORA"
-DEFAULT_CORPORA = Path("out/corpora")
 # A training of so many steps is worth checkpoints, one at each validation.
 LONG = 5000
 
@@ -67,7 +65,10 @@ class CorpusSpec:
     def of(cls, options: argparse.Namespace, corpus: Corpus) -> CorpusSpec:
         """The corpus that the options of the command line opened."""
         given = {f.name: getattr(options, f.name) for f in fields(cls) if f.name not in ("digest", "text")}
-        return cls(corpus.digest, text=tuple(str(path) for path in options.text or ()), **given)
+        # workers may stand in another folder
+        return cls(
+            corpus.digest, text=tuple(str(path.expanduser().resolve()) for path in options.text or ()), **given
+        )
 
     def open(self, folder: Path) -> Corpus:
         """The corpus, from its folder; made there if it is missing.
@@ -80,7 +81,7 @@ class CorpusSpec:
         if corpus.digest != self.digest:
             raise UsageError(
                 f"the {corpus.name} on this machine is not the one the study began with; keep all machines on one"
-                f" folder, {CORPORA}=DIR, or on one version of the text"
+                f" folder, {CORPORA_VARIABLE}=DIR, or on one version of the text"
             )
         return corpus
 
@@ -140,7 +141,7 @@ def perform_training(cell: TrainingCell) -> dict[str, Any]:
     model = paired(cell.looped, cell.seed).to(cell.device)
     batches = Batches(corpus.train.tokens, cell.seed, cell.recipe.batch, cell.recipe.context)
     windows = spread_windows(corpus.validation.tokens, cell.windows, cell.recipe.context)
-    path = folder.parent / "checkpoints" / f"{digest(plain(cell))[:24]}.safetensors"
+    path = folder / "checkpoints" / f"{digest(plain(cell))[:24]}.safetensors"
     saving = Saving(path, cell.every, {"cell": plain(cell)}, resume=True) if cell.recipe.steps > LONG else None
     kept = path.with_suffix(".jsonl") if saving else None
     metrics = Metrics(kept, saved_step(path) if saving else 0)
@@ -234,11 +235,6 @@ def measured(looped: LoopedConfig, context: int) -> Cost:
     return cost_of(looped_on_meta(looped), context)
 
 
-def corpora_folder() -> Path:
-    """Where corpora lie on this machine."""
-    return Path(os.environ.get(CORPORA) or DEFAULT_CORPORA)
-
-
 def inherit_corpora(folder: Path) -> None:
     """Tells this process and those it starts where corpora lie.
 
@@ -246,4 +242,4 @@ def inherit_corpora(folder: Path) -> None:
         cemverify.results.ResultError: nothing can be written there.
     """
     check_writable(folder / "corpus.json")
-    os.environ[CORPORA] = str(folder.absolute())
+    os.environ[CORPORA_VARIABLE] = str(folder.absolute())

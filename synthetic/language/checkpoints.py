@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,8 +29,10 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from cemverify.cem.models import LanguageModel
 from synthetic.errors import UsageError
+from synthetic.language.machine import agree
 
 FORMAT = 1
+STALE_SECONDS = 3600
 _MOMENTS = {"first": "exp_avg", "second": "exp_avg_sq"}  # AdamW's names
 
 
@@ -61,16 +64,15 @@ def save(
         specification: JSON that decides the run; `restore` refuses any other.
 
     Raises:
-        UsageError: the disk is full, or the folder cannot be written.
+        UsageError: the disk is full, or the folder cannot be written; in all processes.
     """
     tensors: dict[str, Tensor] = {}
     for name, parameter in model.named_parameters():
         tensors[f"weights.{name}"] = whole(parameter.detach())
         for moment, key in _MOMENTS.items():
             tensors[f"{moment}.{name}"] = whole(optimiser.state[parameter][key])
-    if writes:
-        facts = {"format": FORMAT, "specification": specification, "state": asdict(state)}
-        _write(path, tensors, {"cemverify": json.dumps(facts)})
+    facts = {"format": FORMAT, "specification": specification, "state": asdict(state)}
+    _write_together(path, tensors, facts, writes=writes)
 
 
 def save_weights(path: Path, model: LanguageModel, specification: Mapping[str, Any], *, writes: bool) -> None:
@@ -80,8 +82,7 @@ def save_weights(path: Path, model: LanguageModel, specification: Mapping[str, A
         UsageError: as for `save`.
     """
     tensors = {name: whole(parameter.detach()) for name, parameter in model.named_parameters()}
-    if writes:
-        _write(path, tensors, {"cemverify": json.dumps({"format": FORMAT, "specification": specification})})
+    _write_together(path, tensors, {"format": FORMAT, "specification": specification}, writes=writes)
 
 
 def restore(
@@ -166,10 +167,23 @@ def _differences(a: Any, b: Any, at: str = "") -> list[str]:
     return [] if a == b else [at]
 
 
+def _write_together(path: Path, tensors: dict[str, Tensor], facts: Mapping[str, Any], *, writes: bool) -> None:
+    """One process writes, and all hear what became of it: the others would wait for one that gave up."""
+    failed: UsageError | None = None
+    if writes:
+        try:
+            _write(path, tensors, {"cemverify": json.dumps(facts)})
+        except UsageError as error:
+            failed = error
+    if (why := agree(None if failed is None else str(failed))) is not None:
+        raise failed or UsageError(why)
+
+
 def _write(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
     aside = path.with_name(f".{path.name}.{uuid4().hex}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(path)
         save_file(tensors, aside, metadata)
         with open(aside, "rb") as file:
             os.fsync(file.fileno())
@@ -183,3 +197,11 @@ def _write(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> 
     finally:
         with contextlib.suppress(OSError):
             aside.unlink(missing_ok=True)
+
+
+def _sweep(path: Path) -> None:
+    """Removes what killed runs left of this file; a living one needs no hour to write it."""
+    for left in path.parent.glob(f".{path.name}.*"):
+        with contextlib.suppress(OSError):
+            if time.time() - left.stat().st_mtime > STALE_SECONDS:
+                left.unlink()

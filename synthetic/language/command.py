@@ -11,30 +11,38 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, replace
-from multiprocessing import get_context
 from typing import Any, TextIO
 
-import torch
 from torch import Tensor, from_numpy
 
-from cemverify.orphans import end_with_parent
-from cemverify.results import Maker, check_writable, result, show, write
+from cemverify.results import Maker, ResultError, check_writable, result, show, write
 from reports.render import terminal
 from synthetic.corpora.batches import Batches, spread_windows
 from synthetic.corpora.chains import Chain
 from synthetic.corpora.corpus import Corpus
+from synthetic.corpora.tokenisers import Symbols
 from synthetic.corpora.yardsticks import yardsticks
 from synthetic.errors import UsageError
 from synthetic.language.cost import cost
 from synthetic.language.entries import Entry, Keeping, enter
-from synthetic.language.machine import Machine, choose, compiler_missing, leave, one_thread, peak_flops
+from synthetic.language.machine import (
+    Machine,
+    agree,
+    choose,
+    compiler_missing,
+    leave,
+    one_of_several,
+    one_thread,
+    peak_flops,
+)
 from synthetic.language.options import add_arguments, check, command, open_corpus, settled, study
 from synthetic.language.presets import Contender, Study
 from synthetic.language.report import Ground, payload, tables
 from synthetic.language.training import Step
+from synthetic.runs.executors import processes
+from synthetic.runs.options import cpus
 
 __all__ = ["add_arguments", "run"]
 
@@ -48,7 +56,36 @@ def run(options: argparse.Namespace) -> int:
         UsageError: an option makes no sense here, or the corpus cannot be had.
         cemverify.results.ResultError: the result file cannot be written.
     """
+    rank = int(os.environ.get("RANK", "0"))
+    try:
+        return _chosen(options)
+    except (UsageError, ResultError):
+        if rank > 0:  # the first process tells it
+            raise SystemExit(2) from None
+        raise
+    except KeyboardInterrupt as interrupt:
+        if options.experiment is not None:  # which says itself what is kept
+            raise
+        raise KeyboardInterrupt(_left_behind(options)) from interrupt
+
+
+def _left_behind(options: argparse.Namespace) -> str:
+    """What a preset that is interrupted says."""
+    if options.folder is None:
+        return "interrupted; nothing was written"
+    if options.save_every is None and not options.resume:
+        return f"interrupted; {options.folder} holds the metrics so far, and no checkpoint (--save-every)"
+    return f"interrupted; checkpoints are in {options.folder}, and the same command with --resume goes on"
+
+
+def _chosen(options: argparse.Namespace) -> int:
     check(options)
+    if (options.experiment is not None or options.implementation) and one_of_several():
+        what = "--study" if options.experiment is not None else "--implementation"
+        raise UsageError(
+            f"torchrun trains one model together, and {what} many by themselves: start it without torchrun"
+            " (a study spreads by --workers, --shard and --cluster)"
+        )
     if options.experiment is not None:
         from synthetic.language.study_command import run_study  # scipy and matplotlib are heavy to import
 
@@ -63,19 +100,36 @@ def run(options: argparse.Namespace) -> int:
     machine = choose(options.device, compiled=compiled, sharded=options.sharded)
     if compiled and (missing := compiler_missing(machine.device)):
         print(f"note: {missing}", file=sys.stderr)
+        options.compile = False
         machine = choose(options.device, compiled=False, sharded=options.sharded)
     try:
-        return _run(options, machine)
-    finally:
-        leave()
+        code = _run(options, machine)
+    except BaseException:
+        leave(together=False)
+        raise
+    leave()
+    return code
+
+
+def _open_together(options: argparse.Namespace, machine: Machine) -> tuple[Corpus, Chain | None]:
+    """The first process makes the corpus, the others find it; or all hear why there is none."""
+    found: tuple[Corpus, Chain | None] | None = None
+    failed: UsageError | ResultError | None = None
+    if machine.rank == 0:
+        try:
+            study(options, machine.device, Symbols().vocabulary)  # wrong numbers need no corpus to be told
+            if options.folder is not None:
+                check_writable(options.folder / "metrics.jsonl")
+            found = open_corpus(options)
+        except (UsageError, ResultError) as error:
+            failed = error
+    if (why := agree(None if failed is None else str(failed))) is not None:
+        raise failed or UsageError(why)
+    return found or open_corpus(options)
 
 
 def _run(options: argparse.Namespace, machine: Machine) -> int:
-    if machine.rank > 0:  # the first process makes the corpus, the others find it
-        machine.wait()
-    corpus, chain = open_corpus(options)
-    if machine.rank == 0:
-        machine.wait()
+    corpus, chain = _open_together(options, machine)
     asked = study(options, machine.device, corpus.vocabulary)
     if chain is not None:  # how soon a model finds the order of a chain is a matter of its positions
         asked = replace(asked, band=math.inf, why_band="no band is asked for on a chain")
@@ -114,6 +168,7 @@ def survey(asked: Study, corpus: Corpus, chain: Chain | None, machine: Machine) 
         None if chain is None else chain.rate(),
         peak_flops(machine.device, asked.recipe.precision),
         machine.world,
+        machine.compiled,
     )
 
 
@@ -135,31 +190,24 @@ def _passed(asked: Study, entries: Sequence[Entry]) -> str:
 
 def _enter_all(options: argparse.Namespace, asked: Study, ground: Ground, machine: Machine) -> list[Entry]:
     """One entry for each contender, in their order."""
-    workers = min(options.workers or os.cpu_count() or 1, len(asked.contenders))
-    if workers == 1 or machine.cuda or machine.world > 1:
+    workers = min(cpus() if options.workers is None else options.workers, len(asked.contenders))
+    if workers <= 1 or machine.cuda or machine.world > 1:
         return [_enter(options, asked, c, ground.corpus, ground.windows, machine) for c in asked.contenders]
     by_cost = sorted(asked.contenders, key=lambda c: -cost(c.model, asked.recipe.context).training)  # longest first
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_begin) as pool:
+    with processes(workers).open() as pool:
         try:
             futures = {c.name: pool.submit(_enter_here, options, asked, c, ground.windows, machine) for c in by_cost}
             return [futures[c.name].result() for c in asked.contenders]
         except BrokenProcessPool as error:
             raise UsageError("a worker process died, most likely for want of memory; try --workers 1") from error
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-def _begin() -> None:
-    """The first thing that a process of the pool does."""
-    end_with_parent()
-    torch.set_num_threads(1)
 
 
 def _enter_here(
     options: argparse.Namespace, asked: Study, contender: Contender, windows: Tensor, machine: Machine
 ) -> Entry:
     """In a process of its own, which finds the corpus where the first one made it."""
-    return _enter(options, asked, contender, open_corpus(options)[0], windows, machine)
+    with one_thread():
+        return _enter(options, asked, contender, open_corpus(options)[0], windows, machine)
 
 
 def _enter(

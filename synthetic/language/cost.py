@@ -8,7 +8,6 @@ import torch
 
 from cemverify.cem.models import LanguageModel, LanguageModelConfig
 from synthetic.flops import matmul_flops
-from synthetic.language.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -21,19 +20,6 @@ class Cost:
 
     forward: float
     training: float
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """What a training will take.
-
-    Attributes:
-        flops: of all steps. hours: at the speed given. bytes: of weights, gradients and optimiser state.
-    """
-
-    flops: float
-    hours: float
-    bytes: int
 
 
 def on_meta(config: LanguageModelConfig) -> LanguageModel:
@@ -59,9 +45,3 @@ def cost_of(model: LanguageModel, context: int) -> Cost:
     forward = matmul_flops(model, tokens)
     training = matmul_flops(lambda: model(tokens).sum().backward())
     return Cost(forward / context, training / context)
-
-
-def estimate(config: LanguageModelConfig, recipe: Recipe, flops_per_second: float) -> Estimate:
-    """What a training takes at that many useful FLOP/s; 16 bytes a parameter, all of float32."""
-    flops = cost(config, recipe.context).training * recipe.tokens
-    return Estimate(flops, flops / flops_per_second / 3600, 16 * parameters(config))

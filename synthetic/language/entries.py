@@ -66,7 +66,7 @@ class Keeping:
 
     Attributes:
         folder: of the study. every: steps between checkpoints; None keeps none but the weights at the end.
-        resume: whether to go on from checkpoints that are there.
+        resume: whether to go on from checkpoints that are there; then the last step is kept, whatever `every` says.
     """
 
     folder: Path
@@ -110,13 +110,13 @@ def enter(
         model = model.double()
     count = sum(parameter.numel() for parameter in model.parameters())
     specification = _specification(contender, recipe, corpus, seed)
-    saving, metrics = None, Metrics(None)
+    saving, metrics, done = None, Metrics(None), 0
     if keeping is not None:
         folder = keeping.of(contender)
         checkpoint = folder / "checkpoint.safetensors"
         done = saved_step(checkpoint) if keeping.resume else 0
-        if keeping.every is not None:
-            saving = Saving(checkpoint, keeping.every, specification, keeping.resume)
+        if keeping.every is not None or keeping.resume:
+            saving = Saving(checkpoint, keeping.every or recipe.steps, specification, keeping.resume)
         if machine.rank == 0:
             metrics = Metrics(folder / "metrics.jsonl", done)
     few = windows[: max(1, min(recipe.batch, PROBED_TOKENS // recipe.context)), :-1].to(machine.device)
@@ -140,7 +140,8 @@ def enter(
             scores = score(whole, windows, recipe, machine)
             if scores.isfinite().all():
                 validation, probes = scores, probe(whole, few)
-                metrics.add({"step": recipe.steps, "layers": [layer.record() for layer in probes]})
+                if done < recipe.steps:
+                    metrics.add({"step": recipe.steps, "layers": [layer.record() for layer in probes]})
                 if keeping is not None:
                     path = keeping.of(contender) / "weights.safetensors"
                     save_weights(path, whole, specification, writes=machine.rank == 0)

@@ -177,6 +177,12 @@ def compare(options: argparse.Namespace) -> int:
         train(implemented(config, offer, options.seed), recipe, batches, until=1)
         print("training the reference in float64 and in float32", file=sys.stderr, flush=True)
         exact, single = reference(replace(recipe, precision="float64")), reference(recipe)
+        for run in (exact, single):
+            if run.diverged_at is not None:
+                raise UsageError(
+                    f"the reference itself diverges at step {run.diverged_at}, and nothing compares with it;"
+                    f" choose a --learning-rate below {recipe.learning_rate:g}"
+                )
         print(f"training {options.implementation}", file=sys.stderr, flush=True)
         theirs = train(implemented(config, offer, options.seed), recipe, batches)
     rounding = [abs(a - b) for a, b in zip(exact.bits, single.bits, strict=False)]

@@ -50,6 +50,8 @@ class Machine:
     def wrap(self, model: LanguageModel) -> nn.Module:
         """The model as it is trained: on the device, shared or split over the processes, compiled."""
         prepared: nn.Module = model.to(self.device)
+        if self.compiled:
+            torch._dynamo.reset()  # of one code object it keeps eight models, and would train the ninth uncompiled
         if self.compiled and not self.sharded:
             prepared = torch.compile(prepared)  # type: ignore[assignment]
         if self.sharded:
@@ -110,12 +112,31 @@ def choose(device: str, *, compiled: bool, sharded: bool) -> Machine:
     return Machine(device, rank, world, compiled, sharded)
 
 
-def leave() -> None:
-    """Leaves the other processes, if there are any."""
+def agree(why: str | None) -> str | None:
+    """What the first process says to all, which all call together: why it cannot go on, or None."""
+    if not dist.is_initialized():
+        return why
+    told = [why]
+    dist.broadcast_object_list(told, src=0)
+    return told[0]
+
+
+def leave(*, together: bool = True) -> None:
+    """Leaves the other processes, if there are any.
+
+    Args:
+        together: a process that goes while others still work may take its connections' threads down with it; one that
+            failed must not wait for those that wait for it.
+    """
     if dist.is_initialized():
-        # together: a process that goes while others still work may take its connections' threads down with it
-        dist.barrier()
+        if together:
+            dist.barrier()
         dist.destroy_process_group()
+
+
+def one_of_several() -> bool:
+    """Whether torchrun started this process beside others."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def compiler_missing(device: str) -> str | None:

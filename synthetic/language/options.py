@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -19,7 +20,7 @@ from synthetic.corpora.tokenisers import Symbols, Tokeniser, subwords
 from synthetic.errors import UsageError
 from synthetic.language.presets import PRESETS, Study, contenders, preset
 from synthetic.language.studies import SIZES, STUDIES, TINY
-from synthetic.runs import add_run_arguments
+from synthetic.runs import RunOptions, add_run_arguments
 
 DESCRIPTION = """\
 Trains small language models on the same batches, Llama with RoPE and ALiBi positions and CEM at several recursion
@@ -39,7 +40,7 @@ studies (--study, at --size tiny or one of the paper's: 86M, 108M, 134M, 162M):
 
 corpora:
   library   the source of the running Python's standard library, split by file; needs no network (the default)
-  markov    a Markov chain drawn from the seed, whose entropy rate is known in closed form (--order, --symbols)
+  markov    a Markov chain, always the same, whose entropy rate is known in closed form (--order, --symbols)
   hidden    a hidden Markov model, whose floor the forward algorithm gives exactly (--states, --symbols)
   --text    files and folders of your own, split by file; a single file by block
   --dataset a Hugging Face dataset, streamed (the extra "hub"); json:FILE and parquet:FILE read local ones
@@ -60,7 +61,7 @@ columns of a study:
 examples:
   python -m synthetic language --preset smoke
   python -m synthetic language --corpus hidden --preset tiny
-  python -m synthetic language --text ~/notes --steps 500 --save-every 100     and --resume after an interruption
+  python -m synthetic language --text ~/notes --steps 500 --folder out/notes --save-every 100    later --resume, too
   python -m synthetic language --implementation mymodule:mine                  your layers in the same harness
   torchrun --nproc-per-node 8 -m synthetic language --device cuda              one model on eight GPUs
   python -m synthetic language --dataset DKYoon/SlimPajama-6B --megabytes 500 --tokeniser huggyllama/llama-7b
@@ -71,7 +72,8 @@ examples:
 
 A study keeps every training (--store) and needs no --resume; a preset goes on from checkpoints in --folder with it.
 On several GPUs, start one shard on each, with CUDA_VISIBLE_DEVICES. Workers on other machines find tokens in the
-folder that CEMVERIFY_CORPORA names, and make them there if they are missing.
+folder that CEMVERIFY_CORPORA names there, and make them if they are missing. torchrun trains presets only; its own
+exit code is 1 where this one is 2.
 
 exit code of a preset: 0 if every loss is finite, every model beats the bigram model and keeps within the band of the
 Llama baseline with the same positions (on text), and energies fall where they must; 1 if not. Of a study: 0. Of both:
@@ -79,6 +81,7 @@ Llama baseline with the same positions (on text), and energies fall where they m
 """
 
 CORPORA = ("library", "markov", "hidden")
+DEFAULT_CORPORA = Path("out/corpora")
 DEFAULT_PRESET = "smoke"
 
 # what a preset alone has, and what a study alone has; the first value is that of an option that is not given
@@ -100,7 +103,22 @@ _OF_STUDIES = {
     "shard": None,
     "cluster": None,
     "retry_failed": False,
+    "store": RunOptions.store,
 }
+
+
+# what trains somebody else's layers has not; it runs on one thread of the CPU
+_NOT_OF_COMPARISONS = {
+    "folder": None,
+    "save_every": None,
+    "resume": None,
+    "compile": False,
+    "sharded": False,
+}
+_OF_CHAINS = {"symbols": None, "length": None}
+_OF_DATASETS = {"configuration": None, "split": "train", "column": "text", "revision": None, "megabytes": None}
+
+CORPORA_VARIABLE = "CEMVERIFY_CORPORA"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -137,7 +155,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text.add_argument(
         "--corpora",
         type=Path,
-        default=Path("out/corpora"),
+        default=corpora_folder(),
         metavar="DIR",
         help="where tokens are kept; default: %(default)s",
     )
@@ -179,7 +197,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="module:attribute of a torch implementation: train its layers beside the reference's and compare losses",
     )
-    add_run_arguments(parser)
+    add_run_arguments(
+        parser,
+        "A study: kill it at any moment, the same command goes on from there. A preset: --workers, and with --folder"
+        " --resume.",
+    )
     parser.set_defaults(resume=None)  # a study resumes by itself, a preset if it is told to
 
 
@@ -206,12 +228,16 @@ def check(options: argparse.Namespace) -> None:
         value = getattr(options, name)
         if value is not None and value < 1:
             raise UsageError(f"--{name.replace('_', '-')} must be at least 1, not {value}")
-    if options.workers is not None and options.workers < (1 if options.experiment is None else 0):
-        raise UsageError(f"--workers must be at least 1, not {options.workers}")
+    if options.workers is not None and options.workers < 0:
+        raise UsageError(f"--workers must be at least 1, or 0 for this process, not {options.workers}")
     for name in ("learning_rate", "megabytes", "tflops"):
         value = getattr(options, name)
         if value is not None and not 0 < value < float("inf"):
             raise UsageError(f"--{name.replace('_', '-')} must be a positive number, not {value:g}")
+    if options.implementation is not None:
+        _refuse_given(options, _NOT_OF_COMPARISONS, "is nothing for --implementation: leave it out")
+        if options.device not in ("auto", "cpu"):
+            raise UsageError(f"--implementation trains on the CPU, not on {options.device}: leave out --device")
     if options.experiment is None:
         _refuse_given(options, _OF_STUDIES, "belongs to a study: give --study NAME too")
     else:
@@ -222,8 +248,27 @@ def check(options: argparse.Namespace) -> None:
         raise UsageError(f"no corpus {options.corpus!r}; there are: {', '.join(CORPORA)}, and --text and --dataset")
     if options.text and options.dataset:
         raise UsageError("--text and --dataset name two corpora; give one")
+    _check_corpus(options)
     if options.experiment is None and (options.save_every or options.resume) and not options.folder:
         raise UsageError("--save-every and --resume need the --folder where checkpoints are kept")
+
+
+def _check_corpus(options: argparse.Namespace) -> None:
+    """Refuses options of one corpus beside another, where they would change nothing."""
+    chain = None if options.text or options.dataset else options.corpus
+    if not options.dataset:
+        _refuse_given(options, _OF_DATASETS, "belongs to --dataset: leave it out")
+    if chain not in ("markov", "hidden"):
+        _refuse_given(options, _OF_CHAINS, "belongs to --corpus markov or hidden: leave it out")
+    if chain != "markov":
+        _refuse_given(options, {"order": None}, "belongs to --corpus markov: leave it out")
+    if chain != "hidden":
+        _refuse_given(options, {"states": None}, "belongs to --corpus hidden: leave it out")
+
+
+def corpora_folder() -> Path:
+    """Where corpora lie on this machine, if nothing else is said."""
+    return Path(os.environ.get(CORPORA_VARIABLE) or DEFAULT_CORPORA)
 
 
 def settled(options: argparse.Namespace) -> dict[str, Any]:

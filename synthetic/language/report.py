@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -25,6 +26,7 @@ class Ground:
         windows: (W, J+1), of the validation part.
         floor: the least bits per token there can be on each window, (W,). rate: of the source. None of most.
         peak_flops: FLOP/s of matrix products on this device. processes: that train a model together.
+        compiled: whether through torch.compile.
     """
 
     corpus: Corpus
@@ -34,6 +36,7 @@ class Ground:
     rate: Rate | None
     peak_flops: float
     processes: int = 1
+    compiled: bool = False
 
     @property
     def per_byte(self) -> float:
@@ -60,6 +63,7 @@ def payload(study: Study, ground: Ground, entries: Sequence[Entry]) -> dict[str,
             "entropy_rate": None if ground.rate is None else asdict(ground.rate),
         },
         "peak_flops_per_second": ground.peak_flops,
+        "compiled": ground.compiled,
         "models": [_model(entry, ground) for entry in entries],
         "verdict": {"pass": not reasons, "reasons": reasons, "band": study.band, "why_band": study.why_band},
     }
@@ -108,7 +112,8 @@ def _models_table(study: Study, ground: Ground, entries: Sequence[Entry]) -> Tab
     recipe, token, unit = study.recipe, ground.corpus.token, ground.corpus.unit
     title = (
         f"Models after {recipe.steps} steps of {recipe.batch} x {recipe.context} {token}s, the same batches for all,"
-        f" one seed, {recipe.precision} (FLOPs: matrix products, causal attention as if dense; MFU: of"
+        f" one seed, {recipe.precision}{', compiled' if ground.compiled else ''} (FLOPs: matrix products, causal"
+        f" attention as if dense; MFU: of"
         f" {ground.peak_flops / 1e9:,.0f} GFLOP/s measured; ± over validation windows, not seeds)"
     )
     columns = [
@@ -134,8 +139,8 @@ def _models_row(entry: Entry, ground: Ground, width: int) -> list[Cell]:
         f"{entry.parameters:,}",
         f"{entry.cost.forward / 1e6:.2f}",
         f"{entry.cost.training / 1e6:.2f}",
-        f"{entry.training.tokens_per_second:,.0f}",
-        f"{utilisation(entry, ground):.0%}",
+        _unless_nan(entry.training.tokens_per_second, ",.0f"),
+        _unless_nan(utilisation(entry, ground), ".0%"),
         f"{entry.peak_bytes / 1e6:,.0f} MB",
     ]
     if entry.bits is None or entry.validation is None:
@@ -153,6 +158,11 @@ def _models_row(entry: Entry, ground: Ground, width: int) -> list[Cell]:
     if ground.floor is not None:
         row.append(f"{float((entry.validation - ground.floor).mean()) * factor:+.4f}")
     return row
+
+
+def _unless_nan(value: float, style: str) -> str:
+    """A speed; a run that was finished before has none."""
+    return "-" if math.isnan(value) else f"{value:{style}}"
 
 
 def _yardsticks_table(ground: Ground) -> Table:

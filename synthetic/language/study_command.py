@@ -17,8 +17,9 @@ from cemverify.cem import presets as paper
 from cemverify.devices import find_device
 from reports.render import terminal
 from synthetic.corpora.batches import Batches, spread_windows
+from synthetic.corpora.chains import ChainSpec
 from synthetic.corpora.corpus import Corpus
-from synthetic.corpora.tokenisers import Symbols
+from synthetic.corpora.tokenisers import Symbols, subwords
 from synthetic.errors import UsageError
 from synthetic.language import study_tables
 from synthetic.language.cells import (
@@ -136,7 +137,7 @@ def perform(asked: Plan, corpus: CorpusSpec, unit: str, device: str, where: RunO
     guesses = forecasts(asked, speed_of(asked, USUAL_FLOPS_PER_SECOND / 1e12))
     cells = [_cell(asked, variant, seed, corpus, device, guesses[variant.name]) for variant, seed in pairs]
     records: dict[str, list[TrainingRecord]] = {}
-    for (variant, _seed), found in zip(pairs, payloads(run_cells(cells, where)), strict=True):
+    for (variant, _seed), found in zip(pairs, payloads(run_cells(cells, where), where.store), strict=True):
         records.setdefault(variant.name, []).append(read_record(found))
     rows = summarise(asked, records)
     tables = [study_tables.comparisons(asked, unit, rows)]
@@ -189,16 +190,20 @@ def _estimate(options: argparse.Namespace) -> int:
     results.show(terminal([study_tables.costs(asked, forecasts(asked, speed), speed.words)]))
     tokens = asked.recipe.tokens
     results.show(
-        f"\nA training reads {tokens:,} tokens, {2 * tokens / 1e9:,.2f} GB on the disk if none is read twice."
-        " Memory is of weights, gradients and optimiser state, without activations; causal attention counts as if"
-        " dense. Eager CEM layers reach less of a GPU than Llama's: --tflops takes what yours reach."
+        f"\nA training reads {tokens:,} tokens, drawn with replacement; as many are {2 * tokens / 1e9:,.2f} GB on the"
+        " disk. Memory is of weights, gradients and optimiser state, without activations; causal attention counts as"
+        " if dense. Eager CEM layers reach less of a GPU than Llama's: --tflops takes what yours reach."
     )
     return 0
 
 
 def _expected_vocabulary(options: argparse.Namespace) -> int:
-    """Of the corpus that is not opened for an estimate: bytes, or the paper's tokens."""
-    return Symbols().vocabulary if options.size == TINY else paper.VOCABULARY
+    """Of the corpus that is not opened for an estimate: symbols, subwords or bytes, or the paper's tokens."""
+    if options.size != TINY:
+        return paper.VOCABULARY
+    if not (options.text or options.dataset) and options.corpus != "library":
+        return options.symbols or ChainSpec.vocabulary
+    return subwords(options.tokeniser).vocabulary if options.tokeniser else Symbols().vocabulary
 
 
 def _check_fits(asked: Plan, corpus: Corpus) -> None:

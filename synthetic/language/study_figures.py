@@ -47,14 +47,15 @@ def learning_rates(rows: Sequence[Row], unit: str) -> str:
 
 def _along(plan: Plan, row: Row, base: Row) -> Curve:
     """The geometric mean over the seeds at each validation."""
-    steps = row.records[0].steps[SHOWN_FROM:]
+    first = min(SHOWN_FROM, len(row.records[0].steps) - 1)
+    steps = row.records[0].steps[first:]
     tokens = [step * plan.recipe.batch * plan.recipe.context for step in steps]
     means = [
         math.exp(
             math.fsum(math.log(a.bits[i] / b.bits[i]) for a, b in zip(row.records, base.records, strict=True))
             / len(row.records)
         )
-        for i in range(SHOWN_FROM, SHOWN_FROM + len(steps))
+        for i in range(first, first + len(steps))
     ]
     return Curve(row.name, tokens, means)
 

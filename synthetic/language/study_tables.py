@@ -72,7 +72,7 @@ def costs(plan: Plan, forecasts: Mapping[str, Forecast], speed: str) -> Table:
     largest = max(f.memory for f in forecasts.values())
     kept = max(f.checkpoint for f in forecasts.values())
     total = Forecast(0, total_tokens, total_flops, total_hours, largest, kept)
-    runs = f"all {plan.seeds * len(forecasts)} trainings"
+    runs = f"all {plan.seeds * len(forecasts)} trainings; of the largest"
     return Table(title, columns, [*cells, [runs, NOTHING, *_forecast(total)[1:]]])
 
 

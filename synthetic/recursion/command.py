@@ -143,7 +143,7 @@ def perform(config: RecursionConfig, where: RunOptions) -> Study:
 
 
 def _complete(cells: Cells, where: RunOptions) -> dict[TaskCell | ModelCell, Any]:
-    return dict(zip(cells, payloads(run_cells(list(cells.values()), where)), strict=True))
+    return dict(zip(cells, payloads(run_cells(list(cells.values()), where), where.store), strict=True))
 
 
 def _configured(options: argparse.Namespace) -> RecursionConfig:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from synthetic.errors import UsageError
 
+HOW = "Kill it at any moment: the same command goes on from there."
+
 
 @dataclass(frozen=True)
 class Shard:
@@ -58,23 +60,23 @@ class RunOptions:
         """
         if options.cluster is not None and options.workers is not None:
             raise UsageError("--workers starts processes on this machine and --cluster uses others; give one of them")
-        workers = _cpus() if options.workers is None else options.workers
+        workers = cpus() if options.workers is None else options.workers
         shard = None if options.shard is None else parse_shard(options.shard)
         return cls(options.store, workers, options.cluster, shard, options.retry_failed, options.resume)
 
 
-def add_run_arguments(parser: argparse.ArgumentParser, store: Path = Path("out/store")) -> None:
+def add_run_arguments(parser: argparse.ArgumentParser, how: str = HOW) -> None:
     """The options of a run, the same for every study; `RunOptions.of` reads them.
 
     Args:
-        store: the default of --store.
+        how: what the help says of them all.
     """
-    group = parser.add_argument_group("how it runs", "Kill it at any moment: the same command goes on from there.")
+    group = parser.add_argument_group("how it runs", how)
     group.add_argument(
         "--store",
         type=Path,
         metavar="DIR",
-        default=store,
+        default=RunOptions.store,
         help="where every finished cell is kept, one file each (default: %(default)s)",
     )
     group.add_argument(
@@ -113,6 +115,6 @@ def parse_shard(text: str) -> Shard:
     return Shard(int(match[1]), int(match[2]))
 
 
-def _cpus() -> int:
+def cpus() -> int:
     """How many processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -51,8 +52,11 @@ def run_cells(cells: Sequence[Cell], options: RunOptions) -> list[Record]:
     return [known[cell.key] for cell in cells]
 
 
-def payloads(records: Sequence[Record]) -> list[Mapping[str, Any]]:
+def payloads(records: Sequence[Record], store: Path = RunOptions.store) -> list[Mapping[str, Any]]:
     """The payloads of cells none of which failed.
+
+    Args:
+        store: where they lie.
 
     Raises:
         UsageError: some did; says which, why, and what to do.
@@ -61,9 +65,10 @@ def payloads(records: Sequence[Record]) -> list[Mapping[str, Any]]:
     if failed:
         first, failure = failed[0]
         name = first.made_by.get("label") or first.cell.algorithm
+        elsewhere = "" if store == RunOptions.store else f" --store {shlex.quote(str(store))}"
         raise UsageError(
             f"{len(failed)} of {_cells(len(records))} failed, {name} with {failure.cause!r}; "
-            f"`python -m synthetic explain {first.key[:12]}` says more, --retry-failed tries them again"
+            f"`python -m synthetic explain {first.key[:12]}{elsewhere}` says more, --retry-failed tries them again"
         )
     return [record.payload for record in records if record.payload is not None]
 

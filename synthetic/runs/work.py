@@ -38,7 +38,8 @@ def perform(cell: Cell) -> Outcome:
     """Computes a cell; what its algorithm raises becomes a failure.
 
     Raises:
-        UsageError: this machine cannot compute it at all: its code is missing, or of another version.
+        UsageError: this machine cannot compute it at all: its code is missing or of another version, or what the cell
+            reads is not here. That is no fault of the cell's, and nothing to keep.
     """
     algorithm = find_algorithm(cell.algorithm)
     if dict(algorithm.versions) != dict(cell.versions):
@@ -54,6 +55,8 @@ def perform(cell: Cell) -> Outcome:
         if not isinstance(payload, dict):
             raise TypeError(f"a payload is a mapping, not {type(payload).__name__}")
         found: Mapping[str, Any] | Failure = payload
+    except UsageError:
+        raise
     except (Exception, SystemExit) as error:
         found = Failure(f"{type(error).__name__}: {error}".strip(), traceback.format_exc())
     return Outcome(found, _made_by(cell, created, time.monotonic() - started))
