@@ -13,33 +13,33 @@ from cemverify.conformance.cases import Case
 from cemverify.conformance.faults import NotFinite
 
 
-def products(caller: Caller, case: Case, cotangent: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """The layer's answer with gradients recorded, (B, J, D), and its products with the cotangent.
+def products(caller: Caller, case: Case, cotangent: Tensor, name: str) -> tuple[Tensor, dict[str, Tensor]]:
+    """The answer of the function of that name with gradients recorded, and its products with the cotangent.
 
     Args:
-        cotangent: (B, J, D).
+        cotangent: of the answer's shape, (B, J, D), or (B, J) of an energy.
 
     Returns:
-        The products by name: x, h (a block has no x) and every weight; zeros where no gradient arrives.
+        The products by name: x, h (some functions take no x) and every weight; zeros where no gradient arrives.
 
     Raises:
         Fault: there is no answer or no product to compare.
     """
     x, h, weights = caller.arguments(case)
-    arrays = {"h": h, **weights} if case.layer == "block" else {"x": x, "h": h, **weights}
+    arrays = {"h": h, **weights} if name in ("block", "decode") else {"x": x, "h": h, **weights}
 
     def layer(given: dict[str, Any]) -> Any:
-        states = [given[name] for name in ("x", "h") if name in given]
-        return caller.functions[case.layer](*states, {name: given[name] for name in weights}, case.config)
+        states = [given[state] for state in ("x", "h") if state in given]
+        return caller.functions[name](*states, {weight: given[weight] for weight in weights}, case.config)
 
     pull = _pulled_by_jax if caller.subject.arrays == "jax" else _pulled_by_torch
     with torch.enable_grad(), caller.guarded():
         answer, pulled = pull(layer, arrays, caller.array(cotangent))
-        result = as_tensor(answer, case.h.shape)
-        found = {name: as_tensor(product, as_tensor(arrays[name]).shape) for name, product in pulled.items()}
-    for name, product in found.items():
+        result = as_tensor(answer, cotangent.shape)
+        found = {array: as_tensor(product, as_tensor(arrays[array]).shape) for array, product in pulled.items()}
+    for array, product in found.items():
         if not bool(product.isfinite().all()):
-            raise NotFinite(f"the gradient with respect to {name} is NaN or infinite")
+            raise NotFinite(f"the gradient with respect to {array} is NaN or infinite")
     return result, found
 
 

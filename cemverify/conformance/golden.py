@@ -8,6 +8,7 @@ against mpmath there.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -34,11 +35,11 @@ def golden(case: Case) -> Tensor:
     return x
 
 
-def products(case: Case, cotangent: Tensor) -> dict[str, Tensor]:
+def products(case: Case, cotangent: Tensor, answer: Callable[[Case], Tensor] = golden) -> dict[str, Tensor]:
     """Products of a vector with the Jacobians of the golden answer, by autograd of its autograd.
 
     Args:
-        cotangent: the vector, (B, J, D).
+        cotangent: the vector, of the answer's shape. answer: what is differentiated.
 
     Returns:
         By name, one array of the same shape for h, every weight, and x where it is another array than h.
@@ -48,8 +49,8 @@ def products(case: Case, cotangent: Tensor) -> dict[str, Tensor]:
     leaves = {name: a.detach().clone().requires_grad_() for name, a in {**apart, "h": case.h, **case.weights}.items()}
     weights = {name: leaves[name] for name in case.weights}
     with torch.enable_grad():
-        answer = golden(replace(case, x=leaves["x" if apart else "h"], h=leaves["h"], weights=weights))
-        pulled = torch.autograd.grad(answer, list(leaves.values()), cotangent, allow_unused=True)
+        value = answer(replace(case, x=leaves["x" if apart else "h"], h=leaves["h"], weights=weights))
+        pulled = torch.autograd.grad(value, list(leaves.values()), cotangent, allow_unused=True)
     return {
         name: torch.zeros_like(leaf) if product is None else product.detach()
         for (name, leaf), product in zip(leaves.items(), pulled, strict=True)

@@ -50,8 +50,16 @@ class Dims:
 
 SMALL = Dims(B=1, J=3, D=3, K=2, R=2, M=2, rank=1)
 DENSE = Dims(B=2, J=5, D=6, K=3, R=4, M=6, rank=2)
-SCATTERED = Dims(B=3, J=9, D=8, K=7, R=4, M=8, rank=3)
-_BOX = 12  # no axis of a dense case is longer: the largest D is K R
+SCATTERED = Dims(B=4, J=9, D=13, K=12, R=6, M=8, rank=4)
+_BESIDE = Dims(B=2, J=5, D=4, K=2, R=4, M=4, rank=1)  # beside sizes that a space names
+# numbers of tokens on both sides of the blocks that kernels work in, and widths likewise
+LENGTHS = (13, 17, 32, 33, 48, 64, 65, 100, 128, 129, 256, 257, 300)
+WIDTHS = {"D": (16, 17, 24, 32, 33, 48, 64, 65, 96, 128, 129), "R": (5, 8, 9, 16, 17, 32, 33), "K": (1, 2, 4, 16)}
+_BOX = 12  # no axis of a dense case is longer, but for named sizes: the largest D is K R
+
+
+_USUAL = ("plain", "repeated-tokens", "zero-queries", "huge", "non-contiguous")
+_RARER = ("far", "at-the-memory")  # for scattered cases, which have room for more
 
 
 @dataclass(frozen=True)
@@ -64,7 +72,7 @@ class Space:
         steps, step_sizes: what T and eta are drawn from.
         free_temperature: whether tau varies; else sqrt(R).
         apart: whether x differs from h. square: whether R K = D, as standard attention has it.
-        tokens, batch: the fewest of each.
+        tokens, batch: the fewest of each. sizes: by letter, what sizes are drawn from instead of all the small ones.
         textures: degenerate forms that dense cases also take.
     """
 
@@ -74,13 +82,14 @@ class Space:
     choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     preconditioners: tuple[PreconditionerConfig, ...] = ()
     steps: tuple[int, ...] = (1,)
-    step_sizes: tuple[float, ...] = (1.0, 0.5, 0.125)
+    step_sizes: tuple[float, ...] = (1.0, 0.5, 0.125, 0.3, 2.5)
     free_temperature: bool = True
     apart: bool = True
     square: bool = False
     tokens: int = 1
     batch: int = 1
-    textures: tuple[str, ...] = ("plain", "repeated-tokens", "zero-queries", "huge", "non-contiguous")
+    sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    textures: tuple[str, ...] = _USUAL
 
     def within(self, absent: Iterable[str]) -> Space:
         """The part of this space that an implementation without these features can be asked about."""
@@ -126,7 +135,7 @@ def _preconditioner_features(config: PreconditionerConfig) -> set[str]:
 
 
 def cases(space: Space, source: Source) -> st.SearchStrategy[Case]:
-    """Cases of that space for Hypothesis: float64, at most 5 tokens and 12 dimensions."""
+    """Cases of that space for Hypothesis: float64, at most 5 tokens and 12 dimensions, but for named sizes."""
     return _hypothesis_cases(space, source)
 
 
@@ -135,13 +144,14 @@ def _hypothesis_cases(draw: st.DrawFn, space: Space, source: Source) -> Case:
     pick = _Drawn(draw)
     config, batch, tokens = _question(pick, space, SMALL if source == "small" else DENSE)
     shapes = _array_shapes(space, config, batch, tokens)
-    if source == "small":
+    if source == "small" and not space.sizes:  # nobody reads long rows of integers
         return _case(config, {name: tensor(draw(_integers(shape))) for name, shape in shapes.items()})
     seed = draw(st.integers(0, 2**32 - 1))
 
     def boxed(name: str, shape: tuple[int, ...]) -> Any:
         # each array from its own stream, drawn in a box and sliced: a smaller shape keeps its values
-        box = np.random.default_rng((seed, zlib.crc32(name.encode()))).standard_normal((_BOX,) * len(shape))
+        sides = tuple(max(_BOX, n) for n in shape)
+        box = np.random.default_rng((seed, zlib.crc32(name.encode()))).standard_normal(sides)
         return box[tuple(slice(n) for n in shape)]
 
     return _dressed(pick, space, config, shapes, boxed)
@@ -151,25 +161,32 @@ def scattered_case(space: Space, seed: int) -> Case:
     """A case of that space drawn by a random generator; options that vary follow a covering array.
 
     As many seeds in a row as the array has rows bring every two values of any two options together. The number of
-    heads takes its turn too: rules for them, such as ALiBi's slopes, may go wrong at six or seven alone.
+    heads takes its turn too, as do named sizes and textures: rules such as ALiBi's slopes may go wrong at one alone.
     """
     rng = np.random.default_rng(seed)
-    pick = _Random(rng)
+    pick = _InTurn(rng, seed)
     space = _on_a_row(space, seed)
-    config, batch, tokens = _question(pick, space, SCATTERED, heads=1 + seed % SCATTERED.K)
+    if space.textures == _USUAL:
+        space = replace(space, textures=_USUAL + _RARER)
+    config, batch, tokens = _question(pick, space, SCATTERED)
     shapes = _array_shapes(space, config, batch, tokens)
     return _dressed(pick, space, config, shapes, lambda _, shape: rng.standard_normal(shape))
 
 
 def _on_a_row(space: Space, number: int) -> Space:
-    """The space with its choices fixed to one row of their covering array; a block's two parts share the kind."""
-    kinds = space.preconditioners
-    varied = [*space.choices.values(), *([kinds] if kinds else []), space.steps]
-    rows = covering(tuple(len(values) for values in varied))
+    """The space with its choices fixed to one row of their covering array.
+
+    A block's two parts share the kind of preconditioner, and each draws a number of steps of its own.
+    """
+    kinds, steps = space.preconditioners, [space.steps] if space.layer != "block" else []
+    varied = [*space.choices.values(), *steps, *([kinds] if kinds else [])]
+    rows = covering(tuple(len(values) for values in varied)) if varied else ((),)
     values = [options[i] for options, i in zip(varied, rows[number % len(rows)], strict=True)]
     fixed = dict(zip(space.choices, values, strict=False))
-    space = replace(space, options={**space.options, **fixed}, choices={}, steps=(values[-1],))
-    return replace(space, preconditioners=(values[-2],)) if kinds else space
+    space = replace(space, options={**space.options, **fixed}, choices={})
+    if steps:
+        space = replace(space, steps=(values[len(fixed)],))
+    return replace(space, preconditioners=(values[-1],)) if kinds else space
 
 
 # --- drawing ----------------------------------------------------------------------------------------
@@ -178,8 +195,8 @@ def _on_a_row(space: Space, number: int) -> Space:
 class _Pick(Protocol):
     """Makes choices."""
 
-    def size(self, least: int, limit: int) -> int:
-        """A size from `least` to `limit`."""
+    def turn(self, values: Sequence[T]) -> T:
+        """One of values that must all have their turn."""
         ...
 
     def one_of(self, values: Sequence[T]) -> T:
@@ -193,34 +210,38 @@ class _Drawn:
 
     draw: st.DrawFn
 
-    def size(self, least: int, limit: int) -> int:
-        return self.draw(st.integers(least, max(least, limit)))
+    def turn(self, values: Sequence[T]) -> T:
+        return self.one_of(values)
 
     def one_of(self, values: Sequence[T]) -> T:
         return self.draw(st.sampled_from(values))
 
 
 @dataclass(frozen=True)
-class _Random:
-    """Choices by a generator."""
+class _InTurn:
+    """Choices by a generator, but for what takes turns: numbers of values without a common factor, mostly."""
 
     rng: np.random.Generator
+    number: int
 
-    def size(self, least: int, limit: int) -> int:
-        return int(self.rng.integers(least, max(least, limit) + 1))
+    def turn(self, values: Sequence[T]) -> T:
+        return values[self.number % len(values)]
 
     def one_of(self, values: Sequence[T]) -> T:
         return values[int(self.rng.integers(len(values)))]
 
 
-def _question(pick: _Pick, space: Space, limits: Dims, heads: int | None = None) -> tuple[Config, int, int]:
-    """A configuration, the batch and the number of tokens; so many heads, if they are given."""
+def _question(pick: _Pick, space: Space, limits: Dims) -> tuple[Config, int, int]:
+    """A configuration, the batch and the number of tokens."""
+    limits = _BESIDE if space.sizes else limits
     options = dict(space.options) | {name: pick.one_of(values) for name, values in space.choices.items()}
     sizes = {}
     for f in fields(Dims):
         least = {"B": space.batch, "J": space.tokens}.get(f.name, 1)
-        sizes[f.name] = pick.size(least, getattr(limits, f.name))
-    dims = Dims(**sizes) if heads is None else replace(Dims(**sizes), K=heads)
+        named = space.sizes.get(f.name)
+        values = named or range(least, max(least, getattr(limits, f.name)) + 1)
+        sizes[f.name] = pick.turn(values) if named or f.name == "K" else pick.one_of(values)
+    dims = Dims(**sizes)
     if options.get("position") == "rotary":
         dims = replace(dims, R=dims.R + dims.R % 2)
     if space.square:
@@ -231,15 +252,13 @@ def _question(pick: _Pick, space: Space, limits: Dims, heads: int | None = None)
 
 def _config(pick: _Pick, space: Space, options: dict[str, Any], dims: Dims) -> Config:
     kinds = space.preconditioners or (space.preconditioner,)
-    shared: dict[str, Any] = {"steps": pick.one_of(space.steps), "step_size": pick.one_of(space.step_sizes)}
-    if options.get("norm", "none") != "none":
-        shared["norm_eps"] = pick.one_of((1e-5, 1e-2))
+    shared = _shared(pick, space, options)
     preconditioner = _of_rank(pick.one_of(kinds), dims.rank)
     if space.layer == "mlp":
         return MLPConfig(dims.D, dims.M, preconditioner=preconditioner, **shared, **options)
     activation = {"activation": options.pop("activation")} if "activation" in options else {}
     # tau is always given, so that config.temperature is a number
-    tau = pick.one_of((1.0, 2.0, 0.5, 8.0)) if space.free_temperature else math.sqrt(dims.R)
+    tau = pick.one_of((1.0, 2.0, 0.5, 8.0, 0.3, 12.0)) if space.free_temperature else math.sqrt(dims.R)
     attention = AttentionConfig(
         dims.D,
         dims.K,
@@ -252,10 +271,19 @@ def _config(pick: _Pick, space: Space, options: dict[str, Any], dims: Dims) -> C
     if space.layer == "attention":
         return attention
     own = replace(_of_rank(pick.one_of(kinds), dims.rank), per_head=False)
-    return BlockConfig(
-        attention,
-        MLPConfig(dims.D, dims.M, preconditioner=own, norm=attention.norm, **activation, **shared),
+    # T, eta and the norm's epsilon are the MLP's own: a block may read one part's in the other
+    mlp = MLPConfig(
+        dims.D, dims.M, preconditioner=own, norm=attention.norm, **activation, **_shared(pick, space, options)
     )
+    return BlockConfig(attention, mlp)
+
+
+def _shared(pick: _Pick, space: Space, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that attention and the MLP both have, drawn for one of them."""
+    drawn: dict[str, Any] = {"steps": pick.one_of(space.steps), "step_size": pick.one_of(space.step_sizes)}
+    if options.get("norm", "none") != "none":
+        drawn["norm_eps"] = pick.one_of((1e-5, 1e-2, 1e-6))
+    return drawn
 
 
 def _of_rank(config: PreconditionerConfig, rank: int) -> PreconditionerConfig:
@@ -287,7 +315,7 @@ def _dressed(
     normal: Callable[[str, tuple[int, ...]], Any],
 ) -> Case:
     """Normals made into weights, at one of several scales, in one of the space's textures."""
-    texture, scale = pick.one_of(space.textures), pick.one_of((1.0, 0.25, 3.0))
+    texture, scale = pick.turn(space.textures), pick.one_of((1.0, 0.25, 3.0))
     arrays = {name: tensor(scaled(name, normal(name, shape))) for name, shape in shapes.items()}
     arrays = _map(arrays, ("W_Q", "V"), lambda w: scale * w)
     return _case(config, _TEXTURES[texture](arrays))
@@ -303,10 +331,23 @@ def _huge(arrays: Arrays) -> Arrays:
     return _map(arrays, ("V", "P_d"), lambda w: 12.0 * w)
 
 
+def _far(arrays: Arrays) -> Arrays:
+    """States in the hundreds, read by weights so small that logits and activations stay as they were."""
+    arrays = _map(arrays, ("x", "h"), lambda states: 256.0 * states)
+    return _map(arrays, ("W_K", "W_Q", "V"), lambda w: w / 256.0)
+
+
+def _at_the_memory(arrays: Arrays) -> Arrays:
+    """x has the numbers of h, in an array of its own."""
+    return {**arrays, "x": arrays["h"].clone()} if "x" in arrays else arrays
+
+
 _TEXTURES: Mapping[str, Callable[[Arrays], Arrays]] = {
     "plain": lambda arrays: arrays,
     "repeated-tokens": lambda arrays: _map(arrays, ("h",), lambda h: h[:, :1].expand_as(h).contiguous()),
     "zero-queries": lambda arrays: _map(arrays, ("W_Q", "W"), torch.zeros_like),
     "huge": _huge,
+    "far": _far,
+    "at-the-memory": _at_the_memory,
     "non-contiguous": lambda arrays: {k: v.movedim(0, -1).contiguous().movedim(-1, 0) for k, v in arrays.items()},
 }

@@ -24,6 +24,7 @@ from cemverify.conformance.mutants import (
     precision,
     preconditioners,
     recursion,
+    regions,
     rejection,
     sequences,
     subtle,
@@ -53,6 +54,7 @@ _FAMILIES = (
     sequences,
     training,
     layers,
+    regions,
 )
 
 

@@ -23,6 +23,7 @@ from cemverify.conformance.properties.rivals import (
     NO_ACTIVATION,
     NO_BEND,
     NO_DIAGONAL,
+    NO_FIRST,
     NO_NORM,
     NO_POSITION,
     NO_PRECONDITIONER,
@@ -32,7 +33,7 @@ from cemverify.conformance.properties.rivals import (
     SWAPPED_HEADS,
     Rival,
 )
-from cemverify.conformance.spaces import Space
+from cemverify.conformance.spaces import LENGTHS, WIDTHS, Space
 
 # Answers that nobody computed: none of them may pass for an update.
 TRIVIAL = frozenset({"identity", "zero", "constant", "random", "shuffled"})
@@ -112,6 +113,7 @@ def properties() -> Iterator[Property]:
             premise=rival.premise,
             controls=TRIVIAL,
         )
+    yield from _long_rows()
     for layer, source in (("attention", "Eq. 1; docs/mathematics.md §4"), ("mlp", "Eq. 7; docs/mathematics.md §2")):
         space = Space(layer, step_sizes=(1.0,), textures=("plain", "repeated-tokens", "non-contiguous"))
         yield Property(
@@ -151,6 +153,55 @@ def properties() -> Iterator[Property]:
             floor=0.1,
             controls=TRIVIAL,
         )
+
+
+def _long_rows() -> Iterator[Property]:
+    """Rows of dozens and hundreds of tokens: kernels work in blocks of powers of two, and go wrong at their ends."""
+    for name, options in (
+        ("long-rows", {}),
+        ("long-rows-alibi", {"position": "alibi"}),
+        ("long-rows-rotary", {"position": "rotary"}),
+        ("long-rows-with-diagonal-and-bias", {"diagonal": "shared", "position": "self-cross"}),
+    ):
+        space = Space("attention", options, sizes={"J": LENGTHS}, textures=("plain",))
+        yield Property(
+            f"gradient/attention/{name}",
+            "In rows of up to 300 tokens the update is the gradient's, on both sides of every block.",
+            "Eq. 1 (sum over j <= i)",
+            update_is_gradient(NO_FIRST),
+            Over(space),
+            space.features(),
+            dtype=torch.float64,
+            share=0.65,
+            premise=NO_FIRST.premise,
+            controls=TRIVIAL,
+        )
+    space = Space("attention", choices={"position": ("none", "alibi", "rotary")}, sizes=WIDTHS, textures=("plain",))
+    yield Property(
+        "gradient/attention/wide",
+        "In models of up to 129 features and 16 heads of up to 33 the update is the gradient's.",
+        "Eq. 1, 5; docs/mathematics.md §1",
+        update_is_gradient(SWAPPED_HEADS),
+        Over(space),
+        space.features() | {"head-dim"},
+        dtype=torch.float64,
+        share=0.6,
+        premise=SWAPPED_HEADS.premise,
+        controls=TRIVIAL,
+    )
+    space = Space("attention", choices={"position": ("none", "alibi")}, sizes={"J": LENGTHS}, textures=("plain",))
+    yield Property(
+        "gradient/attention/stated-energy-long-rows",
+        "In rows of up to 300 tokens the energy that the implementation states is the paper's.",
+        "Eq. 1 (sum over j <= i)",
+        energy_is_stated(NO_FIRST),
+        Over(space),
+        space.features() - {"attention"} | {"attention_energy", "start"},
+        dtype=torch.float64,
+        share=0.65,
+        premise=NO_FIRST.premise.replace("the output", "the energy"),
+        controls=TRIVIAL,
+    )
 
 
 _PER_HEAD = "Eq. 12; docs/mathematics.md §5"

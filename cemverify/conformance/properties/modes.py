@@ -49,10 +49,20 @@ def gradients_change_no_answer(caller: Caller, case: Case) -> Evidence:
     budget = output_budget(case, caller.dtype)
     with torch.no_grad():
         without = caller.output(case)
-    with torch.enable_grad():
-        recorded = _in_mode(caller, case, _recorded)
-    comparison = Comparison("answer with gradients recorded = without", recorded, without, 2 * budget)
-    return judge(comparison, telling=moved(without - case.x, budget))
+    compared = []
+    for what, mode in (
+        ("", _recorded),
+        (" for the states alone", _recorded_states),
+        (" for weights", _recorded_weights),
+    ):
+        with torch.enable_grad():
+            recorded = _in_mode(caller, case, mode)
+        what = f"answer with gradients recorded{what} = without"
+        compared.append(Comparison(what, recorded, without, 2 * budget))
+    with torch.inference_mode():
+        inferred = _in_mode(caller, case, lambda _, layer: layer)
+    compared.append(Comparison("answer in torch's inference mode = without gradients", inferred, without, 2 * budget))
+    return judge(*compared, telling=moved(without - case.x, budget))
 
 
 def cuda_is_cpu(caller: Caller, case: Case) -> Evidence:
@@ -132,11 +142,23 @@ def _mapped(caller: Caller, layer: Layered) -> Layered:
 
 
 def _recorded(caller: Caller, layer: Layered) -> Layered:
-    if caller.subject.arrays == "jax":
+    return _recording(caller, layer, lambda states, weights: (*states, *weights.values()))
+
+
+def _recorded_states(caller: Caller, layer: Layered) -> Layered:
+    return _recording(caller, layer, lambda states, _: states)
+
+
+def _recorded_weights(caller: Caller, layer: Layered) -> Layered:
+    return _recording(caller, layer, lambda _, weights: tuple(weights.values()))
+
+
+def _recording(caller: Caller, layer: Layered, which: Callable[..., tuple[Tensor, ...]]) -> Layered:
+    if caller.subject.arrays == "jax":  # which records for all or none
         return lambda states, weights: _jax().vjp(layer, states, weights)[0]
 
     def recording(states: tuple[Tensor, ...], weights: dict[str, Tensor]) -> Any:
-        for array in (*states, *weights.values()):
+        for array in which(states, weights):
             array.requires_grad_()
         return layer(states, weights)
 

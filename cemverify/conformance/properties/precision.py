@@ -26,9 +26,10 @@ from cemverify.conformance.cases import Case, Layer, dense_case
 from cemverify.conformance.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.golden import energy_of, golden
 from cemverify.conformance.properties.base import Asked, By, Over, Property
-from cemverify.conformance.properties.gradient import TRIVIAL, update_is_gradient
+from cemverify.conformance.properties.gradient import TRIVIAL, energy_is_stated, update_is_gradient
 from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.properties.rivals import SWAPPED_GATE, SWAPPED_HEADS, Rival
+from cemverify.conformance.properties.structure import cache_changes_nothing
 from cemverify.conformance.spaces import Source
 
 # (whole, row): multiples of u (1 + S) for attention, of u for the MLP
@@ -68,9 +69,13 @@ def properties() -> Iterator[Property]:
             controls=TRIVIAL,
         )
         if dtype == torch.float32:
-            layers: tuple[tuple[Layer, Rival], ...] = (("attention", SWAPPED_HEADS), ("mlp", SWAPPED_GATE))
-            for layer, rival in layers:
-                space = mixed(layer, steps=(1, 2))
+            layers: tuple[tuple[Layer, Rival, float], ...] = (
+                ("attention", SWAPPED_HEADS, 1.0),
+                ("mlp", SWAPPED_GATE, 1.0),
+                ("block", SWAPPED_HEADS, 0.6),
+            )
+            for layer, rival, share in layers:
+                space = mixed(layer, steps=(1, 2), apart=layer != "block")
                 yield Property(
                     f"precision/{layer}/float32-any-options",
                     f"In float32 the {layer} stays within its running error bound, whatever options meet.",
@@ -79,9 +84,25 @@ def properties() -> Iterator[Property]:
                     Over(space),
                     space.features() | {"dtype:float32"},
                     dtype=dtype,
+                    share=share,
                     premise=rival.premise,
                     controls=TRIVIAL,
                 )
+            yield from _other_functions()
+        else:
+            space = mixed("attention", steps=(1,), textures=("plain", "non-contiguous"))
+            yield Property(
+                "precision/attention/bfloat16-any-options",
+                "In bfloat16 the attention stays within its running error bound, whatever options meet.",
+                "docs/mathematics.md §16",
+                update_is_gradient(SWAPPED_HEADS),
+                Over(space),
+                space.features() | {"dtype:bfloat16"},
+                dtype=dtype,
+                share=1.0,
+                premise=SWAPPED_HEADS.premise,
+                controls=TRIVIAL,
+            )
         yield Property(
             f"precision/mlp/{name}",
             f"In {name} the MLP's relative error is at most {_MLP[dtype][0]:g} u, {_MLP[dtype][1]:g} u per token.",
@@ -93,6 +114,37 @@ def properties() -> Iterator[Property]:
             share=0.25,
             premise="the update is not zero",
             floor=0.9,
+            controls=TRIVIAL,
+        )
+
+
+def _other_functions() -> Iterator[Property]:
+    """Decoding and energies in float32: a cache or a sum may be kept in less."""
+    source = "docs/mathematics.md §16"
+    space = mixed("attention", steps=(1, 2), apart=False)
+    yield Property(
+        "precision/decode/float32-any-options",
+        "In float32 decoding from a cache is the whole row at once, within twice its running error bound.",
+        source,
+        cache_changes_nothing,
+        Over(space),
+        space.features() | {"decode", "dtype:float32"},
+        dtype=torch.float32,
+        share=0.5,
+        premise="there are several tokens, and the update is not zero",
+    )
+    layers: tuple[tuple[Layer, Rival], ...] = (("attention", SWAPPED_HEADS), ("mlp", SWAPPED_GATE))
+    for layer, rival in layers:
+        yield Property(
+            f"precision/{layer}-energy/float32-any-options",
+            f"In float32 the stated energy of the {layer} stays within its running error bound.",
+            source,
+            energy_is_stated(rival),
+            Over(mixed(layer)),
+            frozenset({f"{layer}_energy", "start", "dtype:float32"}),
+            dtype=torch.float32,
+            share=0.5,
+            premise=rival.premise.replace("the output", "the energy"),
             controls=TRIVIAL,
         )
 

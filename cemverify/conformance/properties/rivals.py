@@ -64,6 +64,13 @@ def _reading_all(case: Case) -> Case:
     return case.having(causal=False)
 
 
+def _first_forgotten(case: Case) -> Case:
+    """The first token remembered as zero."""
+    h = case.h.clone()
+    h[:, 0] = 0.0
+    return replace(case, h=h)
+
+
 SWAPPED_HEADS = Rival("W_Q and W_K in each other's place would move the output", _swapped)
 SWAPPED_GATE = Rival("V and W in each other's place would move the output", _swapped)
 NO_ACTIVATION = Rival("the identity as activation would move the output", _lacking(activation="identity"))
@@ -83,6 +90,7 @@ OTHER_PRECONDITIONERS = Rival(
     "the preconditioners of the heads in reverse order would move the output", _reversed_heads("P_d", "P_U", "P_V")
 )
 NO_MASK = Rival("without the mask the output would move", _reading_all)
+NO_FIRST = Rival("forgetting the first token would move the output", _first_forgotten)
 NO_BEND = Rival(
     "half the temperature would move the output", lambda case: case.having(temperature=case.attention.tau / 2)
 )

@@ -19,10 +19,11 @@ from cemverify.conformance.golden import golden
 from cemverify.conformance.properties.base import Over, Property
 from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.properties.rivals import NO_MASK
-from cemverify.conformance.spaces import Space
+from cemverify.conformance.spaces import LENGTHS, Space
 
 Check = Callable[[Caller, Case], Evidence]
 
+_CACHED = 65  # tokens: beyond a block of 64, and token by token no more than that in good time
 _READS_OTHERS = frozenset({"random", "shuffled"})
 _HEADS = "the heads differ, and the update is not zero"
 _TOKENS = "there are several tokens, and the update is not zero"
@@ -132,6 +133,62 @@ def twice_gives_the_same(caller: Caller, case: Case) -> Evidence:
     )
 
 
+def numbers_are_read_anew(caller: Caller, case: Case) -> Evidence:
+    """The same arrays with other numbers in them, as an optimiser leaves its weights, give what is due for those."""
+    case = case.to(caller.dtype).to(torch.float64)
+    x, h, weights = caller.arguments(case)
+    other = _half(case)
+    first = caller.call(case.layer, case, x, h, weights)
+    before = as_tensor(first, case.h.shape)
+    caller.output(other)
+    stays = Comparison("an answer after the next call = before it", as_tensor(first), before, torch.zeros(()))
+    caller.call(case.layer, case, x, h, weights)
+    new_x, new_h, new_weights = caller.arguments(other)
+    arrays = [x, h, *weights.values()]
+    fresh = [new_x, new_h, *(new_weights[name] for name in weights)]
+    if caller.subject.arrays == "jax":  # whose arrays nobody can edit
+        x, h, weights = new_x, new_h, new_weights
+    else:
+        for array, numbers in zip(arrays, fresh, strict=True):
+            array[...] = numbers
+    got = as_tensor(caller.call(case.layer, other, x, h, weights), case.h.shape)
+    expected, budget = golden(other), output_budget(other, caller.dtype)
+    comparison = Comparison("answer of edited arrays = of arrays made anew", got, expected, budget)
+    return judge(stays, comparison, telling=moved(golden(case) - case.x - (expected - other.x), budget))
+
+
+def windows_are_read_as_they_are(caller: Caller, case: Case) -> Evidence:
+    """Windows into larger arrays, one memory for all rows of the batch, weights in any order: what they look like."""
+    case = case.to(caller.dtype).to(torch.float64)
+    h = case.h[:1].expand_as(case.h).contiguous()
+    case = replace(case, x=h if case.x is case.h else case.x, h=h)
+    x, h, weights = caller.arguments(case)
+    if caller.subject.arrays != "jax":  # which has no views
+        x, h = _window(x), _window(h)
+        weights = {name: _window(array) for name, array in weights.items()}
+    if isinstance(h, Tensor):
+        h = h[:1].expand_as(h)
+    weights = {name: weights[name] for name in reversed(weights)}
+    got = as_tensor(caller.call(case.layer, case, x, h, weights), case.h.shape)
+    expected, budget = golden(case), output_budget(case, caller.dtype)
+    comparison = Comparison("answer of windows, weights in reverse order", got, expected, budget)
+    return judge(comparison, telling=moved(expected - case.x, budget))
+
+
+def _half(case: Case) -> Case:
+    """Every number halved, and x read backwards, so that all of them change."""
+    weights = {name: w / 2 for name, w in case.weights.items()}
+    h = case.h / 2
+    return replace(case, x=h if case.x is case.h else case.x.flip(1) / 2, h=h, weights=weights)
+
+
+def _window(array: Any) -> Any:
+    """The same numbers in every second place of a larger array, between nines that nobody may read."""
+    larger = array.repeat_interleave(2, 0) if isinstance(array, Tensor) else array.repeat(2, 0)
+    larger[::2] = 9.0
+    return larger[1::2]
+
+
 def dtype_is_kept(name: str) -> Check:
     """A check that the output of that function has x's dtype; its shape is looked at on every call."""
 
@@ -224,6 +281,23 @@ def properties() -> Iterator[Property]:
         premise=_TOKENS,
         share=0.4,
     )
+    long = tuple(n for n in LENGTHS if n <= _CACHED)
+    yield _property(
+        "decode/long-rows",
+        f"Decoding up to {_CACHED} tokens from a cache gives what the whole row gives at once, across any block.",
+        "Eq. 1 (sum over j <= i); docs/mathematics.md §13",
+        cache_changes_nothing,
+        Space(
+            "attention",
+            choices={"position": ("none", "alibi", "rotary")},
+            apart=False,
+            sizes={"J": long},
+            textures=("plain",),
+        ),
+        {"decode"},
+        premise=_TOKENS,
+        share=0.35,
+    )
     block = mixed("block", steps=(1, 2), apart=False, tokens=2, batch=2)
     claim = "A token's output of the block does not depend on later tokens."
     source = "Eq. 1 (sum over j <= i)"
@@ -236,6 +310,15 @@ def properties() -> Iterator[Property]:
         claim = "The same call gives the same bits, whatever was called between."
         property_ = _property(f"{layer}/determinism", claim, "contract", twice_gives_the_same, space, share=0.4)
         yield replace(property_, once=True, premise="the call between gives something else", floor=0.9)
+    for layer in (*layers, "block"):
+        space = Space(layer, steps=(1, 2), apart=layer != "block", textures=("plain", "non-contiguous"))
+        for name, claim, check in (
+            ("edited-arrays", "Arrays edited between two calls are read anew; answers stay.", numbers_are_read_anew),
+            ("windows", "Windows into larger arrays, weights in any order, are read as they are.",
+             windows_are_read_as_they_are),
+        ):  # fmt: skip
+            premise = "other numbers give another answer" if name == "edited-arrays" else "the update is not zero"
+            yield _property(f"{layer}/{name}", claim, "contract", check, space, share=0.3, premise=premise)
     functions: tuple[tuple[str, Layer], ...] = (("attention", "attention"), ("mlp", "mlp"), ("block", "block"),
         ("decode", "attention"), ("attention_energy", "attention"), ("mlp_energy", "mlp"))  # fmt: skip
     for name, layer in functions:

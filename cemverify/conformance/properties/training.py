@@ -6,15 +6,16 @@ The other side is autograd of the golden answer, which is itself autograd of the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.layers import PreconditionerConfig
 from cemverify.conformance import golden
-from cemverify.conformance.budgets import output_budget, unit_roundoff
+from cemverify.conformance.budgets import energy_budget, output_budget, unit_roundoff
 from cemverify.conformance.calls import Caller
 from cemverify.conformance.cases import Case
 from cemverify.conformance.differentiation import products
@@ -32,18 +33,42 @@ _TEXTURES = ("plain", "repeated-tokens", "non-contiguous")
 
 def gradients_are_right(caller: Caller, case: Case) -> Evidence:
     """v^T d x^(T) / d w for every array w, and x^(T) itself while gradients are recorded."""
+    return _right(caller, case, case.layer, golden.golden, lambda case: output_budget(case, caller.dtype))
+
+
+def energy_gradients_are_right(caller: Caller, case: Case) -> Evidence:
+    """The same of the energy at x, whose gradient in x is what the whole theory is about."""
+    return _right(
+        caller,
+        case,
+        f"{case.layer}_energy",
+        lambda case: golden.energies_at(case, case.x),
+        lambda case: energy_budget(case, case.x, caller.dtype),
+    )
+
+
+def decoded_gradients_are_right(caller: Caller, case: Case) -> Evidence:
+    """The same of a row that is decoded token by token."""
+    case = replace(case, x=case.h)
+    return _right(caller, case, "decode", golden.golden, lambda case: output_budget(case, caller.dtype))
+
+
+def _right(
+    caller: Caller, case: Case, name: str, due: Callable[[Case], Tensor], room: Callable[[Case], Tensor]
+) -> Evidence:
+    tied = case.x is case.h
     case = case.to(caller.dtype).to(torch.float64)
+    case = replace(case, x=case.h) if tied else case
     _refuse_kinks(case)
-    cotangent = _cotangent(case)
-    answer, got = products(caller, case, cotangent)
+    exact = due(case)
+    cotangent = _cotangent(exact)
+    answer, got = products(caller, case, cotangent, name)
     if case.x is case.h and "x" in got:  # one array walks in twice
         got["h"] = got["h"] + got.pop("x")
     terms = max(case.h.shape[1], *(n for w in case.weights.values() for n in w.shape)) * _heads(case)
-    expected = golden.products(case, cotangent)
-    rooms = movement(lambda: golden.products(case, cotangent), terms, unit_roundoff(caller.dtype))
-    recorded = Comparison(
-        "output with gradients recorded", answer, golden.golden(case), output_budget(case, caller.dtype)
-    )
+    expected = golden.products(case, cotangent, due)
+    rooms = movement(lambda: golden.products(case, cotangent, due), terms, unit_roundoff(caller.dtype))
+    recorded = Comparison("output with gradients recorded", answer, exact, room(case))
     pulled = [
         Comparison(f"vector-Jacobian product with respect to {name}", got[name], product, rooms[name])
         for name, product in expected.items()
@@ -54,10 +79,10 @@ def gradients_are_right(caller: Caller, case: Case) -> Evidence:
 def properties() -> Iterator[Property]:
     """The family."""
     spaces: tuple[tuple[str, Space, float], ...] = (
-        ("attention/plain", Space("attention", steps=(1, 2), textures=_TEXTURES), 0.3),
+        ("attention/plain", Space("attention", steps=(1, 2, 3), textures=_TEXTURES), 0.3),
         ("attention/diagonal-shared", Space("attention", {"diagonal": "shared"}, textures=_TEXTURES), 0.25),
         ("attention/rotary", Space("attention", {"position": "rotary"}, textures=_TEXTURES), 0.25),
-        ("attention/any-options", mixed("attention", steps=(1, 2), textures=_TEXTURES), 0.4),
+        ("attention/any-options", mixed("attention", steps=(1, 2, 3), textures=_TEXTURES), 0.4),
         ("mlp/silu", Space("mlp", {"activation": "silu"}, steps=(1, 2), textures=_TEXTURES), 0.3),
         ("mlp/relu", Space("mlp", {"activation": "relu"}, textures=_TEXTURES), 0.25),
         ("mlp/preconditioner-low-rank", Space("mlp", {}, PreconditionerConfig("low-rank"), textures=_TEXTURES), 0.25),
@@ -81,12 +106,31 @@ def properties() -> Iterator[Property]:
             premise="the product with respect to every array is not zero",
             controls=frozenset({"identity", "zero", "constant", "random", "detached"}),
         )
+    bare = {"diagonal": ("none", "shared", "per-head"), "position": ("none", "alibi", "self-cross", "rotary")}
+    others = (
+        ("attention-energy/any-options", energy_gradients_are_right, Space("attention", choices=bare)),
+        ("mlp-energy/any-options", energy_gradients_are_right, Space("mlp", choices={"activation": _SMOOTH})),
+        ("decode/any-options", decoded_gradients_are_right, mixed("attention", steps=(1, 2), apart=False)),
+    )
+    for name, check, space in others:
+        function = name.partition("/")[0].replace("-", "_")
+        yield Property(
+            f"training/{name}",
+            f"Vector-Jacobian products of {function} with respect to states and weights are the energy's own.",
+            "Sec. 2 (energies of trained weights); docs/mathematics.md §1, §2",
+            check,
+            Over(replace(space, textures=_TEXTURES)),
+            space.features() | {"gradients", function} | ({"start"} if space.apart else set()),
+            dtype=torch.float64,
+            share=0.3,
+            premise="the product with respect to every array is not zero",
+            controls=frozenset({"identity", "zero", "constant", "random", "detached"}),
+        )
 
 
-def _cotangent(case: Case) -> Any:
-    """A vector without zeros or symmetries, the same for the same shape: (B, J, D)."""
-    n = case.h.numel()
-    return torch.cos(1.0 + 2.0 * torch.arange(n, dtype=torch.float64)).reshape(case.h.shape)
+def _cotangent(answer: Tensor) -> Tensor:
+    """A vector without zeros or symmetries, the same for the same shape."""
+    return torch.cos(1.0 + 2.0 * torch.arange(answer.numel(), dtype=torch.float64)).reshape(answer.shape)
 
 
 def _heads(case: Case) -> int:
