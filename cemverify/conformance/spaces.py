@@ -51,6 +51,7 @@ class Dims:
 SMALL = Dims(B=1, J=3, D=3, K=2, R=2, M=2, rank=1)
 DENSE = Dims(B=2, J=5, D=6, K=3, R=4, M=6, rank=2)
 SCATTERED = Dims(B=3, J=9, D=8, K=7, R=4, M=8, rank=3)
+LONGER = {"B": 7, "J": 20, "D": 24, "R": 12, "M": 40, "rank": 8}  # of a scattered case, one axis at a time
 _BOX = 12  # no axis of a dense case is longer: the largest D is K R
 
 
@@ -74,13 +75,16 @@ class Space:
     choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     preconditioners: tuple[PreconditionerConfig, ...] = ()
     steps: tuple[int, ...] = (1,)
-    step_sizes: tuple[float, ...] = (1.0, 0.5, 0.125)
+    step_sizes: tuple[float, ...] = (1.0, 0.5, 0.125, 0.3, 3.0)  # 0.3 is none of float32's numbers
     free_temperature: bool = True
     apart: bool = True
     square: bool = False
     tokens: int = 1
     batch: int = 1
-    textures: tuple[str, ...] = ("plain", "repeated-tokens", "zero-queries", "huge", "non-contiguous")
+    textures: tuple[str, ...] = (
+        *("plain", "repeated-tokens", "zero-queries", "huge", "non-contiguous"),
+        *("large-states", "small-states"),
+    )
 
     def within(self, absent: Iterable[str]) -> Space:
         """The part of this space that an implementation without these features can be asked about."""
@@ -151,12 +155,15 @@ def scattered_case(space: Space, seed: int) -> Case:
     """A case of that space drawn by a random generator; options that vary follow a covering array.
 
     As many seeds in a row as the array has rows bring every two values of any two options together. The number of
-    heads takes its turn too: rules for them, such as ALiBi's slopes, may go wrong at six or seven alone.
+    heads takes its turn too: rules for them, such as ALiBi's slopes, may go wrong at six or seven alone. So do the
+    other sizes in being longer than the rest: what goes wrong beyond a block of sixteen shows at no short one.
     """
     rng = np.random.default_rng(seed)
     pick = _Random(rng)
     space = _on_a_row(space, seed)
-    config, batch, tokens = _question(pick, space, SCATTERED, heads=1 + seed % SCATTERED.K)
+    axis = list(LONGER)[seed % len(LONGER)]
+    limits = replace(SCATTERED, **{axis: LONGER[axis]})
+    config, batch, tokens = _question(pick, space, limits, heads=1 + seed % SCATTERED.K)
     shapes = _array_shapes(space, config, batch, tokens)
     return _dressed(pick, space, config, shapes, lambda _, shape: rng.standard_normal(shape))
 
@@ -231,15 +238,13 @@ def _question(pick: _Pick, space: Space, limits: Dims, heads: int | None = None)
 
 def _config(pick: _Pick, space: Space, options: dict[str, Any], dims: Dims) -> Config:
     kinds = space.preconditioners or (space.preconditioner,)
-    shared: dict[str, Any] = {"steps": pick.one_of(space.steps), "step_size": pick.one_of(space.step_sizes)}
-    if options.get("norm", "none") != "none":
-        shared["norm_eps"] = pick.one_of((1e-5, 1e-2))
+    shared = _descent(pick, space, options.get("norm", "none"))
     preconditioner = _of_rank(pick.one_of(kinds), dims.rank)
     if space.layer == "mlp":
         return MLPConfig(dims.D, dims.M, preconditioner=preconditioner, **shared, **options)
     activation = {"activation": options.pop("activation")} if "activation" in options else {}
     # tau is always given, so that config.temperature is a number
-    tau = pick.one_of((1.0, 2.0, 0.5, 8.0)) if space.free_temperature else math.sqrt(dims.R)
+    tau = pick.one_of((1.0, 2.0, 0.5, 8.0, 0.7)) if space.free_temperature else math.sqrt(dims.R)
     attention = AttentionConfig(
         dims.D,
         dims.K,
@@ -252,10 +257,16 @@ def _config(pick: _Pick, space: Space, options: dict[str, Any], dims: Dims) -> C
     if space.layer == "attention":
         return attention
     own = replace(_of_rank(pick.one_of(kinds), dims.rank), per_head=False)
+    other = _descent(pick, space, attention.norm)  # of its own, or one half could read the other's
     return BlockConfig(
-        attention,
-        MLPConfig(dims.D, dims.M, preconditioner=own, norm=attention.norm, **activation, **shared),
+        attention, MLPConfig(dims.D, dims.M, preconditioner=own, norm=attention.norm, **activation, **other)
     )
+
+
+def _descent(pick: _Pick, space: Space, norm: str) -> dict[str, Any]:
+    """How one layer goes down: T, eta and the norm's epsilon, if it has one."""
+    options: dict[str, Any] = {"steps": pick.one_of(space.steps), "step_size": pick.one_of(space.step_sizes)}
+    return options if norm == "none" else {**options, "norm_eps": pick.one_of((1e-5, 1e-2, 1e-8))}
 
 
 def _of_rank(config: PreconditionerConfig, rank: int) -> PreconditionerConfig:
@@ -308,5 +319,7 @@ _TEXTURES: Mapping[str, Callable[[Arrays], Arrays]] = {
     "repeated-tokens": lambda arrays: _map(arrays, ("h",), lambda h: h[:, :1].expand_as(h).contiguous()),
     "zero-queries": lambda arrays: _map(arrays, ("W_Q", "W"), torch.zeros_like),
     "huge": _huge,
+    "large-states": lambda arrays: _map(arrays, ("x", "h"), lambda state: 32.0 * state),
+    "small-states": lambda arrays: _map(arrays, ("x", "h"), lambda state: 2.0**-12 * state),
     "non-contiguous": lambda arrays: {k: v.movedim(0, -1).contiguous().movedim(-1, 0) for k, v in arrays.items()},
 }

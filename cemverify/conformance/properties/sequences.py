@@ -17,11 +17,11 @@ from torch import Tensor
 
 from cemverify.cem.layers import PreconditionerConfig
 from cemverify.conformance.budgets import energy_budget, output_budget
-from cemverify.conformance.calls import Caller
+from cemverify.conformance.calls import Caller, as_tensor
 from cemverify.conformance.cases import Case, Layer
 from cemverify.conformance.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.golden import energies_at, golden, gradient
-from cemverify.conformance.properties.base import Asked, By, Property
+from cemverify.conformance.properties.base import Asked, By, Over, Property
 from cemverify.conformance.spaces import Source, Space, cases
 
 _STEP_SIZES = (1.0, 0.5, 0.125, 0.03125)
@@ -105,6 +105,38 @@ def every_step_is_its_own(caller: Caller, journey: Journey) -> Evidence:
     return judge(steps, *comparisons, telling=changes and moved(steps.expected, steps.budget))
 
 
+def edited_arrays_are_read_anew(caller: Caller, case: Case) -> Evidence:
+    """Two calls with the same arrays, other numbers in them at the second: each is its own, and so is its answer.
+
+    Arrays that cannot be edited are others.
+    """
+    case = case.to(caller.dtype).to(torch.float64)
+    h = 0.5 + case.h
+    x = h if case.x is case.h else 0.5 - case.x
+    later = replace(case, x=x, h=h, weights={name: 0.75 * w for name, w in case.weights.items()})
+    later = later.to(caller.dtype).to(torch.float64)
+    arrays = caller.arguments(case)
+    first = caller.call(case.layer, case, *arrays)
+    before = as_tensor(first, case.h.shape)
+    second = as_tensor(caller.call(case.layer, later, *_overwritten(caller, arrays, caller.arguments(later))))
+    due, budget = golden(later), output_budget(later, caller.dtype)
+    return judge(
+        Comparison("answer to edited arrays = golden answer", second - later.x, due - later.x, budget),
+        Comparison("the first answer after the second call", as_tensor(first), before, torch.zeros(())),
+        telling=moved(due - later.x, budget) and moved(due - golden(case), budget),
+    )
+
+
+def _overwritten(caller: Caller, arrays: Any, numbers: Any) -> Any:
+    """The arrays with other numbers in them."""
+    if caller.subject.arrays == "jax":
+        return numbers
+    (x, h, weights), (other_x, other_h, others) = arrays, numbers
+    for array, values in ((x, other_x), (h, other_h), *((weights[name], others[name]) for name in others)):
+        array[...] = values
+    return arrays
+
+
 def properties() -> Iterator[Property]:
     """The family."""
     layers: tuple[Layer, ...] = ("attention", "mlp")
@@ -123,6 +155,20 @@ def properties() -> Iterator[Property]:
             premise="the options change on the way, and the updates are not zero",
             controls=frozenset({"identity", "zero", "constant", "random"}),
         )  # fmt: skip
+    for layer in (*layers, "block"):
+        space = Space(layer, steps=(1, 2), apart=layer != "block")
+        yield Property(
+            f"sequences/{layer}/edited-arrays",
+            "Where arrays are edited between two calls, the second reads the new numbers and the first answer stays.",
+            "contract",
+            edited_arrays_are_read_anew,
+            Over(space),
+            space.features(),
+            dtype=torch.float64,
+            share=0.3,
+            premise="the edited arrays have another answer, and its update is not zero",
+            controls=frozenset({"random"}),
+        )
 
 
 def _space(layer: Layer) -> Space:
