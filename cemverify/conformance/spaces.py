@@ -13,6 +13,7 @@ import math
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -51,7 +52,7 @@ class Dims:
 SMALL = Dims(B=1, J=3, D=3, K=2, R=2, M=2, rank=1)
 DENSE = Dims(B=2, J=5, D=6, K=3, R=4, M=6, rank=2)
 SCATTERED = Dims(B=3, J=9, D=8, K=7, R=4, M=8, rank=3)
-LONGER = {"B": 7, "J": 20, "D": 24, "R": 12, "M": 40, "rank": 8}  # of a scattered case, one axis at a time
+LONGER = {"B": 7, "J": 20, "D": 24, "R": 12, "M": 40, "rank": 8}  # one axis of each scattered case
 _BOX = 12  # no axis of a dense case is longer: the largest D is K R
 
 
@@ -156,14 +157,17 @@ def scattered_case(space: Space, seed: int) -> Case:
 
     As many seeds in a row as the array has rows bring every two values of any two options together. The number of
     heads takes its turn too: rules for them, such as ALiBi's slopes, may go wrong at six or seven alone. So do the
-    other sizes in being longer than the rest: what goes wrong beyond a block of sixteen shows at no short one.
+    other sizes in being longer than the rest, since what goes wrong beyond a block of sixteen shows at no short one,
+    and the textures, three cases in a row each.
     """
     rng = np.random.default_rng(seed)
     pick = _Random(rng)
     space = _on_a_row(space, seed)
-    axis = list(LONGER)[seed % len(LONGER)]
-    limits = replace(SCATTERED, **{axis: LONGER[axis]})
-    config, batch, tokens = _question(pick, space, limits, heads=1 + seed % SCATTERED.K)
+    axes = [axis for axis in LONGER if axis != "R" or space.layer != "mlp"]
+    axis = axes[seed % len(axes)]
+    space = replace(space, textures=(space.textures[seed // 3 % len(space.textures)],))
+    sizes = {"K": 1 + seed % SCATTERED.K, axis: pick.size(1 + getattr(SCATTERED, axis), LONGER[axis])}
+    config, batch, tokens = _question(pick, space, SCATTERED, sizes)
     shapes = _array_shapes(space, config, batch, tokens)
     return _dressed(pick, space, config, shapes, lambda _, shape: rng.standard_normal(shape))
 
@@ -220,14 +224,16 @@ class _Random:
         return values[int(self.rng.integers(len(values)))]
 
 
-def _question(pick: _Pick, space: Space, limits: Dims, heads: int | None = None) -> tuple[Config, int, int]:
-    """A configuration, the batch and the number of tokens; so many heads, if they are given."""
+def _question(
+    pick: _Pick, space: Space, limits: Dims, given: Mapping[str, int] = MappingProxyType({})
+) -> tuple[Config, int, int]:
+    """A configuration, the batch and the number of tokens; sizes that are given are not drawn."""
     options = dict(space.options) | {name: pick.one_of(values) for name, values in space.choices.items()}
     sizes = {}
     for f in fields(Dims):
         least = {"B": space.batch, "J": space.tokens}.get(f.name, 1)
         sizes[f.name] = pick.size(least, getattr(limits, f.name))
-    dims = Dims(**sizes) if heads is None else replace(Dims(**sizes), K=heads)
+    dims = Dims(**{**sizes, **given})
     if options.get("position") == "rotary":
         dims = replace(dims, R=dims.R + dims.R % 2)
     if space.square:

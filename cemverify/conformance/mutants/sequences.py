@@ -7,7 +7,8 @@ from typing import Any
 from torch import Tensor
 
 from cemverify.cem.layers import AttentionConfig
-from cemverify.conformance.mutants.base import Zoo
+from cemverify.conformance.contract import Implementation
+from cemverify.conformance.mutants.base import Function, Zoo, around
 from cemverify.conformance.plain import Plain, Weights
 
 ZOO = Zoo("sequences")
@@ -49,3 +50,43 @@ class KeepsItsPreconditioner(Plain):
 
     def preconditioner(self, w: Weights, c: Any) -> Tensor:
         return self.kept.setdefault(tuple(w["P_d"].flatten().tolist()), super().preconditioner(w, c))
+
+
+@ZOO.wraps(
+    "sequences/attention/edited-arrays",
+    "answer to edited arrays = golden answer",
+    also=("sequences/*/edited-*",),
+    edits=True,
+)
+def knows_arrays_by_identity(implementation: Implementation) -> Implementation:
+    """Answers are kept for the very arrays that were given, whatever is written into them later."""
+    kept: dict[Any, Any] = {}
+
+    def change(name: str, function: Function) -> Function:
+        def remembers(*arguments: Any) -> Any:
+            arrays = (*arguments[:-2], *arguments[-2].values())
+            key = (name, *map(id, arrays))
+            if key not in kept:
+                kept[key] = (function(*arguments), arrays)  # held, so that no other array takes their place
+            return kept[key][0] + 0
+
+        return remembers
+
+    return around(implementation, change)
+
+
+@ZOO.wraps("sequences/attention/edited-arrays", "the first answer after the second call", edits=True)
+def answers_in_one_buffer(implementation: Implementation) -> Implementation:
+    """Answers of one shape are all written into the same array."""
+    buffers: dict[Any, Any] = {}
+
+    def change(name: str, function: Function) -> Function:
+        def writes(*arguments: Any) -> Any:
+            answer = function(*arguments)
+            buffer: Any = buffers.setdefault((name, tuple(answer.shape), str(answer.dtype)), answer)
+            buffer[...] = answer
+            return buffer
+
+        return writes
+
+    return around(implementation, change)

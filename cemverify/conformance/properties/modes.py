@@ -62,7 +62,8 @@ def gradients_change_no_answer(caller: Caller, case: Case) -> Evidence:
     with torch.enable_grad():
         modes = {"": _recorded, " for x and h alone": _states_recorded, " for the weights alone": _weights_recorded}
         answers = {
-            f"answer with gradients recorded{of} = without": _in_mode(caller, case, mode) for of, mode in modes.items()
+            f"answer with gradients recorded{of} = without": _in_mode(caller, case, mode)
+            for of, mode in modes.items()
         }
     comparisons = [Comparison(what, recorded, without, 2 * budget) for what, recorded in answers.items()]
     return judge(*comparisons, telling=moved(without - case.x, budget))

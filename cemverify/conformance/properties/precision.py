@@ -82,7 +82,6 @@ def properties() -> Iterator[Property]:
             controls=TRIVIAL,
         )
 
-
     yield from _bounded()
 
 
