@@ -61,9 +61,10 @@ class Case:
         return self.config
 
     def to(self, dtype: torch.dtype) -> Case:
-        """The same case with every array rounded to that dtype."""
+        """The same case with every array rounded to that dtype; x and h stay one where they are one."""
         weights = {name: array.to(dtype) for name, array in self.weights.items()}
-        return replace(self, x=self.x.to(dtype), h=self.h.to(dtype), weights=weights)
+        x = self.x.to(dtype)
+        return replace(self, x=x, h=x if self.h is self.x else self.h.to(dtype), weights=weights)
 
     def having(self, **options: Any) -> Case:
         """The same case with other options."""

@@ -49,6 +49,8 @@ def _pulled_by_torch(layer: Any, arrays: dict[str, Tensor], cotangent: Tensor) -
     zeros = {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
     if not (isinstance(answer, Tensor) and answer.requires_grad and answer.shape == cotangent.shape):
         return answer, zeros
+    # another answer before the first is pulled back, as two uses in one graph make: what is kept for one is its own
+    layer({name: (array.detach() / 2).requires_grad_() for name, array in arrays.items()})
     pulled = torch.autograd.grad(answer, list(leaves.values()), cotangent.to(answer.dtype), allow_unused=True)
     return answer, {
         name: zeros[name] if product is None else product for name, product in zip(leaves, pulled, strict=True)

@@ -13,6 +13,7 @@ import math
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -51,6 +52,7 @@ class Dims:
 SMALL = Dims(B=1, J=3, D=3, K=2, R=2, M=2, rank=1)
 DENSE = Dims(B=2, J=5, D=6, K=3, R=4, M=6, rank=2)
 SCATTERED = Dims(B=4, J=9, D=13, K=12, R=6, M=8, rank=4)
+LONGER = {"B": 7, "J": 20, "D": 24, "R": 12, "M": 40, "rank": 8}  # one axis of each scattered case
 _BESIDE = Dims(B=2, J=5, D=4, K=2, R=4, M=4, rank=1)  # beside sizes that a space names
 # numbers of tokens on both sides of the blocks that kernels work in, and widths likewise
 LENGTHS = (13, 17, 32, 33, 48, 64, 65, 100, 128, 129, 256, 257, 300)
@@ -59,7 +61,7 @@ _BOX = 12  # no axis of a dense case is longer, but for named sizes: the largest
 
 
 _USUAL = ("plain", "repeated-tokens", "zero-queries", "huge", "non-contiguous")
-_RARER = ("far", "at-the-memory")  # for scattered cases, which have room for more
+_RARER = ("far", "at-the-memory", "large-states", "small-states")  # for scattered cases, which have room for more
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class Space:
     choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     preconditioners: tuple[PreconditionerConfig, ...] = ()
     steps: tuple[int, ...] = (1,)
-    step_sizes: tuple[float, ...] = (1.0, 0.5, 0.125, 0.3, 2.5)
+    step_sizes: tuple[float, ...] = (1.0, 0.5, 0.125, 0.3, 2.5)  # 0.3 is none of float32's numbers
     free_temperature: bool = True
     apart: bool = True
     square: bool = False
@@ -162,15 +164,23 @@ def scattered_case(space: Space, seed: int) -> Case:
 
     As many seeds in a row as the array has rows bring every two values of any two options together. The number of
     heads takes its turn too, as do named sizes and textures: rules such as ALiBi's slopes may go wrong at one alone.
+    So does each axis in being longer than the rest: what goes wrong beyond a block of sixteen shows at no short one.
     """
     rng = np.random.default_rng(seed)
     pick = _InTurn(rng, seed)
     space = _on_a_row(space, seed)
     if space.textures == _USUAL:
         space = replace(space, textures=_USUAL + _RARER)
-    config, batch, tokens = _question(pick, space, SCATTERED)
+    config, batch, tokens = _question(pick, space, SCATTERED, _longer(space, seed))
     shapes = _array_shapes(space, config, batch, tokens)
     return _dressed(pick, space, config, shapes, lambda _, shape: rng.standard_normal(shape))
+
+
+def _longer(space: Space, number: int) -> Mapping[str, range]:
+    """The sizes of the axis whose turn it is; shifted by one from each round of heads to the next."""
+    axes = [axis for axis in LONGER if axis != "R" or space.layer != "mlp"]
+    axis = axes[(number + number // SCATTERED.K) % len(axes)]
+    return {axis: range(1 + getattr(SCATTERED, axis), 1 + LONGER[axis])}
 
 
 def _on_a_row(space: Space, number: int) -> Space:
@@ -231,15 +241,17 @@ class _InTurn:
         return values[int(self.rng.integers(len(values)))]
 
 
-def _question(pick: _Pick, space: Space, limits: Dims) -> tuple[Config, int, int]:
+def _question(
+    pick: _Pick, space: Space, limits: Dims, longer: Mapping[str, range] = MappingProxyType({})
+) -> tuple[Config, int, int]:
     """A configuration, the batch and the number of tokens."""
-    limits = _BESIDE if space.sizes else limits
+    limits, longer = (_BESIDE, {}) if space.sizes else (limits, longer)
     options = dict(space.options) | {name: pick.one_of(values) for name, values in space.choices.items()}
     sizes = {}
     for f in fields(Dims):
         least = {"B": space.batch, "J": space.tokens}.get(f.name, 1)
         named = space.sizes.get(f.name)
-        values = named or range(least, max(least, getattr(limits, f.name)) + 1)
+        values = named or longer.get(f.name) or range(least, max(least, getattr(limits, f.name)) + 1)
         sizes[f.name] = pick.turn(values) if named or f.name == "K" else pick.one_of(values)
     dims = Dims(**sizes)
     if options.get("position") == "rotary":
@@ -349,5 +361,7 @@ _TEXTURES: Mapping[str, Callable[[Arrays], Arrays]] = {
     "huge": _huge,
     "far": _far,
     "at-the-memory": _at_the_memory,
+    "large-states": lambda arrays: _map(arrays, ("x", "h"), lambda state: 32.0 * state),
+    "small-states": lambda arrays: _map(arrays, ("x", "h"), lambda state: 2.0**-12 * state),
     "non-contiguous": lambda arrays: {k: v.movedim(0, -1).contiguous().movedim(-1, 0) for k, v in arrays.items()},
 }

@@ -73,3 +73,35 @@ def always_float32(implementation: Implementation) -> Implementation:
 
 def _single(array: Any) -> Any:
     return array.to(torch.float32) if isinstance(array, Tensor) else array.astype("float32")
+
+
+@ZOO.wraps(
+    "structure/attention/settings-unchanged",
+    "the process keeps its default dtype*",
+    also=("structure/mlp/settings-unchanged", "structure/block/settings-unchanged"),
+)
+def leaves_a_default_dtype(implementation: Implementation) -> Implementation:
+    """After a call torch's default dtype is float64."""
+
+    def change(_: str, function: Function) -> Function:
+        def leaves(*arguments: Any) -> Any:
+            torch.set_default_dtype(torch.float64)
+            return function(*arguments)
+
+        return leaves
+
+    return around(implementation, change)
+
+
+@ZOO.wraps("structure/attention/settings-unchanged", "the process keeps its random state*")
+def seeds_the_process(implementation: Implementation) -> Implementation:
+    """Every call seeds torch's generator."""
+
+    def change(_: str, function: Function) -> Function:
+        def seeds(*arguments: Any) -> Any:
+            torch.manual_seed(0)
+            return function(*arguments)
+
+        return seeds
+
+    return around(implementation, change)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -60,3 +61,23 @@ class OneGainForBoth(Plain):
     def block(self, h: Tensor, w: Weights, c: BlockConfig) -> Tensor:
         gain = {"mlp.gain": w["attention.gain"]} if "mlp.gain" in w else {}
         return super().block(h, {**w, **gain}, c)
+
+
+@ZOO.killed_by("gradient/block/any-options", needs=("step-size",))
+class OneStepSizeForBoth(Plain):
+    """The MLP takes attention's step size."""
+
+    def block(self, h: Tensor, w: Weights, c: BlockConfig) -> Tensor:
+        config: Any = c
+        mlp = replace(config.mlp, step_size=config.attention.step_size)
+        return super().block(h, w, replace(c, mlp=mlp))
+
+
+@ZOO.killed_by("gradient/block/any-options", needs=("steps",))
+class OneDepthForBoth(Plain):
+    """The MLP takes as many steps as attention."""
+
+    def block(self, h: Tensor, w: Weights, c: BlockConfig) -> Tensor:
+        config: Any = c
+        mlp = replace(config.mlp, steps=config.attention.steps)
+        return super().block(h, w, replace(c, mlp=mlp))

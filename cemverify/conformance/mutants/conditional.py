@@ -6,6 +6,7 @@ Those of sizes and of dtypes compute wrongly; those of layouts, modes and calls 
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -360,5 +361,55 @@ def returns_the_update(implementation: Implementation) -> Implementation:
 
     def change(name: str, function: Function) -> Function:
         return function if name.endswith("_energy") else lambda first, *others: function(first, *others) - first
+
+    return around(implementation, change)
+
+
+@ZOO.killed_by("gradient/mlp/any-options")
+class WrongBeyondSixteenFeatures(_Sometimes):
+    """Wrong by one part in a million, only beyond a block of sixteen features."""
+
+    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
+        return Plain.advance(self, x, heads * (1 + 1e-6 * (c.dim > 16)), w, c)
+
+
+@ZOO.killed_by("gradient/mlp/silu")
+class WrongBeyondThreeRows(_Sometimes):
+    """Wrong only beyond three rows."""
+
+    def applies(self, x: Tensor, c: Any) -> bool:  # noqa: ARG002
+        return x.shape[0] > 3
+
+
+@ZOO.killed_by("gradient/mlp/preconditioner-low-rank-printed")
+class ThreeRanksAtMost(Plain):
+    """Of a low-rank preconditioner, the first three ranks are used."""
+
+    def cross(self, w: Weights) -> Tensor:
+        return super().cross({name: w[name][..., :3] for name in ("P_U", "P_V")})
+
+
+@ZOO.killed_by("gradient/mlp/silu")
+class StatesClipped(Plain):
+    """States are clipped to 20 on their way into the gradient."""
+
+    def mlp_direction(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
+        return super().mlp_direction(x.clamp(-20, 20), h, w, c)
+
+
+@ZOO.killed_by("gradient/mlp/silu", needs=("step-size",))
+class StepSizeInFloat32(Plain):
+    """The step size passes through float32."""
+
+    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
+        return super().advance(x, heads, w, replace(c, step_size=float(torch.tensor(c.step_size))))
+
+
+@ZOO.wraps("structure/attention/one-array", "answer where x and h are one array*", also=("structure/mlp/one-array",))
+def wrong_where_arrays_are_one(implementation: Implementation) -> Implementation:
+    """Where x and h are the same array, answers are one part in a thousand too large."""
+
+    def change(_: str, function: Function) -> Function:
+        return lambda *arguments: function(*arguments) * (1.001 if arguments[0] is arguments[1] else 1)
 
     return around(implementation, change)

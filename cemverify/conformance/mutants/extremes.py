@@ -93,3 +93,23 @@ class DecodesEvenRowsOff(Plain):
     def decode(self, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
         decoded = super().decode(h, w, c)
         return decoded if h.shape[1] % 2 else h + 1.001 * (decoded - h)
+
+
+@ZOO.killed_by("extremes/mlp/large-preconditioner", "not finite", also=("extremes/attention/large-preconditioner",))
+class NaivePreconditioner(Plain):
+    """The preconditioner's softplus is log(1 + e^d), which overflows."""
+
+    def positive(self, d: Tensor) -> Tensor:
+        return torch.log1p(torch.exp(d))
+
+
+@ZOO.wraps("extremes/mlp/energy-large-preactivations", "stated energy at pre-activations of 1e4 = energy")
+def mlp_energy_saturates(implementation: Implementation) -> Implementation:
+    """The MLP's energy saturates at ten million."""
+
+    def change(name: str, function: Function) -> Function:
+        if name != "mlp_energy":
+            return function
+        return lambda *arguments: function(*arguments).clip(-1e7, 1e7)
+
+    return around(implementation, change)

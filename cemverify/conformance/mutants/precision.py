@@ -7,7 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cemverify.conformance.mutants.base import Zoo
+from cemverify.cem.layers import AttentionConfig
+from cemverify.cem.models import BlockConfig
+from cemverify.conformance.contract import Implementation
+from cemverify.conformance.mutants.base import Function, Zoo, around
 from cemverify.conformance.plain import Plain, Weights
 
 ZOO = Zoo("precision")
@@ -47,3 +50,39 @@ class RoundsToFourBits(Plain):
     def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
         mantissa, exponent = torch.frexp(heads.float())
         return super().advance(x, torch.ldexp((mantissa * 16).round() / 16, exponent).to(x.dtype), w, c)
+
+
+@ZOO.killed_by("precision/block/float32-any-options", own_dtype=True)
+class BlockWrongInFloat32(Plain):
+    """The block's update is one part in a hundred too large, in float32 only."""
+
+    def block(self, h: Tensor, w: Weights, c: BlockConfig) -> Tensor:
+        return _off_in_float32(h, super().block(h, w, c))
+
+
+@ZOO.killed_by("precision/decode/float32-any-options", "cached = uncached", own_dtype=True)
+class DecodesWronglyInFloat32(Plain):
+    """Decoded updates are one part in a hundred too large, in float32 only."""
+
+    def decode(self, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
+        return _off_in_float32(h, super().decode(h, w, c))
+
+
+def _off_in_float32(start: Tensor, answer: Tensor) -> Tensor:
+    return answer + (answer - start) / 100 if start.dtype == torch.float32 else answer
+
+
+@ZOO.wraps(
+    "precision/mlp-energy/float32-any-options",
+    "stated energy = energy",
+    also=("precision/attention-energy/float32-any-options",),
+)
+def energies_wrong_in_float32(implementation: Implementation) -> Implementation:
+    """Energies are one part in a hundred too large, in float32 only."""
+
+    def change(name: str, function: Function) -> Function:
+        if not name.endswith("_energy"):
+            return function
+        return lambda x, *others: function(x, *others) * (1.01 if "float32" in str(x.dtype) else 1)
+
+    return around(implementation, change)

@@ -149,3 +149,11 @@ class KeysOfTheLastStep(Plain):
         for t in range(c.steps):
             x = super().attention(x, h if t == 0 else (h + x) / 2, w, replace(c, steps=1))
         return x
+
+
+@ZOO.killed_by("recursion/mlp/equals-descent", also=("recursion/attention/equals-descent",))
+class SevenStepsAtMost(Plain):
+    """The eighth step is not taken."""
+
+    def steps(self, c: Any) -> int:
+        return min(7, super().steps(c))

@@ -298,25 +298,13 @@ def _constant(array: Any) -> Any:
     return array.detach() if isinstance(array, Tensor) else array
 
 
-@ZOO.killed_by("modes/attention/no-gradients", "answer with gradients recorded for weights = without")
+@ZOO.killed_by("modes/attention/no-gradients", "answer with gradients recorded for the weights alone = without")
 class OffWhereWeightsRecord(Plain):
     """Where gradients are recorded for weights and not for x, the direction is a thousandth too large."""
 
     def attention(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
         after = super().attention(x, h, w, c)
         return after if x.requires_grad or not w["W_Q"].requires_grad else x + 1.001 * (after - x)
-
-
-@ZOO.killed_by(
-    "modes/attention/no-gradients",
-    "answer in torch's inference mode = without gradients",
-    also=("modes/mlp/no-gradients", "modes/block/no-gradients"),
-)
-class OffInInference(Plain):
-    """In torch's inference mode the direction is too large by one part in a thousand."""
-
-    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-        return super().advance(x, heads * (1.001 if torch.is_inference_mode_enabled() else 1), w, c)
 
 
 # --- dtypes -------------------------------------------------------------------------------------------

@@ -7,7 +7,8 @@ from typing import Any
 from torch import Tensor
 
 from cemverify.cem.layers import AttentionConfig
-from cemverify.conformance.mutants.base import Zoo
+from cemverify.conformance.contract import Implementation
+from cemverify.conformance.mutants.base import Function, Zoo, around
 from cemverify.conformance.plain import Plain, Weights
 
 ZOO = Zoo("sequences")
@@ -49,3 +50,26 @@ class KeepsItsPreconditioner(Plain):
 
     def preconditioner(self, w: Weights, c: Any) -> Tensor:
         return self.kept.setdefault(tuple(w["P_d"].flatten().tolist()), super().preconditioner(w, c))
+
+
+@ZOO.wraps(
+    "structure/attention/edited-arrays",
+    "answer of edited arrays = of arrays made anew",
+    also=("structure/*/edited-arrays",),
+    edits=True,
+)
+def knows_arrays_by_identity(implementation: Implementation) -> Implementation:
+    """Answers are kept for the very arrays that were given, whatever is written into them later."""
+    kept: dict[Any, Any] = {}
+
+    def change(name: str, function: Function) -> Function:
+        def remembers(*arguments: Any) -> Any:
+            arrays = (*arguments[:-2], *arguments[-2].values())
+            key = (name, *map(id, arrays))
+            if key not in kept:
+                kept[key] = (function(*arguments), arrays)  # held, so that no other array takes their place
+            return kept[key][0] + 0
+
+        return remembers
+
+    return around(implementation, change)

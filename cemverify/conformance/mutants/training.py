@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from cemverify.cem.layers import AttentionConfig, MLPConfig
@@ -69,3 +70,37 @@ class DetachedNorm(Plain):
 
     def root(self, x: Tensor, c: Any) -> Tensor:
         return super().root(x, c).detach()
+
+
+@ZOO.killed_by("training/mlp/float32-any-options", _PRODUCT)
+class FrozenInFloat32(Plain):
+    """In float32 the projection of the memory is not trained."""
+
+    def mlp_direction(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
+        frozen = {**w, "W": w["W"].detach()} if x.dtype == torch.float32 else w
+        return super().mlp_direction(x, h, frozen, c)
+
+
+class _LastProduct(torch.autograd.Function):
+    """A product whose backward pass reads the factors of whichever forward pass was the last."""
+
+    factors: ClassVar[tuple[Tensor, ...]] = ()
+
+    @staticmethod
+    def forward(_: Any, a: Tensor, b: Tensor) -> Tensor:
+        _LastProduct.factors = (a.detach(), b.detach())
+        return a * b
+
+    @staticmethod
+    def backward(_: Any, *products: Tensor) -> tuple[Tensor, Tensor]:
+        a, b = _LastProduct.factors
+        return products[0] * b, products[0] * a
+
+
+@ZOO.killed_by("training/mlp/silu", _PRODUCT)
+class PullsBackTheLastCall(Plain):
+    """A gradient is pulled back through the numbers of the last call, whichever answer it is of."""
+
+    def gated(self, activated: Tensor, linear: Tensor, c: MLPConfig) -> Tensor:
+        product: Tensor = _LastProduct.apply(self.sigma(activated, c), linear)  # type: ignore[no-untyped-call]
+        return product

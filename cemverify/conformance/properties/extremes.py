@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from cemverify.cem.activations import ACTIVATIONS
+from cemverify.cem.layers import PreconditionerConfig
 from cemverify.conformance.budgets import energy_budget, output_budget
 from cemverify.conformance.calls import Caller
-from cemverify.conformance.cases import Case
+from cemverify.conformance.cases import Case, Layer
 from cemverify.conformance.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.golden import energies_at, energy_of, golden
 from cemverify.conformance.properties.base import Over, Property
@@ -47,6 +48,15 @@ def energy_at_large_logits(caller: Caller, case: Case) -> Evidence:
     expected, budget = energies_at(case, case.x), energy_budget(case, case.x, torch.float64)
     comparison = Comparison("stated energy at logits of 1e4 = energy", caller.energy(case), expected, budget)
     return replace(judge(comparison, telling=_largest_logit(case) >= _LARGE / 2), asked=case)
+
+
+def energy_at_large_preactivations(caller: Caller, case: Case) -> Evidence:
+    """The stated energy where exp of a pre-activation overflows."""
+    case = _with_large_preactivations(case.to(torch.float64))
+    expected, budget = energies_at(case, case.x), energy_budget(case, case.x, torch.float64)
+    what = "stated energy at pre-activations of 1e4 = energy"
+    telling = _largest_preactivation(case) >= _LARGE / 2 and moved(expected, budget)
+    return replace(judge(Comparison(what, caller.energy(case), expected, budget), telling=telling), asked=case)
 
 
 def properties() -> Iterator[Property]:
@@ -140,6 +150,26 @@ def properties() -> Iterator[Property]:
     )
     for name, claim, source, check, space, premise, controls in rows:
         yield _property(name, claim, source, check, space, premise, controls, space.features() | {"start"})
+    layers: tuple[Layer, ...] = ("attention", "mlp")
+    for layer in layers:
+        kinds = tuple(PreconditionerConfig(kind) for kind in ("diagonal", "low-rank-printed"))
+        space = Space(layer, preconditioners=kinds, textures=("plain",))
+        yield _property(
+            f"{layer}/large-preconditioner",
+            "Where an entry of d is 1e4, so that exp of it overflows, the update is the gradient's.",
+            "Eq. 12, 13 (softplus)",
+            holds_at(
+                "update at d of 1e4",
+                _with_large_d,
+                lambda case, expected, budget: (
+                    float(case.weights["P_d"].amax()) >= _LARGE / 2 and _update_moves(case, expected, budget)
+                ),
+            ),
+            space,
+            "an entry of d is beyond 5000, and the update is not zero",
+            TRIVIAL - {"shuffled"},
+            space.features() | {"start", *(f"preconditioner:{kind.kind}" for kind in kinds)},
+        )
     space = Space("attention", choices={"position": ("none", "alibi")}, textures=("plain",))
     yield _property(
         "attention/energy-large-logits",
@@ -150,6 +180,17 @@ def properties() -> Iterator[Property]:
         large,
         TRIVIAL - {"shuffled"},
         frozenset({"attention_energy", "start"}),
+    )
+    space = Space("mlp", choices={"activation": tuple(ACTIVATIONS)}, textures=("plain",))
+    yield _property(
+        "mlp/energy-large-preactivations",
+        "At pre-activations of 1e4 the stated energy is finite and right, whatever the activation.",
+        "Eq. 7; docs/mathematics.md §3",
+        energy_at_large_preactivations,
+        space,
+        "a pre-activation is beyond 5000, and the energy is not zero",
+        TRIVIAL - {"shuffled"},
+        frozenset({"mlp_energy", "start"}),
     )
 
 
@@ -187,6 +228,10 @@ def _with_large_logits(case: Case) -> Case:
 
 def _with_large_preactivations(case: Case) -> Case:
     return _rescaled(case, "V", _largest_preactivation(case))
+
+
+def _with_large_d(case: Case) -> Case:
+    return _rescaled(case, "P_d", float(case.weights["P_d"].abs().amax()))
 
 
 def _rescaled(case: Case, name: str, largest: float) -> Case:

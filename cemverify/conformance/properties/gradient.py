@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,7 @@ from cemverify.conformance.budgets import energy_budget, output_budget
 from cemverify.conformance.calls import Caller
 from cemverify.conformance.cases import Case, Layer
 from cemverify.conformance.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.faults import Discard
 from cemverify.conformance.golden import energies_at, golden
 from cemverify.conformance.properties.base import Over, Property
 from cemverify.conformance.properties.jacobian import jacobian
@@ -48,6 +50,8 @@ def update_is_gradient(rival: Rival) -> Callable[[Caller, Case], Evidence]:
     def check(caller: Caller, case: Case) -> Evidence:
         case = case.to(caller.dtype).to(torch.float64)
         expected, budget = golden(case), output_budget(case, caller.dtype)
+        if not float(expected.abs().max()) < math.sqrt(torch.finfo(caller.dtype).max):
+            raise Discard("a descent so far away that its squares overflow")
         got = caller.output(case)
         what = "update = -eta P grad energy, T times"
         comparison = Comparison(what, got - case.x, expected - case.x, budget)

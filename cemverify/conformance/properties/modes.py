@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -38,9 +39,18 @@ def mapped_is_looped(caller: Caller, case: Case) -> Evidence:
     cases = [_scaled(case, 1 - i / 4) for i in range(_ROWS)]
     looped = torch.stack([caller.output(one) for one in cases])  # (rows, B, J, D)
     budget = torch.stack([output_budget(one, caller.dtype) for one in cases])
-    mapped = _in_mode(caller, _stacked(cases), _mapped)
-    comparison = Comparison("mapped = looped", mapped, looped, 2 * budget)
-    return judge(comparison, telling=moved(looped - torch.stack([one.x for one in cases]), budget))
+    starts = torch.stack([one.x for one in cases])
+    everything = Comparison("mapped = looped", _in_mode(caller, _stacked(cases), _mapped), looped, 2 * budget)
+    # one layer for many states, as an ensemble of inputs asks it
+    cases = [replace(one, weights=case.weights) for one in cases]
+    shared = replace(_stacked(cases), weights=case.weights)
+    states = Comparison(
+        "mapped over x and h alone = looped",
+        _in_mode(caller, shared, _states_mapped),
+        torch.stack([caller.output(one) for one in cases]),
+        2 * torch.stack([output_budget(one, caller.dtype) for one in cases]),
+    )
+    return judge(everything, states, telling=moved(looped - starts, budget))
 
 
 def gradients_change_no_answer(caller: Caller, case: Case) -> Evidence:
@@ -49,20 +59,27 @@ def gradients_change_no_answer(caller: Caller, case: Case) -> Evidence:
     budget = output_budget(case, caller.dtype)
     with torch.no_grad():
         without = caller.output(case)
-    compared = []
-    for what, mode in (
-        ("", _recorded),
-        (" for the states alone", _recorded_states),
-        (" for weights", _recorded_weights),
-    ):
-        with torch.enable_grad():
-            recorded = _in_mode(caller, case, mode)
-        what = f"answer with gradients recorded{what} = without"
-        compared.append(Comparison(what, recorded, without, 2 * budget))
-    with torch.inference_mode():
-        inferred = _in_mode(caller, case, lambda _, layer: layer)
-    compared.append(Comparison("answer in torch's inference mode = without gradients", inferred, without, 2 * budget))
-    return judge(*compared, telling=moved(without - case.x, budget))
+    with torch.enable_grad():
+        modes = {"": _recorded, " for x and h alone": _states_recorded, " for the weights alone": _weights_recorded}
+        answers = {
+            f"answer with gradients recorded{of} = without": _in_mode(caller, case, mode)
+            for of, mode in modes.items()
+        }
+    comparisons = [Comparison(what, recorded, without, 2 * budget) for what, recorded in answers.items()]
+    return judge(*comparisons, telling=moved(without - case.x, budget))
+
+
+def surroundings_change_no_answer(caller: Caller, case: Case) -> Evidence:
+    """In inference mode, with another default dtype, another seed, another number of threads: the same answer."""
+    case = case.to(caller.dtype).to(torch.float64)
+    budget = output_budget(case, caller.dtype)
+    usual = caller.output(case)
+    comparisons = []
+    for name, surroundings in _SURROUNDINGS.items():
+        with surroundings():
+            there = caller.output(case)
+        comparisons.append(Comparison(f"{name} = as usual", there.clone(), usual, 2 * budget))
+    return judge(*comparisons, telling=moved(usual - case.x, budget))
 
 
 def cuda_is_cpu(caller: Caller, case: Case) -> Evidence:
@@ -86,13 +103,14 @@ def properties() -> Iterator[Property]:
         for name, feature, claim, check, share in (
             ("vmap", "vmap", "Mapped over a further axis it gives what a loop gives.", mapped_is_looped, 0.3),
             ("no-gradients", "gradients", "Recording gradients changes no answer.", gradients_change_no_answer, 0.3),
+            ("surroundings", layer, "Settings of the process change no answer.", surroundings_change_no_answer, 0.15),
             ("cuda", "cuda", "On a CUDA device it gives what it gives on the CPU.", cuda_is_cpu, 0.5),
             ("compiled", "compile", "Compiled it gives what it gives uncompiled.", compiled_is_eager, 0.05),
         ):
             if name == "compiled":
                 if layer == "block":
                     continue  # the two others one after the other, at twice the time
-                space = Space(layer, steps=(1, 2), textures=("plain", "non-contiguous"))
+                space = mixed(layer, steps=(1, 2), textures=("plain", "non-contiguous"))
             yield Property(
                 f"modes/{layer}/{name}",
                 f"{claim[:-1]} ({layer}).",
@@ -141,28 +159,71 @@ def _mapped(caller: Caller, layer: Layered) -> Layered:
     return vmap(layer)  # type: ignore[no-any-return]
 
 
+def _states_mapped(caller: Caller, layer: Layered) -> Layered:
+    vmap: Any = _jax().vmap if caller.subject.arrays == "jax" else torch.func.vmap
+    return vmap(layer, (0, None))  # type: ignore[no-any-return]
+
+
 def _recorded(caller: Caller, layer: Layered) -> Layered:
-    return _recording(caller, layer, lambda states, weights: (*states, *weights.values()))
-
-
-def _recorded_states(caller: Caller, layer: Layered) -> Layered:
-    return _recording(caller, layer, lambda states, _: states)
-
-
-def _recorded_weights(caller: Caller, layer: Layered) -> Layered:
-    return _recording(caller, layer, lambda _, weights: tuple(weights.values()))
-
-
-def _recording(caller: Caller, layer: Layered, which: Callable[..., tuple[Tensor, ...]]) -> Layered:
-    if caller.subject.arrays == "jax":  # which records for all or none
+    if caller.subject.arrays == "jax":
         return lambda states, weights: _jax().vjp(layer, states, weights)[0]
+    return _recording(layer, lambda states, weights: (*states, *weights.values()))
 
+
+def _states_recorded(caller: Caller, layer: Layered) -> Layered:
+    if caller.subject.arrays == "jax":
+        return lambda states, weights: _jax().vjp(lambda of: layer(of, weights), states)[0]
+    return _recording(layer, lambda states, _: states)
+
+
+def _weights_recorded(caller: Caller, layer: Layered) -> Layered:
+    if caller.subject.arrays == "jax":
+        return lambda states, weights: _jax().vjp(lambda of: layer(states, of), weights)[0]
+    return _recording(layer, lambda _, weights: tuple(weights.values()))
+
+
+def _recording(layer: Layered, leaves: Callable[[Any, Any], tuple[Tensor, ...]]) -> Layered:
     def recording(states: tuple[Tensor, ...], weights: dict[str, Tensor]) -> Any:
-        for array in which(states, weights):
+        for array in leaves(states, weights):
             array.requires_grad_()
         return layer(states, weights)
 
     return recording
+
+
+@contextmanager
+def _default_dtype() -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@contextmanager
+def _seeded() -> Iterator[None]:
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(1234)
+        yield
+
+
+@contextmanager
+def _threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(before + 1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+_SURROUNDINGS: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
+    "in inference mode": torch.inference_mode,
+    "with the default dtype float64": _default_dtype,
+    "with another seed": _seeded,
+    "with another number of threads": _threads,
+}
 
 
 def _jax() -> Any:

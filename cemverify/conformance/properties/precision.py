@@ -10,7 +10,7 @@ add up term by term, so in float32 twice the error of exactly such an evaluation
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -30,7 +30,7 @@ from cemverify.conformance.properties.gradient import TRIVIAL, energy_is_stated,
 from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.properties.rivals import SWAPPED_GATE, SWAPPED_HEADS, Rival
 from cemverify.conformance.properties.structure import cache_changes_nothing
-from cemverify.conformance.spaces import Source
+from cemverify.conformance.spaces import Source, Space
 
 # (whole, row): multiples of u (1 + S) for attention, of u for the MLP
 _ATTENTION = {torch.float32: (4.0, 8.0), torch.bfloat16: (1.0, 2.0)}
@@ -68,41 +68,6 @@ def properties() -> Iterator[Property]:
             floor=0.9,
             controls=TRIVIAL,
         )
-        if dtype == torch.float32:
-            layers: tuple[tuple[Layer, Rival, float], ...] = (
-                ("attention", SWAPPED_HEADS, 1.0),
-                ("mlp", SWAPPED_GATE, 1.0),
-                ("block", SWAPPED_HEADS, 0.6),
-            )
-            for layer, rival, share in layers:
-                space = mixed(layer, steps=(1, 2), apart=layer != "block")
-                yield Property(
-                    f"precision/{layer}/float32-any-options",
-                    f"In float32 the {layer} stays within its running error bound, whatever options meet.",
-                    "docs/mathematics.md §16",
-                    update_is_gradient(rival),
-                    Over(space),
-                    space.features() | {"dtype:float32"},
-                    dtype=dtype,
-                    share=share,
-                    premise=rival.premise,
-                    controls=TRIVIAL,
-                )
-            yield from _other_functions()
-        else:
-            space = mixed("attention", steps=(1,), textures=("plain", "non-contiguous"))
-            yield Property(
-                "precision/attention/bfloat16-any-options",
-                "In bfloat16 the attention stays within its running error bound, whatever options meet.",
-                "docs/mathematics.md §16",
-                update_is_gradient(SWAPPED_HEADS),
-                Over(space),
-                space.features() | {"dtype:bfloat16"},
-                dtype=dtype,
-                share=1.0,
-                premise=SWAPPED_HEADS.premise,
-                controls=TRIVIAL,
-            )
         yield Property(
             f"precision/mlp/{name}",
             f"In {name} the MLP's relative error is at most {_MLP[dtype][0]:g} u, {_MLP[dtype][1]:g} u per token.",
@@ -117,36 +82,64 @@ def properties() -> Iterator[Property]:
             controls=TRIVIAL,
         )
 
-
-def _other_functions() -> Iterator[Property]:
-    """Decoding and energies in float32: a cache or a sum may be kept in less."""
-    source = "docs/mathematics.md §16"
-    space = mixed("attention", steps=(1, 2), apart=False)
+    yield from _bounded()
+    space = mixed("attention", steps=(1,), textures=("plain", "non-contiguous"))
     yield Property(
-        "precision/decode/float32-any-options",
-        "In float32 decoding from a cache is the whole row at once, within twice its running error bound.",
-        source,
-        cache_changes_nothing,
+        "precision/attention/bfloat16-any-options",
+        "In bfloat16 the attention stays within its running error bound, whatever options meet.",
+        "docs/mathematics.md §16",
+        update_is_gradient(SWAPPED_HEADS),
         Over(space),
-        space.features() | {"decode", "dtype:float32"},
-        dtype=torch.float32,
-        share=0.5,
-        premise="there are several tokens, and the update is not zero",
+        space.features() | {"dtype:bfloat16"},
+        dtype=torch.bfloat16,
+        premise=SWAPPED_HEADS.premise,
+        controls=TRIVIAL,
     )
-    layers: tuple[tuple[Layer, Rival], ...] = (("attention", SWAPPED_HEADS), ("mlp", SWAPPED_GATE))
-    for layer, rival in layers:
-        yield Property(
-            f"precision/{layer}-energy/float32-any-options",
-            f"In float32 the stated energy of the {layer} stays within its running error bound.",
-            source,
-            energy_is_stated(rival),
-            Over(mixed(layer)),
-            frozenset({f"{layer}_energy", "start", "dtype:float32"}),
-            dtype=torch.float32,
-            share=0.5,
-            premise=rival.premise.replace("the output", "the energy"),
-            controls=TRIVIAL,
-        )
+
+
+def _bounded() -> Iterator[Property]:
+    """In float32, by the running bound, whatever options meet: layers, decoding, stated energies."""
+    layers: tuple[tuple[Layer, Rival, float], ...] = (
+        ("attention", SWAPPED_HEADS, 1.0),
+        ("mlp", SWAPPED_GATE, 1.0),
+        ("block", SWAPPED_HEADS, 0.6),
+    )
+    for layer, rival, share in layers:
+        space = mixed(layer, steps=(1, 2), apart=layer != "block")
+        yield _float32(layer, f"the {layer} stays", update_is_gradient(rival), space, share, rival.premise)
+    space = mixed("attention", steps=(1, 2), apart=False)
+    premise = "there are several tokens, and the update is not zero"
+    yield _float32("decode", "decoding stays", cache_changes_nothing, space, 0.4, premise, frozenset(), {"decode"})
+    for layer, rival, _ in layers[:2]:
+        premise = rival.premise.replace("the output", "the energy")
+        check, needs = energy_is_stated(rival), {f"{layer}_energy", "start"}
+        words = f"the {layer}'s stated energy stays"
+        yield _float32(f"{layer}-energy", words, check, mixed(layer), 0.4, premise, needs=needs, without={layer})
+
+
+def _float32(
+    name: str,
+    words: str,
+    check: Callable[[Caller, Case], Evidence],
+    space: Space,
+    share: float,
+    premise: str,
+    controls: frozenset[str] = TRIVIAL,
+    needs: Iterable[str] = (),
+    without: Iterable[str] = (),
+) -> Property:
+    return Property(
+        f"precision/{name}/float32-any-options",
+        f"In float32 {words} within its running error bound, whatever options meet.",
+        "docs/mathematics.md §16",
+        check,
+        Over(space),
+        (space.features() - set(without)) | {*needs, "dtype:float32"},
+        dtype=torch.float32,
+        share=share,
+        premise=premise,
+        controls=controls,
+    )
 
 
 @st.composite

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from cemverify.cem.layers import PreconditionerConfig
+from cemverify.conformance.ambience import Ambience
 from cemverify.conformance.budgets import output_budget
 from cemverify.conformance.calls import Caller, as_tensor
 from cemverify.conformance.cases import Case, Layer
@@ -114,9 +115,67 @@ def inputs_are_left_alone(name: str) -> Check:
                 Comparison(f"{key} after the call", as_tensor(array), before[key], torch.zeros(()))
                 for key, array in arrays.items()
             ),
+            *(
+                Comparison(f"{key} requires gradients after the call (1 = yes)", *_flag(array), torch.zeros(()))
+                for key, array in arrays.items()
+            ),
         )
 
     return check
+
+
+def _flag(array: Any) -> tuple[Tensor, Tensor]:
+    """Whether an array that did not require gradients does so now, and that it must not."""
+    return torch.tensor([float(getattr(array, "requires_grad", False))]), torch.zeros(1)
+
+
+def one_array_is_two(caller: Caller, case: Case) -> Evidence:
+    """x and h may be one array, as in self-attention they are: the answer is that of two with the same numbers."""
+    case = replace(case, x=case.h).to(caller.dtype).to(torch.float64)
+    budget = output_budget(case, caller.dtype)
+    _, h, weights = caller.arguments(case)
+    got = as_tensor(caller.call(case.layer, case, h, h, weights), case.h.shape)
+    due = golden(case)
+    comparison = Comparison("answer where x and h are one array = golden answer", got, due, budget)
+    return judge(comparison, telling=moved(due - case.x, budget))
+
+
+def settings_are_left_alone(caller: Caller, case: Case) -> Evidence:
+    """A call changes no setting of the process and does not seed its generator; it may draw from that."""
+    case = case.to(caller.dtype).to(torch.float64)
+    states = []
+    with torch.random.fork_rng(devices=()), caller.guarded():
+        before = Ambience.now()
+        for seed in (1, 2):
+            torch.manual_seed(seed)
+            x, h, weights = caller.arguments(case)
+            arguments = (h, weights) if case.layer == "block" else (x, h, weights)
+            caller.functions[case.layer](*arguments, case.config)
+            states.append(torch.get_rng_state())
+        after = Ambience.now()
+    kept = {
+        name: getattr(before, name) == getattr(after, name)
+        for name in ("gradients", "dtype", "device", "threads", "numpy_errors", "folder")
+    }
+    kept["seed"] = not torch.equal(*states)
+    one = torch.ones(1)
+    return judge(
+        *(
+            Comparison(f"the process keeps its {_SETTINGS[name]} (1 = yes)", one * same, one, 0 * one)
+            for name, same in kept.items()
+        )
+    )
+
+
+_SETTINGS = {
+    "gradients": "gradient mode",
+    "dtype": "default dtype",
+    "device": "default device",
+    "threads": "number of threads",
+    "numpy_errors": "NumPy error handling",
+    "folder": "folder",
+    "seed": "random state",
+}
 
 
 def twice_gives_the_same(caller: Caller, case: Case) -> Evidence:
@@ -319,6 +378,21 @@ def properties() -> Iterator[Property]:
         ):  # fmt: skip
             premise = "other numbers give another answer" if name == "edited-arrays" else "the update is not zero"
             yield _property(f"{layer}/{name}", claim, "contract", check, space, share=0.3, premise=premise)
+        claim = f"A call of the {layer} leaves the settings of the process as they were, its random seed too."
+        yield _property(
+            f"{layer}/settings-unchanged", claim, "contract", settings_are_left_alone, space, share=0.2, **_ANSWERS
+        )
+    for layer in layers:
+        yield _property(
+            f"{layer}/one-array",
+            "x and h may be one array: the answer is that of two equal ones.",
+            "contract",
+            one_array_is_two,
+            Space(layer, steps=(1, 2), apart=False),
+            share=0.2,
+            premise="the update is not zero",
+            controls=frozenset({"random"}),
+        )
     functions: tuple[tuple[str, Layer], ...] = (("attention", "attention"), ("mlp", "mlp"), ("block", "block"),
         ("decode", "attention"), ("attention_energy", "attention"), ("mlp_energy", "mlp"))  # fmt: skip
     for name, layer in functions:
