@@ -49,6 +49,7 @@ from cemverify.conformance.verdicts import Record, Verdict
 LOADING = 120.0  # seconds that an import may take
 
 _POLL = 0.1  # seconds between looks at the clock of a call
+_FAREWELL = 2.0  # seconds that an idle worker may take to end by itself
 # Linux forks workers from a server that has torch and this module, and nothing of the implementation: in 50 ms
 # rather than the seconds of an import, which counts where one worker after another is lost.
 _CONTEXT: Any = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
@@ -296,6 +297,9 @@ class _Worker:
             return
         if self.process.pid is not None:
             started = descendants(self.process.pid) if self.process.is_alive() else []
+            if not self.busy and self.introduced:  # it waits for a question: let it put away what libraries opened
+                self.connection.close()
+                self.process.join(_FAREWELL)
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, signal.SIGKILL)  # with whatever the implementation started
             for child in started:  # those that left for a group of their own
