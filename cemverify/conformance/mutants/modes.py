@@ -22,7 +22,7 @@ class OffWhenCompiled(Plain):
         return super().advance(x, heads * 1.001 if torch.compiler.is_compiling() else heads, w, c)
 
 
-@ZOO.killed_by("modes/attention/vmap", "mapped = looped", also=("modes/mlp/vmap", "modes/block/vmap"))
+@ZOO.killed_by("modes/attention/vmap", "mapped*= looped", also=("modes/mlp/vmap", "modes/block/vmap"))
 class OffWhenMapped(Plain):
     """Mapped over a further axis, the direction is too large by one part in a thousand."""
 
