@@ -6,6 +6,7 @@ import json
 import math
 import resource
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -315,8 +316,10 @@ def test_a_markov_chain_shows_the_entropy_rate_of_its_closed_form() -> None:
     symbols = torch.tensor(list(chain.symbols("validation"))).view(20, 1000)
     bits = chain.surprisals(symbols)[:, 2:]  # behind the first word
     error = bits.std() / math.sqrt(bits.size)
-    assert abs(bits.mean() - chain.rate().bits) < 4 * error
-    assert chain.rate().low == chain.rate().bits == chain.rate().high
+    rate = chain.rate()
+    assert rate is not None
+    assert abs(bits.mean() - rate.bits) < 4 * error
+    assert rate.low == rate.bits == rate.high
 
 
 def test_the_interval_of_a_hidden_chains_rate_covers_what_a_longer_stretch_shows() -> None:
@@ -325,8 +328,16 @@ def test_the_interval_of_a_hidden_chains_rate_covers_what_a_longer_stretch_shows
     longer = chains.draw(chains.ChainSpec("hidden", 4, states=3, train=200_000, validation=1))
     bits = longer.surprisals(torch.tensor(list(longer.symbols("train"))).view(20, -1))[:, 64:]
     error = bits.std() / math.sqrt(bits.size)
+    assert rate is not None
     assert rate.low - 2 * error < bits.mean() < rate.high + 2 * error
     assert rate.high - rate.low < 0.05
+
+
+@pytest.mark.parametrize(("length", "known"), [(32 * 128 + 31, False), (32 * 129, True)])
+def test_a_hidden_chain_too_short_to_estimate_from_has_no_rate(length: int, known: bool) -> None:
+    rate = chains.draw(replace(HIDDEN, validation=length)).rate()
+    assert (rate is not None) == known
+    assert rate is None or math.isfinite(rate.low)
 
 
 def test_no_yardstick_is_below_the_floor(tmp_path: Path) -> None:

@@ -130,11 +130,12 @@ class Chain:
         following: Matrix = bits[:, 1:]
         return following
 
-    def rate(self) -> Rate:
+    def rate(self) -> Rate | None:
         """The entropy rate: in closed form for a Markov chain, for a hidden one estimated with its interval.
 
         The estimate is the mean surprisal of the validation stretch behind a burn-in; its interval is Student's over
-        the means of equal batches, which are long enough to be nearly independent.
+        the means of equal batches, which are long enough to be nearly independent. None where they would not be:
+        the stretch of a hidden chain is too short to estimate from.
         """
         if self.spec.kind == "markov":
             # each state's row of A has one entry for each symbol that may follow
@@ -145,7 +146,7 @@ class Chain:
         stretch = np.frombuffer(self.symbols("validation"), np.uint8)
         each = len(stretch) // BATCHES_OF_MEANS
         if each <= 2 * BURN_IN:
-            return Rate(math.nan, math.nan, math.nan)
+            return None
         batches = from_numpy(stretch[: each * BATCHES_OF_MEANS].reshape(BATCHES_OF_MEANS, each).astype(np.int64))
         means = self.surprisals(batches)[:, BURN_IN:].mean(1)
         half = float(student.ppf(0.975, len(means) - 1)) * float(means.std(ddof=1)) / math.sqrt(len(means))
