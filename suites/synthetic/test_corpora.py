@@ -8,6 +8,7 @@ import resource
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -350,9 +351,23 @@ def test_no_yardstick_is_below_the_floor(tmp_path: Path) -> None:
     assert (corpus.token, corpus.unit) == ("symbol", "symbol")
 
 
-def test_a_chain_with_too_many_states_is_refused() -> None:
-    with pytest.raises(UsageError, match="65,536 states"):
-        chains.ChainSpec("markov", vocabulary=16, order=4)
+@pytest.mark.parametrize(
+    ("kind", "given", "sentence"),
+    [
+        ("markov", {"order": 0}, "--order must be 1 to 12, not 0"),
+        ("hidden", {"states": -2}, "--states must be 1 to 4,096, not -2"),
+        ("hidden", {"states": 5000}, "--states must be 1 to 4,096, not 5,000"),
+        ("hidden", {"vocabulary": 1}, "--symbols must be 2 to 256, not 1"),
+        ("hidden", {"train": 0}, "--length must be at least 1, not 0"),
+        ("markov", {"order": 4}, "65,536 states, more than 4,096; choose a lower --order or fewer --symbols"),
+        ("markov", {"order": 10**9}, "--order must be 1 to 12, not 1,000,000,000"),
+    ],
+)
+def test_a_chain_out_of_range_names_the_option_and_what_is_allowed(
+    kind: Literal["markov", "hidden"], given: dict[str, int], sentence: str
+) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        chains.ChainSpec(kind, **given)
 
 
 # --- the hub, from local files in its formats -----------------------------------------------------

@@ -43,7 +43,7 @@ class ChainSpec:
         train, validation: how many symbols there are of each.
 
     Raises:
-        UsageError: a number is out of its range.
+        UsageError: a number is out of its range; the sentence names the option that gives it.
     """
 
     kind: Literal["markov", "hidden"]
@@ -57,13 +57,19 @@ class ChainSpec:
 
     def __post_init__(self) -> None:
         if not 2 <= self.vocabulary <= 256:
-            raise UsageError(f"a chain has 2 to 256 symbols, not {self.vocabulary}")
-        if min(self.order, self.states, self.train, self.validation) < 1 or self.peak <= 0:
-            raise UsageError("a chain's order, states, peak and lengths are positive")
+            raise UsageError(f"--symbols must be 2 to 256, not {self.vocabulary}")
+        longest_word = LONGEST.bit_length() - 1  # in symbols, where there are but two
+        for option, value, most in (("order", self.order, longest_word), ("states", self.states, LONGEST)):
+            if not 1 <= value <= most:
+                raise UsageError(f"--{option} must be 1 to {most:,}, not {value:,}")
+        if min(self.train, self.validation) < 1:
+            raise UsageError(f"--length must be at least 1, not {min(self.train, self.validation)}")
+        if not 0 < self.peak < math.inf:
+            raise UsageError(f"a chain's peak must be a positive number, not {self.peak:g}")
         if self.hidden_states > LONGEST:
             raise UsageError(
                 f"a Markov chain of order {self.order} over {self.vocabulary} symbols has {self.hidden_states:,}"
-                f" states, more than {LONGEST:,}; choose a lower order or fewer symbols"
+                f" states, more than {LONGEST:,}; choose a lower --order or fewer --symbols"
             )
 
     @property
