@@ -180,11 +180,22 @@ def small_disk() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_full_disk_is_a_sentence_and_leaves_nothing_behind(tmp_path: Path, small_disk: None) -> None:
+def test_a_full_disk_is_a_sentence_that_names_the_folder_asked_for_and_leaves_nothing_behind(
+    tmp_path: Path, small_disk: None
+) -> None:
     (tmp_path / "one.txt").write_text("word " * 10_000)
-    with pytest.raises(UsageError, match=r"cannot write the shard .* make room"):
+    sentence = f"cannot write a shard of 90 kB to {tmp_path / 'corpora'}: File too large; make room, or"
+    with pytest.raises(UsageError, match=sentence):
         tokenised(sources.text_files([tmp_path / "one.txt"]), Symbols(), tmp_path / "corpora")
     assert list((tmp_path / "corpora").iterdir()) == []
+
+
+def test_a_corpus_whose_shard_is_missing_says_to_delete_its_folder(folder: Path, tmp_path: Path) -> None:
+    tokenised(sources.text_files([folder]), Symbols(), tmp_path / "corpora")
+    [shard] = (tmp_path / "corpora").glob("*/train-00000.tokens")
+    shard.unlink()
+    with pytest.raises(UsageError, match=f"the shard {shard}: No such file or directory; delete its folder"):
+        tokenised(sources.text_files([folder]), Symbols(), tmp_path / "corpora")
 
 
 def test_windows_reach_across_shards() -> None:

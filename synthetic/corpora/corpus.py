@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -99,7 +100,7 @@ def _make(source: Source, tokeniser: Tokeniser, folder: Path, name: str, source_
     try:
         aside.mkdir(parents=True)
     except OSError as error:
-        raise UsageError(f"cannot keep a corpus in {folder}: {error.strerror or error}") from error
+        raise _unwritable("a corpus", folder, error) from error
     try:
         writers = {part: _Writer(aside, part, tokeniser, source_digest) for part in PARTS}
         for documents in _grouped(source.documents()):
@@ -113,11 +114,19 @@ def _make(source: Source, tokeniser: Tokeniser, folder: Path, name: str, source_
         try:
             (aside / "corpus.json").write_text(json.dumps(manifest, indent=1) + "\n")
         except OSError as error:
-            raise UsageError(f"cannot write {aside / 'corpus.json'}: {error.strerror or error}") from error
+            raise _unwritable("corpus.json", folder, error) from error
         with contextlib.suppress(OSError):  # somebody else was faster: theirs is the same
             os.replace(aside, folder / name)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def _unwritable(what: str, folder: Path, error: OSError) -> UsageError:
+    """Names the folder that was asked for, as the one aside is gone by the time this is read."""
+    return UsageError(
+        f"cannot write {what} to {folder}: {error.strerror or error}; make room, or name another folder with"
+        " --corpora"
+    )
 
 
 class _Writer:
@@ -154,9 +163,14 @@ class _Writer:
     def _write(self, count: int) -> None:
         waiting = np.concatenate(self.waiting)
         name = f"{self.part}-{len(self.shards):05}.tokens"
-        write_shard(
-            self.folder / name, waiting[:count], self.tokeniser.vocabulary, self.tokeniser.digest, self.source_digest
-        )
+        tokeniser = self.tokeniser
+        try:
+            write_shard(
+                self.folder / name, waiting[:count], tokeniser.vocabulary, tokeniser.digest, self.source_digest
+            )
+        except OSError as error:
+            what = f"a shard of {math.ceil(2 * count / 1000):,} kB"
+            raise _unwritable(what, self.folder.parent, error) from error
         self.shards.append(name)
         self.written += count
         self.waiting = [waiting[count:]]

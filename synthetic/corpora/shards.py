@@ -38,6 +38,7 @@ HEADER_BYTES = 256
 TOKENS_PER_SHARD = 2**27  # 256 MiB
 _HEADER = struct.Struct("<8sIIIIQ32s32s32s")
 _ON_DISK = np.dtype("<u2")
+_AGAIN = "delete its folder, and it is made again"
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def write_shard(path: Path, tokens: Codes, vocabulary: int, tokeniser: str, sour
         tokens: (n,) of uint16. tokeniser, source: digests.
 
     Raises:
-        UsageError: the disk is full or the folder cannot be written; nothing is left behind.
+        OSError: the disk is full or the folder cannot be written; nothing is left behind.
     """
     content = np.ascontiguousarray(tokens, _ON_DISK).tobytes()
     header = Header(vocabulary, len(tokens), tokeniser, source, hashlib.sha256(content).hexdigest())
@@ -111,12 +112,6 @@ def write_shard(path: Path, tokens: Codes, vocabulary: int, tokeniser: str, sour
             file.flush()
             os.fsync(file.fileno())
         os.replace(aside, path)
-    except OSError as error:
-        size = (HEADER_BYTES + len(content)) / 1e6
-        raise UsageError(
-            f"cannot write the shard {path} of {size:,.1f} MB: {error.strerror or error}; make room, or name another"
-            " folder with --corpora"
-        ) from error
     finally:
         with contextlib.suppress(OSError):
             aside.unlink(missing_ok=True)
@@ -132,16 +127,16 @@ def read_header(path: Path) -> Header:
         with open(path, "rb") as file:
             head = file.read(HEADER_BYTES)
     except OSError as error:
-        raise UsageError(f"cannot read the shard {path}: {error.strerror or error}") from error
+        raise UsageError(f"cannot read the shard {path}: {error.strerror or error}; {_AGAIN}") from error
     if head[: len(MAGIC)] != MAGIC:
-        raise UsageError(f"{path} is no shard of tokens: it does not begin with {MAGIC.decode()}")
+        raise UsageError(f"{path} is no shard of tokens: it does not begin with {MAGIC.decode()}; {_AGAIN}")
     if len(head) < HEADER_BYTES:
-        raise UsageError(f"the shard {path} is truncated in its header; delete its folder, and it is made again")
+        raise UsageError(f"the shard {path} is truncated in its header; {_AGAIN}")
     _, version, width, vocabulary, _, tokens, *digests = _HEADER.unpack_from(head)
     if (version, width) != (VERSION, _ON_DISK.itemsize):
         raise UsageError(
             f"the shard {path} has version {version} and {width}-byte tokens; this package reads version {VERSION}"
-            f" with {_ON_DISK.itemsize}; delete its folder, and it is made again"
+            f" with {_ON_DISK.itemsize}; {_AGAIN}"
         )
     return Header(vocabulary, tokens, *(digest.hex() for digest in digests))
 
@@ -156,19 +151,18 @@ def read_shard(path: Path, tokeniser: str) -> Codes:
         UsageError: the shard is truncated, corrupt or another tokeniser's; the sentence names it.
     """
     header = read_header(path)
-    again = "delete its folder, and it is made again"
     held = path.stat().st_size - HEADER_BYTES
     if held != header.tokens * _ON_DISK.itemsize:
         state = "truncated" if held < header.tokens * _ON_DISK.itemsize else "too long"
         raise UsageError(
             f"the shard {path} is {state}: its header promises {header.tokens:,} tokens, the file holds"
-            f" {held / _ON_DISK.itemsize:,.0f}; {again}"
+            f" {held / _ON_DISK.itemsize:,.0f}; {_AGAIN}"
         )
     if header.tokeniser != tokeniser:
-        raise UsageError(f"the shard {path} was made by another tokeniser than the one asked for; {again}")
+        raise UsageError(f"the shard {path} was made by another tokeniser than the one asked for; {_AGAIN}")
     if not header.tokens:
         return np.empty(0, _ON_DISK)
     tokens = np.memmap(path, _ON_DISK, "r", HEADER_BYTES, (header.tokens,))
     if hashlib.sha256(tokens.data).hexdigest() != header.checksum:
-        raise UsageError(f"the shard {path} is corrupt: its tokens do not have the checksum of its header; {again}")
+        raise UsageError(f"the shard {path} is corrupt: its tokens do not have the checksum of its header; {_AGAIN}")
     return tokens
