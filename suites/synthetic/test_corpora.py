@@ -121,6 +121,12 @@ def test_a_missing_empty_or_tiny_text_is_refused(content: bytes | None, sentence
         sources.text_files([path])
 
 
+def test_a_text_is_called_what_reads_well_after_the(folder: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    tokenised(sources.text_files([folder]), Symbols(), tmp_path / "corpora", said.append)
+    assert said[0] == f"tokenising the text of {folder}"
+
+
 def test_two_files_give_two_parts_whatever_their_names(tmp_path: Path) -> None:
     for i in range(20):
         for name in (f"{i}-a.txt", f"{i}-b.txt"):

@@ -43,7 +43,7 @@ class Source:
     """A stream of documents.
 
     Attributes:
-        name: what tables call it.
+        name: what tables call it, such that it reads well after "the".
         key: JSON that decides its content: equal keys, equal documents.
         documents: starts the stream anew.
         unit: what a byte of it is called.
@@ -105,9 +105,10 @@ def text_files(paths: Sequence[Path]) -> Source:
     given = ", ".join(map(str, paths))
     if not documents:
         raise UsageError(f"no text in {given}: every file there is empty, binary or hidden")
+    title = f"text of {given}"
     if len(documents) == 1:
-        return _split_block(given, *documents[0])
-    return _split(given, documents)
+        return _split_block(title, *documents[0])
+    return _split(title, documents)
 
 
 def part_of(name: str) -> PartName:
@@ -151,7 +152,7 @@ def _split_block(title: str, name: str, content: bytes) -> Source:
     line = content.rfind(b"\n", 0, cut) + 1
     cut = line if line > cut / 2 else cut
     if cut < 1:
-        raise UsageError(f"{title} has {len(content)} bytes, too few for a training and a validation part")
+        raise UsageError(f"the {title} has {len(content)} bytes, too few for a training and a validation part")
     return _source(
         title, [Document(name, "train", content[:cut]), Document(name, "validation", content[cut:])], "by block"
     )
