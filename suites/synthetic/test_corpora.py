@@ -19,7 +19,7 @@ from synthetic.corpora.batches import Batches, spread_windows
 from synthetic.corpora.corpus import Corpus, tokenised
 from synthetic.corpora.hub import DatasetSpec, dataset
 from synthetic.corpora.shards import Tokens, read_shard, write_shard
-from synthetic.corpora.tokenisers import Codes, Symbols, subwords
+from synthetic.corpora.tokenisers import Codes, Subwords, Symbols, subwords
 from synthetic.corpora.yardsticks import Counts, yardsticks
 from synthetic.errors import UsageError
 
@@ -154,6 +154,12 @@ def test_a_shard_gives_back_what_was_written(tmp_path: Path) -> None:
     assert read_shard(tmp_path / "a.tokens", DIGEST).tolist() == [3, 1, 65535]
     header = shards.read_header(tmp_path / "a.tokens")
     assert (header.vocabulary, header.tokens, header.tokeniser, header.source) == (65536, 3, DIGEST, DIGEST)
+
+
+def test_a_token_that_is_not_below_the_size_of_the_vocabulary_is_written_to_no_shard(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"a token 7 where each must be below 7.*take another --tokeniser"):
+        write_shard(tmp_path / "a.tokens", codes(3, 7), 7, DIGEST, DIGEST)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_damaged_shard_is_named_in_one_sentence(tmp_path: Path) -> None:
@@ -449,6 +455,35 @@ def test_a_dataset_without_the_column_is_refused(tmp_path: Path) -> None:
     path = write_texts(tmp_path / "texts.jsonl")
     with pytest.raises(UsageError, match="no column 'content'; it has: text, meta"):
         list(dataset(DatasetSpec(f"json:{path}", column="content")).documents())
+
+
+def words(vocabulary: dict[str, int], mark: int | None = None) -> Subwords:
+    """A tokeniser that knows some words, and may put a mark before each document."""
+    tokenizers = pytest.importorskip("tokenizers", reason="the extra 'hub' is not installed")
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="?"))  # noqa: S106 - no secret
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    if mark is not None:
+        tokenizer.post_processor = tokenizers.processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", mark)])
+    return Subwords(tokenizer)
+
+
+def test_a_vocabulary_reaches_to_its_largest_number_though_some_are_left_out(tmp_path: Path) -> None:
+    tokeniser = words({"?": 0, "cat": 5, "sum": 72})
+    assert tokeniser.vocabulary == 73
+    (tmp_path / "one.txt").write_text("cat sum dog\n" * 50)
+    corpus = tokenised(sources.text_files([tmp_path / "one.txt"]), tokeniser, tmp_path / "corpora")
+    assert corpus.vocabulary == 73
+    assert corpus.train.tokens.head(3).tolist() == [5, 72, 0]
+    assert yardsticks(corpus.train.tokens, 73, spread_windows(corpus.validation.tokens, 1, 6)).unigram > 0
+
+
+@pytest.mark.parametrize(
+    ("mark", "sentence"), [(9, "a token 9 where each must be below 6"), (70_000, "70,000; shards")]
+)
+def test_a_mark_that_is_in_no_vocabulary_is_refused(mark: int, sentence: str, tmp_path: Path) -> None:
+    (tmp_path / "one.txt").write_text("cat\n" * 50)
+    with pytest.raises(UsageError, match=sentence):
+        tokenised(sources.text_files([tmp_path / "one.txt"]), words({"?": 0, "cat": 5}, mark), tmp_path / "corpora")
 
 
 def test_an_unknown_tokeniser_is_refused(tmp_path: Path) -> None:

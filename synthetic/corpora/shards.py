@@ -101,7 +101,13 @@ def write_shard(path: Path, tokens: Codes, vocabulary: int, tokeniser: str, sour
 
     Raises:
         OSError: the disk is full or the folder cannot be written; nothing is left behind.
+        UsageError: a token is not below V.
     """
+    if len(tokens) and (largest := int(tokens.max())) >= vocabulary:
+        raise UsageError(
+            f"there is a token {largest:,} where each must be below {vocabulary:,}, the size of the vocabulary;"
+            " take another --tokeniser"
+        )
     content = np.ascontiguousarray(tokens, _ON_DISK).tobytes()
     header = Header(vocabulary, len(tokens), tokeniser, source, hashlib.sha256(content).hexdigest())
     aside = path.with_name(f".{path.name}.{uuid4().hex}")

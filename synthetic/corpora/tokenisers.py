@@ -61,7 +61,8 @@ class Subwords:
 
     @property
     def vocabulary(self) -> int:
-        return int(self.tokenizer.get_vocab_size())
+        """One more than the largest number, which is more than how many there are if some are left out."""
+        return max(self.tokenizer.get_vocab().values(), default=-1) + 1
 
     @property
     def digest(self) -> str:
@@ -69,7 +70,7 @@ class Subwords:
 
     def encode(self, documents: Sequence[bytes]) -> list[Codes]:
         texts = [document.decode("utf-8", errors="replace") for document in documents]
-        return [np.asarray(encoding.ids, np.uint16) for encoding in self.tokenizer.encode_batch(texts)]
+        return [_two_bytes(encoding.ids) for encoding in self.tokenizer.encode_batch(texts)]
 
 
 def subwords(name: str) -> Subwords:
@@ -95,6 +96,16 @@ def subwords(name: str) -> Subwords:
     found = Subwords(tokenizer)
     if found.vocabulary > LARGEST_VOCABULARY:
         raise UsageError(
-            f"the tokeniser {name!r} has {found.vocabulary:,} tokens; shards hold at most {LARGEST_VOCABULARY:,}"
+            f"the tokeniser {name!r} has tokens up to {found.vocabulary - 1:,}; shards hold those below"
+            f" {LARGEST_VOCABULARY:,}"
         )
     return found
+
+
+def _two_bytes(tokens: Sequence[int]) -> Codes:
+    """A post-processor may add tokens that are in no vocabulary: too large ones are refused."""
+    if (largest := max(tokens, default=0)) >= LARGEST_VOCABULARY:
+        raise UsageError(
+            f"the tokeniser gave the token {largest:,}; shards hold those below {LARGEST_VOCABULARY:,}; take another"
+        )
+    return np.asarray(tokens, np.uint16)
