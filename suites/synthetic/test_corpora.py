@@ -210,6 +210,33 @@ def test_a_corpus_whose_shard_is_missing_says_to_delete_its_folder(folder: Path,
         tokenised(sources.text_files([folder]), Symbols(), tmp_path / "corpora")
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ('"bytes"', '"bites"', "is truncated, or was edited"),
+        ('"documents": ', '"documents": true, "was": ', "is truncated, or was edited"),
+        ('"bytes": ', '"bytes": "40", "was": ', "is truncated, or was edited"),
+        ('"train": {', '"train": 3, "was": {', "is truncated, or was edited"),
+        ('"train": {', '"was": {', "is truncated, or was edited"),
+        ('"compressed": {}', '"compressed": {', "is truncated, or was edited"),
+        ('"compressed": {}', '"compressed": 1', "is truncated, or was edited"),
+        ("{", "[", "is truncated, or was edited"),
+        ('"tokens": ', '"tokens": 1', "promises 1[0-9,]* tokens, its shards hold"),
+    ],
+)
+def test_a_damaged_description_of_a_corpus_is_named_in_one_sentence(
+    old: str, new: str, sentence: str, folder: Path, tmp_path: Path
+) -> None:
+    source = sources.text_files([folder])
+    tokenised(source, Symbols(), tmp_path / "corpora")
+    [path] = (tmp_path / "corpora").glob("*/corpus.json")
+    damaged = path.read_text().replace(old, new, 1)
+    assert damaged != path.read_text()
+    path.write_text(damaged)
+    with pytest.raises(UsageError, match=f"corpus.json {sentence}.*; delete its folder"):
+        tokenised(source, Symbols(), tmp_path / "corpora")
+
+
 def test_windows_reach_across_shards() -> None:
     tokens = Tokens((codes(0, 1, 2), codes(3), codes(4, 5, 6, 7)))
     assert tokens.windows([0, 2, 4], 4).tolist() == [[0, 1, 2, 3], [2, 3, 4, 5], [4, 5, 6, 7]]

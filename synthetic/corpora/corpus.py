@@ -12,15 +12,15 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import numpy as np
 
-from synthetic.corpora.shards import TOKENS_PER_SHARD, Tokens, read_header, read_shard, write_shard
+from synthetic.corpora.shards import AGAIN, TOKENS_PER_SHARD, Tokens, read_header, read_shard, write_shard
 from synthetic.corpora.sources import Document, PartName, Source
 from synthetic.corpora.tokenisers import Codes, Tokeniser
 from synthetic.corpora.yardsticks import Compressors
@@ -54,6 +54,34 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Entry:
+    """What corpus.json says of a part.
+
+    Attributes:
+        shards: their names. tokens, bytes, documents, compressed: as of the part.
+    """
+
+    shards: tuple[str, ...]
+    tokens: int
+    bytes: int
+    documents: int
+    compressed: Mapping[str, float]
+
+    @classmethod
+    def of(cls, said: Any) -> Entry:
+        """Of what was read.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is not what was written.
+        """
+        entry = cls(**{f.name: said[f.name] for f in fields(cls)})
+        if any(type(count) is not int or count < 1 for count in (entry.tokens, entry.bytes, entry.documents)):
+            raise ValueError("no part is without tokens, bytes and documents")
+        compressed = {name: float(bits) for name, bits in dict(entry.compressed).items()}
+        return replace(entry, shards=tuple(map(str, entry.shards)), compressed=compressed)
+
+
+@dataclass(frozen=True)
 class Corpus:
     """Text as tokens, in two parts that share no document.
 
@@ -84,7 +112,7 @@ def tokenised(source: Source, tokeniser: Tokeniser, folder: Path, report: Report
         report: told what is being made, which may take a while.
 
     Raises:
-        UsageError: a part is empty, a shard cannot be written, or one that is there is truncated or corrupt.
+        UsageError: a part is empty, a shard cannot be written, or a file that is there is truncated or corrupt.
     """
     specification = json.dumps({"format": FORMAT, "source": source.key, "unit": source.unit}, sort_keys=True)
     source_digest = hashlib.sha256(specification.encode()).hexdigest()
@@ -107,9 +135,10 @@ def _make(source: Source, tokeniser: Tokeniser, folder: Path, name: str, source_
             for document, tokens in zip(documents, tokeniser.encode([d.content for d in documents]), strict=True):
                 writers[document.part].take(document, tokens)
             report(f"tokenised {sum(w.tokens for w in writers.values()):,} tokens")
-        manifest: dict[str, Any] = {part: writer.finish() for part, writer in writers.items()}
-        if empty := [part for part in PARTS if not manifest[part]["tokens"]]:
+        entries = {part: writer.finish() for part, writer in writers.items()}
+        if empty := [part for part in PARTS if not entries[part].tokens]:
             raise UsageError(f"the {source.name} has no text for the {' and the '.join(empty)} part")
+        manifest: dict[str, Any] = {part: asdict(entry) for part, entry in entries.items()}
         manifest |= {"source": source.key, "tokeniser": tokeniser.digest, "vocabulary": tokeniser.vocabulary}
         try:
             (aside / "corpus.json").write_text(json.dumps(manifest, indent=1) + "\n")
@@ -149,16 +178,11 @@ class _Writer:
         while self.tokens - self.written >= TOKENS_PER_SHARD:
             self._write(TOKENS_PER_SHARD)
 
-    def finish(self) -> dict[str, Any]:
+    def finish(self) -> Entry:
         if self.tokens > self.written:
             self._write(self.tokens - self.written)
-        return {
-            "shards": self.shards,
-            "tokens": self.tokens,
-            "bytes": self.bytes,
-            "documents": self.documents,
-            "compressed": self.compressors.bits_per_byte() if self.compressors else {},
-        }
+        compressed = self.compressors.bits_per_byte() if self.compressors else {}
+        return Entry(tuple(self.shards), self.tokens, self.bytes, self.documents, compressed)
 
     def _write(self, count: int) -> None:
         waiting = np.concatenate(self.waiting)
@@ -177,22 +201,29 @@ class _Writer:
 
 
 def _open(folder: Path, source: Source, tokeniser: Tokeniser) -> Corpus:
+    path = folder / "corpus.json"
     try:
-        manifest = json.loads((folder / "corpus.json").read_text())
-        names = {part: list(manifest[part]["shards"]) for part in PARTS}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{folder / 'corpus.json'} cannot be read ({error}); delete its folder") from error
-    parts = {part: _part(folder, manifest[part], names[part], tokeniser) for part in PARTS}
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        entries = {part: Entry.of(manifest[part]) for part in PARTS}
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}; {AGAIN}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{path} is truncated, or was edited; {AGAIN}") from error
+    parts = {part: _part(folder, entry, tokeniser) for part, entry in entries.items()}
     hashed = hashlib.sha256()
-    for part in PARTS:
-        for shard in names[part]:
+    for part, entry in entries.items():
+        for shard in entry.shards:
             hashed.update(f"{part} {read_header(folder / shard).checksum}".encode())
     return Corpus(source.name, source.unit, tokeniser.vocabulary, tokeniser.digest, hashed.hexdigest(), **parts)
 
 
-def _part(folder: Path, entry: Mapping[str, Any], names: Sequence[str], tokeniser: Tokeniser) -> Part:
-    tokens = Tokens(tuple(read_shard(folder / name, tokeniser.digest) for name in names))
-    return Part(tokens, entry["bytes"], entry["documents"], entry["compressed"])
+def _part(folder: Path, entry: Entry, tokeniser: Tokeniser) -> Part:
+    tokens = Tokens(tuple(read_shard(folder / name, tokeniser.digest) for name in entry.shards))
+    if len(tokens) != entry.tokens:
+        raise UsageError(
+            f"{folder / 'corpus.json'} promises {entry.tokens:,} tokens, its shards hold {len(tokens):,}; {AGAIN}"
+        )
+    return Part(tokens, entry.bytes, entry.documents, entry.compressed)
 
 
 def _grouped(documents: Any) -> Iterator[list[Document]]:

@@ -36,9 +36,9 @@ MAGIC = b"CEMTOKEN"
 VERSION = 1
 HEADER_BYTES = 256
 TOKENS_PER_SHARD = 2**27  # 256 MiB
+AGAIN = "delete its folder, and it is made again"  # what to do about a damaged corpus
 _HEADER = struct.Struct("<8sIIIIQ32s32s32s")
 _ON_DISK = np.dtype("<u2")
-_AGAIN = "delete its folder, and it is made again"
 
 
 @dataclass(frozen=True)
@@ -133,16 +133,16 @@ def read_header(path: Path) -> Header:
         with open(path, "rb") as file:
             head = file.read(HEADER_BYTES)
     except OSError as error:
-        raise UsageError(f"cannot read the shard {path}: {error.strerror or error}; {_AGAIN}") from error
+        raise UsageError(f"cannot read the shard {path}: {error.strerror or error}; {AGAIN}") from error
     if head[: len(MAGIC)] != MAGIC:
-        raise UsageError(f"{path} is no shard of tokens: it does not begin with {MAGIC.decode()}; {_AGAIN}")
+        raise UsageError(f"{path} is no shard of tokens: it does not begin with {MAGIC.decode()}; {AGAIN}")
     if len(head) < HEADER_BYTES:
-        raise UsageError(f"the shard {path} is truncated in its header; {_AGAIN}")
+        raise UsageError(f"the shard {path} is truncated in its header; {AGAIN}")
     _, version, width, vocabulary, _, tokens, *digests = _HEADER.unpack_from(head)
     if (version, width) != (VERSION, _ON_DISK.itemsize):
         raise UsageError(
             f"the shard {path} has version {version} and {width}-byte tokens; this package reads version {VERSION}"
-            f" with {_ON_DISK.itemsize}; {_AGAIN}"
+            f" with {_ON_DISK.itemsize}; {AGAIN}"
         )
     return Header(vocabulary, tokens, *(digest.hex() for digest in digests))
 
@@ -162,13 +162,13 @@ def read_shard(path: Path, tokeniser: str) -> Codes:
         state = "truncated" if held < header.tokens * _ON_DISK.itemsize else "too long"
         raise UsageError(
             f"the shard {path} is {state}: its header promises {header.tokens:,} tokens, the file holds"
-            f" {held / _ON_DISK.itemsize:,.0f}; {_AGAIN}"
+            f" {held / _ON_DISK.itemsize:,.0f}; {AGAIN}"
         )
     if header.tokeniser != tokeniser:
-        raise UsageError(f"the shard {path} was made by another tokeniser than the one asked for; {_AGAIN}")
+        raise UsageError(f"the shard {path} was made by another tokeniser than the one asked for; {AGAIN}")
     if not header.tokens:
         return np.empty(0, _ON_DISK)
     tokens = np.memmap(path, _ON_DISK, "r", HEADER_BYTES, (header.tokens,))
     if hashlib.sha256(tokens.data).hexdigest() != header.checksum:
-        raise UsageError(f"the shard {path} is corrupt: its tokens do not have the checksum of its header; {_AGAIN}")
+        raise UsageError(f"the shard {path} is corrupt: its tokens do not have the checksum of its header; {AGAIN}")
     return tokens
