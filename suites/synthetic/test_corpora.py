@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import resource
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -208,6 +210,35 @@ def test_a_corpus_whose_shard_is_missing_says_to_delete_its_folder(folder: Path,
     shard.unlink()
     with pytest.raises(UsageError, match=f"the shard {shard}: No such file or directory; delete its folder"):
         tokenised(sources.text_files([folder]), Symbols(), tmp_path / "corpora")
+
+
+def test_what_a_killed_process_left_aside_is_swept_a_day_later_and_nothing_else(folder: Path, tmp_path: Path) -> None:
+    corpora, old = tmp_path / "corpora", time.time() - 25 * 3600
+    begun = f".{'0' * 24}.{'1' * 32}"
+    abandoned, living, others = (corpora / name for name in (begun, begun.replace("1", "2"), ".others"))
+    for path in (abandoned, living, others):
+        path.mkdir(parents=True)
+        (path / "train-00000.tokens").touch()
+    for path in (abandoned, others):
+        os.utime(path, (old, old))
+    tokenised(sources.text_files([folder]), Symbols(), corpora)
+    assert [path.exists() for path in (abandoned, living, others)] == [False, True, True]
+
+
+def test_a_process_that_takes_days_is_seen_to_live(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ages: list[float] = []
+
+    def report(_line: str) -> None:
+        for aside in (tmp_path / "corpora").glob(".*"):
+            ages.append(time.time() - aside.stat().st_mtime)
+            os.utime(aside, (0, 0))  # the next documents take long
+
+    monkeypatch.setattr("synthetic.corpora.corpus.DOCUMENTS_AT_ONCE", 10)
+    tokenised(sources.text_files([folder]), Symbols(), tmp_path / "corpora", report)
+    assert len(ages) == 4
+    assert max(ages) < 3600
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """A source and a tokeniser made into shards, once.
 
 A corpus is a folder named by what it is made of. It is made aside and renamed, so that a folder of that name is a
-whole corpus: `corpus.json`, what is known of it, and the shards of its two parts.
+whole corpus: `corpus.json`, what is known of it, and the shards of its two parts. What a killed process left aside
+is removed by the next one that makes a corpus there, a day later.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -29,6 +32,8 @@ from synthetic.errors import UsageError
 FORMAT = 1  # of the folder and of how documents become tokens; another number makes every corpus anew
 PARTS: tuple[PartName, ...] = ("train", "validation")
 DOCUMENTS_AT_ONCE = 256
+ABANDONED_SECONDS = 24 * 3600  # the time of a folder aside is set anew with every few documents
+_ASIDE = re.compile(r"\.[0-9a-f]{24}\.[0-9a-f]{32}")
 
 Report = Callable[[str], None]
 
@@ -124,6 +129,7 @@ def tokenised(source: Source, tokeniser: Tokeniser, folder: Path, report: Report
 
 
 def _make(source: Source, tokeniser: Tokeniser, folder: Path, name: str, source_digest: str, report: Report) -> None:
+    _sweep(folder)
     aside = folder / f".{name}.{uuid4().hex}"
     try:
         aside.mkdir(parents=True)
@@ -134,6 +140,8 @@ def _make(source: Source, tokeniser: Tokeniser, folder: Path, name: str, source_
         for documents in _grouped(source.documents()):
             for document, tokens in zip(documents, tokeniser.encode([d.content for d in documents]), strict=True):
                 writers[document.part].take(document, tokens)
+            with contextlib.suppress(OSError):
+                os.utime(aside)  # somebody is at work here
             report(f"tokenised {sum(w.tokens for w in writers.values()):,} tokens")
         entries = {part: writer.finish() for part, writer in writers.items()}
         if empty := [part for part in PARTS if not entries[part].tokens]:
@@ -148,6 +156,14 @@ def _make(source: Source, tokeniser: Tokeniser, folder: Path, name: str, source_
             os.replace(aside, folder / name)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def _sweep(folder: Path) -> None:
+    """Removes what nobody has written to for a day: whoever began it was killed, on this machine or another."""
+    with contextlib.suppress(OSError):  # no folder yet, or swept by somebody else
+        for path in folder.iterdir():
+            if _ASIDE.fullmatch(path.name) and time.time() - path.stat().st_mtime > ABANDONED_SECONDS:
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def _unwritable(what: str, folder: Path, error: OSError) -> UsageError:
