@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import resource
@@ -549,3 +550,37 @@ def test_an_unknown_tokeniser_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(UsageError, match="no tokeniser"):
         subwords(str(tmp_path / "tokenizer.json"))
+
+
+@pytest.mark.parametrize(
+    "name", ["nope.json", "folder/nope.json", "./nope", "../nope", "~/nope", "/nope", "a/b/nope"]
+)
+def test_the_hub_is_not_asked_for_a_tokeniser_that_can_only_be_a_file(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tokenizers = pytest.importorskip("tokenizers", reason="the extra 'hub' is not installed")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tokenizers, "Tokenizer", None)
+    with pytest.raises(UsageError, match=f"^no file {name}; --tokeniser takes"):
+        subwords(name)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "owner/name"])
+def test_the_hub_is_asked_for_a_name_and_its_retries_are_not_logged(
+    name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tokenizers = pytest.importorskip("tokenizers", reason="the extra 'hub' is not installed")
+
+    logger = logging.getLogger("huggingface_hub.utils._http")
+
+    class Hub:
+        @staticmethod
+        def from_pretrained(asked: str) -> None:
+            logger.warning("Retrying in 1s [Retry 1/5].")
+            raise OSError(f"no {asked}\nhere")
+
+    monkeypatch.setattr(tokenizers, "Tokenizer", Hub)
+    with pytest.raises(UsageError, match=f"it cannot be had from the Hugging Face hub .no {name} here"):
+        subwords(name)
+    logger.warning("afterwards")
+    assert [record.message for record in caplog.records] == ["afterwards"]

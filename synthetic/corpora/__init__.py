@@ -3,6 +3,7 @@
 sources      where documents come from: the standard library, files and folders
 chains       sources drawn from a seed whose entropy mathematics gives: Markov chains, hidden Markov models
 hub          Hugging Face datasets, streamed; needs the extra "hub"
+quiet        silences libraries that log what they also raise
 tokenisers   bytes, symbols, or a tokeniser of the tokenizers library
 shards       tokens on disk: header, checksum, written aside
 corpus       a source and a tokeniser made into shards, once

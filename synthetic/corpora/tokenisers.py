@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from synthetic.corpora.quiet import hushed
 from synthetic.errors import UsageError
 
 Codes = NDArray[np.uint16]
@@ -76,6 +78,9 @@ class Subwords:
 def subwords(name: str) -> Subwords:
     """The tokeniser in a file (tokenizer.json), or of a repository on the Hugging Face hub.
 
+    The hub is not asked for what can only be a file: what ends in .json, begins with ./, ../, ~ or /, or has more
+    than the one slash of owner/name.
+
     Raises:
         UsageError: the library is missing, there is no such tokeniser, or its vocabulary is too large.
     """
@@ -85,14 +90,22 @@ def subwords(name: str) -> Subwords:
         raise UsageError(
             "a tokeniser other than bytes needs the extra 'hub': pip install -c constraints.txt -e '.[bench,hub]'"
         ) from error
+    path = Path(os.path.expanduser(name))
+    local = path.is_file()
+    if not local and (name.endswith(".json") or name.startswith((".", "~", "/")) or name.count("/") > 1):
+        raise UsageError(
+            f"no file {name}; --tokeniser takes a tokenizer.json, or the owner/name of one on the Hugging Face hub"
+        )
     try:
-        local = Path(name).is_file()
-        tokenizer = Tokenizer.from_file(name) if local else Tokenizer.from_pretrained(name)
+        if local:
+            tokenizer = Tokenizer.from_file(str(path))
+        else:
+            with hushed("huggingface_hub"):
+                tokenizer = Tokenizer.from_pretrained(name)
     except Exception as error:  # the library raises bare exceptions
         reason = " ".join(str(error).split())
-        raise UsageError(
-            f"no tokeniser {name!r}: it is no tokenizer.json, nor to be had from the Hugging Face hub ({reason})"
-        ) from error
+        said = "the file is no tokenizer.json" if local else "it cannot be had from the Hugging Face hub"
+        raise UsageError(f"no tokeniser {name!r}: {said} ({reason})") from error
     found = Subwords(tokenizer)
     if found.vocabulary > LARGEST_VOCABULARY:
         raise UsageError(
