@@ -516,6 +516,43 @@ def test_a_dataset_without_the_column_is_refused(tmp_path: Path) -> None:
         list(dataset(DatasetSpec(f"json:{path}", column="content")).documents())
 
 
+@pytest.mark.slow
+def test_a_dataset_that_breaks_off_says_about_where_and_what_to_do(tmp_path: Path) -> None:
+    pytest.importorskip("datasets", reason="the extra 'hub' is not installed")
+    path = write_texts(tmp_path / "texts.jsonl")
+    path.write_bytes(path.read_bytes()[:-20])
+    sentence = r"json:.*texts.jsonl cannot be read on from about row \d+: .*; mend it, or .* try again"
+    with pytest.raises(UsageError, match=sentence):
+        tokenised(dataset(DatasetSpec(f"json:{path}")), Symbols(), tmp_path / "corpora")
+    assert list((tmp_path / "corpora").iterdir()) == []
+
+
+def test_an_error_in_mid_stream_counts_the_rows_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = pytest.importorskip("datasets", reason="the extra 'hub' is not installed")
+
+    def rows(*_of: object, **_how: object) -> Iterator[dict[str, str]]:
+        yield from ({"text": text} for text in TEXTS[:70])
+        raise ConnectionError("the hub\nwent away")
+
+    monkeypatch.setattr(datasets, "load_dataset", rows)
+    with pytest.raises(UsageError, match="from about row 70: ConnectionError: the hub went away"):
+        list(dataset(DatasetSpec("owner/name")).documents())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cut.parquet", "cut.jsonl"])
+def test_a_damaged_dataset_is_one_sentence_with_nothing_logged_before_it(
+    name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("datasets", reason="the extra 'hub' is not installed")
+    path = write_texts(tmp_path / name)
+    path.write_bytes(path.read_bytes()[:-20])
+    kind = "json" if path.suffix == ".jsonl" else "parquet"
+    with pytest.raises(UsageError, match=f"the dataset {kind}:"):
+        list(dataset(DatasetSpec(f"{kind}:{path}")).documents())
+    assert capfd.readouterr() == ("", "")
+
+
 def words(vocabulary: dict[str, int], mark: int | None = None) -> Subwords:
     """A tokeniser that knows some words, and may put a mark before each document."""
     tokenizers = pytest.importorskip("tokenizers", reason="the extra 'hub' is not installed")

@@ -9,10 +9,11 @@ decides its part, so that copies of it are in one part only. Local files in the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from synthetic.corpora.quiet import hushed
 from synthetic.corpora.sources import Document, Source, part_of
 from synthetic.errors import UsageError
 
@@ -42,7 +43,8 @@ def dataset(spec: DatasetSpec) -> Source:
     """The documents of a dataset.
 
     Raises:
-        UsageError: the extra is missing; and when the stream starts: there is no such dataset, or no such column.
+        UsageError: the extra is missing; and of the stream: there is no such dataset, no such column, or the rows
+            break off.
     """
     try:
         import datasets  # noqa: F401 - whether it is there
@@ -74,16 +76,29 @@ def dataset(spec: DatasetSpec) -> Source:
     return Source(f"dataset {spec.name}", {"kind": "dataset", **asdict(spec)}, stream)
 
 
-def _rows(spec: DatasetSpec) -> Any:
+def _rows(spec: DatasetSpec) -> Iterator[Mapping[str, Any]]:
+    """The rows as they come; whatever ends them early is one sentence."""
     import datasets
 
     kind, _, pattern = spec.name.partition(":")
+    rows = None
     try:
-        if kind in LOCAL_FORMATS and pattern:
-            return datasets.load_dataset(kind, data_files=pattern, split=spec.split, streaming=True)
-        return datasets.load_dataset(
-            spec.name, spec.configuration, split=spec.split, revision=spec.revision, streaming=True
-        )
+        with hushed("datasets", "huggingface_hub"):
+            if kind in LOCAL_FORMATS and pattern:
+                rows = datasets.load_dataset(kind, data_files=pattern, split=spec.split, streaming=True)
+            else:
+                rows = datasets.load_dataset(
+                    spec.name, spec.configuration, split=spec.split, revision=spec.revision, streaming=True
+                )
+            read = 0
+            for row in rows:
+                yield row
+                read += 1
     except Exception as error:  # of the network, of the hub, of the file: many kinds
-        reason = " ".join(str(error).split())[:300]
-        raise UsageError(f"the dataset {spec.name} cannot be had: {type(error).__name__}: {reason}") from error
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        if rows is None:
+            raise UsageError(f"the dataset {spec.name} cannot be had: {reason}") from error
+        raise UsageError(
+            f"the dataset {spec.name} cannot be read on from about row {read:,}: {reason}; mend it, or if it comes"
+            " from the hub try again, or end before that row with --megabytes"
+        ) from error
