@@ -7,8 +7,9 @@ import logging
 import math
 import os
 import resource
+import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -470,14 +471,14 @@ def tokeniser_file(tmp_path: Path) -> Path:
     return tmp_path / "tokenizer.json"
 
 
-def write_texts(path: Path) -> Path:
+def write_texts(path: Path, texts: Sequence[str] = TEXTS) -> Path:
     if path.suffix == ".jsonl":
-        path.write_text("".join(json.dumps({"text": text, "meta": {}}) + "\n" for text in TEXTS))
+        path.write_text("".join(json.dumps({"text": text, "meta": {}}) + "\n" for text in texts))
     else:
         arrow = pytest.importorskip("pyarrow", reason="the extra 'hub' is not installed")
         import pyarrow.parquet
 
-        pyarrow.parquet.write_table(arrow.table({"text": TEXTS}), path)
+        pyarrow.parquet.write_table(arrow.table({"text": texts}), path)
     return path
 
 
@@ -514,6 +515,49 @@ def test_a_dataset_without_the_column_is_refused(tmp_path: Path) -> None:
     path = write_texts(tmp_path / "texts.jsonl")
     with pytest.raises(UsageError, match="no column 'content'; it has: text, meta"):
         list(dataset(DatasetSpec(f"json:{path}", column="content")).documents())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["json:{}/texts.jsonl", "json:{}/*.jsonl", "parquet:{}/texts.parquet", "{}"])
+def test_what_a_local_dataset_holds_decides_its_corpus_and_not_where_it_lies(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("datasets", reason="the extra 'hub' is not installed")
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    path = write_texts(here / ("texts.parquet" if name.startswith("parquet") else "texts.jsonl"))
+    said: list[str] = []
+
+    def corpus_of(folder: Path | str) -> Corpus:
+        said.clear()
+        source = dataset(DatasetSpec(name.format(folder)))
+        return tokenised(source, Symbols(), tmp_path / "corpora", said.append)
+
+    first = corpus_of(here)
+    shutil.copytree(here, there)
+    monkeypatch.chdir(tmp_path)
+    for found in (here, there, "there"):
+        assert corpus_of(found).digest == first.digest
+        assert not said
+    write_texts(path, [text.replace("sum", "mus") for text in TEXTS])  # as long as before
+    assert corpus_of(here).digest != first.digest
+    assert said
+    assert corpus_of(there).digest == first.digest
+
+
+@pytest.mark.slow
+def test_a_local_dataset_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("datasets", reason="the extra 'hub' is not installed")
+    with pytest.raises(UsageError, match=r"nowhere.jsonl cannot be had: FileNotFoundError"):
+        dataset(DatasetSpec(f"json:{tmp_path}/nowhere.jsonl"))
+
+
+def test_a_dataset_of_the_hub_is_known_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("datasets", reason="the extra 'hub' is not installed")
+    monkeypatch.chdir(tmp_path)
+    key = dataset(DatasetSpec("owner/name", revision="v1")).key
+    assert (key["name"], key["revision"]) == ("owner/name", "v1")
+    assert "content" not in key
 
 
 @pytest.mark.slow

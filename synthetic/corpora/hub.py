@@ -4,13 +4,16 @@
 
 Nothing but the documents needed is fetched: the stream ends when there are tokens enough. The text of a document
 decides its part, so that copies of it are in one part only. Local files in the same format need no network:
-`--dataset json:FILE.jsonl` or `parquet:FILE.parquet`.
+`--dataset json:FILE.jsonl` or `parquet:FILE.parquet`, or a folder. What they hold decides which corpus they are, and
+not where they lie.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from synthetic.corpora.quiet import hushed
@@ -25,7 +28,7 @@ class DatasetSpec:
     """Which documents of which dataset.
 
     Attributes:
-        name: on the hub, or "json:PATTERN" or "parquet:PATTERN" for local files.
+        name: on the hub, or "json:PATTERN" or "parquet:PATTERN" for local files, or a local folder.
         configuration: of the dataset, if it has several. split: of it. column: which holds the text.
         revision: a commit or tag of the dataset; without one, the newest, and equal keys may mean other text.
         megabytes: of text after which the stream ends; None takes all.
@@ -43,8 +46,8 @@ def dataset(spec: DatasetSpec) -> Source:
     """The documents of a dataset.
 
     Raises:
-        UsageError: the extra is missing; and of the stream: there is no such dataset, no such column, or the rows
-            break off.
+        UsageError: the extra is missing, or there are no such local files; and of the stream: there is no such
+            dataset, no such column, or the rows break off.
     """
     try:
         import datasets  # noqa: F401 - whether it is there
@@ -73,7 +76,51 @@ def dataset(spec: DatasetSpec) -> Source:
             if room <= 0:
                 return
 
-    return Source(f"dataset {spec.name}", {"kind": "dataset", **asdict(spec)}, stream)
+    key = {"kind": "dataset", **asdict(spec), **_content(spec)}
+    return Source(f"dataset {spec.name}", key, stream)
+
+
+def _content(spec: DatasetSpec) -> dict[str, str]:
+    """What stands in the key instead of a local dataset's name: its format, and a digest of its files."""
+    kind, _, pattern = spec.name.partition(":")
+    if kind in LOCAL_FORMATS and pattern:
+        parted = (path.rpartition("::") for path in _matched(spec, kind, pattern))
+        found = [(member, path) for member, _, path in parted]  # zip://MEMBER::PATH
+    elif (root := Path(spec.name)).is_dir():
+        kind = "folder"
+        below = sorted((path.relative_to(root), path) for path in root.rglob("*") if path.is_file())
+        # the library tells splits and formats by names; hidden folders hold what fetched them
+        found = [
+            (relative.as_posix(), str(path))
+            for relative, path in below
+            if not any(part.startswith(".") for part in relative.parts[:-1])
+        ]
+    else:
+        return {}
+    hashed = hashlib.sha256()
+    for name, path in found:  # what lies elsewhere has no more than its address
+        hashed.update(f"{name!r} {path if '://' in path else _digest(path)}\n".encode())
+    return {"name": kind, "content": hashed.hexdigest()}
+
+
+def _matched(spec: DatasetSpec, kind: str, pattern: str) -> list[str]:
+    """The files that a pattern names, in the order in which they are read."""
+    import datasets
+
+    try:
+        with hushed("datasets", "huggingface_hub"):
+            files = datasets.load_dataset_builder(kind, data_files=pattern).config.data_files
+    except Exception as error:  # as of the rows
+        raise _not_to_be_had(spec, error) from error
+    return [str(path) for paths in files.values() for path in paths]
+
+
+def _digest(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def _rows(spec: DatasetSpec) -> Iterator[Mapping[str, Any]]:
@@ -95,10 +142,17 @@ def _rows(spec: DatasetSpec) -> Iterator[Mapping[str, Any]]:
                 yield row
                 read += 1
     except Exception as error:  # of the network, of the hub, of the file: many kinds
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         if rows is None:
-            raise UsageError(f"the dataset {spec.name} cannot be had: {reason}") from error
+            raise _not_to_be_had(spec, error) from error
         raise UsageError(
-            f"the dataset {spec.name} cannot be read on from about row {read:,}: {reason}; mend it, or if it comes"
-            " from the hub try again, or end before that row with --megabytes"
+            f"the dataset {spec.name} cannot be read on from about row {read:,}: {_reason(error)}; mend it, or if it"
+            " comes from the hub try again, or end before that row with --megabytes"
         ) from error
+
+
+def _not_to_be_had(spec: DatasetSpec, error: Exception) -> UsageError:
+    return UsageError(f"the dataset {spec.name} cannot be had: {_reason(error)}")
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
