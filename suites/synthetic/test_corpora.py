@@ -546,6 +546,17 @@ def test_what_a_local_dataset_holds_decides_its_corpus_and_not_where_it_lies(
 
 
 @pytest.mark.slow
+def test_a_local_dataset_that_changes_while_it_is_read_becomes_no_corpus(tmp_path: Path) -> None:
+    pytest.importorskip("datasets", reason="the extra 'hub' is not installed")
+    path = write_texts(tmp_path / "texts.jsonl")
+    source = dataset(DatasetSpec(f"json:{path}"))
+    write_texts(path, TEXTS[:-1])
+    with pytest.raises(UsageError, match=r"texts.jsonl changed while it was read"):
+        tokenised(source, Symbols(), tmp_path / "corpora")
+    assert list((tmp_path / "corpora").iterdir()) == []
+
+
+@pytest.mark.slow
 def test_a_local_dataset_that_is_not_there_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("datasets", reason="the extra 'hub' is not installed")
     with pytest.raises(UsageError, match=r"nowhere.jsonl cannot be had: FileNotFoundError"):

@@ -47,7 +47,7 @@ def dataset(spec: DatasetSpec) -> Source:
 
     Raises:
         UsageError: the extra is missing, or there are no such local files; and of the stream: there is no such
-            dataset, no such column, or the rows break off.
+            dataset, no such column, the rows break off, or local files change meanwhile.
     """
     try:
         import datasets  # noqa: F401 - whether it is there
@@ -56,28 +56,34 @@ def dataset(spec: DatasetSpec) -> Source:
             "--dataset needs the extra 'hub': pip install -c constraints.txt -e '.[bench,hub]'"
         ) from error
 
-    def stream() -> Iterator[Document]:
-        room = float("inf") if spec.megabytes is None else spec.megabytes * 1e6
-        for i, row in enumerate(_rows(spec)):
-            if spec.column not in row:
-                raise UsageError(
-                    f"the dataset {spec.name} has no column {spec.column!r}; it has: {', '.join(map(str, row))}"
-                )
-            text = row[spec.column]
-            if not isinstance(text, str):
-                raise UsageError(
-                    f"the column {spec.column!r} of {spec.name} holds {type(text).__name__}, and not text"
-                )
-            if not text:
-                continue
-            content = text.encode("utf-8", errors="replace")
-            yield Document(f"{spec.split} {i}", part_of(text), content)
-            room -= len(content)
-            if room <= 0:
-                return
+    content = _content(spec)
 
-    key = {"kind": "dataset", **asdict(spec), **_content(spec)}
+    def stream() -> Iterator[Document]:
+        yield from _documents(spec)
+        if _content(spec) != content:
+            raise UsageError(f"the dataset {spec.name} changed while it was read; give the same command again")
+
+    key = {"kind": "dataset", **asdict(spec), **content}
     return Source(f"dataset {spec.name}", key, stream)
+
+
+def _documents(spec: DatasetSpec) -> Iterator[Document]:
+    room = float("inf") if spec.megabytes is None else spec.megabytes * 1e6
+    for i, row in enumerate(_rows(spec)):
+        if spec.column not in row:
+            raise UsageError(
+                f"the dataset {spec.name} has no column {spec.column!r}; it has: {', '.join(map(str, row))}"
+            )
+        text = row[spec.column]
+        if not isinstance(text, str):
+            raise UsageError(f"the column {spec.column!r} of {spec.name} holds {type(text).__name__}, and not text")
+        if not text:
+            continue
+        content = text.encode("utf-8", errors="replace")
+        yield Document(f"{spec.split} {i}", part_of(text), content)
+        room -= len(content)
+        if room <= 0:
+            return
 
 
 def _content(spec: DatasetSpec) -> dict[str, str]:
