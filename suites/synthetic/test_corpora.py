@@ -187,6 +187,24 @@ def test_a_damaged_shard_is_named_in_one_sentence(tmp_path: Path) -> None:
         read_shard(path, "cd" * 32)
 
 
+def test_a_shard_is_verified_once_and_again_when_its_file_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.tokens"
+    write_shard(path, codes(3, 1, 2), 256, DIGEST, DIGEST)
+    first = read_shard(path, DIGEST).tolist()
+    with monkeypatch.context() as patch:
+        patch.setattr("synthetic.corpora.shards.hashlib.sha256", None)  # whoever verifies now fails
+        assert read_shard(path, DIGEST).tolist() == first
+    time_ns = path.stat().st_mtime_ns
+    path.write_bytes(path.read_bytes()[:-1] + b"\xff")
+    os.utime(path, ns=(time_ns + 1, time_ns + 1))
+    with pytest.raises(UsageError, match=r"a.tokens is corrupt"):
+        read_shard(path, DIGEST)
+    with pytest.raises(UsageError, match=r"a.tokens is corrupt"):
+        read_shard(path, DIGEST)
+
+
 @pytest.fixture
 def small_disk() -> Iterator[None]:
     """No file may grow beyond 64 kB: to a writer the same as a full disk."""

@@ -11,7 +11,8 @@
     checksum      32 bytes  SHA-256 of the tokens
     (padding)               up to 256 bytes; all numbers little-endian
 
-A shard is written aside and renamed, and read through a memory map after its checksum was verified.
+A shard is written aside and renamed, and read through a memory map after its checksum was verified: once by each
+process, and again if the file has another size or time than it had.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ TOKENS_PER_SHARD = 2**27  # 256 MiB
 AGAIN = "delete its folder, and it is made again"  # what to do about a damaged corpus
 _HEADER = struct.Struct("<8sIIIIQ32s32s32s")
 _ON_DISK = np.dtype("<u2")
+_verified: set[tuple[Path, int, int, str]] = set()  # path, size, time in ns and checksum of shards found sound
 
 
 @dataclass(frozen=True)
@@ -156,8 +158,8 @@ def read_shard(path: Path, tokeniser: str) -> Codes:
     Raises:
         UsageError: the shard is truncated, corrupt or another tokeniser's; the sentence names it.
     """
-    header = read_header(path)
-    held = path.stat().st_size - HEADER_BYTES
+    header, found = read_header(path), path.stat()
+    held = found.st_size - HEADER_BYTES
     if held != header.tokens * _ON_DISK.itemsize:
         state = "truncated" if held < header.tokens * _ON_DISK.itemsize else "too long"
         raise UsageError(
@@ -169,6 +171,11 @@ def read_shard(path: Path, tokeniser: str) -> Codes:
     if not header.tokens:
         return np.empty(0, _ON_DISK)
     tokens = np.memmap(path, _ON_DISK, "r", HEADER_BYTES, (header.tokens,))
-    if hashlib.sha256(tokens.data).hexdigest() != header.checksum:
-        raise UsageError(f"the shard {path} is corrupt: its tokens do not have the checksum of its header; {AGAIN}")
+    known = (path.absolute(), found.st_size, found.st_mtime_ns, header.checksum)
+    if known not in _verified:
+        if hashlib.sha256(tokens.data).hexdigest() != header.checksum:
+            raise UsageError(
+                f"the shard {path} is corrupt: its tokens do not have the checksum of its header; {AGAIN}"
+            )
+        _verified.add(known)
     return tokens
