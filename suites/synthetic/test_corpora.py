@@ -577,7 +577,7 @@ def test_a_local_dataset_that_changes_while_it_is_read_becomes_no_corpus(tmp_pat
 @pytest.mark.slow
 def test_a_local_dataset_that_is_not_there_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("datasets", reason="the extra 'hub' is not installed")
-    with pytest.raises(UsageError, match=r"nowhere.jsonl cannot be had: FileNotFoundError"):
+    with pytest.raises(UsageError, match=r"nowhere.jsonl cannot be had .FileNotFoundError"):
         dataset(DatasetSpec(f"json:{tmp_path}/nowhere.jsonl"))
 
 
@@ -594,7 +594,7 @@ def test_a_dataset_that_breaks_off_says_about_where_and_what_to_do(tmp_path: Pat
     pytest.importorskip("datasets", reason="the extra 'hub' is not installed")
     path = write_texts(tmp_path / "texts.jsonl")
     path.write_bytes(path.read_bytes()[:-20])
-    sentence = r"json:.*texts.jsonl cannot be read on from about row \d+: .*; mend it, or .* try again"
+    sentence = r"json:.*texts.jsonl cannot be read on from about row 0 \(.*\); mend the file, or try again[\w ]+$"
     with pytest.raises(UsageError, match=sentence):
         tokenised(dataset(DatasetSpec(f"json:{path}")), Symbols(), tmp_path / "corpora")
     assert list((tmp_path / "corpora").iterdir()) == []
@@ -608,7 +608,7 @@ def test_an_error_in_mid_stream_counts_the_rows_before_it(monkeypatch: pytest.Mo
         raise ConnectionError("the hub\nwent away")
 
     monkeypatch.setattr(datasets, "load_dataset", rows)
-    with pytest.raises(UsageError, match="from about row 70: ConnectionError: the hub went away"):
+    with pytest.raises(UsageError, match=r"row 70 \(ConnectionError: the hub went away\); .*, or end before"):
         list(dataset(DatasetSpec("owner/name")).documents())
 
 

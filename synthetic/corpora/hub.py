@@ -150,15 +150,16 @@ def _rows(spec: DatasetSpec) -> Iterator[Mapping[str, Any]]:
     except Exception as error:  # of the network, of the hub, of the file: many kinds
         if rows is None:
             raise _not_to_be_had(spec, error) from error
+        shorter = ", or end before that row with --megabytes" if read else ""
         raise UsageError(
-            f"the dataset {spec.name} cannot be read on from about row {read:,}: {_reason(error)}; mend it, or if it"
-            " comes from the hub try again, or end before that row with --megabytes"
+            f"the dataset {spec.name} cannot be read on from about row {read:,} ({_reason(error)}); mend the file, or"
+            f" try again if it is on the hub{shorter}"
         ) from error
 
 
 def _not_to_be_had(spec: DatasetSpec, error: Exception) -> UsageError:
-    return UsageError(f"the dataset {spec.name} cannot be had: {_reason(error)}")
+    return UsageError(f"the dataset {spec.name} cannot be had ({_reason(error)}); see to its name, file or network")
 
 
 def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300].rstrip('.')}"
