@@ -24,7 +24,8 @@ class Ground:
 
     Attributes:
         windows: (W, J+1), of the validation part.
-        floor: the least bits per token there can be on each window, (W,). rate: of the source. None of most.
+        floor: the least bits per token there can be on each window, (W,). rate: of the source. None of most corpora;
+            a hidden chain may be too short to estimate its rate from.
         peak_flops: FLOP/s of matrix products on this device. processes: that train a model together.
         compiled: whether through torch.compile.
     """
@@ -188,6 +189,8 @@ def _yardsticks_table(ground: Ground) -> Table:
         interval = "" if exact else f" [{ground.rate.low:.4f}, {ground.rate.high:.4f}]"
         over = "the source, in closed form" if exact else "the source, estimated, 95 % interval"
         rows.append(["entropy rate", f"{ground.rate.bits:.4f}{interval}", over])
+    elif ground.floor is not None:
+        rows.append(["entropy rate", "-", "the source; its validation part is too short to estimate it"])
     return Table(title, ("yardstick", f"bits/{unit}", f"on which {corpus.token}s"), rows)
 
 
