@@ -7,9 +7,9 @@ and, if it has one, an energy; no canonical weights needed.
 What an implementation does not offer it declares; what it does not declare is tested. A declared absence is
 counted and printed, never silently skipped.
 
-A call is a function of its arguments alone. It reads the numbers that its arrays hold now, as they lie (x and h may be
-one array, an array a window into a larger one, weights in any order), gives an answer that no later call changes, and
-leaves arrays, random state and the settings of the process as they were.
+A call is a function of its arguments alone. It reads the numbers that its arrays hold now, as they lie (x and h may
+be one array, an array a window into a larger one, weights in any order), gives an answer that no later call changes,
+and leaves arrays, random state and the settings of the process as they were.
 """
 
 from __future__ import annotations
