@@ -11,6 +11,7 @@ import os
 import resource
 import shutil
 import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +59,8 @@ class Machine:
             from torch.distributed.device_mesh import init_device_mesh
             from torch.distributed.fsdp import fully_shard
 
+            # a block also returns its memory, whose keys are views; nobody writes into them
+            warnings.filterwarnings("ignore", message=".*returned a view tensor", category=UserWarning)
             mesh = init_device_mesh("cuda" if self.cuda else "cpu", (self.world,))
             for block in model.blocks:
                 fully_shard(block, mesh=mesh)
