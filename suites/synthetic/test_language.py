@@ -28,6 +28,7 @@ from cemverify.cem.layers import AttentionConfig
 from cemverify.conformance.contract import implementation
 from cemverify.conformance.plain import Plain
 from reports.render import terminal
+from suites.synthetic.interrupts import heed
 from synthetic import language
 from synthetic.__main__ import main
 from synthetic.language import machine, options, presets
@@ -216,6 +217,7 @@ def test_an_interrupt_ends_all_processes_soon_and_says_how_to_go_on(corpora: Pat
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=heed,
     ) as started:
         deadline = time.monotonic() + 120
         while len(list(folder.glob("*/checkpoint.safetensors"))) < 2 and time.monotonic() < deadline:

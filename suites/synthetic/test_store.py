@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 import pytest
 
+from suites.synthetic.interrupts import heed
 from suites.synthetic.light import Trap, Walk, contents, litter, trap, walk, walks
 from synthetic.__main__ import Parser, main
 from synthetic.errors import UsageError
@@ -480,6 +481,7 @@ def start(store: Path, count: int, seconds: float) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", code, str(store)],
         start_new_session=True,
+        preexec_fn=heed,
         cwd=ROOT,
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
