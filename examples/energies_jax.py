@@ -43,11 +43,19 @@ def mlp_energy(x: Any, h: Any, weights: Any, config: Any) -> Any:
     return -(gate * PRIMITIVES[config.activation](z)).sum(-1)
 
 
+def log_cosh(z: Any) -> Any:
+    """log cosh z, and so tanh z, to the last digit near 0 too, where logaddexp(z, -z) - log 2 has lost most."""
+    a = jnp.abs(z)
+    near = jnp.log1p(jnp.sinh(jnp.minimum(a, 1.0)) ** 2) / 2
+    far = a + jnp.log1p(jnp.exp(-2 * a)) - jnp.log(2.0)
+    return jnp.where(a < 1, near, far)
+
+
 PRIMITIVES = {  # phi, whose derivative is the activation
     "relu": lambda z: jnp.where(z > 0, z * z / 2, 0),
     "relu2": lambda z: jnp.where(z > 0, z**3 / 3, 0),
     "sigmoid": lambda z: jnp.logaddexp(z, 0) - jnp.log(2.0),
-    "tanh": lambda z: jnp.logaddexp(z, -z) - jnp.log(2.0),
+    "tanh": lambda z: log_cosh(z),
     "identity": lambda z: z * z / 2,
 }
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
-
-import mpmath
 
 
 @lru_cache(maxsize=4096)
@@ -34,12 +33,27 @@ def upper_bound(successes: int, trials: int, confidence: float = 0.95) -> float:
 
 
 def _beta_quantile(probability: float, a: int, b: int) -> float:
-    """The x at which the regularised incomplete beta function I_x(a, b) is that probability, by bisection."""
+    """The x at which the regularised incomplete beta function I_x(a, b) is that probability, by bisection.
+
+    For whole numbers it is the probability of `a` or more successes in a + b - 1 trials.
+    """
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2
-        if mpmath.betainc(a, b, 0, middle, regularized=True) < probability:
+        if _at_least(a, a + b - 1, middle) < probability:
             low = middle
         else:
             high = middle
     return (low + high) / 2
+
+
+def _at_least(successes: int, trials: int, p: float) -> float:
+    """The probability of so many successes or more, by the shorter of its two sums."""
+
+    def exactly(k: int) -> float:
+        ways = math.lgamma(trials + 1) - math.lgamma(k + 1) - math.lgamma(trials - k + 1)
+        return math.exp(ways + k * math.log(p) + (trials - k) * math.log1p(-p))
+
+    if successes <= trials - successes + 1:
+        return 1 - math.fsum(exactly(k) for k in range(successes))
+    return math.fsum(exactly(k) for k in range(successes, trials + 1))

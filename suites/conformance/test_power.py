@@ -47,6 +47,12 @@ def test_no_false_alarm_in_n_runs_bounds_the_rate_by_about_three_over_n() -> Non
     assert upper_bound(0, 1000) == pytest.approx(1 - 0.05 ** (1 / 1000))
 
 
+@pytest.mark.parametrize(("successes", "trials"), [(2, 21056), (10000, 21056), (21050, 21056)])
+def test_an_interval_of_many_trials_is_exact_too(successes: int, trials: int) -> None:
+    exact = stats.binomtest(successes, trials).proportion_ci(method="exact")
+    assert clopper_pearson(successes, trials) == pytest.approx((exact.low, exact.high), rel=1e-8)
+
+
 @pytest.mark.parametrize("arguments", [(3, 2, 0.95), (0, 0, 0.95), (-1, 2, 0.95), (1, 2, 1.0)])
 def test_an_interval_of_nothing_is_refused(arguments: tuple[int, int, float]) -> None:
     with pytest.raises(ValueError, match="not"):

@@ -103,7 +103,7 @@ class SeesTheNextToken(Plain):
         return j > i + 1
 
 
-@ZOO.killed_by("gradient/attention/plain")
+@ZOO.killed_by("extremes/attention/large-logits", "update at logits of 1e4*")
 class FiniteMask(Plain):
     """Hidden tokens get a logit of -1000 instead of minus infinity."""
 
