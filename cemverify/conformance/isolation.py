@@ -71,8 +71,6 @@ class _Saved:
 
     property: str
     question: Packed
-    dtype: torch.dtype
-    device: str
 
 
 @dataclass(frozen=True)
@@ -150,7 +148,7 @@ def ask_again(
         absent = not_offered(property_, introduction.absent, dtype)
         if absent is not None:
             return absent
-        worker.ask(property_, _Saved(property_.id, Packed.of(question), dtype, device))
+        worker.ask(property_, _Saved(property_.id, Packed.of(question)))
         while True:
             _ready([worker])
             if (record := worker.answer()) is not None:
@@ -259,6 +257,8 @@ class _Worker:
             # anything else is the answer of a process that the implementation forked
             if self.asked is None or said.id != self.asked.id:
                 return None
+            if not self.alive:  # it answered, and took along the process that could tell of its end
+                return self._died()
             if said.cause in (OutOfMemory.cause, Tampered.cause):
                 self.dismiss()  # what comes next deserves a sound process
             return said
@@ -388,7 +388,7 @@ def _judge(
             record = judge_property(subject, asked, effort, watching)
         else:
             question = saved.question.unpacked()
-            record = judge_again(subject, asked, question, saved.dtype, saved.device, watching)
+            record = judge_again(subject, asked, question, effort.dtype, effort.device, watching)
     except KeyboardInterrupt:  # not the user's, who interrupts the parent
         return replace(violated, cause=Raised.cause, reason="it raised KeyboardInterrupt")
     except MemoryError:

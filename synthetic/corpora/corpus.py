@@ -108,6 +108,16 @@ class Corpus:
         """What a token is called: the unit itself, where each is one token."""
         return self.unit if len(self.train.tokens) == self.train.bytes else "token"
 
+    def describe(self) -> dict[str, Any]:
+        """What it is, as JSON."""
+        return {
+            "source": self.name,
+            "digest": self.digest,
+            "tokeniser": self.tokeniser,
+            "vocabulary": self.vocabulary,
+            "unit": self.unit,
+        }
+
 
 def tokenised(source: Source, tokeniser: Tokeniser, folder: Path, report: Report = lambda _line: None) -> Corpus:
     """The corpus of a source and a tokeniser; made, if the folder does not have it yet.

@@ -6,7 +6,7 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -115,6 +115,12 @@ _NOT_OF_COMPARISONS = {
     "compile": False,
     "sharded": False,
 }
+# in the order in which a command names them
+_OF_CORPORA = (
+    *("text", "dataset", "configuration", "revision", "megabytes", "tokeniser"),
+    *("symbols", "order", "states", "length"),
+)
+TRAINING = ("steps", "batch", "context", "accumulate", "learning_rate", "dim", "layers", "heads")
 _OF_CHAINS = {"symbols": None, "length": None}
 _OF_DATASETS = {"configuration": None, "split": "train", "column": "text", "revision": None, "megabytes": None}
 
@@ -346,32 +352,21 @@ def command(options: argparse.Namespace, device: str) -> str:
     """The command that makes the same result again."""
     words = ["python", "-m", "synthetic", "language", "--preset", options.preset, "--seed", str(options.seed)]
     words += ["--device", device.partition(":")[0]]
-    names: Sequence[str] = (
-        *(
-            "text",
-            "dataset",
-            "configuration",
-            "revision",
-            "megabytes",
-            "tokeniser",
-            "symbols",
-            "order",
-            "states",
-            "length",
-        ),
-        *("steps", "batch", "context", "accumulate", "learning_rate", "dim", "layers", "heads", "depths"),
-        "implementation",
-    )
-    if not (options.text or options.dataset):
-        words += ["--corpus", options.corpus]
+    words += as_typed(options, *TRAINING, "depths", "implementation")
+    words += [f"--{name}" for name in ("compile", "sharded") if getattr(options, name)]
+    return shlex.join(words)
+
+
+def as_typed(options: argparse.Namespace, *names: str) -> list[str]:
+    """The words that name the corpus, and those of the options of these names that are given."""
+    words = [] if options.text or options.dataset else ["--corpus", options.corpus]
     if options.dataset:
         words += ["--split", options.split, "--column", options.column]
-    for name in names:
+    for name in (*_OF_CORPORA, *names):
         value = getattr(options, name)
         if value is not None:
             words += [f"--{name.replace('_', '-')}", *map(str, value if isinstance(value, list) else [value])]
-    words += [f"--{name}" for name in ("compile", "sharded") if getattr(options, name)]
-    return shlex.join(words)
+    return words
 
 
 def _tokeniser(options: argparse.Namespace) -> Tokeniser:

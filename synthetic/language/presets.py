@@ -70,11 +70,7 @@ def contenders(vocabulary: int, dim: int, layers: int, heads: int, depths: tuple
     Raises:
         UsageError: D is no multiple of the heads, or a head's dimension is odd, which rotary positions cannot turn.
     """
-    if dim % heads or dim // heads % 2:
-        raise UsageError(
-            f"{heads} heads do not split a model dimension of {dim} into equal, even parts, as rotary positions need;"
-            " choose --dim as an even multiple of --heads"
-        )
+    check_heads(dim, heads)
     std = dim**-0.5
     hidden = 8 * max(1, round(dim * 8 / 3 / 8))
 
@@ -104,6 +100,19 @@ def contenders(vocabulary: int, dim: int, layers: int, heads: int, depths: tuple
 
     llamas = tuple(Contender(f"Llama {position}", model(llama(position)), True) for position in ("RoPE", "ALiBi"))
     return (*llamas, *(Contender(f"CEM T={T}", model(cem(T))) for T in depths))
+
+
+def check_heads(dim: int, heads: int) -> None:
+    """Refuses heads that rotary positions cannot turn.
+
+    Raises:
+        UsageError: D is no multiple of the heads, or a head's dimension is odd.
+    """
+    if dim % heads or dim // heads % 2:
+        raise UsageError(
+            f"{heads} heads do not split a model dimension of {dim} into equal, even parts, as rotary positions need;"
+            " choose --dim as an even multiple of --heads"
+        )
 
 
 def paper_contenders(vocabulary: int, size: str, depths: tuple[int, ...]) -> tuple[Contender, ...]:

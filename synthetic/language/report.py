@@ -52,11 +52,7 @@ def payload(study: Study, ground: Ground, entries: Sequence[Entry]) -> dict[str,
     per_byte = {name: bits * ground.per_byte for name, bits in asdict(y).items()} | dict(corpus.validation.compressed)
     return {
         "corpus": {
-            "source": corpus.name,
-            "digest": corpus.digest,
-            "tokeniser": corpus.tokeniser,
-            "vocabulary": corpus.vocabulary,
-            "unit": corpus.unit,
+            **corpus.describe(),
             "train": _part(corpus, "train"),
             "validation": {**_part(corpus, "validation"), "scored_tokens": ground.windows[:, 1:].numel()},
             "bits_per_byte": per_byte,

@@ -23,7 +23,7 @@ from cemverify.cem.models import BlockConfig, LanguageModelConfig
 from synthetic.errors import UsageError
 from synthetic.language.cost import parameters
 from synthetic.language.looped import LoopedConfig
-from synthetic.language.presets import chinchilla
+from synthetic.language.presets import check_heads, chinchilla
 from synthetic.language.recipe import Recipe
 
 RATES = (5e-4, 1e-3, 2e-3, 4e-3, 8e-3)
@@ -310,11 +310,7 @@ def tiny_dims(dim: int | None, layers: int | None, heads: int | None) -> paper.S
         UsageError: D is no even multiple of the heads, which rotary positions need.
     """
     dim, heads = dim or TINY_SIZE.dim, heads or TINY_SIZE.heads
-    if dim % heads or dim // heads % 2:
-        raise UsageError(
-            f"{heads} heads do not split a model dimension of {dim} into equal, even parts, as rotary positions need;"
-            " choose --dim as an even multiple of --heads"
-        )
+    check_heads(dim, heads)
     return paper.Size(dim, layers or TINY_SIZE.layers, heads, 8 * -(-dim // 3))
 
 

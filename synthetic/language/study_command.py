@@ -31,7 +31,7 @@ from synthetic.language.cells import (
     training_cell,
 )
 from synthetic.language.estimates import Forecast, forecasts, speed_of
-from synthetic.language.options import open_corpus
+from synthetic.language.options import TRAINING, as_typed, open_corpus
 from synthetic.language.statements import read
 from synthetic.language.studies import TINY, Plan, Variant, plan, tiny_dims
 from synthetic.language.study_page import write_page
@@ -150,13 +150,7 @@ def payload(asked: Plan, corpus: Corpus, found: Findings) -> dict[str, Any]:
     """Everything as plain values, for the result file."""
     return {
         "study": {"name": asked.study, "figure": asked.figure, "size": asked.size, "seeds": asked.seeds},
-        "corpus": {
-            "source": corpus.name,
-            "digest": corpus.digest,
-            "tokeniser": corpus.tokeniser,
-            "vocabulary": corpus.vocabulary,
-            "unit": corpus.unit,
-        },
+        "corpus": corpus.describe(),
         "rows": [asdict(row) for row in found.rows],
         "statements": [asdict(statement) for statement in found.statements],
     }
@@ -165,18 +159,7 @@ def payload(asked: Plan, corpus: Corpus, found: Findings) -> dict[str, Any]:
 def again(options: argparse.Namespace) -> str:
     """The command that makes the same tables again."""
     words = ["python", "-m", "synthetic", "language", "--study", options.experiment, "--size", options.size]
-    if not (options.text or options.dataset):
-        words += ["--corpus", options.corpus]
-    if options.dataset:
-        words += ["--split", options.split, "--column", options.column]
-    for name in (
-        *("text", "dataset", "configuration", "revision", "megabytes", "tokeniser"),
-        *("symbols", "order", "states", "length"),
-        *("seeds", "steps", "batch", "context", "accumulate", "learning_rate", "dim", "layers", "heads", "page"),
-    ):
-        value = getattr(options, name)
-        if value is not None:
-            words += [f"--{name.replace('_', '-')}", *map(str, value if isinstance(value, list) else [value])]
+    words += as_typed(options, "seeds", *TRAINING, "page")
     if options.seed:
         words += ["--seed", str(options.seed)]
     if options.device not in ("auto", "cpu"):

@@ -54,7 +54,7 @@ def mapped_is_looped(caller: Caller, case: Case) -> Evidence:
 
 
 def gradients_change_no_answer(caller: Caller, case: Case) -> Evidence:
-    """With gradients recorded for every array, with them allowed, and without: the same answer."""
+    """With gradients recorded for every array, for the states, for the weights, and without: the same answer."""
     case = case.to(caller.dtype).to(torch.float64)
     budget = output_budget(case, caller.dtype)
     with torch.no_grad():
