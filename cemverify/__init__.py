@@ -14,10 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cemverify.api import check_implementation, parametrize_with_properties
-    from cemverify.conformance.contract import EnergyLayer, Implementation, energy_layer, implementation
-    from cemverify.conformance.modules import implementation_from_modules
-    from cemverify.conformance.reference import reference
-    from cemverify.conformance.verdicts import Record, Verdict
+    from cemverify.conformance.implementations.contract import (
+        EnergyLayer,
+        Implementation,
+        energy_layer,
+        implementation,
+    )
+    from cemverify.conformance.implementations.modules import implementation_from_modules
+    from cemverify.conformance.implementations.reference import reference
+    from cemverify.conformance.judging.verdicts import Record, Verdict
 
 __all__ = [
     "EnergyLayer",
@@ -35,10 +40,10 @@ __all__ = [
 # Imported on first use, so that `import cemverify.cem` needs torch and nothing else.
 _HOMES = {
     "api": ("check_implementation", "parametrize_with_properties"),
-    "conformance.contract": ("EnergyLayer", "Implementation", "energy_layer", "implementation"),
-    "conformance.modules": ("implementation_from_modules",),
-    "conformance.reference": ("reference",),
-    "conformance.verdicts": ("Record", "Verdict"),
+    "conformance.implementations.contract": ("EnergyLayer", "Implementation", "energy_layer", "implementation"),
+    "conformance.implementations.modules": ("implementation_from_modules",),
+    "conformance.implementations.reference": ("reference",),
+    "conformance.judging.verdicts": ("Record", "Verdict"),
 }
 
 

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cemverify.conformance import engine, isolation, known_violations
-from cemverify.conformance.contract import LoadError, Subject, as_subject, load
-from cemverify.conformance.engine import Effort, RunFinished, applicable, judge_property, not_offered
-from cemverify.conformance.known_violations import KnownViolation, read_known, settle
+from cemverify.conformance.gate import known_violations
+from cemverify.conformance.gate.known_violations import KnownViolation, read_known, settle
+from cemverify.conformance.implementations.contract import LoadError, Subject, as_subject, load
+from cemverify.conformance.judging import engine
+from cemverify.conformance.judging.engine import Effort, RunFinished, applicable, judge_property, not_offered
+from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.listeners.terminal import violation
 from cemverify.conformance.properties import Property, select
-from cemverify.conformance.verdicts import Record, Verdict
+from cemverify.conformance.workers import isolation
 
 
 def check_implementation(

@@ -10,7 +10,7 @@ from importlib import import_module
 from types import MappingProxyType
 
 from cemverify._version import VERSION
-from cemverify.conformance.contract import LoadError
+from cemverify.conformance.implementations.contract import LoadError
 from cemverify.results import ResultError
 
 # What each says of itself in the overview; only the module of the chosen one is imported, since some take a second.

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from cemverify.results import ResultError, show, write, write_text
+from cemverify.tables import RENDERERS, csv_rows, markdown
 from reports.collect import Source, collect, merge
-from reports.render import RENDERERS, csv_rows, markdown
 
 DESCRIPTION = """\
 Renders result files as tables. A result file is what `cemverify check`, `python -m synthetic recursion` and

@@ -16,12 +16,20 @@ from textwrap import indent
 import torch
 
 from cemverify import results
-from reports.render import markdown, terminal
-from synthetic import priors
-from synthetic.difficulty import EASIEST, HARDEST, NEGATIVE_CONTROLS, Difficulty, average, is_negative_control, judge
+from cemverify.tables import markdown, terminal
 from synthetic.errors import UsageError
-from synthetic.streams import Streams
-from synthetic.tasks import EXACT_POINTS, FEATURES, TaskConfig, draw_many
+from synthetic.gp import priors
+from synthetic.gp.difficulty import (
+    EASIEST,
+    HARDEST,
+    NEGATIVE_CONTROLS,
+    Difficulty,
+    average,
+    is_negative_control,
+    judge,
+)
+from synthetic.gp.streams import Streams
+from synthetic.gp.tasks import EXACT_POINTS, FEATURES, TaskConfig, draw_many
 
 POINTS = (256, 1024, 4096)
 TEST_POINTS = 1024

@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from cemverify import results
-from reports.render import terminal
-from synthetic import features, priors
-from synthetic.difficulty import Difficulty, is_negative_control, judge
-from synthetic.distribution import FALSE_ALARM, Verdict, judge_draws
+from cemverify.tables import terminal
 from synthetic.errors import UsageError
-from synthetic.oracle import Agreement, covariance, second_opinion
-from synthetic.streams import Stream, Streams
-from synthetic.tasks import Task, TaskConfig, draw, draw_many
+from synthetic.gp import features, priors
+from synthetic.gp.difficulty import Difficulty, is_negative_control, judge
+from synthetic.gp.distribution import FALSE_ALARM, Verdict, judge_draws
+from synthetic.gp.oracle import Agreement, covariance, second_opinion
+from synthetic.gp.streams import Stream, Streams
+from synthetic.gp.tasks import Task, TaskConfig, draw, draw_many
 
 # Two oracles further apart than this are not both right.
 AGREEMENT = 1e-6

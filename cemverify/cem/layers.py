@@ -22,9 +22,8 @@ from cemverify.cem.activations import activation
 from cemverify.cem.descent import Descent, Trajectory
 from cemverify.cem.energies import Elementwise, Energy, Interaction, InteractionMemory
 from cemverify.cem.norms import NoNorm, Norm, RMSNormFolded, RMSNormInside
-from cemverify.cem.positions import Alibi, Bias, Rotary, SelfCross, alibi_slopes
+from cemverify.cem.positions import Alibi, Bias, Rotary, SelfCross, alibi_slopes, printed_alibi
 from cemverify.cem.preconditioners import Diagonal, Identity, LowRank, LowRankPrinted, Preconditioner
-from cemverify.cem.printed import printed_alibi
 
 DiagonalKind = Literal["none", "shared", "per-head"]
 PositionKind = Literal["none", "alibi", "alibi-printed", "self-cross", "rotary"]

@@ -43,7 +43,7 @@ class Alibi:
 
     Attributes:
         slopes: m (K,), non-negative.
-        sign: -1; the paper prints +1, which favours distant tokens (`cemverify.cem.printed`).
+        sign: -1; the paper prints +1, which favours distant tokens (`printed_alibi`).
     """
 
     slopes: Tensor
@@ -52,6 +52,15 @@ class Alibi:
     def __call__(self, rows: Tensor, columns: Tensor) -> Tensor:
         distance = (rows[:, None] - columns[None, :]).abs().to(self.slopes.dtype)  # (J, S)
         return self.sign * self.slopes[:, None, None] * distance
+
+
+def printed_alibi(heads: int, like: Tensor) -> Alibi:
+    """+2^-k |i - j| for head k = 1..K: favours distant tokens, and its slopes are Press's only at K = 8.
+
+    Args:
+        like: gives dtype and device.
+    """
+    return Alibi(like.new_tensor([2.0**-k for k in range(1, heads + 1)]), sign=+1.0)
 
 
 @dataclass(frozen=True)

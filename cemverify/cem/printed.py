@@ -8,30 +8,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from cemverify.cem.energies import HopfieldMemory, Interaction, InteractionMemory
-from cemverify.cem.positions import Alibi
-
-if TYPE_CHECKING:
-    from cemverify.cem.layers import CEMAttention
+from cemverify.cem.layers import CEMAttention
 
 
 def printed_temperature(dim: int) -> float:
     """sqrt(D_h) with D_h the *model* dimension (Eq. 5, Algorithm 1); attention uses the head dimension."""
     return math.sqrt(dim)
-
-
-def printed_alibi(heads: int, like: Tensor) -> Alibi:
-    """+2^-k |i - j| for head k = 1..K: favours distant tokens, and its slopes are Press's only at K = 8.
-
-    Args:
-        like: gives dtype and device.
-    """
-    return Alibi(like.new_tensor([2.0**-k for k in range(1, heads + 1)]), sign=+1.0)
 
 
 def score_only_direction(energy: Interaction, x: Tensor, memory: InteractionMemory) -> Tensor:

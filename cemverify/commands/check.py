@@ -11,14 +11,14 @@ import torch
 
 from cemverify.commands import gate
 from cemverify.commands.arguments import DTYPES, check_folder, check_outputs, positive
-from cemverify.conformance import isolation
-from cemverify.conformance.confinement import USUAL_MEMORY, check_memory, usual_memory
-from cemverify.conformance.counterexamples import save_all
-from cemverify.conformance.engine import Effort, RunFinished
-from cemverify.conformance.isolation import cores
+from cemverify.conformance.counterexamples.files import save_all
+from cemverify.conformance.judging.engine import Effort, RunFinished
+from cemverify.conformance.judging.verdicts import counts, exit_code
 from cemverify.conformance.listeners import ci, files, terminal
 from cemverify.conformance.properties import select
-from cemverify.conformance.verdicts import counts, exit_code
+from cemverify.conformance.workers import isolation
+from cemverify.conformance.workers.isolation import cores
+from cemverify.conformance.workers.limits import USUAL_MEMORY, check_memory, usual_memory
 from cemverify.results import Maker, show, write, write_text
 
 DESCRIPTION = """\

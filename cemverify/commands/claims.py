@@ -8,9 +8,8 @@ from pathlib import Path
 
 import torch
 
+from cemverify.claims import Judged, find_claim, judge, ledger, pages
 from cemverify.commands.arguments import check_outputs
-from cemverify.conformance.claims import Judged, find_claim, judge, ledger
-from cemverify.conformance.listeners import claims as pages
 from cemverify.results import Maker, show, write, write_text
 
 DESCRIPTION = """\

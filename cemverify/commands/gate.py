@@ -10,10 +10,17 @@ from pathlib import Path
 
 from cemverify._version import VERSION
 from cemverify.commands.arguments import check_outputs
-from cemverify.conformance import known_violations
-from cemverify.conformance.baselines import Baseline, Compared, Conditions, check_comparable, compare, read_baseline
-from cemverify.conformance.engine import RunFinished
-from cemverify.conformance.known_violations import KnownViolation, Settled, read_known, settle, update_known
+from cemverify.conformance.gate import known_violations
+from cemverify.conformance.gate.baselines import (
+    Baseline,
+    Compared,
+    Conditions,
+    check_comparable,
+    compare,
+    read_baseline,
+)
+from cemverify.conformance.gate.known_violations import KnownViolation, Settled, read_known, settle, update_known
+from cemverify.conformance.judging.engine import RunFinished
 
 ACCEPTED_FOR = timedelta(days=90)
 

@@ -7,7 +7,7 @@ import textwrap
 
 from tabulate import tabulate
 
-from cemverify.conformance.contract import FEATURES
+from cemverify.conformance.implementations.contract import FEATURES
 from cemverify.conformance.properties import select
 from cemverify.results import show
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import torch
 
 from cemverify.commands.arguments import check_outputs, positive
-from cemverify.conformance.bank import BANK, unavailable
-from cemverify.conformance.isolation import cores
-from cemverify.conformance.listeners import power as pages
-from cemverify.conformance.power import Plan, measure_power
-from cemverify.conformance.power_store import Store
+from cemverify.conformance.workers.isolation import cores
+from cemverify.power import pages
+from cemverify.power.bank import BANK, unavailable
+from cemverify.power.plan import Plan, measure_power
+from cemverify.power.store import Store
 from cemverify.results import Maker, show, write, write_text
 
 DESCRIPTION = """\

@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 from cemverify.commands.arguments import check_outputs
-from cemverify.conformance.counterexamples import load_counterexample
-from cemverify.conformance.engine import Effort, RunFinished
-from cemverify.conformance.isolation import ask_again
+from cemverify.conformance.counterexamples.files import load_counterexample
+from cemverify.conformance.judging.engine import Effort, RunFinished
+from cemverify.conformance.judging.verdicts import Verdict, counts
 from cemverify.conformance.listeners import files, terminal
 from cemverify.conformance.properties import catalogue
-from cemverify.conformance.verdicts import Verdict, counts
+from cemverify.conformance.workers.isolation import ask_again
 from cemverify.results import Maker, show, write
 
 DESCRIPTION = """\

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cemverify.cem.energies import Interaction
-from cemverify.cem.positions import Alibi, Rotary, SelfCross, alibi_slopes
-from cemverify.cem.printed import printed_alibi
+from cemverify.cem.positions import Alibi, Rotary, SelfCross, alibi_slopes, printed_alibi
 from suites.cem.helpers import ROUNDING, U, randn, relative_error, vector
 
 # As the code of Press et al. (2022) gives them.

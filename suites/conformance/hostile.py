@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from cemverify import implementation
-from cemverify.conformance import reference
+from cemverify.conformance.implementations import reference
 
 right = reference.attention
 

@@ -9,7 +9,7 @@ import pytest
 
 from cemverify import parametrize_with_properties
 from cemverify.api import Check
-from cemverify.conformance.reference import reference
+from cemverify.conformance.implementations.reference import reference
 
 pytest_plugins = ["pytester"]
 
@@ -18,7 +18,7 @@ def test_two_lines_make_one_test_per_property(pytester: pytest.Pytester) -> None
     pytester.makepyfile(
         """
         from cemverify import parametrize_with_properties, implementation
-        from cemverify.conformance import reference
+        from cemverify.conformance.implementations import reference
 
         def mlp(x, h, w, c):
             return reference.mlp(x, h, w, c) * (1.001 if c.activation == "tanh" else 1)

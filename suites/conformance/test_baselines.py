@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cemverify._version import VERSION
-from cemverify.conformance.baselines import (
+from cemverify.conformance.gate.baselines import (
     FEWEST,
     FLOOR,
     GROWTH,
@@ -23,9 +23,9 @@ from cemverify.conformance.baselines import (
     compare,
     read_baseline,
 )
-from cemverify.conformance.engine import RunFinished
+from cemverify.conformance.judging.engine import RunFinished
+from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.listeners.files import as_json
-from cemverify.conformance.verdicts import Record, Verdict
 from cemverify.results import Maker, ResultError, result, write
 
 CONDITIONS = Conditions("m:mine", "float64", "cpu", 60, 0)

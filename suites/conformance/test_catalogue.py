@@ -11,12 +11,12 @@ import torch
 
 from cemverify.api import Check
 from cemverify.cem.layers import AttentionConfig, MLPConfig
-from cemverify.conformance.calls import Caller
-from cemverify.conformance.cases import dense_case
-from cemverify.conformance.contract import implementation, load
-from cemverify.conformance.controls import CONTROLS
-from cemverify.conformance.engine import Effort, applicable
+from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.implementations.contract import implementation, load
+from cemverify.conformance.judging.controls import CONTROLS
+from cemverify.conformance.judging.engine import Effort, applicable
 from cemverify.conformance.properties import catalogue, select
+from cemverify.conformance.questions.cases import dense_case
 from suites.devices import device_of_worker
 
 

@@ -209,6 +209,6 @@ def test_the_pytest_recipe_runs(workplace: Path) -> None:
 
 
 def test_the_example_of_the_guide_is_a_file_of_known_violations() -> None:
-    from cemverify.conformance.known_violations import parse_known
+    from cemverify.conformance.gate.known_violations import parse_known
 
     assert [e.implementation for e in parse_known(recipe("Known violations"), "docs/ci.md")] == ["mypkg.cem:mine"]

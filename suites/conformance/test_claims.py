@@ -11,10 +11,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from cemverify.claims import Judged, Standing, find_claim, judge, ledger, pages
+from cemverify.claims.evidence import Counterexample, Derivation, Finding, Properties, Search
 from cemverify.cli import main
-from cemverify.conformance.claims import Judged, Standing, find_claim, judge, ledger
-from cemverify.conformance.claims.evidence import Counterexample, Derivation, Finding, Properties, Search
-from cemverify.conformance.listeners import claims as pages
 from cemverify.conformance.properties import catalogue
 
 pytestmark = pytest.mark.slow
@@ -77,7 +76,7 @@ def test_properties_that_claims_rest_on_exist() -> None:
 def test_evidence_can_fail() -> None:
     from hypothesis import strategies as st
 
-    from cemverify.conformance.claims.evidence import working
+    from cemverify.claims.evidence import working
 
     assert not Derivation("1 = 2", lambda: working("1 = 2", comes_out=False)).gather().stands
     assert not Counterexample("true", lambda: working("1 = 1", comes_out=True)).gather().stands

@@ -13,7 +13,7 @@ import pytest
 
 from cemverify import results
 from cemverify.cli import main
-from cemverify.conformance import known_violations
+from cemverify.conformance.gate import known_violations
 from cemverify.conformance.properties import catalogue
 
 FEW = [

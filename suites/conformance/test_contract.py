@@ -14,12 +14,12 @@ from torch.nn import functional as F
 from cemverify import check_implementation, energy_layer, implementation, implementation_from_modules
 from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.layers import AttentionConfig, MLPConfig
-from cemverify.conformance import reference
-from cemverify.conformance.calls import Caller
-from cemverify.conformance.cases import dense_case
-from cemverify.conformance.contract import LoadError, absences, as_subject
-from cemverify.conformance.golden import golden
-from cemverify.conformance.verdicts import Record, Verdict
+from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.implementations import reference
+from cemverify.conformance.implementations.contract import LoadError, absences, as_subject
+from cemverify.conformance.judging.verdicts import Record, Verdict
+from cemverify.conformance.oracle.golden import golden
+from cemverify.conformance.questions.cases import dense_case
 from examples.mlp_module import GatedMLP
 
 LEAN = ("steps", "diagonal", "position", "preconditioner", "norm", "validation")

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-from cemverify.conformance import reference
-from cemverify.conformance.calls import Caller
-from cemverify.conformance.cases import Case, dense_case
-from cemverify.conformance.controls import CONTROLS, control
-from cemverify.conformance.engine import Effort, judge_property
-from cemverify.conformance.evidence import Comparison, Evidence, judge
+from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.implementations import reference
+from cemverify.conformance.judging.controls import CONTROLS, control
+from cemverify.conformance.judging.engine import Effort, judge_property
+from cemverify.conformance.judging.verdicts import Record, Verdict
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
 from cemverify.conformance.properties import catalogue, select
-from cemverify.conformance.verdicts import Record, Verdict
+from cemverify.conformance.questions.cases import Case, dense_case
 
 PLAIN = select(["gradient/attention/plain"])[0]
 FEW = Effort(examples=15)

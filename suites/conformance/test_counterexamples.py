@@ -18,21 +18,21 @@ from hypothesis import strategies as st
 
 from cemverify.cem.layers import MLPConfig, PreconditionerConfig
 from cemverify.cli import main
-from cemverify.conformance.cases import Case, dense_case
-from cemverify.conformance.counterexamples import load_counterexample, save_all
-from cemverify.conformance.engine import Effort, RunFinished, judge_property
-from cemverify.conformance.mutants import mutants
+from cemverify.conformance.counterexamples.files import load_counterexample, save_all
+from cemverify.conformance.judging.engine import Effort, RunFinished, judge_property
+from cemverify.conformance.judging.verdicts import Record
 from cemverify.conformance.properties import select
-from cemverify.conformance.saving import Packing, restored
-from cemverify.conformance.shrinking import smaller
-from cemverify.conformance.spaces import Space
-from cemverify.conformance.verdicts import Record
+from cemverify.conformance.questions.cases import Case, dense_case
+from cemverify.conformance.questions.saving import Packing, restored
+from cemverify.conformance.questions.shrinking import smaller
+from cemverify.conformance.questions.spaces import Space
+from cemverify.power.mutants import mutants
 from cemverify.results import Maker, ResultError
 
 ROOT = Path(__file__).parents[2]
 MODULE = """\
 from dataclasses import replace
-from cemverify.conformance.mutants import mutants
+from cemverify.power.mutants import mutants
 (mutant,) = (m for m in mutants() if m.id == {id!r})
 wrong = mutant.subject()
 """
@@ -67,11 +67,23 @@ def script(path: Path, *names: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("mutant", "property_", "right"),
     [
-        ("untied-values", "", "cemverify.conformance.reference:reference"),
-        ("sees-the-next-token", "", "cemverify.conformance.reference:reference"),
-        ("edits-its-input", "structure/mlp/inputs-unchanged", "cemverify.conformance.reference:reference"),
-        ("counts-its-calls", "structure/mlp/determinism", "cemverify.conformance.reference:reference"),
-        ("validates-nothing", "rejection/mlp/zero-steps", "cemverify.conformance.reference:reference"),
+        ("untied-values", "", "cemverify:reference"),
+        ("sees-the-next-token", "", "cemverify:reference"),
+        (
+            "edits-its-input",
+            "structure/mlp/inputs-unchanged",
+            "cemverify:reference",
+        ),
+        (
+            "counts-its-calls",
+            "structure/mlp/determinism",
+            "cemverify:reference",
+        ),
+        (
+            "validates-nothing",
+            "rejection/mlp/zero-steps",
+            "cemverify:reference",
+        ),
         ("layer-doubled-energy", "", "sound:right"),
         ("layer-reads-the-future", "", "sound:right"),
     ],
@@ -82,9 +94,7 @@ def test_a_script_fails_while_the_fault_is_there_and_only_then(
     _, saved = leave(tmp_path, mutant, property_)
     code, said = script(saved)
     assert code == 1, said
-    (tmp_path / "sound.py").write_text(
-        "from cemverify.conformance.mutants import layers\nright = layers.sound_layer()\n"
-    )
+    (tmp_path / "sound.py").write_text("from cemverify.power.mutants import layers\nright = layers.sound_layer()\n")
     code, said = script(saved, right)
     assert code == 0, said
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import torch
 
-from cemverify.conformance.cases import Case, Layer
-from cemverify.conformance.coverage import covering, meetings
-from cemverify.conformance.engine import Effort, judge_property
-from cemverify.conformance.evidence import Comparison, Evidence, judge
+from cemverify.conformance.implementations.reference import reference
+from cemverify.conformance.judging.engine import Effort, judge_property
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
 from cemverify.conformance.properties import select
 from cemverify.conformance.properties.base import Over, Property
-from cemverify.conformance.reference import reference
+from cemverify.conformance.questions.cases import Case, Layer
+from cemverify.conformance.questions.coverage import covering, meetings
 
 
 def test_every_two_values_meet_in_a_covering_array_of_few_rows() -> None:

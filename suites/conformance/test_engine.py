@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from cemverify import check_implementation, energy_layer, implementation
-from cemverify.conformance import reference
-from cemverify.conformance.engine import Effort, judge_property, not_offered
-from cemverify.conformance.evidence import Comparison, Evidence
+from cemverify.conformance.implementations import reference
+from cemverify.conformance.judging.engine import Effort, judge_property, not_offered
+from cemverify.conformance.judging.verdicts import Record, Verdict, counts, exit_code
+from cemverify.conformance.oracle.evidence import Comparison, Evidence
 from cemverify.conformance.properties import catalogue, select
 from cemverify.conformance.properties.base import By
-from cemverify.conformance.verdicts import Record, Verdict, counts, exit_code
 
 PLAIN = select(["gradient/attention/plain"])[0]
 

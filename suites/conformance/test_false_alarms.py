@@ -9,15 +9,15 @@ import torch
 
 from cemverify import check_implementation
 from cemverify.cem.layers import AttentionConfig
-from cemverify.conformance.bank import BANK, Entry, unavailable
-from cemverify.conformance.budgets import output_budget
-from cemverify.conformance.calls import Caller
-from cemverify.conformance.contract import Implementation, load
-from cemverify.conformance.golden import golden
-from cemverify.conformance.plain import Plain
-from cemverify.conformance.reference import reference
-from cemverify.conformance.spaces import Space, cases
-from cemverify.conformance.verdicts import Verdict
+from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.implementations.contract import Implementation, load
+from cemverify.conformance.implementations.plain import Plain
+from cemverify.conformance.implementations.reference import reference
+from cemverify.conformance.judging.verdicts import Verdict
+from cemverify.conformance.oracle.budgets import output_budget
+from cemverify.conformance.oracle.golden import golden
+from cemverify.conformance.questions.spaces import Space, cases
+from cemverify.power.bank import BANK, Entry, unavailable
 
 # A costly implementation is asked a few.
 COSTLY = {
@@ -72,7 +72,7 @@ def test_budgets_bound_the_error_of_two_independent_evaluations(subject: Impleme
 
 
 def test_budgets_are_tight_enough_to_see_a_part_in_a_trillion() -> None:
-    from cemverify.conformance.cases import dense_case
+    from cemverify.conformance.questions.cases import dense_case
 
     case = dense_case(AttentionConfig(4, 2, temperature=1.0), 1, 3, seed=0)
     update = golden(case) - case.x

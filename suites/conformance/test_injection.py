@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from cemverify.cem.layers import AttentionConfig
-from cemverify.conformance.cases import Case, dense_case
-from cemverify.conformance.contract import Implementation, implementation, load
-from cemverify.conformance.engine import Effort, judge_property
-from cemverify.conformance.injection import falling_short, inject
-from cemverify.conformance.mutants import Mutant, mutants
-from cemverify.conformance.mutants.base import sound
-from cemverify.conformance.power_units import by_id, introduction
-from cemverify.conformance.reference import reference
+from cemverify.conformance.implementations.contract import Implementation, implementation, load
+from cemverify.conformance.implementations.reference import reference
+from cemverify.conformance.judging.engine import Effort, judge_property
+from cemverify.conformance.questions.cases import Case, dense_case
+from cemverify.power.injection import falling_short, inject
+from cemverify.power.measurements import by_id, introduction
+from cemverify.power.mutants import Mutant, mutants
+from cemverify.power.mutants.base import sound
 
 _NUMPY = "examples.attention_numpy:mine"
 

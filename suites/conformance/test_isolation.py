@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from cemverify.cli import main
-from cemverify.conformance import isolation
-from cemverify.conformance.confinement import LEAST_MEMORY, limits_memory
-from cemverify.conformance.contract import LoadError
-from cemverify.conformance.engine import Effort, RunFinished
-from cemverify.conformance.isolation import run
-from cemverify.conformance.patience import IN_A_ROW, IN_ALL, Patience
+from cemverify.conformance.implementations.contract import LoadError
+from cemverify.conformance.judging.engine import Effort, RunFinished
+from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import Property, select
-from cemverify.conformance.verdicts import Record, Verdict
+from cemverify.conformance.workers import isolation
+from cemverify.conformance.workers.giving_up import IN_A_ROW, IN_ALL, Patience
+from cemverify.conformance.workers.isolation import run
+from cemverify.conformance.workers.limits import LEAST_MEMORY, limits_memory
 
 pytestmark = pytest.mark.slow
 
@@ -145,7 +145,7 @@ def test_a_call_that_costs_the_process_leaves_its_case_behind(
     assert main(["replay", str(saved)]) == 1
     assert main(["replay", str(saved), "--implementation", "reference"]) == 0
     script = [sys.executable, str(saved.with_suffix(".py"))]
-    for implementation, code in ((subject, 1), ("cemverify.conformance.reference:reference", 0)):
+    for implementation, code in ((subject, 1), ("cemverify.conformance.implementations.reference:reference", 0)):
         done = subprocess.run([*script, implementation], capture_output=True, text=True, check=False)
         assert done.returncode == code, done.stdout + done.stderr
     assert not list(tmp_path.glob("cemverify-*"))  # the pages that questions were noted on

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cemverify.conformance.known_violations import (
+from cemverify.conformance.gate.known_violations import (
     Settled,
     Standing,
     parse_known,
@@ -16,7 +16,7 @@ from cemverify.conformance.known_violations import (
     update_known,
     updated,
 )
-from cemverify.conformance.verdicts import Record, Verdict, counts, exit_code
+from cemverify.conformance.judging.verdicts import Record, Verdict, counts, exit_code
 from cemverify.results import ResultError
 
 MINE = "mypkg.cem:mine"

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 import pytest
 import torch
 
-from cemverify.conformance import reference
-from cemverify.conformance.calls import Caller
-from cemverify.conformance.cases import Case
-from cemverify.conformance.faults import Discard, Fault
-from cemverify.conformance.localisation import Part, localise
-from cemverify.conformance.mutants import Mutant, mutants
+from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.implementations import reference
+from cemverify.conformance.implementations.faults import Discard, Fault
+from cemverify.conformance.judging.localisation import Part, localise
 from cemverify.conformance.properties import Asked, catalogue
+from cemverify.conformance.questions.cases import Case
+from cemverify.power.mutants import Mutant, mutants
 
 # what each of these has wrong, by its fault as the zoo states it; a second name where the fault is in both
 WRONG: Mapping[str, tuple[str, ...]] = {

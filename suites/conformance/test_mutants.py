@@ -7,10 +7,10 @@ from fnmatch import fnmatchcase
 import pytest
 import torch
 
-from cemverify.conformance.engine import Effort, judge_property
-from cemverify.conformance.mutants import Mutant, mutants
+from cemverify.conformance.judging.engine import Effort, judge_property
+from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.properties import Property, catalogue
-from cemverify.conformance.verdicts import Verdict
+from cemverify.power.mutants import Mutant, mutants
 
 _BY_ID = {p.id: p for p in catalogue()}
 _ALSO = [(m, p) for m in mutants() for p in catalogue() if m.kills(p.id) and p.id != m.property]

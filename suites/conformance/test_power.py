@@ -14,12 +14,12 @@ import pytest
 from scipy import stats
 
 from cemverify.cli import main
-from cemverify.conformance.listeners.power import as_markdown
-from cemverify.conformance.mutants import mutants
-from cemverify.conformance.power import Detection, Measured, Plan, Power
-from cemverify.conformance.power_statistics import clopper_pearson, upper_bound
-from cemverify.conformance.power_store import Store
-from cemverify.conformance.power_units import measure
+from cemverify.power.measurements import measure
+from cemverify.power.mutants import mutants
+from cemverify.power.pages import as_markdown
+from cemverify.power.plan import Detection, Measured, Plan, Power
+from cemverify.power.statistics import clopper_pearson, upper_bound
+from cemverify.power.store import Store
 from cemverify.results import ResultError
 
 _QUICK = (

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from cemverify.results import Maker, Table, read, result, write
+from cemverify.tables import RENDERERS, comma_separated, csv_rows, latex, markdown, terminal
 from reports.__main__ import main
 from reports.collect import MERGED_SCHEMA
-from reports.render import RENDERERS, comma_separated, csv_rows, latex, markdown, terminal
 
 TABLE = Table("Errors", ["a|b", "error", "note"], [["x|y", "0.10", None], ["z", "0.05 ± 0.01", True]])
 

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from cemverify.results import Table, read
-from synthetic import atlas, priors
+from synthetic import atlas
 from synthetic.__main__ import main
+from synthetic.gp import priors
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "tasks.md"
 SMALL = ["--train-points", "150", "--test-points", "50"]
@@ -35,7 +36,7 @@ def test_examine_says_how_hard_a_task_is_and_that_its_oracles_agree(
 def test_examine_fails_if_the_oracle_is_wrong(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from synthetic import sampling
+    from synthetic.gp import sampling
 
     right = sampling.posterior
 
@@ -53,7 +54,7 @@ def test_examine_fails_if_the_oracle_is_wrong(
 def test_examine_fails_if_the_sampler_is_wrong(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from synthetic import sampling
+    from synthetic.gp import sampling
 
     right = sampling.factorise
 

@@ -12,9 +12,9 @@ from cemverify.cem.layers import MLPConfig
 from cemverify.cem.models import Regressor as Reference
 from cemverify.cem.models import RegressorConfig
 from synthetic.errors import UsageError
+from synthetic.gp.streams import Stream, Streams
 from synthetic.recursion.ensembles import Recipe, fit
 from synthetic.recursion.regressors import CEMCore, CEMSpec, GatedMLPSpec, Regressor, Spec
-from synthetic.streams import Stream, Streams
 
 RECIPE = Recipe(steps=60, batch=32, check_every=10)
 SPECS: tuple[Spec, ...] = (

@@ -12,15 +12,15 @@ from scipy import stats
 from torch import Tensor
 
 from suites.synthetic.test_priors import COMPOSED, OWN, SINGLE, dense, points
-from synthetic import memory, priors
-from synthetic.difficulty import NEGATIVE_CONTROLS, admit, is_negative_control, judge
-from synthetic.distribution import FALSE_ALARM, Verdict, judge_draws, pairs, whiteness, with_noise
 from synthetic.errors import UsageError
 from synthetic.examine import AGREEMENT
-from synthetic.oracle import second_opinion
-from synthetic.sampling import JITTERS, factorise
-from synthetic.streams import Stream, Streams
-from synthetic.tasks import EXACT_POINTS, FEATURES, Task, TaskConfig, draw, draw_many, ridge
+from synthetic.gp import memory, priors
+from synthetic.gp.difficulty import NEGATIVE_CONTROLS, admit, is_negative_control, judge
+from synthetic.gp.distribution import FALSE_ALARM, Verdict, judge_draws, pairs, whiteness, with_noise
+from synthetic.gp.oracle import second_opinion
+from synthetic.gp.sampling import JITTERS, factorise
+from synthetic.gp.streams import Stream, Streams
+from synthetic.gp.tasks import EXACT_POINTS, FEATURES, Task, TaskConfig, draw, draw_many, ridge
 
 SMALL = {"train_points": 200, "test_points": 100}
 
@@ -249,7 +249,7 @@ def test_beyond_a_stated_size_tasks_are_of_finite_rank_and_say_so() -> None:
 
 def test_a_finite_rank_task_does_not_depend_on_how_points_fall_into_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = drawn("matern32", features=40)[0]
-    monkeypatch.setattr("synthetic.features.BLOCK", 64)
+    monkeypatch.setattr("synthetic.gp.features.BLOCK", 64)
     blocks = drawn("matern32", features=40)[0]
     for name in ("targets", "test_values", "mean", "variance"):
         torch.testing.assert_close(getattr(blocks, name), getattr(whole, name), rtol=1e-9, atol=1e-12)

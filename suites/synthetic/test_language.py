@@ -25,14 +25,13 @@ from torch import Tensor
 from cemverify import results
 from cemverify.cem import presets as paper
 from cemverify.cem.layers import AttentionConfig
-from cemverify.conformance.contract import implementation
-from cemverify.conformance.plain import Plain
-from reports.render import terminal
+from cemverify.conformance.implementations.contract import implementation
+from cemverify.conformance.implementations.plain import Plain
+from cemverify.tables import terminal
 from suites.synthetic.interrupts import heed
 from synthetic import language
 from synthetic.__main__ import main
-from synthetic.language import machine, options, presets
-from synthetic.language.cost import Cost, cost, parameters
+from synthetic.language import options, presets
 from synthetic.language.entries import Entry
 from synthetic.language.presets import (
     Contender,
@@ -43,7 +42,9 @@ from synthetic.language.presets import (
     smoke_on_cuda,
     tiny,
 )
-from synthetic.language.training import Training
+from synthetic.language.training import machine
+from synthetic.language.training.cost import Cost, cost, parameters
+from synthetic.language.training.training import Training
 from synthetic.language.verdict import reasons_to_fail
 
 CHAIN = ("--corpus", "hidden", "--symbols", "8", "--states", "4", "--length", "50000")

@@ -17,14 +17,21 @@ from scipy.interpolate import CubicSpline
 from cemverify import results
 from cemverify.cem import presets as paper
 from synthetic.__main__ import main
-from synthetic.language import add_arguments, cells
-from synthetic.language.cells import CorpusSpec, TrainingRecord, count, measured, perform_training, training_cell
-from synthetic.language.estimates import GPU_UTILISATION, H100_TFLOPS, forecasts, speed_of
-from synthetic.language.looped import LoopedConfig, LoopedModel, first_std, paired
+from synthetic.language import add_arguments
 from synthetic.language.options import open_corpus
-from synthetic.language.rates import optimum
-from synthetic.language.statements import CLAIMS, Kind, read, reading_of
-from synthetic.language.studies import (
+from synthetic.language.paper import cells
+from synthetic.language.paper.cells import (
+    CorpusSpec,
+    TrainingRecord,
+    count,
+    measured,
+    perform_training,
+    training_cell,
+)
+from synthetic.language.paper.estimates import GPU_UTILISATION, H100_TFLOPS, forecasts, speed_of
+from synthetic.language.paper.rates import optimum
+from synthetic.language.paper.statements import CLAIMS, Kind, read, reading_of
+from synthetic.language.paper.studies import (
     ALIBI,
     FULL,
     RATES,
@@ -39,8 +46,9 @@ from synthetic.language.studies import (
     paper_recipe,
     plan,
 )
-from synthetic.language.summary import MARGIN, bits_at, summarise
-from synthetic.language.training import score
+from synthetic.language.paper.summary import MARGIN, bits_at, summarise
+from synthetic.language.training.looped import LoopedConfig, LoopedModel, first_std, paired
+from synthetic.language.training.training import score
 from synthetic.statements import Reading
 from synthetic.statistics import compare
 

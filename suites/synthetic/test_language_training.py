@@ -23,13 +23,13 @@ from synthetic.corpora.batches import Batches
 from synthetic.corpora.shards import Tokens
 from synthetic.errors import UsageError
 from synthetic.language import regression
-from synthetic.language.checkpoints import saved_step
-from synthetic.language.cost import cost, parameters
-from synthetic.language.metrics import Metrics
 from synthetic.language.presets import Contender, contenders, smoke, tiny
-from synthetic.language.probes import probe
-from synthetic.language.recipe import Recipe
-from synthetic.language.training import Saving, adamw, score, train
+from synthetic.language.training.checkpoints import saved_step
+from synthetic.language.training.cost import cost, parameters
+from synthetic.language.training.metrics import Metrics
+from synthetic.language.training.probes import probe
+from synthetic.language.training.recipe import Recipe
+from synthetic.language.training.training import Saving, adamw, score, train
 
 SMALL = contenders(vocabulary=16, dim=16, layers=2, heads=2, depths=(1, 2))
 RECIPE = Recipe(steps=60, batch=4, context=8, learning_rate=1e-2)
@@ -305,8 +305,8 @@ from dataclasses import asdict
 from pathlib import Path
 from suites.synthetic.test_language_training import BATCHES, RECIPE, SMALL, model_of
 from dataclasses import replace
-from synthetic.language.machine import choose, leave
-from synthetic.language.training import Saving, score, train, unsharded
+from synthetic.language.training.machine import choose, leave
+from synthetic.language.training.training import Saving, score, train, unsharded
 torch.set_num_threads(1)
 machine = choose("cpu", compiled=False, sharded="--sharded" in sys.argv)
 model = model_of(SMALL[-1])

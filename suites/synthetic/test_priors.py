@@ -11,12 +11,12 @@ import torch
 from sklearn.gaussian_process import kernels as sk
 from torch import Tensor
 
-from synthetic import features, priors
-from synthetic.algebra import parse
 from synthetic.errors import UsageError
-from synthetic.kernels import evaluate
-from synthetic.sampling import covariance
-from synthetic.tasks import TaskConfig
+from synthetic.gp import features, priors
+from synthetic.gp.algebra import parse
+from synthetic.gp.kernels import evaluate
+from synthetic.gp.sampling import covariance
+from synthetic.gp.tasks import TaskConfig
 
 OWN = "suites.synthetic.own_kernels"
 
@@ -108,7 +108,7 @@ def test_covariances_do_not_depend_on_how_points_fall_into_blocks(monkeypatch: p
     for text in ("matern12", "gibbs", "rbf + linear"):
         whole = dense(text, x)
         with monkeypatch.context() as patched:
-            patched.setattr("synthetic.sampling.BLOCK", 32)
+            patched.setattr("synthetic.gp.sampling.BLOCK", 32)
             torch.testing.assert_close(dense(text, x), whole, rtol=0, atol=1e-14)
 
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from synthetic.errors import UsageError
+from synthetic.gp.tasks import Score, TaskConfig
 from synthetic.recursion import statements, tables
 from synthetic.recursion.cells import TEST_DEPTHS, RunRecord, TaskRecord
 from synthetic.recursion.contenders import CEM, FAMILIES, Contender, again, cem, measure, narrow, reused, untied
 from synthetic.recursion.presets import PRESETS, RecursionConfig, preset
 from synthetic.recursion.summary import Row, choose_rate, summarise
-from synthetic.tasks import Score, TaskConfig
 
 SEEDS = 8
 

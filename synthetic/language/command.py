@@ -18,16 +18,19 @@ from typing import Any, TextIO
 from torch import Tensor, from_numpy
 
 from cemverify.results import Maker, ResultError, check_writable, result, show, write
-from reports.render import terminal
+from cemverify.tables import terminal
 from synthetic.corpora.batches import Batches, spread_windows
 from synthetic.corpora.chains import Chain
 from synthetic.corpora.corpus import Corpus
 from synthetic.corpora.tokenisers import Symbols
 from synthetic.corpora.yardsticks import yardsticks
 from synthetic.errors import UsageError
-from synthetic.language.cost import cost
 from synthetic.language.entries import Entry, Keeping, enter
-from synthetic.language.machine import (
+from synthetic.language.options import add_arguments, check, command, open_corpus, settled, study
+from synthetic.language.presets import Contender, Study
+from synthetic.language.report import Ground, payload, tables
+from synthetic.language.training.cost import cost
+from synthetic.language.training.machine import (
     Machine,
     agree,
     choose,
@@ -37,10 +40,7 @@ from synthetic.language.machine import (
     one_thread,
     peak_flops,
 )
-from synthetic.language.options import add_arguments, check, command, open_corpus, settled, study
-from synthetic.language.presets import Contender, Study
-from synthetic.language.report import Ground, payload, tables
-from synthetic.language.training import Step
+from synthetic.language.training.training import Step
 from synthetic.runs.executors import processes
 from synthetic.runs.options import cpus
 
@@ -87,7 +87,7 @@ def _chosen(options: argparse.Namespace) -> int:
             " (a study spreads by --workers, --shard and --cluster)"
         )
     if options.experiment is not None:
-        from synthetic.language.study_command import run_study  # scipy and matplotlib are heavy to import
+        from synthetic.language.paper.study_command import run_study  # scipy and matplotlib are heavy to import
 
         return run_study(options)
     options = argparse.Namespace(**{**vars(options), **settled(options)})

@@ -14,14 +14,14 @@ from torch import Tensor
 from cemverify.cem.models import LanguageModel
 from synthetic.corpora.batches import Batches
 from synthetic.corpora.corpus import Corpus
-from synthetic.language.checkpoints import save_weights, saved_step
-from synthetic.language.cost import Cost, cost
-from synthetic.language.machine import Machine, forget_peak_memory, peak_memory
-from synthetic.language.metrics import Metrics
 from synthetic.language.presets import Contender, Study
-from synthetic.language.probes import LayerProbe, probe
-from synthetic.language.recipe import Recipe
-from synthetic.language.training import Saving, Step, Training, score, train, unsharded
+from synthetic.language.training.checkpoints import save_weights, saved_step
+from synthetic.language.training.cost import Cost, cost
+from synthetic.language.training.machine import Machine, forget_peak_memory, peak_memory
+from synthetic.language.training.metrics import Metrics
+from synthetic.language.training.probes import LayerProbe, probe
+from synthetic.language.training.recipe import Recipe
+from synthetic.language.training.training import Saving, Step, Training, score, train, unsharded
 
 PROBED_TOKENS = 2048  # at most: attention weights and energies of all layers are looked at
 

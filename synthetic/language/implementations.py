@@ -28,16 +28,16 @@ from cemverify.cem.layers import (
     PreconditionerKind,
 )
 from cemverify.cem.models import Block, BlockConfig, LanguageModel, LanguageModelConfig
-from cemverify.conformance.contract import Implementation, LoadError, load
+from cemverify.conformance.implementations.contract import Implementation, LoadError, load
 from cemverify.results import Cell, Maker, Table, result, show, write
-from reports.render import terminal
+from cemverify.tables import terminal
 from synthetic.corpora.batches import Batches
 from synthetic.errors import UsageError
 from synthetic.language.agreement import agreement, budgets
-from synthetic.language.machine import one_thread
 from synthetic.language.options import command, open_corpus, study
-from synthetic.language.recipe import Recipe
-from synthetic.language.training import Training, train
+from synthetic.language.training.machine import one_thread
+from synthetic.language.training.recipe import Recipe
+from synthetic.language.training.training import Training, train
 
 Layer = Callable[..., Tensor]
 _WEIGHTS = ("W_Q", "W_K", "diagonal", "to_self", "to_others", "V", "W")

@@ -18,8 +18,8 @@ from synthetic.corpora.hub import DatasetSpec, dataset
 from synthetic.corpora.sources import Source, standard_library, text_files
 from synthetic.corpora.tokenisers import Symbols, Tokeniser, subwords
 from synthetic.errors import UsageError
+from synthetic.language.paper.studies import SIZES, STUDIES, TINY
 from synthetic.language.presets import PRESETS, Study, contenders, preset
-from synthetic.language.studies import SIZES, STUDIES, TINY
 from synthetic.runs import RunOptions, add_run_arguments
 
 DESCRIPTION = """\

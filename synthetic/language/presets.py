@@ -12,7 +12,7 @@ from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfi
 from cemverify.cem.llama import LlamaAttentionConfig, SwiGLUConfig
 from cemverify.cem.models import BlockConfig, LanguageModelConfig
 from synthetic.errors import UsageError
-from synthetic.language.recipe import Recipe
+from synthetic.language.training.recipe import Recipe
 
 
 @dataclass(frozen=True)

@@ -24,17 +24,17 @@ import torch
 
 from cemverify.cem.models import LanguageModel
 from cemverify.results import Cell, Table, show, write_text
-from reports.render import terminal
+from cemverify.tables import terminal
 from synthetic.corpora.batches import Batches
 from synthetic.corpora.chains import ChainSpec, draw, source
 from synthetic.corpora.corpus import Corpus, tokenised
 from synthetic.corpora.tokenisers import Symbols
 from synthetic.errors import UsageError
 from synthetic.language.agreement import Agreement, agreement, budgets
-from synthetic.language.machine import one_thread
 from synthetic.language.presets import Contender, contenders
-from synthetic.language.recipe import Recipe
-from synthetic.language.training import train
+from synthetic.language.training.machine import one_thread
+from synthetic.language.training.recipe import Recipe
+from synthetic.language.training.training import train
 
 FILE = Path(__file__).with_name("losses.json")
 CHAIN = ChainSpec("hidden", vocabulary=32, states=8, train=2**14, validation=2**10)

@@ -13,9 +13,9 @@ import torch
 
 from cemverify import results
 from cemverify.devices import check_device
-from reports.render import terminal
-from synthetic import priors
+from cemverify.tables import terminal
 from synthetic.errors import UsageError
+from synthetic.gp import priors
 from synthetic.recursion.cells import ModelCell, TaskCell, perform_model, perform_task
 from synthetic.recursion.contenders import FAMILIES
 from synthetic.recursion.page import write_page

@@ -19,9 +19,9 @@ import torch
 
 from synthetic.errors import UsageError
 from synthetic.flops import Flops, count
+from synthetic.gp.streams import Streams
 from synthetic.recursion.ensembles import squared_errors
 from synthetic.recursion.regressors import CEMSpec, GatedMLPSpec, Regressor, Spec
-from synthetic.streams import Streams
 
 INPUTS = 10
 # 2 x 3 x 17, so that the sizes matched to it come out whole

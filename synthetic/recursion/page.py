@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cemverify.results import Table, write_text
-from reports.render import markdown
+from cemverify.tables import markdown
 from synthetic.recursion import figures
 from synthetic.recursion.presets import RecursionConfig
 from synthetic.recursion.summary import Row

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from synthetic.errors import UsageError
-from synthetic.priors import canonical
+from synthetic.gp.priors import canonical
+from synthetic.gp.tasks import TaskConfig
 from synthetic.recursion.cells import ModelCell, Replicate, TaskCell
 from synthetic.recursion.contenders import FAMILIES, INPUTS, Contender, find_family
 from synthetic.recursion.ensembles import Recipe
-from synthetic.tasks import TaskConfig
 
 # Non-stationary and yet positive semi-definite in ten dimensions.
 NON_STATIONARY = "warped"

@@ -17,8 +17,8 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.kernel_ridge import KernelRidge
 from torch import Tensor
 
-from synthetic import sampling, tasks
-from synthetic.tasks import Task
+from synthetic.gp import sampling, tasks
+from synthetic.gp.tasks import Task
 
 # Hyperparameters are looked for with at most so many points; all points are then learned from.
 SEARCH_POINTS = 512

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cemverify.results import Table
-from synthetic.difficulty import Difficulty, average, is_negative_control
 from synthetic.errors import UsageError
+from synthetic.gp.difficulty import Difficulty, average, is_negative_control
 from synthetic.recursion import tables
 from synthetic.recursion.cells import ModelCell, RunRecord, TaskCell, TaskRecord, read_runs, read_task
 from synthetic.recursion.contenders import Contender, measure

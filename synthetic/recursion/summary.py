@@ -10,10 +10,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from synthetic.gp.tasks import Score
 from synthetic.recursion.cells import RunRecord, TaskRecord
 from synthetic.recursion.contenders import Contender, Size
 from synthetic.statistics import Comparison, Spread, compare, correct, spread
-from synthetic.tasks import Score
 
 Rates = Mapping[float, Sequence[RunRecord]]
 

@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 
 from tabulate import tabulate
 
-from cemverify.conformance.baselines import Compared
-from cemverify.conformance.known_violations import Settled
+from cemverify.conformance.gate.baselines import Compared
+from cemverify.conformance.gate.known_violations import Settled
 from cemverify.conformance.listeners.files import printable
 from cemverify.results import Table
 

@@ -7,9 +7,9 @@ from xml.etree import ElementTree
 
 from tabulate import tabulate
 
-from cemverify.conformance.engine import RunFinished
+from cemverify.conformance.judging.engine import RunFinished
+from cemverify.conformance.judging.verdicts import Record, Verdict, counts
 from cemverify.conformance.listeners import terminal
-from cemverify.conformance.verdicts import Record, Verdict, counts
 from cemverify.results import Maker, result
 
 

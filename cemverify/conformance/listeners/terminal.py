@@ -10,9 +10,9 @@ from typing import Any, TextIO
 
 from tabulate import tabulate
 
-from cemverify.conformance.engine import Event, PropertyFinished, RunFinished, RunStarted
-from cemverify.conformance.faults import Crashed, Hung
-from cemverify.conformance.verdicts import Record, Verdict, counts
+from cemverify.conformance.implementations.faults import Crashed, Hung
+from cemverify.conformance.judging.engine import Event, PropertyFinished, RunFinished, RunStarted
+from cemverify.conformance.judging.verdicts import Record, Verdict, counts
 from cemverify.results import Table
 
 _IN_FULL = 3  # violations that are shown with their cases

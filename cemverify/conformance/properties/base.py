@@ -9,10 +9,10 @@ from typing import Any, Literal, Protocol
 import torch
 from hypothesis.strategies import SearchStrategy
 
-from cemverify.conformance.calls import Caller
-from cemverify.conformance.evidence import Evidence
-from cemverify.conformance.shrinking import smaller
-from cemverify.conformance.spaces import Source, Space, cases, scattered_case
+from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.oracle.evidence import Evidence
+from cemverify.conformance.questions.shrinking import smaller
+from cemverify.conformance.questions.spaces import Source, Space, cases, scattered_case
 
 Door = Literal["cem", "energy layer"]
 

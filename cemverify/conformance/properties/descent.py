@@ -14,11 +14,10 @@ import torch
 from torch import Tensor
 
 from cemverify.cem.layers import PreconditionerConfig
-from cemverify.conformance.budgets import energy_budget, output_budget
-from cemverify.conformance.calls import Caller
-from cemverify.conformance.cases import Case
-from cemverify.conformance.evidence import Comparison, Evidence, judge, moved
-from cemverify.conformance.golden import (
+from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.oracle.budgets import energy_budget, output_budget
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.oracle.golden import (
     energies_at,
     energy_of,
     golden_update,
@@ -27,7 +26,8 @@ from cemverify.conformance.golden import (
     preconditioner_matrix,
 )
 from cemverify.conformance.properties.base import Over, Property
-from cemverify.conformance.spaces import Space
+from cemverify.conformance.questions.cases import Case
+from cemverify.conformance.questions.spaces import Space
 
 _ANY_STEP = tuple(10.0**k for k in range(-4, 7))
 _FALLS = "the energy must fall, by more than roundoff"

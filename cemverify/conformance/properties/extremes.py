@@ -12,14 +12,14 @@ from torch import Tensor
 
 from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.layers import PreconditionerConfig
-from cemverify.conformance.budgets import energy_budget, output_budget
-from cemverify.conformance.calls import Caller
-from cemverify.conformance.cases import Case, Layer
-from cemverify.conformance.evidence import Comparison, Evidence, judge, moved
-from cemverify.conformance.golden import energies_at, energy_of, golden
+from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.oracle.budgets import energy_budget, output_budget
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.oracle.golden import energies_at, energy_of, golden
 from cemverify.conformance.properties.base import Over, Property
 from cemverify.conformance.properties.gradient import TRIVIAL
-from cemverify.conformance.spaces import Space
+from cemverify.conformance.questions.cases import Case, Layer
+from cemverify.conformance.questions.spaces import Space
 
 _LARGE = 1e4
 _LONG = 160  # tokens: beyond the blocks of 16, 32, 64 and 128 that kernels work in

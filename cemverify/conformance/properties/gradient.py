@@ -12,12 +12,11 @@ from torch import Tensor
 
 from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.layers import PreconditionerConfig
-from cemverify.conformance.budgets import energy_budget, output_budget
-from cemverify.conformance.calls import Caller
-from cemverify.conformance.cases import Case, Layer
-from cemverify.conformance.evidence import Comparison, Evidence, judge, moved
-from cemverify.conformance.faults import Discard
-from cemverify.conformance.golden import energies_at, golden
+from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.implementations.faults import Discard
+from cemverify.conformance.oracle.budgets import energy_budget, output_budget
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.oracle.golden import energies_at, golden
 from cemverify.conformance.properties.base import Over, Property
 from cemverify.conformance.properties.jacobian import jacobian
 from cemverify.conformance.properties.mixed import mixed
@@ -35,7 +34,8 @@ from cemverify.conformance.properties.rivals import (
     SWAPPED_HEADS,
     Rival,
 )
-from cemverify.conformance.spaces import LENGTHS, WIDTHS, Space
+from cemverify.conformance.questions.cases import Case, Layer
+from cemverify.conformance.questions.spaces import LENGTHS, WIDTHS, Space
 
 # Answers that nobody computed: none of them may pass for an update.
 TRIVIAL = frozenset({"identity", "zero", "constant", "random", "shuffled"})

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from cemverify.conformance.budgets import output_budget
-from cemverify.conformance.calls import Caller
-from cemverify.conformance.cases import Case
-from cemverify.conformance.golden import golden_update
+from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.oracle.budgets import output_budget
+from cemverify.conformance.oracle.golden import golden_update
+from cemverify.conformance.questions.cases import Case
 
 # Two step sizes: their results' difference is far above the truncation error of the extrapolated one, where the
 # function is smooth; at a kink it is of the size of that error.

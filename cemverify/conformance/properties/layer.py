@@ -17,12 +17,12 @@ from hypothesis.extra import numpy as hnp
 from hypothesis.strategies import SearchStrategy
 from torch import Tensor
 
-from cemverify.conformance.calls import Caller, as_tensor
-from cemverify.conformance.contract import EnergyLayer
-from cemverify.conformance.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.asking.calls import Caller, as_tensor
+from cemverify.conformance.implementations.contract import EnergyLayer
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.properties.base import Asked, By, Property
 from cemverify.conformance.properties.jacobian import extrapolated
-from cemverify.conformance.spaces import Source
+from cemverify.conformance.questions.spaces import Source
 
 _SEVERAL = "there are several tokens, and the others' values are not zero"
 

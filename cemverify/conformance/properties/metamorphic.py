@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 
 from cemverify.cem.layers import PreconditionerConfig
-from cemverify.conformance.budgets import energy_budget, output_budget
-from cemverify.conformance.calls import Caller
-from cemverify.conformance.cases import Case, Layer
-from cemverify.conformance.evidence import Comparison, Evidence, judge, moved
-from cemverify.conformance.golden import energies_at, golden
+from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.oracle.budgets import energy_budget, output_budget
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.oracle.golden import energies_at, golden
 from cemverify.conformance.properties.base import Over, Property
 from cemverify.conformance.properties.mixed import mixed
-from cemverify.conformance.spaces import Space
+from cemverify.conformance.questions.cases import Case, Layer
+from cemverify.conformance.questions.spaces import Space
 
 Change = Callable[[Case], Case]
 Effect = Callable[[Tensor], Tensor]

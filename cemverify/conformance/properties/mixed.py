@@ -6,8 +6,8 @@ from typing import Any
 
 from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.layers import PreconditionerConfig
-from cemverify.conformance.cases import Layer
-from cemverify.conformance.spaces import Space
+from cemverify.conformance.questions.cases import Layer
+from cemverify.conformance.questions.spaces import Space
 
 _SHARED = (
     PreconditionerConfig(),

@@ -12,14 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cemverify.conformance.budgets import output_budget
-from cemverify.conformance.calls import Caller, as_tensor
-from cemverify.conformance.cases import Case, Layer
-from cemverify.conformance.evidence import Comparison, Evidence, judge, moved
-from cemverify.conformance.faults import NotFinite
+from cemverify.conformance.asking.calls import Caller, as_tensor
+from cemverify.conformance.implementations.faults import NotFinite
+from cemverify.conformance.oracle.budgets import output_budget
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.properties.base import Over, Property
 from cemverify.conformance.properties.mixed import mixed
-from cemverify.conformance.spaces import Space
+from cemverify.conformance.questions.cases import Case, Layer
+from cemverify.conformance.questions.spaces import Space
 
 _ROWS = 3  # cases that are mapped over at once
 

@@ -20,17 +20,17 @@ from hypothesis.strategies import SearchStrategy
 from torch import Tensor
 
 from cemverify.cem.layers import AttentionConfig, MLPConfig
-from cemverify.conformance.budgets import unit_roundoff
-from cemverify.conformance.calls import Caller
-from cemverify.conformance.cases import Case, Layer, dense_case
-from cemverify.conformance.evidence import Comparison, Evidence, judge, moved
-from cemverify.conformance.golden import energy_of, golden
+from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.oracle.budgets import unit_roundoff
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.oracle.golden import energy_of, golden
 from cemverify.conformance.properties.base import Asked, By, Over, Property
 from cemverify.conformance.properties.gradient import TRIVIAL, energy_is_stated, update_is_gradient
 from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.properties.rivals import SWAPPED_GATE, SWAPPED_HEADS, Rival
 from cemverify.conformance.properties.structure import cache_changes_nothing
-from cemverify.conformance.spaces import Source, Space
+from cemverify.conformance.questions.cases import Case, Layer, dense_case
+from cemverify.conformance.questions.spaces import Source, Space
 
 # (whole, row): multiples of u (1 + S) for attention, of u for the MLP
 _ATTENTION = {torch.float32: (4.0, 8.0), torch.bfloat16: (1.0, 2.0)}

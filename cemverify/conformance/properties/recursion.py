@@ -8,15 +8,15 @@ from typing import Any
 
 import torch
 
-from cemverify.conformance.budgets import output_budget
-from cemverify.conformance.calls import Caller
-from cemverify.conformance.cases import Case, Layer
-from cemverify.conformance.evidence import Comparison, Evidence, judge, moved
-from cemverify.conformance.golden import golden
+from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.oracle.budgets import output_budget
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.oracle.golden import golden
 from cemverify.conformance.properties.base import Over, Property
 from cemverify.conformance.properties.gradient import TRIVIAL, update_is_gradient
 from cemverify.conformance.properties.rivals import Rival
-from cemverify.conformance.spaces import Space
+from cemverify.conformance.questions.cases import Case, Layer
+from cemverify.conformance.questions.spaces import Space
 
 ONE_STEP = Rival(
     "the last of the T steps moves the state", lambda case: case.having(steps=case.layer_config.steps - 1)

@@ -12,12 +12,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from cemverify.conformance.calls import Caller
-from cemverify.conformance.cases import Case, Layer, unchecked
-from cemverify.conformance.evidence import Comparison, Evidence, judge
-from cemverify.conformance.faults import Raised, words
+from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.implementations.faults import Raised, words
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
 from cemverify.conformance.properties.base import Over, Property
-from cemverify.conformance.spaces import Space
+from cemverify.conformance.questions.cases import Case, Layer, unchecked
+from cemverify.conformance.questions.spaces import Space
 
 Spoil = Callable[[Case], Case]
 

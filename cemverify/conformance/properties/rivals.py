@@ -9,9 +9,9 @@ from torch import Tensor
 
 from cemverify.cem.layers import AttentionConfig, PreconditionerConfig
 from cemverify.cem.models import BlockConfig
-from cemverify.conformance.cases import Case
-from cemverify.conformance.evidence import moved
-from cemverify.conformance.golden import energies_at, golden
+from cemverify.conformance.oracle.evidence import moved
+from cemverify.conformance.oracle.golden import energies_at, golden
+from cemverify.conformance.questions.cases import Case
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,13 @@ from hypothesis.strategies import SearchStrategy
 from torch import Tensor
 
 from cemverify.cem.layers import PreconditionerConfig
-from cemverify.conformance.budgets import energy_budget, output_budget
-from cemverify.conformance.calls import Caller
-from cemverify.conformance.cases import Case, Layer
-from cemverify.conformance.evidence import Comparison, Evidence, judge, moved
-from cemverify.conformance.golden import energies_at, golden, gradient
+from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.oracle.budgets import energy_budget, output_budget
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.oracle.golden import energies_at, golden, gradient
 from cemverify.conformance.properties.base import Asked, By, Property
-from cemverify.conformance.spaces import Source, Space, cases
+from cemverify.conformance.questions.cases import Case, Layer
+from cemverify.conformance.questions.spaces import Source, Space, cases
 
 _STEP_SIZES = (1.0, 0.5, 0.125, 0.03125)
 _TEMPERATURES = (1.0, 2.0, 0.5)

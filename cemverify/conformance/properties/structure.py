@@ -10,17 +10,17 @@ import torch
 from torch import Tensor
 
 from cemverify.cem.layers import PreconditionerConfig
-from cemverify.conformance.ambience import Ambience
-from cemverify.conformance.budgets import output_budget
-from cemverify.conformance.calls import Caller, as_tensor
-from cemverify.conformance.cases import Case, Layer
-from cemverify.conformance.evidence import Comparison, Evidence, judge, moved
-from cemverify.conformance.faults import Discard
-from cemverify.conformance.golden import golden
+from cemverify.conformance.asking.calls import Caller, as_tensor
+from cemverify.conformance.asking.process_state import Ambience
+from cemverify.conformance.implementations.faults import Discard
+from cemverify.conformance.oracle.budgets import output_budget
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.oracle.golden import golden
 from cemverify.conformance.properties.base import Over, Property
 from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.properties.rivals import NO_MASK
-from cemverify.conformance.spaces import LENGTHS, Space
+from cemverify.conformance.questions.cases import Case, Layer
+from cemverify.conformance.questions.spaces import LENGTHS, Space
 
 Check = Callable[[Caller, Case], Evidence]
 

@@ -14,17 +14,17 @@ from torch import Tensor
 
 from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.layers import PreconditionerConfig
-from cemverify.conformance import golden
-from cemverify.conformance.budgets import energy_budget, output_budget, unit_roundoff
-from cemverify.conformance.calls import Caller
-from cemverify.conformance.cases import Case, Layer
-from cemverify.conformance.differentiation import products
-from cemverify.conformance.evidence import Comparison, Evidence, judge, moved
-from cemverify.conformance.faults import Discard
-from cemverify.conformance.perturbation import movement
+from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.asking.differentiation import products
+from cemverify.conformance.implementations.faults import Discard
+from cemverify.conformance.oracle import golden
+from cemverify.conformance.oracle.budgets import energy_budget, output_budget, unit_roundoff
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.oracle.perturbation import movement
 from cemverify.conformance.properties.base import Over, Property
 from cemverify.conformance.properties.mixed import mixed
-from cemverify.conformance.spaces import Space
+from cemverify.conformance.questions.cases import Case, Layer
+from cemverify.conformance.questions.spaces import Space
 
 # the derivative of ReLU at zero is anybody's choice
 _SMOOTH = tuple(name for name in ACTIVATIONS if name != "relu")

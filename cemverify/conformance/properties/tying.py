@@ -11,14 +11,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cemverify.conformance.budgets import output_budget
-from cemverify.conformance.calls import Caller
-from cemverify.conformance.cases import Case
-from cemverify.conformance.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.oracle.budgets import output_budget
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.properties.base import Over, Property
 from cemverify.conformance.properties.gradient import TRIVIAL, untied
 from cemverify.conformance.properties.jacobian import golden_jacobian, jacobian
-from cemverify.conformance.spaces import Space
+from cemverify.conformance.questions.cases import Case
+from cemverify.conformance.questions.spaces import Space
 
 _MOVES = "the update is not zero"
 _GATED: Mapping[str, Callable[[Tensor], Tensor]] = {

@@ -1,0 +1,247 @@
+"""Calling an implementation: arrays in its own kind, a fresh copy each time, and typed faults."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import os
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cemverify.conformance.asking.process_state import Ambience
+from cemverify.conformance.implementations.contract import EnergyLayer, Implementation, Subject
+from cemverify.conformance.implementations.faults import (
+    Fault,
+    NotAnArray,
+    NotFinite,
+    OutOfMemory,
+    Raised,
+    WrongShape,
+    ran_out,
+    words,
+)
+from cemverify.conformance.questions.cases import Case
+
+
+class Watch(Protocol):
+    """Told what happens, so that somebody outside can see a hang, and what was asked then."""
+
+    def calling(self, started: float) -> None:
+        """A call into the implementation begins (a time) or ends (0)."""
+
+    def asking(self, question: Any) -> None:
+        """A property is about to be asked this."""
+
+
+class Nobody:
+    """Where hangs cannot be cut short anyway."""
+
+    def calling(self, started: float) -> None:
+        """Is not told."""
+
+    def asking(self, question: Any) -> None:
+        """Is not told."""
+
+
+NOBODY = Nobody()
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Asks one implementation questions.
+
+    Attributes:
+        subject: the implementation. dtype: what arrays are rounded to. device: where torch arrays live.
+        watch: told of every call.
+    """
+
+    subject: Subject
+    dtype: torch.dtype = torch.float64
+    device: str = "cpu"
+    watch: Watch = field(default=NOBODY, repr=False)
+
+    @property
+    def functions(self) -> Mapping[str, Callable[..., Any]]:
+        """The functions of the first door."""
+        assert isinstance(self.subject, Implementation)
+        return self.subject.functions
+
+    def at(self, dtype: torch.dtype) -> Caller:
+        """The same with other arrays."""
+        return replace(self, dtype=dtype)
+
+    def output(self, case: Case) -> Tensor:
+        """The layer's x^(T): (B, J, D), float64 on the CPU.
+
+        Raises:
+            Fault: the call gave no answer to compare.
+        """
+        shape = case.h.shape if case.layer == "block" else case.x.shape
+        return self._answer(self._bound(case.layer, case), shape)
+
+    def decoded(self, case: Case) -> Tensor:
+        """Incremental attention of h on itself: (B, J, D)."""
+        return self._answer(self._bound("decode", case), case.h.shape)
+
+    def energy(self, case: Case) -> Tensor:
+        """The stated energy at x: (B, J)."""
+        return self._answer(self._bound(f"{case.layer}_energy", case), case.x.shape[:2])
+
+    def raw(self, name: str, case: Case) -> Any:
+        """What the function of that name returns, whatever it is.
+
+        Raises:
+            Raised: it raised; what, is its cause.
+        """
+        call = self._bound(name, case)
+        with self.guarded():
+            return call()
+
+    def call(self, name: str, case: Case, x: Any, h: Any, weights: dict[str, Any]) -> Any:
+        """The same on given arrays."""
+        arguments = (h, weights) if name in ("block", "decode") else (x, h, weights)
+        with self.guarded():
+            return self.functions[name](*arguments, copy.deepcopy(case.config))
+
+    def arguments(self, case: Case) -> tuple[Any, Any, dict[str, Any]]:
+        """x, h and the weights as the implementation's own arrays, nothing shared with the case."""
+        return self.array(case.x), self.array(case.h), {name: self.array(w) for name, w in case.weights.items()}
+
+    def layer_update(self, x: Tensor, memory: Tensor) -> Tensor:
+        """An energy layer's update: (B, J, D)."""
+        assert isinstance(self.subject, EnergyLayer)
+        return self._answer(self._pair(self.subject.update, x, memory), x.shape)
+
+    def layer_energy(self, x: Tensor, memory: Tensor) -> Tensor:
+        """An energy layer's energy: (B, J)."""
+        assert isinstance(self.subject, EnergyLayer)
+        assert self.subject.energy is not None
+        return self._answer(self._pair(self.subject.energy, x, memory), x.shape[:2])
+
+    def array(self, tensor: Tensor) -> Any:
+        """A fresh array of the implementation's kind; strides are kept, so that views stay views."""
+        if tensor.dtype.is_floating_point:
+            tensor = tensor.to(self.dtype)
+        own = tensor.clone(memory_format=torch.preserve_format)
+        match self.subject.arrays:
+            case "torch":
+                return own.to(self.device)
+            case "numpy":
+                return own.numpy()
+            case "jax":
+                return jax_array(own)
+
+    def _bound(self, name: str, case: Case) -> Callable[[], Any]:
+        """A call of one function on fresh copies of the case."""
+        x, h, weights = self.arguments(case)
+        arguments = (h, weights) if name in ("block", "decode") else (x, h, weights)
+        config = copy.deepcopy(case.config)  # frozen, but whoever wants to can thaw it
+        return lambda: self.functions[name](*arguments, config)
+
+    def _pair(self, function: Callable[..., Any], x: Tensor, memory: Tensor) -> Callable[[], Any]:
+        arguments = self.array(x), self.array(memory)
+        return lambda: function(*arguments)
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Watches a call, and restores what it may have changed for everybody: modes, defaults, the folder.
+
+        Raises:
+            Raised: it raised; SystemExit counts, an interrupt of the user's does not.
+            OutOfMemory: it asked for more memory than there is.
+        """
+        before, own = Ambience.now(), os.getpid()
+        self.watch.calling(time.monotonic())
+        try:
+            with jax_x64() if self.subject.arrays == "jax" else nullcontext():
+                yield
+        except (Fault, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            if ran_out(error):
+                traceback.clear_frames(error.__traceback__)  # which hold what filled it
+                raise OutOfMemory(f"it ran out of memory: {words(error)}") from None
+            raise Raised(f"it raised {words(error)}") from error
+        finally:
+            if os.getpid() != own:
+                os._exit(0)  # a fork of the implementation's that came back from the call
+            self.watch.calling(0.0)
+            before.restore()
+
+    def _answer(self, call: Callable[[], Any], shape: torch.Size) -> Tensor:
+        with self.guarded():
+            answer = as_tensor(call(), shape)  # reading the array may be what hangs
+        if not bool(answer.isfinite().all()):
+            raise NotFinite(f"{int((~answer.isfinite()).sum())} of {answer.numel()} values are NaN or infinite")
+        return answer
+
+
+def as_tensor(returned: Any, shape: torch.Size | None = None) -> Tensor:
+    """Whatever array of real numbers came back, as a float64 tensor on the CPU, of its own memory.
+
+    Args:
+        shape: the one that is due, if one is; looked at before a copy of something huge is made.
+
+    Raises:
+        NotAnArray: it is no such array. WrongShape: it has another shape.
+    """
+    try:
+        if isinstance(returned, Tensor):
+            plain = _without_subclass(returned)
+            if plain.is_complex() or plain.layout != torch.strided or plain.is_quantized or plain.is_meta:
+                raise NotAnArray(f"it returned a tensor of {plain.dtype}, {plain.layout}, on {plain.device}")
+            _check_shape(plain.shape, shape)
+            return plain.detach().to("cpu", torch.float64, copy=True)
+        if not hasattr(returned, "__array__") or not hasattr(returned, "shape"):
+            raise NotAnArray(f"it returned a {type(returned).__name__}, not an array")
+        values = np.asarray(returned)
+        # V is what NumPy calls JAX's bfloat16
+        if values.dtype.kind not in "fiubV":
+            raise NotAnArray(f"it returned an array of {values.dtype}")
+        _check_shape(values.shape, shape)
+        return torch.from_numpy(np.array(values, dtype=np.float64))
+    except Exception as error:
+        if isinstance(error, Fault) or ran_out(error):
+            raise
+        raise NotAnArray(f"what it returned cannot be read as an array: {words(error)}") from error
+
+
+def _without_subclass(tensor: Tensor) -> Tensor:
+    """The numbers alone: what a subclass makes of each operation is not asked."""
+    if type(tensor) is Tensor:
+        return tensor
+    with torch._C.DisableTorchFunctionSubclass():
+        return tensor.as_subclass(Tensor)
+
+
+def _check_shape(shape: Sequence[int], due: torch.Size | None) -> None:
+    if due is not None and tuple(shape) != tuple(due):
+        raise WrongShape(f"it returned shape {tuple(shape)} where {tuple(due)} is due")
+
+
+@contextmanager
+def jax_x64() -> Iterator[Any]:
+    """JAX with 64-bit arrays, without which it rounds everything to float32; as it was, afterwards."""
+    jax: Any = importlib.import_module("jax")
+    before = jax.config.jax_enable_x64
+    jax.config.update("jax_enable_x64", True)
+    try:
+        yield jax
+    finally:
+        jax.config.update("jax_enable_x64", before)
+
+
+def jax_array(tensor: Tensor) -> Any:
+    """The tensor as a JAX array of the same dtype."""
+    name = str(tensor.dtype).removeprefix("torch.")
+    wide = tensor.double() if tensor.is_floating_point() else tensor  # NumPy has no bfloat16 to go through
+    with jax_x64() as jax:
+        return jax.numpy.asarray(wide.contiguous().numpy()).astype(name)

@@ -1,0 +1,138 @@
+"""Counterexamples to hand on: a violation's smallest case as three files beside each other.
+
+    NAME.npz    every array, exactly
+    NAME.json   a result of kind "counterexample": the property, the case, both sides, what made it
+    NAME.py     a script that asks the implementation the same again, without this package (see `scripts`)
+
+`cemverify replay NAME.json` asks the property itself again.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from cemverify.conformance.counterexamples.scripts import script
+from cemverify.conformance.implementations.contract import ENTRY_POINTS
+from cemverify.conformance.judging.engine import RunFinished
+from cemverify.conformance.judging.verdicts import Record, Verdict
+from cemverify.conformance.questions.saving import Saved, restored
+from cemverify.results import Maker, ResultError, Table, read, result, write, write_bytes, write_text
+
+
+@dataclass(frozen=True)
+class Counterexample:
+    """A saved case, read back.
+
+    Attributes:
+        implementation: the name it was found with. property: the id. question: what the property was asked.
+        dtype, device: what arrays were rounded to, and where they lived. reason: what was found then.
+        within: where a call did not come back, the seconds in which it ought to have; None where all did.
+    """
+
+    implementation: str
+    property: str
+    question: Any
+    dtype: torch.dtype
+    device: str
+    reason: str
+    within: float | None = None
+
+
+def save_all(event: RunFinished, folder: Path, maker: Maker) -> list[Path]:
+    """Writes every violation that has a case, and returns the files that `replay` takes.
+
+    One without a case is what an implementation did to its process outside a question.
+
+    Raises:
+        ResultError: the folder cannot be written.
+    """
+    violated = [r for r in event.records if r.verdict == Verdict.VIOLATED]
+    return [_save(event.implementation, r, r.saved, folder, maker) for r in violated if r.saved is not None]
+
+
+def load_counterexample(path: Path) -> Counterexample:
+    """Reads one of the three files' JSON, with the arrays beside it.
+
+    Raises:
+        ResultError: it is missing, damaged, or no counterexample.
+    """
+    path = path.with_suffix(".json")
+    content = read(path)
+    if content["kind"] != "counterexample":
+        raise ResultError(f"{path} is a result of kind {content['kind']!r}; replay takes a saved counterexample")
+    arrays = _arrays(path.with_name(str(content.get("arrays"))))
+    try:
+        record, asked = content["property"], content["asked"]
+        dtype = getattr(torch, asked["dtype"])
+        question = restored(asked["question"], arrays)
+        return Counterexample(
+            content["implementation"],
+            record["id"],
+            question,
+            dtype,
+            asked["device"],
+            record["reason"],
+            asked.get("within"),
+        )
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ResultError(f"{path} cannot be asked again ({error}); save it anew with this version") from error
+
+
+def _save(implementation: str, record: Record, saved: Saved, folder: Path, maker: Maker) -> Path:
+    stem = folder / record.id.replace("/", "-")
+    arrays = stem.with_suffix(".npz")
+    write_bytes(arrays, _packed(saved.arrays))
+    table = Table(f"Counterexample to {record.id}", ("what", "value"), _rows(implementation, record))
+    payload = {
+        "implementation": implementation,
+        "property": record.describe(),
+        "arrays": arrays.name,
+        "asked": {
+            "question": saved.question,
+            "dtype": saved.dtype,
+            "device": saved.device,
+            "calls": [asdict(call) for call in saved.calls],
+            "within": saved.within,
+        },
+    }
+    write(stem.with_suffix(".json"), result("counterexample", maker, [table], payload))
+    write_text(stem.with_suffix(".py"), script(resolved(implementation), record, saved, arrays.name))
+    return stem.with_suffix(".json")
+
+
+def _rows(implementation: str, record: Record) -> Sequence[Sequence[str]]:
+    rows = [("implementation", implementation), ("claim", record.claim), ("source", record.source)]
+    rows += [("cause", record.cause or ""), ("reason", record.reason or "")]
+    return rows + ([("part", f"{record.part}: {record.because}")] if record.part else [])
+
+
+def resolved(name: str) -> str:
+    """module:attribute, also of an entry point's name."""
+    points = {point.name: point.value for point in metadata.entry_points(group=ENTRY_POINTS)}
+    return name if ":" in name else points.get(name, name)
+
+
+def _packed(arrays: Mapping[str, Any]) -> bytes:
+    """What an .npz of these holds."""
+    content = BytesIO()
+    np.savez(content, **dict(arrays))
+    return content.getvalue()
+
+
+def _arrays(path: Path) -> dict[str, Any]:
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            return {name: stored[name] for name in stored.files}
+    except OSError as error:
+        raise ResultError(f"cannot read {path}: {error.strerror or error}; it lies beside the JSON") from error
+    except (ValueError, zipfile.BadZipFile, EOFError) as error:
+        raise ResultError(f"{path} holds no arrays ({error}); was it truncated? Save it anew") from error

@@ -1,0 +1,231 @@
+"""Baselines: a run beside a stored one of the same implementation, to see what got worse while all still holds.
+
+A verdict that was "holds" and is not any more is a regression, whatever the margins. A margin (worst residual over
+what roundoff may explain) is the largest of some dozens of random ones, so it is noisy even where nothing changed:
+a healthy rewrite rounds differently, and may double it. Two rules seldom mistake such a rewrite for a loss
+(docs/ci.md says how seldom, as measured):
+
+    one property     its margin grew more than threefold, and to more than 0.6: it is about to be violated
+    all together     the median growth of at least 30 margins is more than 1.5: every result lost digits
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from cemverify.conformance.judging.verdicts import Record, Verdict
+from cemverify.results import ResultError, read
+
+GROWTH = 3.0
+FLOOR = 0.6
+MEDIAN_GROWTH = 1.5
+FEWEST = 30  # margins, below which their median says too little
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What two runs must have in common for their margins to be comparable.
+
+    Attributes:
+        implementation: its name. dtype: of properties without their own. device: its type, "cpu" or "cuda".
+        examples: per property; a margin is the largest over them. seed: the same one asks the same questions.
+    """
+
+    implementation: str
+    dtype: str
+    device: str
+    examples: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A stored run.
+
+    Attributes:
+        path: where it is stored. conditions: see there. suite_version: of the cemverify that made it.
+        properties: the patterns it was asked about; none means all.
+        verdicts, margins: by property id; margins of what holds.
+    """
+
+    path: Path
+    conditions: Conditions
+    suite_version: str
+    properties: Sequence[str]
+    verdicts: Mapping[str, str]
+    margins: Mapping[str, float]
+
+
+class Change(StrEnum):
+    """How a property, or all of them, differ from the baseline."""
+
+    LOST = "does not hold any more"
+    MISSING = "missing"
+    MARGIN = "margin grew"
+    MARGINS = "margins grew together"
+    NEW = "new"
+    GAINED = "holds now"
+    VERSION = "another version of cemverify"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A difference, as a sentence; `before` and `after` are verdicts or margins.
+
+    Attributes:
+        property: its id; None for what concerns all of them.
+        regression: whether it is one, or only noted.
+    """
+
+    property: str | None
+    change: Change
+    before: str
+    after: str
+    regression: bool
+    sentence: str
+
+    def describe(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "property": self.property,
+            "change": str(self.change),
+            "before": self.before,
+            "after": self.after,
+            "regression": self.regression,
+            "sentence": self.sentence,
+        }
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A run after it was compared.
+
+    Attributes:
+        path: of the baseline. findings: see `compare`. strict: whether a regression fails the run.
+    """
+
+    path: Path
+    findings: Sequence[Finding]
+    strict: bool
+
+    @property
+    def regressions(self) -> list[Finding]:
+        """Those that are not only noted."""
+        return [finding for finding in self.findings if finding.regression]
+
+    @property
+    def failed(self) -> bool:
+        """Whether the run fails."""
+        return self.strict and bool(self.regressions)
+
+
+def read_baseline(path: Path) -> Baseline:
+    """A result of `cemverify check --json`.
+
+    Raises:
+        ResultError: it cannot be read, or is no such result.
+    """
+    content = read(path)
+    if content["kind"] != "check":
+        raise ResultError(
+            f"{path} is a result of kind {content['kind']!r}; a baseline is one of `cemverify check --json`"
+        )
+    try:
+        made = content["made_by"]
+        how = made["configuration"]
+        device = made["device"]["type"].partition(":")[0]
+        conditions = Conditions(content["implementation"], how["dtype"], device, how["examples"], made["seed"])
+        verdicts = {p["id"]: p["verdict"] for p in content["properties"]}
+        held = (p for p in content["properties"] if p["verdict"] == Verdict.HOLDS)
+        margins = {p["id"]: p["margin"] for p in held if p["margin"] is not None}
+        return Baseline(path, conditions, content["suite_version"], how["properties"], verdicts, margins)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ResultError(
+            f"{path} is not a complete result of `cemverify check` ({error!r}); make it again"
+        ) from error
+
+
+def check_comparable(baseline: Baseline, now: Conditions) -> None:
+    """Refuses a baseline that was made under other conditions.
+
+    Raises:
+        ValueError: which one differs.
+    """
+    for name, was, is_ in (
+        ("implementation", baseline.conditions.implementation, now.implementation),
+        ("dtype", baseline.conditions.dtype, now.dtype),
+        ("device", baseline.conditions.device, now.device),
+        ("examples", baseline.conditions.examples, now.examples),
+        ("seed", baseline.conditions.seed, now.seed),
+    ):
+        if was != is_:
+            raise ValueError(
+                f"the baseline {baseline.path} was made with {name} {was}, this run has {is_}, so that their margins "
+                "do not compare; run with the same, or make a new baseline with --json"
+            )
+
+
+def compare(
+    baseline: Baseline, records: Sequence[Record], properties: Sequence[str], suite_version: str
+) -> list[Finding]:
+    """How a run differs from its baseline: regressions first.
+
+    Args:
+        records: of the run, known violations marked; one that is known is noted, not a regression.
+        properties: the patterns that were asked about. Where they are narrower than the baseline's, what was not
+            asked is not missing.
+        suite_version: of the run.
+    """
+    found = [f for record in records if (f := _of_property(record, baseline)) is not None]
+    if not properties or list(properties) == list(baseline.properties):
+        there = {record.id for record in records}
+        held = (id_ for id_, verdict in baseline.verdicts.items() if verdict == Verdict.HOLDS)
+        found += [_missing(id_) for id_ in held if id_ not in there]
+    found += _together(baseline, records)
+    if baseline.suite_version != suite_version:
+        sentence = (
+            f"the baseline was made by cemverify {baseline.suite_version}, whose questions may have been others"
+        )
+        found.append(Finding(None, Change.VERSION, baseline.suite_version, suite_version, False, sentence))
+    return sorted(found, key=lambda f: not f.regression)
+
+
+def _of_property(record: Record, baseline: Baseline) -> Finding | None:
+    id_, now = record.id, str(record.verdict)
+    before = baseline.verdicts.get(id_)
+    if before is None:
+        return Finding(id_, Change.NEW, "", now, False, f"{id_} is not in the baseline")
+    if before == Verdict.HOLDS and now != Verdict.HOLDS:
+        known = record.known is not None
+        sentence = f"{id_} held and is {now}{', which is known' if known else ''}"
+        return Finding(id_, Change.LOST, before, now, not known, sentence)
+    if before != Verdict.HOLDS and now == Verdict.HOLDS:
+        sentence = f"{id_} was {before} and holds; a new baseline would guard it"
+        return Finding(id_, Change.GAINED, before, now, False, sentence)
+    old, new = baseline.margins.get(id_), record.margin
+    if now == Verdict.HOLDS and old is not None and new is not None and new > max(GROWTH * old, FLOOR):
+        sentence = f"{id_}: the margin grew from {old:.3g} to {new:.3g}; it is violated above 1"
+        return Finding(id_, Change.MARGIN, f"{old:.3g}", f"{new:.3g}", True, sentence)
+    return None
+
+
+def _missing(id_: str) -> Finding:
+    return Finding(id_, Change.MISSING, str(Verdict.HOLDS), "", True, f"{id_} held and was not judged in this run")
+
+
+def _together(baseline: Baseline, records: Sequence[Record]) -> list[Finding]:
+    """The median growth, over properties that hold in both and whose margins are not zero."""
+    old = baseline.margins
+    growths = [r.margin / old[r.id] for r in records if r.verdict == Verdict.HOLDS and r.margin and old.get(r.id)]
+    if len(growths) < FEWEST or median(growths) <= MEDIAN_GROWTH:
+        return []
+    sentence = (
+        f"{len(growths)} margins grew together, by a median factor of {median(growths):.3g}: "
+        "results are less accurate than they were"
+    )
+    return [Finding(None, Change.MARGINS, "1", f"{median(growths):.3g}", True, sentence)]

@@ -1,0 +1,318 @@
+"""The contract: what an implementation offers, and how one is named and loaded.
+
+Two doors. Through the first walks an implementation of CEM: functions that, given hidden states, named
+weights and a configuration, return a layer's output. Through the second walks any energy layer: an update
+and, if it has one, an energy; no canonical weights needed.
+
+What an implementation does not offer it declares; what it does not declare is tested. A declared absence is
+counted and printed, never silently skipped.
+
+A call is a function of its arguments alone. It reads the numbers that its arrays hold now, as they lie (x and h may
+be one array, an array a window into a larger one, weights in any order), gives an answer that no later call changes,
+and leaves arrays, random state and the settings of the process as they were.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+from types import MappingProxyType
+from typing import Any, Literal
+
+import torch
+
+from cemverify.cem.activations import ACTIVATIONS
+from cemverify.conformance.implementations.faults import words
+
+Arrays = Literal["torch", "numpy", "jax"]
+ENTRY_POINTS = "cemverify.implementations"
+
+FUNCTIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "attention": "attention(x, h, weights, config): x^(T) of CEM attention",
+        "mlp": "mlp(x, h, weights, config): x^(T) of the CEM gated MLP",
+        "block": "block(h, weights, config): the pre-norm block of the two",
+        "decode": "decode(h, weights, config): attention of h on itself, one token at a time from a cache",
+        "attention_energy": "attention_energy(x, h, weights, config): one value per token",
+        "mlp_energy": "mlp_energy(x, h, weights, config): one value per token",
+    }
+)
+
+FEATURES: Mapping[str, str] = MappingProxyType(
+    {
+        **FUNCTIONS,
+        "start": "x may differ from the memory h",
+        "steps": "more than one step, T > 1",
+        "step-size": "a step size other than 1",
+        "temperature": "a temperature other than the square root of the head dimension",
+        "head-dim": "heads whose dimension is not D / K",
+        "validation": "its own clear error (ValueError or TypeError) for bad input",
+        "gradients": "gradients flow through its functions to x, h and every weight, so that it can be trained",
+        "vmap": "its functions may be mapped over a further axis (torch.func.vmap, jax.vmap)",
+        "compile": "its functions may be compiled (torch.compile, jax.jit)",
+        "cuda": "its functions take arrays on a CUDA device too",
+        "diagonal:shared": "a diagonal in A_k, one for all heads",
+        "diagonal:per-head": "a diagonal in A_k for each head",
+        "position:alibi": "ALiBi with Press's sign and slopes",
+        "position:self-cross": "a bias for a token's own key and one for the others",
+        "position:rotary": "rotary positions, half-split layout, base 10000",
+        "preconditioner:diagonal": "P = diag(softplus(d))",
+        "preconditioner:low-rank": "the positive-definite diagonal-plus-low-rank P",
+        "preconditioner:low-rank-printed": "P = diag(softplus(d)) + U V^T + V U^T",
+        "preconditioner:per-head": "a preconditioner for each head",
+        "norm:scalar": "RMSNorm inside the recursion, one gain",
+        "norm:channel": "RMSNorm inside the recursion, a gain per channel",
+        "norm:folded": "the same with the gain in both paths",
+        **{f"activation:{name}": f"the activation {name}" for name in ACTIVATIONS},
+        "dtype:float32": "float32 arrays",
+        "dtype:bfloat16": "bfloat16 arrays",
+        "energy": "an energy beside the update (energy layers)",
+        "causality": "a token reads only its past (energy layers)",
+    }
+)
+
+
+class LoadError(Exception):
+    """An implementation that cannot be had; the message is one sentence for the user."""
+
+
+def absences(names: Iterable[str]) -> frozenset[str]:
+    """The features that `names` declare absent; a group's name ("diagonal") stands for all its members.
+
+    Raises:
+        ValueError: an unknown name; the message lists the valid ones.
+    """
+    found: set[str] = set()
+    for name in names:
+        members = {feature for feature in FEATURES if feature == name or feature.startswith(f"{name}:")}
+        if not members:
+            groups = sorted({feature.partition(":")[0] for feature in FEATURES})
+            raise ValueError(
+                f"no feature {name!r} to declare absent; there are: {', '.join(groups)} and their members"
+            )
+        found |= members
+    return frozenset(found)
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """An implementation of CEM layers, the first door.
+
+    Attributes:
+        functions: those of FUNCTIONS that it has.
+        not_offered: features it declares absent, with the reason.
+        arrays: which arrays it takes and returns.
+    """
+
+    functions: Mapping[str, Callable[..., Any]]
+    not_offered: Mapping[str, str] = field(default_factory=dict)
+    arrays: Arrays = "torch"
+
+
+@dataclass(frozen=True)
+class EnergyLayer:
+    """Any energy layer, the second door.
+
+    Attributes:
+        update: update(x, memory) -> (B, J, D), what one step adds to x.
+        energy: energy(x, memory) -> (B, J), if it has one.
+        dim: D of x and memory, both (B, J, D).
+        step_size: eta, if the update is -eta times the gradient of the energy.
+        not_offered, arrays: as above.
+    """
+
+    update: Callable[..., Any]
+    energy: Callable[..., Any] | None
+    dim: int
+    step_size: float = 1.0
+    not_offered: Mapping[str, str] = field(default_factory=dict)
+    arrays: Arrays = "torch"
+
+
+Subject = Implementation | EnergyLayer
+
+
+def implementation(
+    *,
+    attention: Callable[..., Any] | None = None,
+    mlp: Callable[..., Any] | None = None,
+    block: Callable[..., Any] | None = None,
+    decode: Callable[..., Any] | None = None,
+    attention_energy: Callable[..., Any] | None = None,
+    mlp_energy: Callable[..., Any] | None = None,
+    arrays: Arrays = "torch",
+    not_offered: Iterable[str] = (),
+) -> Implementation:
+    """An implementation of CEM layers made of plain functions: what `cemverify check` judges.
+
+    The layer functions take `(x, h, weights, config)`, `block` and `decode` take `(h, weights, config)`.
+    x and h are (B, J, D); `weights` is a mapping of arrays, of which a configuration uses
+
+        W_Q, W_K (K, R, D)     diagonal (D,) or (K, D)        to_self, to_others (K,)
+        V, W (M, D)            P_d (D,) or (K, D)             P_U, P_V (D, r) or (K, D, r)
+        gain (1,) or (D,)
+
+    and `config` is an `AttentionConfig`, `MLPConfig` or `BlockConfig` of the reference; attention is causal and
+    `config.temperature` a number, always. A block's weights are
+    named "attention.W_Q", "mlp.V" and so on. A function left out is not offered.
+
+    Args:
+        arrays: "torch", "numpy" or "jax": what the functions take and return.
+        not_offered: features they do not offer, such as "diagonal" or "norm:channel"; `cemverify list --features`
+            explains them. Whatever is not named here is tested.
+
+    Raises:
+        ValueError: no function at all, an unknown feature or an unknown kind of array.
+    """
+    given = {
+        "attention": attention,
+        "mlp": mlp,
+        "block": block,
+        "decode": decode,
+        "attention_energy": attention_energy,
+        "mlp_energy": mlp_energy,
+    }
+    functions = {name: function for name, function in given.items() if function is not None}
+    if strange := [name for name, function in functions.items() if not callable(function)]:
+        raise ValueError(f"{', '.join(strange)} must be a function")
+    if not functions:
+        raise ValueError(f"an implementation has at least one of: {', '.join(FUNCTIONS)}")
+    missing = {name: f"it has no {name} function" for name in FUNCTIONS if name not in functions}
+    return Implementation(functions, missing | _declared(not_offered, arrays), arrays)
+
+
+def energy_layer(
+    *,
+    update: Callable[..., Any],
+    dim: int,
+    energy: Callable[..., Any] | None = None,
+    step_size: float = 1.0,
+    arrays: Arrays = "torch",
+    not_offered: Iterable[str] = (),
+) -> EnergyLayer:
+    """Any energy layer: `update(x, memory)` and, if it has one, `energy(x, memory)`.
+
+    Enough to ask whether the update field is conservative, equals minus the gradient of the stated energy,
+    makes that energy fall, is causal, and keeps tokens and batch rows apart.
+
+    Args:
+        update: (B, J, dim), (B, J, dim) -> (B, J, dim), what one step adds to x.
+        dim: the dimension of x and of the memory.
+        energy: (B, J, dim), (B, J, dim) -> (B, J), one value per token.
+        step_size: update = -step_size * gradient.
+        arrays: "torch", "numpy" or "jax".
+        not_offered: "energy" (implied where there is none), "causality".
+
+    Raises:
+        ValueError: an unknown feature or kind of array, a dimension below 1.
+    """
+    if type(dim) is not int or dim < 1:
+        raise ValueError(f"an energy layer has a whole dimension of at least 1, not {dim!r}")
+    if not isinstance(step_size, float | int) or not 0 < step_size < math.inf:
+        raise ValueError(f"an energy layer's step size is a positive number, not {step_size!r}")
+    if not callable(update) or not (energy is None or callable(energy)):
+        raise ValueError("an energy layer's update and energy are functions")
+    missing = {} if energy is not None else {"energy": "it states no energy"}
+    return EnergyLayer(update, energy, dim, step_size, missing | _declared(not_offered, arrays), arrays)
+
+
+def load(name: str) -> Subject:
+    """The implementation of that name: `module:attribute`, or an entry point of "cemverify.implementations".
+
+    Raises:
+        LoadError: it cannot be imported, has no such attribute, or is not an implementation.
+    """
+    module_name, _, attribute = name.partition(":")
+    if not attribute:
+        points = {point.name: point.value for point in metadata.entry_points(group=ENTRY_POINTS)}
+        if name not in points:
+            raise LoadError(
+                f"no implementation {name!r}: give module:attribute, or one of the installed names: "
+                f"{', '.join(sorted(points)) or 'none'}"
+            )
+        module_name, _, attribute = points[name].partition(":")
+    if not module_name:
+        raise LoadError(f"no module stands before the colon of {name!r}: give module:attribute")
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name and (module_name == error.name or module_name.startswith(f"{error.name}.")):
+            raise LoadError(f"no module {module_name!r} to load {name!r} from; is it on the path?") from error
+        raise LoadError(f"importing {module_name!r} failed: {words(error)}") from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit too
+        raise LoadError(f"importing {module_name!r} failed: {words(error)}") from error
+    try:
+        for part in attribute.split("."):
+            if not hasattr(found, part):
+                raise LoadError(f"module {module_name!r} has no attribute {attribute!r}")
+            found = getattr(found, part)
+        return as_subject(found, name)
+    except (LoadError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise LoadError(f"reading {attribute!r} of {module_name!r} failed: {words(error)}") from error
+
+
+def as_subject(found: Any, name: str = "the object") -> Subject:
+    """An implementation as it is, or made of an object (a module, a class instance) with such attributes.
+
+    Raises:
+        LoadError: the object has none of the functions of either door.
+    """
+    if isinstance(found, Implementation | EnergyLayer):
+        return found
+    if isinstance(found, type):
+        raise LoadError(f"{name} is a class: name an instance of it")
+    functions = {key: getattr(found, key) for key in FUNCTIONS if callable(getattr(found, key, None))}
+    common: dict[str, Any] = {
+        "arrays": getattr(found, "arrays", "torch"),
+        "not_offered": getattr(found, "not_offered", ()),
+    }
+    try:
+        if functions:
+            return implementation(**functions, **common)
+        if callable(getattr(found, "update", None)) and isinstance(getattr(found, "dim", None), int):
+            return energy_layer(
+                update=found.update,
+                energy=getattr(found, "energy", None),
+                dim=found.dim,
+                step_size=getattr(found, "step_size", 1.0),
+                **common,
+            )
+    except (TypeError, ValueError) as error:
+        raise LoadError(f"{name} is not a valid implementation: {error}") from error
+    raise LoadError(
+        f"{name} is a {type(found).__name__}, not an implementation: make one with cemverify.implementation(...) "
+        "or cemverify.energy_layer(...)"
+    )
+
+
+_WITHOUT_NUMPY = {
+    "dtype:bfloat16": "NumPy has no bfloat16",
+    "gradients": "NumPy arrays carry no gradients",
+    "vmap": "NumPy has no vmap",
+    "compile": "NumPy code is not compiled",
+}
+
+
+def _declared(not_offered: Iterable[str], arrays: str) -> dict[str, str]:
+    if isinstance(not_offered, str):
+        raise ValueError(f"not_offered is a collection of names: write ({not_offered!r},)")
+    if arrays not in ("torch", "numpy", "jax"):
+        raise ValueError(f"arrays is 'torch', 'numpy' or 'jax', not {arrays!r}")
+    if arrays == "jax" and importlib.util.find_spec("jax") is None:
+        raise ValueError("arrays='jax' needs jax, which is not installed: pip install 'cemverify[jax]'")
+    reasons = dict.fromkeys(absences(not_offered), "declared")
+    if arrays == "numpy":
+        reasons = _WITHOUT_NUMPY | reasons
+    if arrays != "torch":
+        reasons.setdefault("cuda", "only torch arrays are put on a device")
+    elif not torch.cuda.is_available():
+        reasons.setdefault("cuda", "torch sees no CUDA device on this machine")
+    return reasons

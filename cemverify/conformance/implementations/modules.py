@@ -1,0 +1,103 @@
+"""Adapter for nn.Modules: builds one per configuration, gives it a case's weights, calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cemverify.conformance.implementations.contract import Implementation, implementation
+
+Build = Callable[[Any], nn.Module]
+WEIGHTS = frozenset(
+    ("W_Q", "W_K", "diagonal", "to_self", "to_others", "V", "W", "P_d", "P_U", "P_V", "gain")
+)  # of the contract, see `implementation`
+
+
+def implementation_from_modules(
+    *,
+    attention: Build | None = None,
+    mlp: Build | None = None,
+    names: Mapping[str, str | tuple[str, ...]] | None = None,
+    free: Iterable[str] = (),
+    not_offered: Iterable[str] = (),
+) -> Implementation:
+    """An implementation made of nn.Modules.
+
+    Args:
+        attention, mlp: from a configuration to a module whose forward takes `(x, h)`, or `(h)` alone if
+            `not_offered` has "start".
+        names: the module's parameter for a weight of the contract, or several that each get a copy (untied ones
+            that ought to be equal). A weight keeps its own name if not listed. It is reshaped to the parameter's
+            shape, so that W_Q (K, R, D) fits a linear layer's (K R, D); end a name in ".T" to transpose it first
+            (as W_down = V^T).
+        free: parameters that get no weight because the module itself sets them. Any other without one is an
+            error: it would keep its random start.
+        not_offered: as for `cemverify.implementation`; "gradients" and "vmap" are implied, since weights are copied.
+
+    Raises:
+        ValueError: as for `cemverify.implementation`, or a name that is no weight of the contract.
+    """
+    # a copy carries no gradient back to the contract's weights, and holds one set of them at a time
+    absent = (*not_offered, "gradients", "vmap")
+    if unknown := set(names or {}) - WEIGHTS:
+        raise ValueError(f"names has {', '.join(sorted(unknown))}; the weights are {', '.join(sorted(WEIGHTS))}")
+    left_alone = frozenset(free)
+    alone = "start" in absent
+
+    def call(build: Build) -> Callable[..., Tensor]:
+        def layer(x: Tensor, h: Tensor, weights: Mapping[str, Tensor], config: Any) -> Tensor:
+            module = build(config).to(device=x.device, dtype=x.dtype)
+            load_weights(module, weights, names or {}, left_alone)
+            output: Tensor = module(h) if alone else module(x, h)
+            return output
+
+        return layer
+
+    return implementation(
+        attention=call(attention) if attention is not None else None,
+        mlp=call(mlp) if mlp is not None else None,
+        not_offered=absent,
+    )
+
+
+def load_weights(
+    module: nn.Module,
+    weights: Mapping[str, Tensor],
+    names: Mapping[str, str | tuple[str, ...]],
+    free: frozenset[str] = frozenset(),
+) -> None:
+    """Copies the contract's weights into the module's parameters.
+
+    Raises:
+        ValueError: the module has no such parameter, one of another size, or one that gets no weight.
+    """
+    if not isinstance(module, nn.Module):
+        raise ValueError(f"give the module's class or a function of a configuration, not what made {module!r}")
+    parameters = dict(module.named_parameters())
+    idle = set(parameters) - free
+    with torch.no_grad():
+        for weight, value in weights.items():
+            given = names.get(weight, weight)
+            for name in (given,) if isinstance(given, str) else given:
+                path = name.removesuffix(".T")
+                if path not in parameters:
+                    raise ValueError(
+                        f"the module has no parameter {path!r} for {weight}; it has: {', '.join(parameters)}"
+                    )
+                parameter = parameters[path]
+                source = value.flatten(0, -2).T if name.endswith(".T") else value
+                if source.numel() != parameter.numel():
+                    raise ValueError(
+                        f"{weight} {tuple(value.shape)} does not fit parameter {path!r} {tuple(parameter.shape)}; "
+                        "if heads are always D / K wide, declare head-dim absent"
+                    )
+                parameter.copy_(source.reshape(parameter.shape))
+                idle.discard(path)
+    if idle:
+        raise ValueError(
+            f"the module's parameters {', '.join(sorted(idle))} get no weight and would stay random: "
+            "name them in names=, or in free= if the module sets them itself"
+        )

@@ -1,0 +1,248 @@
+"""What a check asked of an implementation and what came back, call by call, beside what was due."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cemverify.conformance.asking.calls import Caller, as_tensor
+from cemverify.conformance.implementations.contract import EnergyLayer, Subject
+from cemverify.conformance.implementations.faults import Discard, Fault, words
+from cemverify.conformance.oracle.budgets import energy_budget, output_budget
+from cemverify.conformance.oracle.evidence import Evidence
+from cemverify.conformance.oracle.golden import energies_at, golden
+from cemverify.conformance.questions.cases import Case
+from cemverify.conformance.questions.saving import Call, Packing, Saved
+
+_MOST_CALLS = 64
+_MOST_NUMBERS = 2_000_000
+_MOST_WEIGHTS = 4_000
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One call.
+
+    Attributes:
+        function: its name. arguments: by name, as they were before; x, h, weights or x, memory.
+        config: of the first door. answer: None if there was none. fault: what it did instead.
+        changed: whether its arrays were other ones afterwards.
+    """
+
+    function: str
+    arguments: Mapping[str, Any]
+    config: Any
+    answer: Tensor | None
+    fault: str | None
+    changed: bool
+
+
+def _traced(arguments: Sequence[Any]) -> bool:
+    """Whether the call is made on stand-ins for arrays: mapped, differentiated by a transform, or compiled."""
+    if torch.compiler.is_compiling():
+        return True
+    first = arguments[0]
+    if isinstance(first, Tensor):
+        return bool(torch._C._functorch.is_functorch_wrapped_tensor(first))
+    jax = sys.modules.get("jax")
+    return jax is not None and isinstance(first, jax.core.Tracer)
+
+
+@dataclass
+class Recorder:
+    """A caller that writes down its calls."""
+
+    caller: Caller
+    calls: list[Recorded] = field(default_factory=list)
+
+    def listening(self) -> Caller:
+        """The caller whose calls are recorded."""
+        return replace(self.caller, subject=self._subject(self.caller.subject))
+
+    def _subject(self, subject: Subject) -> Subject:
+        if isinstance(subject, EnergyLayer):
+            energy = None if subject.energy is None else self._noting("energy", subject.energy)
+            return replace(subject, update=self._noting("update", subject.update), energy=energy)
+        functions = {name: self._noting(name, function) for name, function in subject.functions.items()}
+        return replace(subject, functions=functions)
+
+    def _noting(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*arguments: Any) -> Any:
+            if _traced(arguments):  # there are no numbers to write down
+                return function(*arguments)
+            config = None if name in ("update", "energy") else arguments[-1]
+            before = _named(name, arguments)
+            try:
+                returned = function(*arguments)
+            except BaseException as error:
+                self.calls.append(Recorded(name, before, config, None, words(error), changed=False))
+                raise
+            answer, fault = None, None
+            try:
+                answer = as_tensor(returned)
+            except Fault as wrong:
+                fault = str(wrong)
+            changed = not _same(before, _named(name, arguments))
+            self.calls.append(Recorded(name, before, config, answer, fault, changed))
+            return returned
+
+        return noted
+
+
+def due(call: Recorded, dtype: torch.dtype) -> tuple[Tensor, Tensor] | None:
+    """The right answer to a call through the first door, and how far from it roundoff may lead; None if unknown."""
+    if call.function in ("update", "energy"):
+        return None
+    try:
+        h = call.arguments["h"].to(torch.float64)
+        x = call.arguments["x"].to(torch.float64) if "x" in call.arguments else h
+        case = Case(call.config, x, h, {name: w.to(torch.float64) for name, w in call.arguments["weights"].items()})
+        if call.function.endswith("_energy"):
+            expected, budget = energies_at(case, x), energy_budget(case, x, dtype)
+        else:
+            expected, budget = golden(case), output_budget(case, dtype)
+    except Exception:  # bad input, which some properties put in, has no right answer
+        return None
+    return (expected, budget) if bool(budget.isfinite().all() and expected.isfinite().all()) else None
+
+
+def save(caller: Caller, check: Callable[[Caller, Any], Evidence], question: Any) -> Saved | None:
+    """The question with the calls that its check makes; None if it holds what cannot be saved."""
+    recorder, evidence = Recorder(caller), None
+    with suppress(Fault, Discard, AssertionError):
+        evidence = check(recorder.listening(), question)
+    packing = Packing()
+    try:
+        tree = packing.tree(question)
+        calls = [_packed(call, packing, caller.dtype) for call in recorder.calls[:_MOST_CALLS]]
+    except TypeError:
+        return None
+    linear = None
+    if evidence is not None and isinstance(caller.subject, EnergyLayer):
+        linear = _linear(caller, check, question, recorder.calls, evidence, packing)
+    if sum(array.size for array in packing.arrays.values()) > _MOST_NUMBERS:
+        return None
+    dtype = str(caller.dtype).removeprefix("torch.")
+    return Saved(tree, dtype, caller.device, caller.subject.arrays, packing.arrays, calls, linear)
+
+
+def _linear(
+    caller: Caller,
+    check: Callable[[Caller, Any], Evidence],
+    question: Any,
+    calls: Sequence[Recorded],
+    evidence: Evidence,
+    packing: Packing,
+) -> dict[str, Any] | None:
+    """What the worst residual is as a sum of the answers times weights, found by giving the check other answers.
+
+    None if it is no such sum: if the questions themselves depend on the answers.
+    """
+    answers = [call.answer for call in calls if call.answer is not None]
+    if len(answers) < len(calls) or sum(answer.numel() for answer in answers) > _MOST_WEIGHTS:
+        return None
+    number = max(range(len(evidence.comparisons)), key=lambda i: evidence.comparisons[i].margin)
+    comparison = evidence.comparisons[number]
+    at = int(comparison.margins().argmax())
+    played = _Played(calls)
+
+    def residual(given: Sequence[Tensor]) -> float | None:
+        played.given, played.next, played.astray = given, 0, False
+        try:
+            found = check(replace(caller, subject=played.subject(caller.subject)), question).comparisons[number]
+        except (Fault, Discard, IndexError):
+            return None
+        return None if played.astray else float((found.got - found.expected).flatten()[at])
+
+    here = residual(answers)
+    if here is None:
+        return None
+    weights, constant = [torch.zeros_like(answer) for answer in answers], here
+    for i, answer in enumerate(answers):
+        for n in range(answer.numel()):
+            moved = answer.clone()
+            moved.view(-1)[n] += 1.0
+            there = residual([*answers[:i], moved, *answers[i + 1 :]])
+            if there is None:
+                return None
+            weights[i].view(-1)[n] = there - here
+        constant -= float((weights[i] * answer).sum())
+    names = [packing.add("weight", weight) for weight in weights]
+    budget = float(comparison.budget.expand_as(comparison.got).flatten()[at])
+    # the sum is taken in another order than the check takes it, and its weights are differences
+    budget += 1e-9 * sum(float((w * a).abs().sum()) for w, a in zip(weights, answers, strict=True))
+    what = comparison.what
+    return {"what": what, "weights": names, "constant": constant, "budget": budget, "relation": comparison.relation}
+
+
+@dataclass
+class _Played:
+    """A black box that gives recorded answers, and notices when it is asked something else than was recorded."""
+
+    calls: Sequence[Recorded]
+    given: Sequence[Tensor] = ()
+    next: int = 0
+    astray: bool = False
+
+    def subject(self, subject: Subject) -> Subject:
+        assert isinstance(subject, EnergyLayer)
+        energy = None if subject.energy is None else partial(self._answer, "energy")
+        return replace(subject, update=partial(self._answer, "update"), energy=energy, arrays="torch")
+
+    def _answer(self, name: str, *arguments: Any) -> Tensor:
+        call = self.calls[self.next]
+        self.astray |= call.function != name or not _same(call.arguments, _named(name, arguments))
+        self.next += 1
+        return self.given[self.next - 1]
+
+
+def _packed(call: Recorded, packing: Packing, dtype: torch.dtype) -> Call:
+    names: list[str | None] = [None, None, None]
+    right = due(call, dtype)
+    if call.answer is not None:
+        names[0] = packing.add("answer", call.answer)
+    if right is not None:
+        names[1], names[2] = packing.add("expected", right[0]), packing.add("budget", right[1])
+    return Call(
+        call.function,
+        packing.tree(call.arguments),
+        packing.tree(call.config),
+        call.changed,
+        call.fault,
+        *names,
+    )
+
+
+def _named(name: str, arguments: tuple[Any, ...]) -> dict[str, Any]:
+    """Copies of the arrays as torch's, by name."""
+    if name in ("update", "energy"):
+        return {"x": _copy(arguments[0]), "memory": _copy(arguments[1])}
+    *states, weights, _ = arguments
+    named: dict[str, Any] = dict(zip(("x", "h")[-len(states) :], map(_copy, states), strict=True))
+    if len(states) == 2 and states[0] is states[1]:
+        named["x"] = named["h"]
+    return named | {"weights": {key: _copy(w) for key, w in weights.items()}}
+
+
+def _copy(array: Any) -> Tensor:
+    if isinstance(array, Tensor):
+        return array.detach().cpu().clone(memory_format=torch.preserve_format)
+    return as_tensor(array)
+
+
+def _same(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    if before.keys() != after.keys():
+        return False
+    return all(
+        _same(a, after[name])
+        if isinstance(a, Mapping)
+        else a.shape == after[name].shape and torch.equal(a.nan_to_num(), after[name].nan_to_num())
+        for name, a in before.items()
+    )

@@ -1,0 +1,123 @@
+"""Verdicts and the records that carry them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from cemverify.conformance.questions.saving import Saved
+
+
+class Verdict(StrEnum):
+    """What a run says of one property."""
+
+    HOLDS = "holds"
+    VIOLATED = "violated"
+    INCONCLUSIVE = "inconclusive"
+    NOT_OFFERED = "not offered"
+    SUITE_ERROR = "suite error"
+
+
+@dataclass(frozen=True)
+class Record:
+    """One property's verdict and the evidence for it.
+
+    Attributes:
+        id, claim, source: of the property.
+        verdict: see `Verdict`.
+        examples: valid ones. telling: those that could have told right from wrong. discarded: not judged.
+        premise: what makes an example telling. floor: the share of telling ones below which nothing is said.
+        controls: trivial answers that were put to the same examples, each "failed", as it must, or "passed".
+        margin: worst residual over budget; above 1 on a violation.
+        cause: for a violation, which identity failed or which kind of fault. reason: a sentence.
+        counterexample: the smallest case found, both sides, the worst coordinate.
+        worst: the failing example with the largest margin, in few words.
+        part: for a violation, which part of the layer is wrong, if that could be told. because: how it shows.
+        saved: what it takes to ask the smallest case again, exactly; not in result files.
+        known: why a violation is accepted for now, where it is (see `known_violations`).
+        seconds: how long it took.
+    """
+
+    id: str
+    claim: str
+    source: str
+    verdict: Verdict
+    examples: int = 0
+    telling: int = 0
+    discarded: int = 0
+    premise: str = ""
+    floor: float = 0.0
+    controls: Mapping[str, str] = field(default_factory=dict)
+    margin: float | None = None
+    cause: str | None = None
+    reason: str | None = None
+    counterexample: Mapping[str, Any] | None = None
+    worst: Mapping[str, Any] | None = None
+    part: str | None = None
+    because: str | None = None
+    saved: Saved | None = field(default=None, repr=False)
+    known: str | None = None
+    seconds: float = 0.0
+
+    @property
+    def share(self) -> float | None:
+        """Of the examples, the share that could have told right from wrong."""
+        return self.telling / self.examples if self.examples else None
+
+    def describe(self) -> dict[str, Any]:
+        """As JSON; what does not apply is left out."""
+        share = self.share
+        optional = {
+            "premise": self.premise or None,
+            "controls": dict(self.controls) or None,
+            "cause": self.cause,
+            "part": self.part,
+            "because": self.because,
+            "reason": self.reason,
+            "worst": self.worst,
+            "known": self.known,
+            "counterexample": self.counterexample,
+        }
+        return {
+            "id": self.id,
+            "verdict": str(self.verdict),
+            "claim": self.claim,
+            "source": self.source,
+            "examples": self.examples,
+            "telling": self.telling,
+            "share_telling": None if share is None else round(share, 4),
+            "floor": self.floor,
+            "discarded": self.discarded,
+            "margin": self.margin,
+            "seconds": round(self.seconds, 3),
+            **{key: value for key, value in optional.items() if value is not None},
+        }
+
+
+def counts(records: Iterable[Record]) -> dict[str, int]:
+    """The denominator: properties applicable, run, and each verdict; of the violated ones, how many are known."""
+    records = list(records)
+    tally = Counter(record.verdict for record in records)
+    applicable = sum(tally.values())
+    return {
+        "applicable": applicable,
+        "run": applicable - tally[Verdict.NOT_OFFERED],
+        "holds": tally[Verdict.HOLDS],
+        "violated": tally[Verdict.VIOLATED],
+        "known": sum(record.known is not None for record in records),
+        "inconclusive": tally[Verdict.INCONCLUSIVE],
+        "not_offered": tally[Verdict.NOT_OFFERED],
+        "suite_error": tally[Verdict.SUITE_ERROR],
+    }
+
+
+def exit_code(tally: Mapping[str, int]) -> int:
+    """0: all hold, but for known violations. 1: some are violated. 2: it could not be judged, or nothing ran."""
+    if tally["violated"] > tally["known"]:
+        return 1
+    if not tally["run"] or tally["inconclusive"] or tally["suite_error"]:
+        return 2
+    return 0

@@ -1,0 +1,96 @@
+"""Evidence: what one example says, as two sides of an identity or inequality and the budget between them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from cemverify.conformance.implementations.faults import Discard
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two sides, and how far apart they may be.
+
+    Attributes:
+        what: the claim about the two sides, in words.
+        got: the implementation's side. expected: the other. Same shape.
+        budget: what roundoff may explain, broadcasts to that shape, at least 0.
+        relation: "equal", or "at most" for got <= expected.
+    """
+
+    what: str
+    got: Tensor
+    expected: Tensor
+    budget: Tensor
+    relation: Literal["equal", "at most"] = "equal"
+
+    def margins(self) -> Tensor:
+        """|residual| / budget, element-wise; above 1 is a violation."""
+        residual = self.got - self.expected
+        residual = residual.abs() if self.relation == "equal" else residual.clamp(min=0)
+        budget = self.budget.expand_as(residual)
+        return torch.where(residual == 0, 0.0, residual / budget)
+
+    @property
+    def margin(self) -> float:
+        """The worst of them."""
+        return float(self.margins().max()) if self.got.numel() else 0.0
+
+    def describe(self) -> dict[str, Any]:
+        """Both sides as JSON, and the worst coordinate."""
+        margins = self.margins()
+        worst = tuple(int(i) for i in torch.unravel_index(margins.argmax(), margins.shape))
+        return {
+            "claim": self.what,
+            "relation": self.relation,
+            "got": self.got.tolist(),
+            "expected": self.expected.tolist(),
+            "worst_index": list(worst),
+            "got_there": float(self.got[worst]),
+            "expected_there": float(self.expected[worst]),
+            "budget_there": float(self.budget.expand_as(self.got)[worst]),
+            "margin": self.margin,
+        }
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What one example says about a property.
+
+    Attributes:
+        comparisons: all of them must hold.
+        telling: whether the example could have told right from wrong: something moved, beyond the budget.
+        asked: the case as it was asked, where a check prepared it further (a safe step size, x = h).
+    """
+
+    comparisons: Sequence[Comparison]
+    telling: bool = True
+    asked: Any = None
+
+    @property
+    def worst(self) -> Comparison:
+        """The comparison with the largest margin, or one that is not a number."""
+        return max(self.comparisons, key=lambda c: math.inf if math.isnan(c.margin) else c.margin)
+
+
+def judge(*comparisons: Comparison, telling: bool = True) -> Evidence:
+    """Evidence of these comparisons.
+
+    Raises:
+        Discard: a budget is infinite or NaN: the case is too ill-conditioned to judge.
+    """
+    for comparison in comparisons:
+        if not bool(comparison.budget.isfinite().all()):
+            raise Discard("ill-conditioned: no finite error bound")
+    return Evidence(comparisons, telling)
+
+
+def moved(signal: Tensor, budget: Tensor) -> bool:
+    """Whether the signal is at least twice the budget somewhere, so that its absence would have shown."""
+    return bool((signal.abs() > 2 * budget).any())

@@ -1,0 +1,148 @@
+"""The golden answer: float64 autograd of the scalar energy, on inputs as they were rounded.
+
+Only the *values* of the reference's energies enter, not their closed-form gradients; preconditioners and norms are
+applied here as dense matrices and plain formulas. What is trusted: the energies, which `suites/cem` holds against
+plain loops, and the activations, whose primitives have sigma as their derivative by construction and are held
+against mpmath there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from cemverify.cem.activations import activation
+from cemverify.cem.energies import Elementwise, Energy, Interaction
+from cemverify.cem.layers import MLPConfig
+from cemverify.cem.positions import Alibi, Bias, Rotary, SelfCross, alibi_slopes
+from cemverify.conformance.questions.cases import Case
+
+
+def golden(case: Case) -> Tensor:
+    """What the layer must return: (B, J, D), float64."""
+    case = case.to(torch.float64)
+    if case.layer == "block":
+        attention, mlp = case.part("attention"), case.part("mlp")
+        middle = golden(replace(attention, h=norm_into(attention, case.h)))
+        return golden(replace(mlp, x=middle, h=norm_into(mlp, middle)))
+    x = case.x
+    for _ in range(case.layer_config.steps):
+        x = x + golden_update(case, x)
+    return x
+
+
+def products(case: Case, cotangent: Tensor, answer: Callable[[Case], Tensor] = golden) -> dict[str, Tensor]:
+    """Products of a vector with the Jacobians of the golden answer, by autograd of its autograd.
+
+    Args:
+        cotangent: the vector, of the answer's shape. answer: what is differentiated.
+
+    Returns:
+        By name, one array of the same shape for h, every weight, and x where it is another array than h.
+    """
+    case = case.to(torch.float64)
+    apart = {} if case.x is case.h else {"x": case.x}
+    leaves = {name: a.detach().clone().requires_grad_() for name, a in {**apart, "h": case.h, **case.weights}.items()}
+    weights = {name: leaves[name] for name in case.weights}
+    with torch.enable_grad():
+        value = answer(replace(case, x=leaves["x" if apart else "h"], h=leaves["h"], weights=weights))
+        pulled = torch.autograd.grad(value, list(leaves.values()), cotangent, allow_unused=True)
+    return {
+        name: torch.zeros_like(leaf) if product is None else product.detach()
+        for (name, leaf), product in zip(leaves.items(), pulled, strict=True)
+    }
+
+
+def golden_update(case: Case, x: Tensor) -> Tensor:
+    """One update at x: -eta P G grad eps(N(x) | h), with G = I unless the gain is folded: (B, J, D)."""
+    u = norm_into(case, x)
+    gradients = head_gradients(case, u) if case.layer_config.preconditioner.per_head else gradient(case, u)[:, None]
+    if case.layer_config.norm == "folded":
+        gradients = case.weights["gain"] * gradients
+    P = preconditioner_matrix(case).expand(gradients.shape[1], -1, -1)  # (K, D, D)
+    return -case.layer_config.step_size * torch.einsum("kde,bkje->bjd", P, gradients)
+
+
+def energies_at(case: Case, x: Tensor) -> Tensor:
+    """The energy of each token at x (not at N(x)) with memory h: (B, J)."""
+    case = case.to(torch.float64)
+    energy = energy_of(case)
+    return energy(x, energy.remember(case.h))
+
+
+def gradient(case: Case, u: Tensor) -> Tensor:
+    """Autograd of the energy, summed over tokens, with respect to u: (B, J, D)."""
+    return _autograd(energy_of(case), case.h, u)
+
+
+def head_gradients(case: Case, u: Tensor) -> Tensor:
+    """Autograd of each head's share of the energy: (B, K, J, D)."""
+    energy = energy_of(case)
+    assert isinstance(energy, Interaction)
+    return torch.stack([_autograd(_one_head(energy, k), case.h, u) for k in range(energy.heads)], dim=1)
+
+
+def energy_of(case: Case) -> Energy:
+    """The reference's energy with the case's weights."""
+    w = case.weights
+    if isinstance(case.config, MLPConfig):
+        return Elementwise(w["V"], w["W"], activation(case.config.activation))
+    config = case.attention
+    bias: Bias | None = None
+    if config.position == "alibi":
+        bias = Alibi(torch.tensor(alibi_slopes(config.heads), dtype=torch.float64))
+    elif config.position == "self-cross":
+        bias = SelfCross(w["to_self"], w["to_others"])
+    rotary = Rotary() if config.position == "rotary" else None
+    return Interaction(w["W_Q"], w["W_K"], config.tau, w.get("diagonal"), bias, rotary, config.causal)
+
+
+def preconditioner_matrix(case: Case) -> Tensor:
+    """P as a dense matrix, (1, D, D) or (K, D, D)."""
+    config = case.layer_config
+    kind = config.preconditioner.kind
+    if kind == "identity":
+        return torch.eye(config.dim, dtype=torch.float64)[None]
+    S = torch.diag_embed(torch.logaddexp(case.weights["P_d"], torch.zeros((), dtype=torch.float64)))
+    if kind != "diagonal":
+        U, V = case.weights["P_U"], case.weights["P_V"]
+        cross = U @ V.mT + V @ U.mT
+        if kind == "low-rank-printed":
+            S = S + cross
+        else:
+            norms = torch.linalg.matrix_norm(U) * torch.linalg.matrix_norm(V)
+            c = torch.minimum(torch.ones_like(norms), 0.99 / (2 * norms))  # 1 where the norms vanish: min(1, inf)
+            S = S.sqrt() @ (torch.eye(config.dim, dtype=torch.float64) + c[..., None, None] * cross) @ S.sqrt()
+    return S if S.dim() == 3 else S[None]
+
+
+def norm_into(case: Case, x: Tensor) -> Tensor:
+    """N(x): (B, J, D)."""
+    config = case.layer_config
+    if config.norm == "none":
+        return x
+    return case.weights["gain"] * F.rms_norm(x, (config.dim,), eps=config.norm_eps)
+
+
+def _autograd(energy: Energy, h: Tensor, u: Tensor) -> Tensor:
+    with torch.enable_grad():  # whoever asks may have turned it off
+        differentiated = u.requires_grad  # by `products`, for which the graph is kept
+        # a node of its own: the memory may be made of the very same tensor, and stays fixed
+        u = u.clone() if differentiated else u.detach().requires_grad_()
+        total = energy(u, energy.remember(h)).sum()
+        return torch.autograd.grad(total, u, create_graph=differentiated)[0]
+
+
+def _one_head(energy: Interaction, k: int) -> Interaction:
+    diagonal = energy.diagonal[k] if energy.diagonal is not None and energy.diagonal.dim() == 2 else energy.diagonal
+    bias = energy.bias
+    if isinstance(bias, Alibi):
+        bias = Alibi(bias.slopes[k : k + 1])
+    elif isinstance(bias, SelfCross):
+        bias = SelfCross(bias.to_self[k : k + 1], bias.to_others[k : k + 1])
+    W_Q, W_K = energy.W_Q[k : k + 1], energy.W_K[k : k + 1]
+    return replace(energy, W_Q=W_Q, W_K=W_K, diagonal=diagonal, bias=bias)

@@ -1,0 +1,175 @@
+"""Cases: what a property is asked about. Which ones, is the matter of `spaces`."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cemverify.cem.layers import AttentionConfig, MLPConfig
+from cemverify.cem.models import BlockConfig
+
+Layer = Literal["attention", "mlp", "block"]
+Config = AttentionConfig | MLPConfig | BlockConfig
+Values = np.ndarray[Any, np.dtype[np.float64]]
+
+
+@dataclass(frozen=True, repr=False)
+class Case:
+    """One question to an implementation.
+
+    Attributes:
+        config: which layer, with which options.
+        x: where the descent starts, (B, J, D). h: the memory, (B, J, D).
+        weights: see `cemverify.conformance.implementations.contract.implementation`.
+    """
+
+    config: Config
+    x: Tensor
+    h: Tensor
+    weights: Mapping[str, Tensor]
+
+    @property
+    def layer(self) -> Layer:
+        """Which layer is asked."""
+        if isinstance(self.config, AttentionConfig):
+            return "attention"
+        return "mlp" if isinstance(self.config, MLPConfig) else "block"
+
+    @property
+    def attention(self) -> AttentionConfig:
+        """The configuration of an attention case."""
+        assert isinstance(self.config, AttentionConfig)
+        return self.config
+
+    @property
+    def mlp(self) -> MLPConfig:
+        """The configuration of an MLP case."""
+        assert isinstance(self.config, MLPConfig)
+        return self.config
+
+    @property
+    def layer_config(self) -> AttentionConfig | MLPConfig:
+        """The configuration of a case of either."""
+        assert isinstance(self.config, AttentionConfig | MLPConfig)
+        return self.config
+
+    def to(self, dtype: torch.dtype) -> Case:
+        """The same case with every array rounded to that dtype; x and h stay one where they are one."""
+        weights = {name: array.to(dtype) for name, array in self.weights.items()}
+        x = self.x.to(dtype)
+        return replace(self, x=x, h=x if self.h is self.x else self.h.to(dtype), weights=weights)
+
+    def having(self, **options: Any) -> Case:
+        """The same case with other options."""
+        return replace(self, config=replace(self.config, **options))
+
+    def part(self, layer: Literal["attention", "mlp"]) -> Case:
+        """The attention or the MLP of a block case, with its weights."""
+        assert isinstance(self.config, BlockConfig)
+        config = getattr(self.config, layer)
+        prefix = f"{layer}."
+        weights = {name.removeprefix(prefix): w for name, w in self.weights.items() if name.startswith(prefix)}
+        return Case(config, self.x, self.h, weights)
+
+    def __repr__(self) -> str:
+        return f"Case({self.layer}, x {tuple(self.x.shape)})"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ARG002
+        """Hypothesis prints a failing argument, and would print every array of a dataclass."""
+        printer.text(repr(self))
+
+    def describe(self) -> dict[str, Any]:
+        """The case as JSON: options that differ from their defaults, and every array."""
+        return {
+            "layer": self.layer,
+            "tokens": self.x.shape[1],
+            "dim": self.x.shape[2],
+            "config": non_defaults(self.config),
+            "x": self.x.double().tolist(),
+            "h": self.h.double().tolist(),
+            "weights": {name: array.double().tolist() for name, array in self.weights.items()},
+        }
+
+
+def non_defaults(config: Any) -> dict[str, Any]:
+    """The options of a config that differ from their defaults, and those that have none."""
+    shown = {}
+    for f in fields(config):
+        value = getattr(config, f.name)
+        default = f.default_factory() if callable(f.default_factory) else f.default
+        if value != default:
+            shown[f.name] = non_defaults(value) if is_dataclass(value) else value
+    return shown
+
+
+def unchecked(config: Config, **options: Any) -> Config:
+    """A config with options that its own constructor would refuse, to see whether an implementation does."""
+    changed = copy.copy(config)
+    for name, value in options.items():
+        object.__setattr__(changed, name, value)
+    return changed
+
+
+def dense_case(config: Config, batch: int, tokens: int, seed: int) -> Case:
+    """A well-conditioned case of any size: standard normal states, W ~ N(0, 1/D), drawn from a seed."""
+    rng = np.random.default_rng(seed)
+    dim = config.attention.dim if isinstance(config, BlockConfig) else config.dim
+    weights = {
+        name: tensor(scaled(name, rng.standard_normal(shape))) for name, shape in weight_shapes(config).items()
+    }
+    x, h = (tensor(rng.standard_normal((batch, tokens, dim))) for _ in range(2))
+    return Case(config, x, h, weights)
+
+
+def weight_shapes(config: Config) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the weights that a configuration uses."""
+    if isinstance(config, BlockConfig):
+        assert isinstance(config.attention, AttentionConfig)
+        assert isinstance(config.mlp, MLPConfig)
+        parts = {"attention": weight_shapes(config.attention), "mlp": weight_shapes(config.mlp)}
+        return {f"{part}.{name}": shape for part, shapes in parts.items() for name, shape in shapes.items()}
+    D = config.dim
+    shapes: dict[str, tuple[int, ...]] = {}
+    lead: tuple[int, ...] = ()
+    if isinstance(config, AttentionConfig):
+        K, R = config.heads, config.R
+        shapes |= {"W_Q": (K, R, D), "W_K": (K, R, D)}
+        if config.diagonal != "none":
+            shapes["diagonal"] = (K, D) if config.diagonal == "per-head" else (D,)
+        if config.position == "self-cross":
+            shapes |= {"to_self": (K,), "to_others": (K,)}
+        lead = (K,) if config.preconditioner.per_head else ()
+    else:
+        shapes |= {"V": (config.hidden, D), "W": (config.hidden, D)}
+    if config.preconditioner.kind != "identity":
+        shapes["P_d"] = (*lead, D)
+    if config.preconditioner.kind.startswith("low-rank"):
+        shapes |= dict.fromkeys(("P_U", "P_V"), (*lead, D, config.preconditioner.rank))
+    if config.norm != "none":
+        shapes["gain"] = (1,) if config.norm == "scalar" else (D,)
+    return shapes
+
+
+def scaled(name: str, values: Values) -> Values:
+    """Standard normals made into weights of order one in what they do, or left alone."""
+    match name.split(".")[-1]:
+        case "W_Q" | "W_K" | "V" | "W":
+            return values / math.sqrt(values.shape[-1])
+        case "gain":
+            return np.exp(values / 2)  # positive, as a trained gain is
+        case "P_U" | "P_V":
+            return values / math.sqrt(values.shape[-2])
+        case _:
+            return values
+
+
+def tensor(values: Values) -> Tensor:
+    """Values as a float64 tensor of its own memory."""
+    return torch.from_numpy(np.array(values, dtype=np.float64, order="C"))

@@ -1,0 +1,164 @@
+"""Smaller cases: what Hypothesis leaves is made smaller once more, in sizes first and then in digits.
+
+Hypothesis shrinks choices, and a choice of a size moves every choice after it. Here whole tokens, features, heads
+and hidden units are taken out of a case that fails, which keeps all its other numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from cemverify.cem.layers import AttentionConfig, MLPConfig
+from cemverify.cem.models import BlockConfig
+from cemverify.conformance.questions.cases import Case, Config
+from cemverify.conformance.questions.spaces import Space
+
+_FEW = (1, 2, 3)  # significant digits that numbers are cut to
+
+# one letter per axis: batch, tokens, model, heads, head, hidden, rank
+_AXES = {
+    "x": "BJD",
+    "h": "BJD",
+    "W_Q": "KRD",
+    "W_K": "KRD",
+    "to_self": "K",
+    "to_others": "K",
+    "V": "MD",
+    "W": "MD",
+}
+_LED = {"diagonal": "D", "P_d": "D", "P_U": "Dr", "P_V": "Dr", "gain": "D"}  # K in front where there is one per head
+
+
+def smaller(case: Case, space: Space) -> Iterator[Case]:
+    """Cases of the space that are a little smaller, the boldest first."""
+    if isinstance(case.config, BlockConfig):
+        yield from _without(case, "BJ", space)
+    elif space.square:
+        yield from _without(case, "BJM", space)
+    else:
+        yield from _without(case, "BJDKRMr", space)
+    if isinstance(case.config, AttentionConfig | MLPConfig):
+        yield from _fewer_steps(case, space)
+    yield from _simpler_numbers(case, tied=not space.apart)
+
+
+def _without(case: Case, axes: str, space: Space) -> Iterator[Case]:
+    sizes = _sizes(case)
+    least = {"B": space.batch, "J": space.tokens}
+    for axis in axes:
+        for index in range(sizes.get(axis, 1)):
+            if sizes.get(axis, 1) > least.get(axis, 1):
+                taken = _take_out(case, axis, index, space)
+                if taken is not None:
+                    yield taken
+
+
+def _sizes(case: Case) -> dict[str, int]:
+    sizes = {"B": case.x.shape[0], "J": case.x.shape[1]}
+    if isinstance(case.config, AttentionConfig):
+        sizes |= {"D": case.config.dim, "K": case.config.heads, "R": case.config.R}
+    elif isinstance(case.config, MLPConfig):
+        sizes |= {"D": case.config.dim, "M": case.config.hidden}
+    if isinstance(case.config, AttentionConfig | MLPConfig) and "P_U" in case.weights:
+        sizes["r"] = case.config.preconditioner.rank
+    return sizes
+
+
+def _take_out(case: Case, axis: str, index: int, space: Space) -> Case | None:
+    config = _config_without(case.config, axis, space)
+    if config is None:
+        return None
+    x, h = (_drop(array, "BJD", axis, index) for array in (case.x, case.h))
+    weights = {name: _drop(w, _axes_of(name, w), axis, index) for name, w in case.weights.items()}
+    return Case(config, x, h, weights)
+
+
+def _config_without(config: Config, axis: str, space: Space) -> Config | None:
+    """The config with one less along the axis; None if there is no such case in the space."""
+    if axis in "BJ":
+        return config
+    assert not isinstance(config, BlockConfig)
+    if axis == "r":
+        kind = config.preconditioner
+        return replace(config, preconditioner=replace(kind, rank=kind.rank - 1))
+    if axis == "D":
+        return replace(config, dim=config.dim - 1)
+    if isinstance(config, MLPConfig):
+        return replace(config, hidden=config.hidden - 1)
+    if axis == "K":
+        return replace(config, heads=config.heads - 1)
+    if config.position == "rotary":
+        return None  # its features come in pairs
+    tau = config.temperature if space.free_temperature else math.sqrt(config.R - 1)
+    return replace(config, head_dim=config.R - 1, temperature=tau)
+
+
+def _axes_of(name: str, array: Tensor) -> str:
+    name = name.split(".")[-1]
+    if name in _AXES:
+        return _AXES[name]
+    axes = _LED[name]
+    if name == "gain" and array.shape[0] == 1:
+        return "1"  # a scalar gain, or one dimension, which is never taken out
+    return axes if array.dim() == len(axes) else f"K{axes}"
+
+
+def _drop(array: Tensor, axes: str, axis: str, index: int) -> Tensor:
+    if axis not in axes:
+        return array
+    dim = axes.index(axis)
+    kept = [i for i in range(array.shape[dim]) if i != index]
+    return array.index_select(dim, torch.tensor(kept, dtype=torch.int64))
+
+
+def _fewer_steps(case: Case, space: Space) -> Iterator[Case]:
+    steps = case.layer_config.steps
+    yield from (case.having(steps=fewer) for fewer in sorted(space.steps) if fewer < steps)
+
+
+def _simpler_numbers(case: Case, *, tied: bool) -> Iterator[Case]:
+    """Whole arrays of zeros, integers, few digits, then number after number; x and h together where they are one.
+
+    Every form is shorter to write down than the one before, so that this comes to an end.
+    """
+    names = ["h", *case.weights] if tied else ["x", "h", *case.weights]
+    arrays = {"x": case.x, "h": case.h, **case.weights}
+    for name in names:
+        array = arrays[name]
+        for simpler in (torch.zeros_like(array), array.round(), *(_digits(array, n) for n in _FEW)):
+            if not torch.equal(simpler, array):
+                yield _with(case, name, simpler, tied)
+    for name in names:
+        array = arrays[name]
+        for i in array.flatten().nonzero().flatten().tolist()[:24]:
+            value = array.flatten()[i]
+            shorter = (torch.zeros(()), value.sign(), value.round(), *(_digits(value, n) for n in _FEW))
+            for candidate in dict.fromkeys(map(float, shorter)):
+                if _length(candidate) < _length(float(value)):
+                    simpler = array.clone()
+                    simpler.view(-1)[i] = candidate
+                    yield _with(case, name, simpler, tied)
+
+
+def _digits(values: Tensor, n: int) -> Tensor:
+    """The values with n significant digits each."""
+    return torch.tensor([float(f"{v:.{n}g}") for v in values.flatten().tolist()], dtype=values.dtype).reshape(
+        values.shape
+    )
+
+
+def _length(value: float) -> int:
+    """How much there is to write down; nothing for zero."""
+    return len(f"{abs(value):.17g}".rstrip("0")) if value else 0
+
+
+def _with(case: Case, name: str, array: Tensor, tied: bool) -> Case:
+    if name in ("x", "h"):
+        x = array if tied or name == "x" else case.x
+        return replace(case, x=x, h=array if name == "h" else case.h)
+    return replace(case, weights={**case.weights, name: array})

@@ -1,0 +1,367 @@
+"""Spaces: the cases of a property, and three ways of drawing from them.
+
+*small*: arrays of small integers, which shrink to readable minimal cases and bring ties and zeros. *dense*: normals
+drawn from a seed in a box and sliced, so that dimensions shrink without redrawing the values; they also wear
+degenerate textures. Both are Hypothesis strategies, and never joined: joined ones shrink badly. Hypothesis
+likes to come back to what it has seen, so there is a third, *scattered*: the same drawing by a plain random
+generator, which spreads evenly over every size and combination of options.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
+from typing import Any, Literal, Protocol, TypeVar
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from torch import Tensor
+
+from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
+from cemverify.cem.models import BlockConfig
+from cemverify.conformance.questions.cases import Case, Config, Layer, scaled, tensor, weight_shapes
+from cemverify.conformance.questions.coverage import covering
+
+Source = Literal["small", "dense"]
+Arrays = dict[str, Tensor]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Dims:
+    """Sizes, or limits to them.
+
+    Attributes:
+        B, J, D, K, R, M: batch, tokens, model, heads, head, hidden. rank: of a low-rank preconditioner.
+    """
+
+    B: int
+    J: int
+    D: int
+    K: int
+    R: int
+    M: int
+    rank: int
+
+
+SMALL = Dims(B=1, J=3, D=3, K=2, R=2, M=2, rank=1)
+DENSE = Dims(B=2, J=5, D=6, K=3, R=4, M=6, rank=2)
+SCATTERED = Dims(B=4, J=9, D=13, K=12, R=6, M=8, rank=4)
+LONGER = {"B": 7, "J": 20, "D": 24, "R": 12, "M": 40, "rank": 8}  # one axis of each scattered case
+_BESIDE = Dims(B=2, J=5, D=4, K=2, R=4, M=4, rank=1)  # beside sizes that a space names
+# numbers of tokens on both sides of the blocks that kernels work in, and widths likewise
+LENGTHS = (13, 17, 32, 33, 48, 64, 65, 100, 128, 129, 256, 257, 300)
+WIDTHS = {"D": (16, 17, 24, 32, 33, 48, 64, 65, 96, 128, 129), "R": (5, 8, 9, 16, 17, 32, 33), "K": (1, 2, 4, 16)}
+_BOX = 12  # no axis of a dense case is longer, but for named sizes: the largest D is K R
+
+
+_USUAL = ("plain", "repeated-tokens", "zero-queries", "huge", "non-contiguous")
+_RARER = ("far", "at-the-memory", "large-states", "small-states")  # for scattered cases, which have room for more
+
+
+@dataclass(frozen=True)
+class Space:
+    """The cases of one property.
+
+    Attributes:
+        layer: which layer. options: fixed options of its config. choices: options that vary, and over what.
+        preconditioner: the fixed one. preconditioners: those it varies over instead, if any.
+        steps, step_sizes: what T and eta are drawn from.
+        free_temperature: whether tau varies; else sqrt(R).
+        apart: whether x differs from h. square: whether R K = D, as standard attention has it.
+        tokens, batch: the fewest of each. sizes: by letter, what sizes are drawn from instead of all the small ones.
+        textures: degenerate forms that dense cases also take.
+    """
+
+    layer: Layer
+    options: Mapping[str, Any] = field(default_factory=dict)
+    preconditioner: PreconditionerConfig = field(default_factory=PreconditionerConfig)
+    choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    preconditioners: tuple[PreconditionerConfig, ...] = ()
+    steps: tuple[int, ...] = (1,)
+    step_sizes: tuple[float, ...] = (1.0, 0.5, 0.125, 0.3, 2.5)  # 0.3 is none of float32's numbers
+    free_temperature: bool = True
+    apart: bool = True
+    square: bool = False
+    tokens: int = 1
+    batch: int = 1
+    sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    textures: tuple[str, ...] = _USUAL
+
+    def within(self, absent: Iterable[str]) -> Space:
+        """The part of this space that an implementation without these features can be asked about."""
+        missing = set(absent)
+        kinds = tuple(p for p in self.preconditioners if not _preconditioner_features(p) & missing)
+        choices = {
+            name: tuple(v for v in values if f"{name}:{v}" not in missing) for name, values in self.choices.items()
+        }
+        space = replace(self, choices=choices, preconditioners=kinds)
+        if "start" in missing:
+            space = replace(space, apart=False)
+        if "temperature" in missing:
+            space = replace(space, free_temperature=False)
+        if "step-size" in missing:
+            space = replace(space, step_sizes=(1.0,))
+        if "head-dim" in missing:
+            space = replace(space, square=True)
+        if "steps" in missing:
+            space = replace(space, steps=(1,))
+        return space
+
+    def emptied(self, absent: Iterable[str]) -> str | None:
+        """The name of a choice of which nothing is offered, if there is one."""
+        return next((name for name, values in self.within(absent).choices.items() if not values), None)
+
+    def features(self) -> frozenset[str]:
+        """The features that every case of this space uses."""
+        named: set[str] = {self.layer, *_preconditioner_features(self.preconditioner)}
+        for group in ("diagonal", "position", "norm", "activation"):
+            value = self.options.get(group, "none")
+            if value != "none":
+                named.add(f"{group}:{value}")
+        if self.layer != "attention" and "activation" not in {*self.options, *self.choices}:
+            named.add("activation:silu")
+        if min(self.steps) > 1:
+            named.add("steps")
+        return frozenset(named)
+
+
+def _preconditioner_features(config: PreconditionerConfig) -> set[str]:
+    kind = set() if config.kind == "identity" else {f"preconditioner:{config.kind}"}
+    return kind | ({"preconditioner:per-head"} if config.per_head else set())
+
+
+def cases(space: Space, source: Source) -> st.SearchStrategy[Case]:
+    """Cases of that space for Hypothesis: float64, at most 5 tokens and 12 dimensions, but for named sizes."""
+    return _hypothesis_cases(space, source)
+
+
+@st.composite
+def _hypothesis_cases(draw: st.DrawFn, space: Space, source: Source) -> Case:
+    pick = _Drawn(draw)
+    config, batch, tokens = _question(pick, space, SMALL if source == "small" else DENSE)
+    shapes = _array_shapes(space, config, batch, tokens)
+    if source == "small" and not space.sizes:  # nobody reads long rows of integers
+        return _case(config, {name: tensor(draw(_integers(shape))) for name, shape in shapes.items()})
+    seed = draw(st.integers(0, 2**32 - 1))
+
+    def boxed(name: str, shape: tuple[int, ...]) -> Any:
+        # each array from its own stream, drawn in a box and sliced: a smaller shape keeps its values
+        sides = tuple(max(_BOX, n) for n in shape)
+        box = np.random.default_rng((seed, zlib.crc32(name.encode()))).standard_normal(sides)
+        return box[tuple(slice(n) for n in shape)]
+
+    return _dressed(pick, space, config, shapes, boxed)
+
+
+def scattered_case(space: Space, seed: int) -> Case:
+    """A case of that space drawn by a random generator; options that vary follow a covering array.
+
+    As many seeds in a row as the array has rows bring every two values of any two options together. The number of
+    heads takes its turn too, as do named sizes and textures: rules such as ALiBi's slopes may go wrong at one alone.
+    So does each axis in being longer than the rest: what goes wrong beyond a block of sixteen shows at no short one.
+    """
+    rng = np.random.default_rng(seed)
+    pick = _InTurn(rng, seed)
+    space = _on_a_row(space, seed)
+    if space.textures == _USUAL:
+        space = replace(space, textures=_USUAL + _RARER)
+    config, batch, tokens = _question(pick, space, SCATTERED, _longer(space, seed))
+    shapes = _array_shapes(space, config, batch, tokens)
+    return _dressed(pick, space, config, shapes, lambda _, shape: rng.standard_normal(shape))
+
+
+def _longer(space: Space, number: int) -> Mapping[str, range]:
+    """The sizes of the axis whose turn it is; shifted by one from each round of heads to the next."""
+    axes = [axis for axis in LONGER if axis != "R" or space.layer != "mlp"]
+    axis = axes[(number + number // SCATTERED.K) % len(axes)]
+    return {axis: range(1 + getattr(SCATTERED, axis), 1 + LONGER[axis])}
+
+
+def _on_a_row(space: Space, number: int) -> Space:
+    """The space with its choices fixed to one row of their covering array.
+
+    A block's two parts share the kind of preconditioner, and each draws a number of steps of its own.
+    """
+    kinds, steps = space.preconditioners, [space.steps] if space.layer != "block" else []
+    varied = [*space.choices.values(), *steps, *([kinds] if kinds else [])]
+    rows = covering(tuple(len(values) for values in varied)) if varied else ((),)
+    values = [options[i] for options, i in zip(varied, rows[number % len(rows)], strict=True)]
+    fixed = dict(zip(space.choices, values, strict=False))
+    space = replace(space, options={**space.options, **fixed}, choices={})
+    if steps:
+        space = replace(space, steps=(values[len(fixed)],))
+    return replace(space, preconditioners=(values[-1],)) if kinds else space
+
+
+# --- drawing ----------------------------------------------------------------------------------------
+
+
+class _Pick(Protocol):
+    """Makes choices."""
+
+    def turn(self, values: Sequence[T]) -> T:
+        """One of values that must all have their turn."""
+        ...
+
+    def one_of(self, values: Sequence[T]) -> T:
+        """One of the values, the first of which is the simplest."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """Choices by Hypothesis."""
+
+    draw: st.DrawFn
+
+    def turn(self, values: Sequence[T]) -> T:
+        return self.one_of(values)
+
+    def one_of(self, values: Sequence[T]) -> T:
+        return self.draw(st.sampled_from(values))
+
+
+@dataclass(frozen=True)
+class _InTurn:
+    """Choices by a generator, but for what takes turns: numbers of values without a common factor, mostly."""
+
+    rng: np.random.Generator
+    number: int
+
+    def turn(self, values: Sequence[T]) -> T:
+        return values[self.number % len(values)]
+
+    def one_of(self, values: Sequence[T]) -> T:
+        return values[int(self.rng.integers(len(values)))]
+
+
+def _question(
+    pick: _Pick, space: Space, limits: Dims, longer: Mapping[str, range] = MappingProxyType({})
+) -> tuple[Config, int, int]:
+    """A configuration, the batch and the number of tokens."""
+    limits, longer = (_BESIDE, {}) if space.sizes else (limits, longer)
+    options = dict(space.options) | {name: pick.one_of(values) for name, values in space.choices.items()}
+    sizes = {}
+    for f in fields(Dims):
+        least = {"B": space.batch, "J": space.tokens}.get(f.name, 1)
+        named = space.sizes.get(f.name)
+        values = named or longer.get(f.name) or range(least, max(least, getattr(limits, f.name)) + 1)
+        sizes[f.name] = pick.turn(values) if named or f.name == "K" else pick.one_of(values)
+    dims = Dims(**sizes)
+    if options.get("position") == "rotary":
+        dims = replace(dims, R=dims.R + dims.R % 2)
+    if space.square:
+        dims = replace(dims, K=min(dims.K, 3))
+        dims = replace(dims, D=dims.K * dims.R)
+    return _config(pick, space, options, dims), dims.B, dims.J
+
+
+def _config(pick: _Pick, space: Space, options: dict[str, Any], dims: Dims) -> Config:
+    kinds = space.preconditioners or (space.preconditioner,)
+    shared = _shared(pick, space, options)
+    preconditioner = _of_rank(pick.one_of(kinds), dims.rank)
+    if space.layer == "mlp":
+        return MLPConfig(dims.D, dims.M, preconditioner=preconditioner, **shared, **options)
+    activation = {"activation": options.pop("activation")} if "activation" in options else {}
+    # tau is always given, so that config.temperature is a number
+    tau = pick.one_of((1.0, 2.0, 0.5, 8.0, 0.3, 12.0)) if space.free_temperature else math.sqrt(dims.R)
+    attention = AttentionConfig(
+        dims.D,
+        dims.K,
+        head_dim=dims.R,
+        temperature=tau,
+        preconditioner=preconditioner,
+        **shared,
+        **options,
+    )
+    if space.layer == "attention":
+        return attention
+    own = replace(_of_rank(pick.one_of(kinds), dims.rank), per_head=False)
+    # T, eta and the norm's epsilon are the MLP's own: a block may read one part's in the other
+    mlp = MLPConfig(
+        dims.D, dims.M, preconditioner=own, norm=attention.norm, **activation, **_shared(pick, space, options)
+    )
+    return BlockConfig(attention, mlp)
+
+
+def _shared(pick: _Pick, space: Space, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that attention and the MLP both have, drawn for one of them."""
+    drawn: dict[str, Any] = {"steps": pick.one_of(space.steps), "step_size": pick.one_of(space.step_sizes)}
+    if options.get("norm", "none") != "none":
+        drawn["norm_eps"] = pick.one_of((1e-5, 1e-2, 1e-6))
+    return drawn
+
+
+def _of_rank(config: PreconditionerConfig, rank: int) -> PreconditionerConfig:
+    return replace(config, rank=rank) if config.kind.startswith("low-rank") else config
+
+
+def _array_shapes(space: Space, config: Config, batch: int, tokens: int) -> dict[str, tuple[int, ...]]:
+    dim = config.attention.dim if isinstance(config, BlockConfig) else config.dim
+    states = (batch, tokens, dim)
+    apart = {"x": states} if space.apart else {}
+    return {**apart, "h": states, **weight_shapes(config)}
+
+
+def _case(config: Config, arrays: Arrays) -> Case:
+    h = arrays.pop("h")
+    return Case(config, arrays.pop("x", h), h, arrays)
+
+
+def _integers(shape: tuple[int, ...]) -> st.SearchStrategy[Any]:
+    # fill=nothing(): every entry is drawn, or whole arrays would share one value
+    return hnp.arrays(np.int8, shape, elements=st.integers(-2, 2), fill=st.nothing())
+
+
+def _dressed(
+    pick: _Pick,
+    space: Space,
+    config: Config,
+    shapes: Mapping[str, tuple[int, ...]],
+    normal: Callable[[str, tuple[int, ...]], Any],
+) -> Case:
+    """Normals made into weights, at one of several scales, in one of the space's textures."""
+    texture, scale = pick.turn(space.textures), pick.one_of((1.0, 0.25, 3.0))
+    arrays = {name: tensor(scaled(name, normal(name, shape))) for name, shape in shapes.items()}
+    arrays = _map(arrays, ("W_Q", "V"), lambda w: scale * w)
+    return _case(config, _TEXTURES[texture](arrays))
+
+
+def _map(arrays: Arrays, names: tuple[str, ...], change: Callable[[Tensor], Tensor]) -> Arrays:
+    return {k: change(v) if k.split(".")[-1] in names else v for k, v in arrays.items()}
+
+
+def _huge(arrays: Arrays) -> Arrays:
+    """Logits in the thousands, activations deep in their tails, softplus far from zero."""
+    arrays = _map(arrays, ("W_K",), lambda w: 1024.0 * w)
+    return _map(arrays, ("V", "P_d"), lambda w: 12.0 * w)
+
+
+def _far(arrays: Arrays) -> Arrays:
+    """States in the hundreds, read by weights so small that logits and activations stay as they were."""
+    arrays = _map(arrays, ("x", "h"), lambda states: 256.0 * states)
+    return _map(arrays, ("W_K", "W_Q", "V"), lambda w: w / 256.0)
+
+
+def _at_the_memory(arrays: Arrays) -> Arrays:
+    """x has the numbers of h, in an array of its own."""
+    return {**arrays, "x": arrays["h"].clone()} if "x" in arrays else arrays
+
+
+_TEXTURES: Mapping[str, Callable[[Arrays], Arrays]] = {
+    "plain": lambda arrays: arrays,
+    "repeated-tokens": lambda arrays: _map(arrays, ("h",), lambda h: h[:, :1].expand_as(h).contiguous()),
+    "zero-queries": lambda arrays: _map(arrays, ("W_Q", "W"), torch.zeros_like),
+    "huge": _huge,
+    "far": _far,
+    "at-the-memory": _at_the_memory,
+    "large-states": lambda arrays: _map(arrays, ("x", "h"), lambda state: 32.0 * state),
+    "small-states": lambda arrays: _map(arrays, ("x", "h"), lambda state: 2.0**-12 * state),
+    "non-contiguous": lambda arrays: {k: v.movedim(0, -1).contiguous().movedim(-1, 0) for k, v in arrays.items()},
+}

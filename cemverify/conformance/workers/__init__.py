@@ -1,0 +1,1 @@
+"""Worker processes that may hang, crash or run out of memory without ending the run."""

@@ -1,0 +1,59 @@
+"""When to stop asking: an implementation that costs one process after another is given up, so that runs end."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from dataclasses import dataclass, field
+
+from cemverify.conformance.implementations.contract import FUNCTIONS
+from cemverify.conformance.judging.verdicts import Record, Verdict
+from cemverify.conformance.properties import Property
+
+IN_A_ROW, IN_ALL = 5, 25  # properties that may cost a process: of those that ask the same functions, and altogether
+
+
+@dataclass
+class Patience:
+    """Counts the processes that an implementation cost, so that a run has an end.
+
+    Attributes:
+        in_a_row: what befell the last properties, by the functions that they ask. altogether: how many did.
+    """
+
+    in_a_row: defaultdict[frozenset[str], list[str]] = field(default_factory=lambda: defaultdict(list))
+    altogether: int = 0
+
+    def note(self, asked: Property, record: Record, *, lost: bool) -> None:
+        """A property is finished; whether its worker is lost with it."""
+        if not lost:
+            self.in_a_row.pop(_functions(asked), None)
+            return
+        self.in_a_row[_functions(asked)].append(record.cause or "blocked")
+        self.altogether += 1
+
+    def given_up(self, queue: deque[Property]) -> list[Record]:
+        """Takes from the queue what is not worth another process, with the reason."""
+        records = [
+            Record(p.id, p.claim, p.source, Verdict.INCONCLUSIVE, reason=reason)
+            for p in queue
+            if (reason := self._reason(p)) is not None
+        ]
+        gone = {record.id for record in records}
+        waiting = [p for p in queue if p.id not in gone]
+        queue.clear()
+        queue.extend(waiting)
+        return records
+
+    def _reason(self, asked: Property) -> str | None:
+        if self.altogether >= IN_ALL:
+            return f"given up: {self.altogether} properties cost a process each"
+        befell = self.in_a_row[_functions(asked)]
+        if len(befell) < IN_A_ROW:
+            return None
+        causes = ", ".join(f"{cause} {n} times" for cause, n in Counter(befell).items())
+        asking = ", ".join(sorted(_functions(asked))) or "it"
+        return f"given up after {len(befell)} properties in a row that ask {asking} and cost a process each: {causes}"
+
+
+def _functions(asked: Property) -> frozenset[str]:
+    return asked.needs & frozenset(FUNCTIONS)

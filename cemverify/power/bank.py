@@ -1,0 +1,60 @@
+"""The bank of correct implementations, each written independently: whatever calls one of them wrong is a false alarm.
+
+They are the examples of the repository, so that most are there only in a clone of it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cemverify.conformance.implementations.plain import Plain
+
+plain = Plain().subject()
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One correct implementation.
+
+    Attributes:
+        name: module:attribute. written: how, as a phrase. needs: a package beyond cemverify's own, if any.
+        costly: whether it runs through a compiler, which takes seconds for each shape that it meets.
+    """
+
+    name: str
+    written: str
+    needs: str | None = None
+    costly: bool = False
+
+
+BANK: Sequence[Entry] = (
+    Entry("cemverify:reference", "the reference: energies and descents"),
+    Entry("cemverify.power.bank:plain", "einsums of the formulas, without energies"),
+    Entry("examples.attention_numpy:mine", "ten lines of NumPy"),
+    Entry("examples.loops_numpy:mine", "loops over tokens and heads, NumPy"),
+    Entry("examples.einsum_torch:mine", "einsums, torch"),
+    Entry("examples.sdpa_torch:mine", "scaled_dot_product_attention"),
+    Entry("examples.augmented_sdpa:mine", "scaled_dot_product_attention with wider heads for the diagonal"),
+    Entry("examples.attention_module:mine", "an nn.Module of four linear layers"),
+    Entry("examples.mlp_module:mine", "an nn.Module of three linear layers"),
+    Entry("examples.compiled_reference:mine", "the reference's modules under torch.compile", costly=True),
+    Entry("examples.energies_jax:mine", "gradients of two scalars by jax.grad", "jax", costly=True),
+    Entry("examples.llama_transformers:mine", "Llama's own modules with tied weights", "transformers"),
+    Entry("examples.energy_layer:mine", "a Hopfield layer, through the second door"),
+)
+
+
+def unavailable(entry: Entry) -> str | None:
+    """Why an implementation of the bank cannot be asked here, in a phrase; None if it can."""
+    module = entry.name.partition(":")[0]
+    try:
+        there = importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # its package is missing too
+        there = False
+    if not there:
+        return f"{module} is not installed: it is in a clone of the repository, and found from its folder"
+    if entry.needs is not None and importlib.util.find_spec(entry.needs) is None:
+        return f"it needs {entry.needs}: pip install 'cemverify[{entry.needs}]'"
+    return None

@@ -1,0 +1,132 @@
+"""Injection: the faults of the mutants, put into any implementation.
+
+A fault of behaviour wraps the implementation. A fault of arithmetic is a difference of answers: what the mutant says
+of a case minus what its sound original says, both computed here, is added to what the implementation says. So its
+owner learns what a green on *it* is worth, whatever it is written in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cemverify.conformance.asking.calls import as_tensor, jax_array, jax_x64
+from cemverify.conformance.implementations.contract import EnergyLayer, Implementation, Subject
+from cemverify.power.mutants import Mutant
+from cemverify.power.mutants.base import Function, around
+
+_IN_PLACE = "it takes JAX arrays, which nothing edits in place"
+# faults in how an answer comes about, and not in what it is
+_OF_TORCH = ("training", "modes")
+
+
+def door_of(subject: Subject) -> str:
+    """Which kind of implementation it is, as properties name it."""
+    return "energy layer" if isinstance(subject, EnergyLayer) else "cem"
+
+
+def inject(mutant: Mutant, subject: Subject) -> Subject:
+    """The implementation with the mutant's fault.
+
+    Raises:
+        ValueError: the fault cannot be put into this implementation; why, in a sentence.
+    """
+    faulty, original = mutant.subject(), mutant.original()
+    if isinstance(faulty, EnergyLayer) != isinstance(subject, EnergyLayer):
+        raise ValueError("the fault is one of another kind of implementation")
+    if mutant.edits and subject.arrays == "jax":
+        raise ValueError(_IN_PLACE)
+    if mutant.wrap is not None:
+        wrapped: Subject = mutant.wrap(subject)
+        return wrapped
+    assert isinstance(subject, Implementation)
+    assert isinstance(faulty, Implementation)
+    assert isinstance(original, Implementation)
+    if mutant.family == "rejection":
+        raise ValueError("the fault is a missing refusal, and not an answer")
+    if mutant.family in _OF_TORCH and subject.arrays != "torch":
+        raise ValueError(f"the fault is one of torch's gradients and modes, and it takes {subject.arrays} arrays")
+    functions = dict(subject.functions)
+    for name in subject.functions.keys() & faulty.functions.keys() & original.functions.keys():
+        three = subject.functions[name], faulty.functions[name], original.functions[name]
+        if mutant.family in _OF_TORCH:
+            functions[name] = _shifted_live(*three)
+        else:
+            functions[name] = _shifted(*three, subject.arrays, mutant.own_dtype)
+    return replace(subject, functions=functions)
+
+
+def falling_short(subject: Subject, place: str, epsilon: float) -> Subject:
+    """The implementation with updates that fall short by a relative epsilon in the last `place`.
+
+    Args:
+        place: "feature", "position" or "row".
+    """
+    axis = {"row": 0, "position": 1, "feature": 2}[place]
+
+    def change(name: str, function: Function) -> Function:
+        if name.endswith("_energy"):
+            return function
+
+        def short(first: Any, *others: Any) -> Any:
+            start = as_tensor(first)
+            answer = function(first, *others)
+            update = as_tensor(answer) - start
+            lacking = torch.zeros_like(update)
+            last = update.shape[axis] - 1
+            lacking.select(axis, last).copy_(-epsilon * update.select(axis, last))
+            return _added(answer, lacking, subject.arrays)
+
+        return short
+
+    assert isinstance(subject, Implementation)
+    return around(subject, change)
+
+
+def _shifted(
+    function: Function, faulty: Callable[..., Tensor], original: Callable[..., Tensor], arrays: str, own_dtype: bool
+) -> Function:
+    """answer + (faulty answer - sound answer)."""
+
+    def shifted(*arguments: Any) -> Any:
+        *given, weights, config = arguments
+        exact = [_exact(array, own_dtype) for array in given]
+        named = {name: _exact(array, own_dtype) for name, array in weights.items()}
+        answer = function(*arguments)
+        with torch.no_grad():
+            wrong, right = (f(*[a.clone() for a in exact], named, config).double() for f in (faulty, original))
+        return _added(answer, wrong - right, arrays)
+
+    return shifted
+
+
+def _shifted_live(function: Function, faulty: Callable[..., Tensor], original: Callable[..., Tensor]) -> Function:
+    """The same of the very tensors that are given, so that gradients, mapping and tracing pass through all three."""
+
+    def shifted(*arguments: Any) -> Any:
+        return function(*arguments) + (faulty(*arguments) - original(*arguments))
+
+    return shifted
+
+
+def _exact(array: Any, own_dtype: bool) -> Tensor:
+    """The array in float64, or in its own dtype where the fault is one of rounding."""
+    tensor = as_tensor(array)
+    dtype = str(array.dtype).removeprefix("torch.")
+    return tensor.to(getattr(torch, dtype)) if own_dtype else tensor
+
+
+def _added(answer: Any, difference: Tensor, arrays: str) -> Any:
+    """Their sum, formed in float64 and rounded to the answer's dtype and kind."""
+    if isinstance(answer, Tensor):
+        return (answer.double() + difference.to(answer.device)).to(answer.dtype)
+    total = as_tensor(answer) + difference
+    if arrays == "jax":
+        with jax_x64() if answer.dtype == "float64" else nullcontext():
+            return jax_array(total.to(getattr(torch, str(answer.dtype))))
+    return total.numpy().astype(answer.dtype)

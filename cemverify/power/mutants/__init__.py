@@ -1,0 +1,66 @@
+"""Mutants: implementations with exactly one fault, each with the property that must kill it, and for which cause.
+
+A green verdict is worth what it would have caught. One file per family; most mutants override one method of `Plain`,
+and those that misbehave rather than miscalculate wrap a sound implementation.
+"""
+
+from __future__ import annotations
+
+from cemverify.power.mutants import (
+    attention,
+    behaviour,
+    block,
+    conditional,
+    decoding,
+    diagonals,
+    energies,
+    extremes,
+    layers,
+    metamorphic,
+    mlp,
+    modes,
+    norms,
+    positions,
+    precision,
+    preconditioners,
+    recursion,
+    regions,
+    rejection,
+    sequences,
+    subtle,
+    training,
+)
+from cemverify.power.mutants.base import Mutant
+
+_FAMILIES = (
+    attention,
+    diagonals,
+    positions,
+    preconditioners,
+    norms,
+    mlp,
+    recursion,
+    block,
+    decoding,
+    energies,
+    behaviour,
+    conditional,
+    precision,
+    rejection,
+    subtle,
+    extremes,
+    metamorphic,
+    modes,
+    sequences,
+    training,
+    layers,
+    regions,
+)
+
+
+def mutants() -> tuple[Mutant, ...]:
+    """All of them."""
+    return tuple(mutant for family in _FAMILIES for mutant in family.ZOO)
+
+
+__all__ = ["Mutant", "mutants"]

@@ -1,0 +1,156 @@
+"""What a mutant is: an implementation with one fault, and the property that must kill it for a named cause."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from typing import Any, TypeVar
+
+from cemverify.conformance.implementations import reference
+from cemverify.conformance.implementations.contract import Implementation, Subject
+from cemverify.conformance.implementations.plain import Plain
+from cemverify.conformance.judging.verdicts import Record, Verdict
+
+Wrap = Callable[[Any], Any]
+Function = Callable[..., Any]
+Kind = TypeVar("Kind", bound=type[Plain])
+
+UPDATE = "update = -eta P grad energy*"  # the cause of whatever moves a layer's output
+
+
+def sound() -> Implementation:
+    """A correct implementation: `Plain`, with the reference's energies beside it."""
+    energies = {name: reference.reference.functions[name] for name in ("attention_energy", "mlp_energy")}
+    plain = Plain().subject()
+    absent = {name: reason for name, reason in plain.not_offered.items() if name not in energies}
+    return replace(plain, functions={**plain.functions, **energies}, not_offered=absent)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A known-wrong implementation.
+
+    It is killed if the named property is violated for the named cause; by another property or for another cause it
+    is not.
+
+    Attributes:
+        id: its name. fault: one sentence.
+        property: id of the property that must kill it.
+        cause: a shell pattern for the cause that its record must give: which comparison failed, or the kind of fault.
+        subject: makes it.
+        family: where the fault lies.
+        also_killed_by: patterns of further properties that must be violated.
+        wrap: puts the same fault around any implementation; None where the fault is a difference of answers, which
+            `injection` adds to any implementation's.
+        original: makes what it is without the fault, from which answers differ.
+        own_dtype: whether the fault is one of rounding, so that answers differ in the dtype asked and not in float64.
+        needs: features beside its property's without which it has no fault.
+        edits: whether it edits arrays in place, which not every kind of array allows.
+    """
+
+    id: str
+    fault: str
+    property: str
+    cause: str
+    subject: Callable[[], Subject] = field(repr=False)
+    family: str = ""
+    also_killed_by: tuple[str, ...] = ()
+    wrap: Wrap | None = field(default=None, repr=False)
+    original: Callable[[], Subject] = field(default=sound, repr=False)
+    own_dtype: bool = False
+    needs: frozenset[str] = frozenset()
+    edits: bool = False
+
+    def kills(self, property_id: str) -> bool:
+        """Whether the property must be violated."""
+        patterns = (self.property, *self.also_killed_by)
+        return any(fnmatchcase(property_id, pattern) for pattern in patterns)
+
+    def is_killed(self, record: Record) -> bool:
+        """Whether a record of its named property is a violation for its named cause."""
+        return (
+            record.id == self.property
+            and record.verdict == Verdict.VIOLATED
+            and fnmatchcase(record.cause or "", self.cause)
+        )
+
+
+class Zoo(list[Mutant]):
+    """The mutants of one family, in the order in which they are written down."""
+
+    def __init__(self, family: str) -> None:
+        self.family = family
+
+    def killed_by(
+        self,
+        property_: str,
+        cause: str = UPDATE,
+        *,
+        also: tuple[str, ...] = (),
+        own_dtype: bool = False,
+        needs: tuple[str, ...] = (),
+    ) -> Callable[[Kind], Kind]:
+        """Enters a subclass of Plain; its name becomes the id, its docstring states the fault."""
+
+        def enter(kind: Kind) -> Kind:
+            words = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", kind.__name__).lower()
+            fault = kind.__doc__ or ""
+            self.append(
+                Mutant(
+                    words,
+                    fault,
+                    property_,
+                    cause,
+                    lambda: kind().subject(),
+                    self.family,
+                    also,
+                    original=lambda: Plain().subject(),
+                    own_dtype=own_dtype,
+                    needs=frozenset(needs),
+                )
+            )
+            return kind
+
+        return enter
+
+    def wraps(
+        self,
+        property_: str,
+        cause: str,
+        *,
+        also: tuple[str, ...] = (),
+        original: Callable[[], Implementation] = sound,
+        edits: bool = False,
+    ) -> Callable[[Wrap], Wrap]:
+        """Enters a function from an implementation to a faulty one around it; its docstring states the fault."""
+
+        def enter(wrap: Wrap) -> Wrap:
+            words = wrap.__name__.replace("_", "-")
+            fault = wrap.__doc__ or ""
+            self.append(
+                Mutant(
+                    words,
+                    fault,
+                    property_,
+                    cause,
+                    lambda: wrap(original()),
+                    self.family,
+                    also,
+                    wrap=wrap,
+                    original=original,
+                    edits=edits,
+                )
+            )
+            return wrap
+
+        return enter
+
+
+def around(implementation: Implementation, change: Callable[[str, Function], Function]) -> Implementation:
+    """The implementation with `change(name, function)` in the place of each of its functions."""
+    functions: Mapping[str, Function] = {
+        name: change(name, function) for name, function in implementation.functions.items()
+    }
+    return replace(implementation, functions=functions)

@@ -1,0 +1,75 @@
+"""Faults of memory between calls: something of an earlier step is left over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from cemverify.cem.layers import AttentionConfig
+from cemverify.conformance.implementations.contract import Implementation
+from cemverify.conformance.implementations.plain import Plain, Weights
+from cemverify.power.mutants.base import Function, Zoo, around
+
+ZOO = Zoo("sequences")
+
+_STEP = "each step of a sequence = its own golden step"
+
+
+@ZOO.killed_by("sequences/attention/changing-steps", _STEP, also=("sequences/mlp/changing-steps",))
+class KeepsItsStepSize(Plain):
+    """The step size of the first call is kept for good."""
+
+    def __init__(self) -> None:
+        self.kept: float | None = None
+
+    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
+        if self.kept is None:
+            self.kept = c.step_size
+        return super().advance(x, heads * (self.kept / c.step_size), w, c)
+
+
+@ZOO.killed_by("sequences/attention/changing-steps", _STEP)
+class KeepsItsKeys(Plain):
+    """Keys are computed anew only when W_K or the shape of the memory changes, not its numbers."""
+
+    def __init__(self) -> None:
+        self.kept: dict[object, Tensor] = {}
+
+    def keys(self, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
+        name = (tuple(h.shape), tuple(w["W_K"].flatten().tolist()))
+        return self.kept.setdefault(name, super().keys(h, w, c))
+
+
+@ZOO.killed_by("sequences/mlp/changing-steps", _STEP)
+class KeepsItsPreconditioner(Plain):
+    """The preconditioner is computed anew only when d changes, not when its kind does."""
+
+    def __init__(self) -> None:
+        self.kept: dict[object, Tensor] = {}
+
+    def preconditioner(self, w: Weights, c: Any) -> Tensor:
+        return self.kept.setdefault(tuple(w["P_d"].flatten().tolist()), super().preconditioner(w, c))
+
+
+@ZOO.wraps(
+    "structure/attention/edited-arrays",
+    "answer of edited arrays = of arrays made anew",
+    also=("structure/*/edited-arrays",),
+    edits=True,
+)
+def knows_arrays_by_identity(implementation: Implementation) -> Implementation:
+    """Answers are kept for the very arrays that were given, whatever is written into them later."""
+    kept: dict[Any, Any] = {}
+
+    def change(name: str, function: Function) -> Function:
+        def remembers(*arguments: Any) -> Any:
+            arrays = (*arguments[:-2], *arguments[-2].values())
+            key = (name, *map(id, arrays))
+            if key not in kept:
+                kept[key] = (function(*arguments), arrays)  # held, so that no other array takes their place
+            return kept[key][0] + 0
+
+        return remembers
+
+    return around(implementation, change)

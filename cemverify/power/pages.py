@@ -1,0 +1,217 @@
+"""Detection power for its readers: progress, tables, a page that says how to read it, a result file."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+from tabulate import tabulate
+
+from cemverify.power.plan import (
+    BANK_EXAMPLES,
+    SWEPT_SEEDS,
+    Alarms,
+    Detection,
+    Measured,
+    Power,
+    Progress,
+    Smallest,
+)
+from cemverify.power.statistics import clopper_pearson
+from cemverify.results import Maker, Table, result
+
+_EVERY = 10.0  # seconds between lines of progress, where nobody watches a terminal
+
+
+class Meter:
+    """Says on stderr how far it is and how long it will probably take."""
+
+    def __init__(self, stream: TextIO = sys.stderr) -> None:
+        self.stream = stream
+        self.said = 0.0
+
+    def __call__(self, progress: Progress) -> None:
+        live = self.stream.isatty()
+        last = progress.done == progress.due
+        if not last and time.monotonic() - self.said < (0.5 if live else _EVERY):
+            return
+        self.said = time.monotonic()
+        left = "" if progress.left is None or last else f", about {_duration(progress.left)} left"
+        line = f"[{progress.done}/{progress.due}] runs of a property{left}"
+        self.stream.write(f"\r\033[K{line}" if live else f"{line}\n")
+        if live and last:
+            self.stream.write("\n")
+        self.stream.flush()
+
+
+def as_terminal(power: Power) -> str:
+    """The tables, of the mutants only those that survived somewhere, and a summary."""
+    parts = [
+        _table(table) for table in (families_table(power), alarms_table(power), smallest_table(power)) if table.rows
+    ]
+    weak = [m for m in power.applicable if not m.killed]
+    if weak:
+        parts.append(_table(mutants_table(power, weak, "Survivors")))
+    return "\n\n".join((*parts, summary(power)))
+
+
+def summary(power: Power) -> str:
+    """All in a few lines."""
+    plan, total = power.plan, len(power.applicable)
+    killed = f"{power.killed} of {total} mutants killed by their property for their cause"
+    lines = [f"{killed}, with each of {plan.seeds} seeds at {plan.budget} examples."]
+    if missing := len(power.mutants) - total:
+        lines.append(f"{missing} faults could not be put into this implementation.")
+    if power.false_alarm_bound is not None:
+        lines.append(
+            f"{power.false_alarms} false alarms in {power.runs_without_fault} runs of a property without a fault: "
+            f"at 95 % confidence, the rate is at most {power.false_alarm_bound:.2g}."
+        )
+    return "\n".join(lines)
+
+
+def families_table(power: Power) -> Table:
+    """The mutation score per family."""
+    rows = [(family, total, killed, f"{killed / total:.0%}") for family, killed, total in power.families()]
+    if rows:
+        total = len(power.applicable)
+        rows.append(("all", total, power.killed, f"{power.killed / total:.0%}"))
+    title = f"Mutation score at {power.plan.budget} examples, {power.plan.seeds} seeds"
+    return Table(title, ("faults of", "mutants", "killed", "score"), rows)
+
+
+def alarms_table(power: Power) -> Table:
+    """False alarms per correct implementation."""
+    columns = ("implementation", "properties", "runs", "false alarms", "undecided", "first")
+    title = f"Correct implementations, {BANK_EXAMPLES} examples per property and seed"
+    return Table(title, columns, [_alarms_row(a) for a in power.alarms])
+
+
+def smallest_table(power: Power) -> Table:
+    """The smallest fault per family, one column per dtype."""
+    families = dict.fromkeys(s.family for s in power.smallest)
+    dtypes = tuple(dict.fromkeys(s.dtype for s in power.smallest))
+    by = {(s.family, s.dtype): s for s in power.smallest}
+    rows = [(family, *(_size(by.get((family, dtype))) for dtype in dtypes)) for family in families]
+    return Table(
+        "Smallest relative fault in one feature, position or row that every seed sees", ("family", *dtypes), rows
+    )
+
+
+def mutants_table(power: Power, chosen: Sequence[Measured], title: str) -> Table:
+    """One row per mutant, one column per budget."""
+    budgets = sorted(power.plan.budgets)
+    columns = ("mutant", "killed by", *(f"at {b}" for b in budgets), "95 % interval", "median examples")
+    return Table(title, columns, [_mutant_row(m) for m in chosen])
+
+
+def matrix_table(power: Power) -> Table:
+    """How many properties saw each mutant, and which most often."""
+    rows = []
+    for id_, detected in power.matrix.items():
+        seeing = [p for p, n in detected.items() if n == power.plan.matrix]
+        rows.append((id_, len(seeing), len(detected), ", ".join(seeing[:3]) + (", …" if len(seeing) > 3 else "")))
+    columns = ("mutant", "properties that always see it", "asked", "which")
+    return Table(f"Every property, every mutant; {power.plan.matrix} seeds", columns, rows)
+
+
+def as_json(power: Power, maker: Maker) -> dict[str, Any]:
+    """The result file."""
+    tables = [families_table(power), alarms_table(power), smallest_table(power)]
+    tables.append(mutants_table(power, power.applicable, "Mutants"))
+    if power.matrix:
+        tables.append(matrix_table(power))
+    return result("power", maker, tables, power.describe())
+
+
+def as_markdown(power: Power, command: str) -> str:
+    """The page. Nothing in it depends on the machine or the day."""
+    parts = ["# Detection power", _preface(power, command), summary(power), _reading(power)]
+    parts += [_section(table) for table in (families_table(power), alarms_table(power)) if table.rows]
+    if power.smallest:
+        parts += [_section(smallest_table(power)), _SIZES]
+    parts.append("## The mutants")
+    for family, _, _ in power.families():
+        chosen = [m for m in power.applicable if m.mutant.family == family]
+        parts.append(_section(mutants_table(power, chosen, family.capitalize()), "###"))
+        parts.append("\n".join(f"* **{m.mutant.id}**: {m.mutant.fault}{_otherwise(m)}" for m in chosen))
+    if power.matrix:
+        parts.append(_section(matrix_table(power)))
+    absent = [f"* {m.mutant.id}: {m.inapplicable}" for m in power.mutants if m.inapplicable is not None]
+    if absent:
+        parts += ["## Faults that could not be put into it", "\n".join(absent)]
+    return "\n\n".join(parts) + "\n"
+
+
+_SIZES = f"""\
+The smallest fault is that of an update that falls short by a relative epsilon in its last feature or at its last
+position (for the structure family, in the last row of the batch too; in float32 and bfloat16 in the first of these
+alone), in the dtype of the column. On a grid of 1, 2 and 5 times powers of ten it is the smallest that some property
+of the family sees with each of {SWEPT_SEEDS} seeds. A dash: the family sees none of that kind, whatever its size,
+since it looks at something else."""
+
+
+def _preface(power: Power, command: str) -> str:
+    whose = "the mutants of `cemverify.power.mutants`, as they are"
+    if power.plan.implementation is not None:
+        whose = f"the faults of the mutants, put into `{power.plan.implementation}`"
+    return f"What a green verdict would have caught: {whose}. This page is generated: `{command}`."
+
+
+def _reading(power: Power) -> str:
+    budget, seeds = power.plan.budget, power.plan.seeds
+    least = clopper_pearson(seeds, seeds)[0]
+    return f"""\
+## How to read it
+
+A verdict "holds" is worth what the run would have caught. A *mutant* is an implementation with one fault; it counts
+as *killed* only if the property that is named for it is violated, for the cause that is named for it, with every
+seed: dying of something else, or of a crash, does not count. *At {budget}* is the share of seeds with which {budget}
+examples found the fault; the interval is the exact binomial one (Clopper and Pearson): {seeds} of {seeds} says that
+the probability is at least {least:.0%}, at 95 % confidence. *Median examples* is how many examples it took where
+{budget} were allowed.
+
+A *false alarm* is a correct implementation that is called wrong. None in n runs does not prove that there are none;
+the bound says how rare they must be. *Undecided* are runs that called it neither right nor wrong: so few examples
+can be too few to tell. Of an implementation that runs through a compiler each seed asks a fifth of the properties, in
+turn."""
+
+
+def _section(table: Table, level: str = "##") -> str:
+    return f"{level} {table.title}\n\n{tabulate(table.rows, table.columns, tablefmt='github', disable_numparse=True)}"
+
+
+def _table(table: Table) -> str:
+    grid = tabulate(table.rows, table.columns, tablefmt="simple", disable_numparse=True)
+    return f"{table.title}\n\n{grid}"
+
+
+def _mutant_row(measured: Measured) -> tuple[str, ...]:
+    last = measured.detections[-1]
+    interval = f"{last.low:.2f} … {last.high:.2f}"
+    median = "–" if last.median is None else f"{last.median:g}"
+    shares = tuple(_share(d) for d in measured.detections)
+    return (measured.mutant.id, measured.mutant.property, *shares, interval, median)
+
+
+def _share(detection: Detection) -> str:
+    return f"{detection.probability:.0%}"
+
+
+def _alarms_row(alarms: Alarms) -> tuple[str, ...]:
+    counts = (alarms.properties, alarms.runs, alarms.alarms, alarms.undecided)
+    return (alarms.implementation, *map(str, counts), alarms.first or "")
+
+
+def _size(smallest: Smallest | None) -> str:
+    return "–" if smallest is None or smallest.epsilon is None else f"{smallest.epsilon:.0e}"
+
+
+def _otherwise(measured: Measured) -> str:
+    return f" **Survived**: {measured.otherwise}." if measured.otherwise else ""
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

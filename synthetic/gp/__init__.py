@@ -1,0 +1,1 @@
+"""Gaussian-process tasks whose optimum is known."""

@@ -1,0 +1,88 @@
+"""Whether a task is worth a comparison: judged before any model is trained on it.
+
+Where the floor is near the error of a linear fit, or that error near zero, a table of models compares noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from synthetic.errors import UsageError
+from synthetic.gp.priors import canonical
+from synthetic.gp.tasks import Task, TaskConfig, ridge
+
+# Of the error of a linear fit: a floor above this leaves nothing to learn.
+HARDEST = 0.9
+
+# Of the prior standard deviation: a linear fit below this leaves nothing to learn beyond it.
+EASIEST = 0.1
+
+# On these a study may insist: a model that does well there gives away a leak. With ten inputs, all tie on the second.
+NEGATIVE_CONTROLS = ("matern12(lengthscale=2)", "periodic(lengthscale=1, period=2)")
+
+
+@dataclass(frozen=True)
+class Difficulty:
+    """How hard a task is.
+
+    Attributes:
+        floor: the Bayes-optimal root mean squared error. linear: the expected one of a linear fit.
+        prior_std: that of predicting 0, roughly.
+    """
+
+    floor: float
+    linear: float
+    prior_std: float
+
+    @property
+    def objection(self) -> str | None:
+        """Why the task is not worth a comparison; None if it is."""
+        if self.linear < EASIEST * self.prior_std:
+            return f"nothing beyond linear: linear fit {self.linear:.3f}, prior {self.prior_std:.3f}"
+        if self.floor > HARDEST * self.linear:
+            return f"nothing to learn: floor {self.floor:.3f}, linear fit {self.linear:.3f}"
+        return None
+
+
+def judge(task: Task) -> Difficulty:
+    """How hard a task is; the linear fit is ridge regression with the noise variance as penalty."""
+    linear = task.score(ridge(task, penalty=task.config.noise**2)).expected
+    return Difficulty(task.floor, linear, task.prior_std)
+
+
+def average(difficulties: Sequence[Difficulty]) -> Difficulty:
+    """The root mean square of each error: squares are what expectations are of."""
+
+    def rms(values: list[float]) -> float:
+        return math.sqrt(math.fsum(v * v for v in values) / len(values))
+
+    return Difficulty(
+        rms([d.floor for d in difficulties]),
+        rms([d.linear for d in difficulties]),
+        rms([d.prior_std for d in difficulties]),
+    )
+
+
+def is_negative_control(config: TaskConfig) -> bool:
+    """Whether it is declared a negative control; at finite rank none is, as a few weights can be learned."""
+    return not config.features and config.prior in {canonical(text, config.dimensions) for text in NEGATIVE_CONTROLS}
+
+
+def admit(task: Task, controls: bool = True) -> Difficulty:
+    """The difficulty of a task that a study may use as a preset.
+
+    Args:
+        controls: whether a declared negative control is let through.
+
+    Raises:
+        UsageError: it is not worth a comparison, and no negative control.
+    """
+    difficulty = judge(task)
+    if difficulty.objection and not (controls and is_negative_control(task.config)):
+        raise UsageError(
+            f"prior {task.config.prior} with {task.config.train_points} training points leaves "
+            f"{difficulty.objection}; choose another lengthscale or more points (see docs/tasks.md)"
+        )
+    return difficulty

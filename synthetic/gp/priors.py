@@ -1,0 +1,300 @@
+"""Gaussian-process priors by name and parameters, as GPyTorch kernels over any number of inputs, in float64.
+
+A prior is a text, such as "rbf(lengthscale=2)" or "0.9*rbf + 0.1*linear" (`synthetic.gp.algebra` has the grammar).
+`canonical` fills in what was left out, so that equal priors are equal texts; `kernel` builds it. What is not known
+here is named as `module:object`, a GPyTorch kernel or a function that makes one.
+
+Stationary kernels have prior variance 1, and so have Gibbs', warped and additive ones; `linear` has d/3 on average
+over [-1, 1]^d, `modulated` a little more than 1, `changepoint` less where it changes.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from types import MappingProxyType
+
+import torch
+from gpytorch.kernels import Kernel, MaternKernel, ProductKernel, RBFKernel, RQKernel, ScaleKernel
+from torch import Tensor
+
+from synthetic.errors import UsageError
+from synthetic.gp.algebra import Expression, Named, Product, Sum, Value, parse
+from synthetic.gp.kernels import Additive, ChangePoint, Constant, Gibbs, Linear, Mapped, Modulated, along
+
+# Parameters that may be 0 or negative; all others are positive.
+SIGNED = ("location", "contrast", "depth")
+
+Build = Callable[[int, Sequence[Kernel], Mapping[str, Value]], Kernel]
+
+
+@dataclass(frozen=True)
+class Family:
+    """The kernels of one name.
+
+    Attributes:
+        build: the kernel, of the number of inputs, the kernels it is made of, and all parameters.
+        summary: one phrase.
+        parameters: their defaults; with those of the lengthscale, much is left to learn beyond a linear fit.
+        inner: texts of the kernels it is made of, if none are given; as many must be given.
+        ard: whether the lengthscale may be a list, one for each input.
+    """
+
+    build: Build
+    summary: str
+    parameters: Mapping[str, float] = field(default_factory=dict)
+    inner: tuple[str, ...] = ()
+    ard: bool = False
+
+
+def canonical(text: str, dimensions: int) -> str:
+    """The one text of a prior: every parameter written out, in its order.
+
+    Raises:
+        UsageError: it is not one over that many inputs; the sentence says why.
+    """
+    return str(_complete(parse(text), dimensions))
+
+
+def kernel(text: str, dimensions: int) -> Kernel:
+    """The kernel of a prior over that many inputs, in float64, on the CPU.
+
+    Raises:
+        UsageError: as `canonical`.
+    """
+    return _build(_complete(parse(text), dimensions), dimensions)
+
+
+def names(text: str) -> tuple[str, ...]:
+    """The names that a prior is made of, each once."""
+    return tuple(dict.fromkeys(_names(parse(text))))
+
+
+def describe() -> str:
+    """The families and their defaults, one line each."""
+    lines = []
+    for name, family in FAMILIES.items():
+        full = str(_complete(Named(name), 1))
+        lines.append(f"{name:20}{family.summary}" + (f"; {full}" if full != name else ""))
+    return "\n".join(lines)
+
+
+# --- from texts to complete expressions ---------------------------------------------------------
+
+
+def _complete(expression: Expression, dimensions: int) -> Expression:
+    """The same with every default filled in.
+
+    Raises:
+        UsageError: an unknown name or parameter, or a value out of range.
+    """
+    if isinstance(expression, Sum):
+        return Sum(tuple(_complete(term, dimensions) for term in expression.terms))
+    if isinstance(expression, Product):
+        return Product(expression.scale, tuple(_complete(f, dimensions) for f in expression.factors))
+    if ":" in expression.name:
+        if expression.inner:
+            raise UsageError(f"{expression.name} takes parameters by name, not kernels: {expression}")
+        return expression
+    family = _family(expression.name)
+    inner = expression.inner or tuple(parse(text) for text in family.inner)
+    if len(inner) != len(family.inner):
+        raise UsageError(
+            f"{expression.name} is made of {len(family.inner) or 'no'} other kernel(s), not of {len(inner)}"
+        )
+    parameters = _parameters(expression, family, dimensions)
+    return Named(
+        expression.name, tuple(_complete(k, _inputs(expression.name, dimensions)) for k in inner), parameters
+    )
+
+
+def _parameters(expression: Named, family: Family, dimensions: int) -> dict[str, Value]:
+    if unknown := [name for name in expression.parameters if name not in family.parameters]:
+        known = ", ".join(family.parameters) or "none"
+        raise UsageError(f"{expression.name} has no parameter {unknown[0]!r}; it has: {known}")
+    values: dict[str, Value] = {**family.parameters, **expression.parameters}
+    for name, value in values.items():
+        numbers = value if isinstance(value, tuple) else (value,)
+        if isinstance(value, tuple) and not (family.ard and name == "lengthscale"):
+            raise UsageError(f"the {name} of {expression.name} must be one number, not a list")
+        if isinstance(value, tuple) and len(value) != dimensions:
+            raise UsageError(
+                f"{expression.name} has {dimensions} input(s) here, but {len(value)} lengthscales; give one for each"
+            )
+        for number in numbers:
+            if not math.isfinite(number) or (number <= 0 and name not in SIGNED):
+                raise UsageError(f"the {name} of {expression.name} must be a positive number, not {number:g}")
+    return {name: float(v) if isinstance(v, int) else v for name, v in values.items()}
+
+
+def _family(name: str) -> Family:
+    if name not in FAMILIES:
+        raise UsageError(f"no prior {name!r}; there are: {', '.join(FAMILIES)}, and your own as module:object")
+    return FAMILIES[name]
+
+
+def _inputs(name: str, dimensions: int) -> int:
+    """How many inputs the kernels inside one of that name see."""
+    return 1 if name == "additive" else dimensions
+
+
+def _names(expression: Expression) -> list[str]:
+    if isinstance(expression, Named):
+        return [expression.name, *(name for inner in expression.inner for name in _names(inner))]
+    parts = expression.terms if isinstance(expression, Sum) else expression.factors
+    return [name for part in parts for name in _names(part)]
+
+
+# --- from complete expressions to kernels -------------------------------------------------------
+
+
+def _build(expression: Expression, dimensions: int) -> Kernel:
+    if isinstance(expression, Sum):
+        first, *others = (_build(term, dimensions) for term in expression.terms)
+        for other in others:
+            first = first + other  # GPyTorch's AdditiveKernel
+        return first
+    if isinstance(expression, Product):
+        factors = [_build(factor, dimensions) for factor in expression.factors]
+        product = factors[0] if len(factors) == 1 else ProductKernel(*factors)
+        return product if expression.scale == 1 else _scaled(product, expression.scale)
+    if ":" in expression.name:
+        return _own(expression)
+    inner = [_build(k, _inputs(expression.name, dimensions)) for k in expression.inner]
+    return FAMILIES[expression.name].build(dimensions, inner, expression.parameters)
+
+
+def _own(expression: Named) -> Kernel:
+    """A kernel that somebody else wrote."""
+    module, _, attribute = expression.name.partition(":")
+    try:
+        found = getattr(import_module(module), attribute)
+        made = found if isinstance(found, Kernel) else found(**expression.parameters)
+    except ImportError as error:
+        raise UsageError(
+            f"prior {expression.name}: {module} cannot be imported ({error}); is it on the path?"
+        ) from error
+    except AttributeError as error:
+        raise UsageError(f"prior {expression.name}: {error}; name what the module has") from error
+    except Exception as error:  # whatever it raises is the answer
+        raise UsageError(f"prior {expression}: {attribute} raised {type(error).__name__}: {error}") from error
+    if not isinstance(made, Kernel):
+        raise UsageError(
+            f"prior {expression.name} is a {type(made).__name__}; a GPyTorch kernel is needed, or its maker"
+        )
+    if isinstance(found, Kernel) and expression.parameters:
+        raise UsageError(f"prior {expression.name} is a kernel already and takes no parameters; leave them out")
+    return copy.deepcopy(made).double()  # the module's own kernel stays as it is
+
+
+def _scaled(kernel: Kernel, scale: float) -> Kernel:
+    scaled = ScaleKernel(kernel).double()
+    scaled.outputscale = torch.tensor(scale, dtype=torch.float64)
+    return scaled
+
+
+def _with_lengthscale(kernel: Kernel, lengthscale: Value) -> Kernel:
+    # a kernel still in float32, or a lengthscale that is not a float64 tensor, would round it to float32
+    kernel = kernel.double()
+    kernel.lengthscale = torch.tensor(lengthscale, dtype=torch.float64)
+    return kernel
+
+
+def _ard(parameters: Mapping[str, Value]) -> int | None:
+    lengthscale = parameters["lengthscale"]
+    return len(lengthscale) if isinstance(lengthscale, tuple) else None
+
+
+def _rbf(_: int, __: Sequence[Kernel], p: Mapping[str, Value]) -> Kernel:
+    return _with_lengthscale(RBFKernel(ard_num_dims=_ard(p)), p["lengthscale"])
+
+
+def _matern(smoothness: float) -> Build:
+    return lambda _, __, p: _with_lengthscale(MaternKernel(nu=smoothness, ard_num_dims=_ard(p)), p["lengthscale"])
+
+
+def _rational_quadratic(_: int, __: Sequence[Kernel], p: Mapping[str, Value]) -> Kernel:
+    kernel = _with_lengthscale(RQKernel(ard_num_dims=_ard(p)), p["lengthscale"])
+    kernel.alpha = torch.tensor(p["alpha"], dtype=torch.float64)
+    return kernel
+
+
+def _periodic(_: int, __: Sequence[Kernel], p: Mapping[str, Value]) -> Kernel:
+    # GPyTorch's PeriodicKernel, exp(-2 sum sin^2(pi (x - x') / p) / lengthscale), and tens of times as fast
+    period, lengthscale = _number(p["period"]), p["lengthscale"]
+    twice = lengthscale * 2 if isinstance(lengthscale, tuple) else lengthscale  # sines, then cosines
+    base = RBFKernel(ard_num_dims=len(twice) if isinstance(twice, tuple) else None)
+    roots = torch.tensor(twice, dtype=torch.float64).sqrt()
+    base = base.double()
+    base.lengthscale = roots
+    return Mapped(base, lambda x: circle(x, period))
+
+
+def _gibbs(_: int, __: Sequence[Kernel], p: Mapping[str, Value]) -> Kernel:
+    lengthscale, contrast = _number(p["lengthscale"]), _number(p["contrast"])
+    return Gibbs(lambda x: lengthscale * torch.exp(contrast * along(x)))
+
+
+def _warped(_: int, inner: Sequence[Kernel], p: Mapping[str, Value]) -> Kernel:
+    amplitude, frequency = _number(p["amplitude"]), _number(p["frequency"])
+    return Mapped(inner[0], lambda x: x + amplitude * torch.sin(frequency * x))
+
+
+def _modulated(_: int, inner: Sequence[Kernel], p: Mapping[str, Value]) -> Kernel:
+    depth = _number(p["depth"])
+    return Modulated(inner[0], lambda x: torch.exp(depth * along(x)))
+
+
+def _changepoint(_: int, inner: Sequence[Kernel], p: Mapping[str, Value]) -> Kernel:
+    location, steepness = _number(p["location"]), _number(p["steepness"])
+    return ChangePoint(inner[0], inner[1], lambda x: torch.sigmoid(steepness * (along(x) - location)))
+
+
+def circle(x: Tensor, period: float) -> Tensor:
+    """Every input on a circle of that circumference: (..., d) -> (..., 2d), the sines first."""
+    angle = 2 * math.pi / period * x
+    return torch.cat([torch.sin(angle), torch.cos(angle)], dim=-1)
+
+
+def _number(value: Value) -> float:
+    assert not isinstance(value, tuple)  # `_parameters` lets lists through for lengthscales of `ard` families only
+    return value
+
+
+_ONE = {"lengthscale": 2.0}
+
+FAMILIES: Mapping[str, Family] = MappingProxyType(
+    {
+        "rbf": Family(_rbf, "infinitely smooth", _ONE, ard=True),
+        "matern12": Family(_matern(0.5), "continuous, nowhere smooth: little to learn", _ONE, ard=True),
+        "matern32": Family(_matern(1.5), "once differentiable", _ONE, ard=True),
+        "matern52": Family(_matern(2.5), "twice differentiable", _ONE, ard=True),
+        "rational-quadratic": Family(
+            _rational_quadratic, "smooth, many lengthscales at once", {**_ONE, "alpha": 1.0}, ard=True
+        ),
+        # its lengthscale is not squared; at 1 the ten-dimensional task is unlearnable
+        "periodic": Family(_periodic, "repeats in every input", {"lengthscale": 10.0, "period": 2.0}, ard=True),
+        "linear": Family(lambda *_: Linear().double(), "x . x': planes through the origin"),
+        "constant": Family(lambda *_: Constant().double(), "one number for all inputs"),
+        "additive": Family(
+            lambda _, inner, __: Additive(inner[0]),
+            "a mean over functions of one input",
+            {},
+            ("rbf(lengthscale=0.5)",),
+        ),
+        "gibbs": Family(_gibbs, "lengthscale * exp(contrast * s), s = sum x / sqrt d", {**_ONE, "contrast": 0.5}),
+        "warped": Family(
+            _warped, "of x + amplitude sin(frequency x)", {"amplitude": 0.3, "frequency": 3.0}, ("rbf",)
+        ),
+        "modulated": Family(_modulated, "times exp(depth * s)", {"depth": 0.5}, ("rbf",)),
+        "changepoint": Family(
+            _changepoint,
+            "from one to another where s passes the location",
+            {"location": 0.0, "steepness": 4.0},
+            ("rbf(lengthscale=4)", "rbf(lengthscale=1)"),
+        ),
+    }
+)

@@ -1,0 +1,90 @@
+"""Exact draws and the exact posterior, in float64, by Cholesky factors of dense covariances.
+
+A draw over all points at once is f = L z, L the factor of the prior covariance. (GPyTorch's own sampler turns to a
+rank-100 root above 800 points and gets variances wrong.) If rounding makes the covariance lose definiteness, a jitter
+is added, recorded, and known to the oracle: the function then *is* a draw from the prior plus that little white
+noise, so its posterior stays exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from synthetic.gp.kernels import evaluate
+
+# Jitters in units of the mean variance, tried in order; more would be another prior.
+JITTERS = (0.0, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6)
+
+# Covariances are built in blocks of this many points, as kernels take several copies of what they return.
+BLOCK = 1024
+
+
+def bytes_needed(n: int, m: int) -> int:
+    """Of a task with n training and m test points, at its peak: two joint matrices, or one and the posterior's."""
+    joint, train, cross = (n + m) ** 2, n**2, n * m
+    return 8 * (joint + max(joint, 2 * train + 2 * cross) + 12 * BLOCK**2)
+
+
+def covariance(kernel: Kernel, x: Tensor) -> Tensor:
+    """The dense covariance at the points x: (n, d) -> (n, n), both float64; symmetric to the last bit.
+
+    Raises:
+        ArithmeticError: it is not finite, or the kernel gives another shape.
+    """
+    n = len(x)
+    dense = torch.empty(n, n, dtype=torch.float64)
+    with torch.no_grad():
+        for i in range(0, n, BLOCK):
+            for j in range(0, i + 1, BLOCK):
+                block = evaluate(kernel, x[i : i + BLOCK], x[j : j + BLOCK])
+                if not bool(torch.isfinite(block).all()):
+                    raise ArithmeticError("its covariance is not finite")
+                if i == j:
+                    block = block.tril() + block.tril(-1).mT  # what lies above differs by rounding
+                dense[i : i + BLOCK, j : j + BLOCK] = block
+                dense[j : j + BLOCK, i : i + BLOCK] = block.mT
+    return dense
+
+
+def factorise(matrix: Tensor) -> tuple[Tensor, float]:
+    """The Cholesky factor of matrix + jitter I, and the jitter, the smallest of `JITTERS` with which there is one.
+
+    Args:
+        matrix: symmetric, (n, n), float64; in place, the jitter is added to it, as at this size copies matter.
+
+    Raises:
+        ArithmeticError: there is none with any of them.
+    """
+    diagonal = matrix.diagonal().clone()
+    if not bool(torch.isfinite(matrix).all()):
+        raise ArithmeticError("its covariance is not finite")
+    scale = float(diagonal.mean())
+    for relative in JITTERS:
+        matrix.diagonal().copy_(diagonal + relative * scale)
+        factor, info = torch.linalg.cholesky_ex(matrix)
+        if int(info) == 0:
+            return factor, relative * scale
+    raise ArithmeticError(f"its covariance is not positive definite, even with a jitter of {JITTERS[-1]:g}")
+
+
+def posterior(joint: Tensor, targets: Sequence[Tensor], noise_variance: float) -> tuple[list[Tensor], Tensor]:
+    """Means (m,), one for each set of noisy targets (n,) at the first n points, and the variance (m,) of the last m.
+
+    mu = K_*t K_y^-1 y,   v = k_** - diag(K_*t K_y^-1 K_t*),   K_y = K_tt + sigma^2 I (Rasmussen and Williams 2.23-24)
+
+    Args:
+        joint: the prior covariance of all points, (n + m, n + m), float64.
+    """
+    n = len(targets[0])
+    noisy = joint[:n, :n].clone()
+    noisy.diagonal().add_(noise_variance)
+    factor = torch.linalg.cholesky(noisy)  # (n, n)
+    del noisy
+    whitened = torch.linalg.solve_triangular(factor, joint[:n, n:], upper=False)  # (n, m)
+    # one by one, so that a mean does not depend on the company it is computed in
+    white_targets = [torch.linalg.solve_triangular(factor, y[:, None], upper=False)[:, 0] for y in targets]  # (n,)
+    return [whitened.mT @ w for w in white_targets], joint.diagonal()[n:] - (whitened**2).sum(0)

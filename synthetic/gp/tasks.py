@@ -1,0 +1,267 @@
+"""Regression tasks drawn from a Gaussian process, each with its own Bayes-optimal predictor.
+
+    config = TaskConfig("rbf(lengthscale=2)", train_points=1024)
+    task = draw(config, Streams(root=0, task=config.prior, seed=0))
+    task.floor, task.score(predictions).expected
+
+Up to `EXACT_POINTS` training and test points come from one draw over all of them (`synthetic.gp.sampling`). Beyond,
+the task is of finite rank: a weighted sum of random features (`synthetic.gp.features`), whose floor is that of
+Bayesian linear regression in the same features. `Task.sampling` says which. Both floors are exact for what was drawn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from synthetic.errors import UsageError
+from synthetic.gp import features, memory, priors, sampling
+from synthetic.gp.streams import Stream, Streams
+
+# Up to here a task takes seconds and at most 1.5 GB; more points get finite rank unless `features=0` insists.
+EXACT_POINTS = 8192
+
+# Features of a task beyond that, if nobody says how many.
+FEATURES = 2048
+
+
+@dataclass(frozen=True)
+class TaskConfig:
+    """What a task is drawn from. Plain strings and numbers, with every default filled in: `dataclasses.asdict` of
+    two configurations is equal if and only if they mean the same task.
+
+    Attributes:
+        prior: as text (`synthetic.gp.priors`), made canonical: "rbf" becomes "rbf(lengthscale=2)".
+        dimensions: d, inputs are uniform in [-1, 1]^d.
+        train_points, test_points: n and m. noise: standard deviation of the noise on training targets.
+        features: how many random features a finite-rank task has; 0 asks for an exact one. If not given, 0 up to
+            `EXACT_POINTS` points and `FEATURES` beyond.
+
+    Raises:
+        UsageError: an unknown prior, or a number out of range.
+    """
+
+    prior: str
+    dimensions: int = 10
+    train_points: int = 1024
+    test_points: int = 1024
+    noise: float = 0.1
+    features: int | None = None
+
+    def __post_init__(self) -> None:
+        # two training points: one to learn from, one to choose the weights by
+        for name, least in (("dimensions", 1), ("train_points", 2), ("test_points", 1)):
+            if getattr(self, name) < least:
+                raise UsageError(f"{name.replace('_', ' ')} must be at least {least}, not {getattr(self, name)}")
+        if not (self.noise > 0 and math.isfinite(self.noise)):
+            raise UsageError(f"the noise must be a positive number, not {self.noise}")
+        if self.features is not None and self.features < 0:
+            raise UsageError(f"features must be at least 1, or 0 for an exact task, not {self.features}")
+        object.__setattr__(self, "prior", priors.canonical(self.prior, self.dimensions))
+        object.__setattr__(self, "noise", float(self.noise))
+        if self.features is None:
+            object.__setattr__(self, "features", 0 if self.points <= EXACT_POINTS else FEATURES)
+
+    @property
+    def points(self) -> int:
+        """n + m."""
+        return self.train_points + self.test_points
+
+    @property
+    def sampling(self) -> str:
+        """How it is drawn, in words."""
+        return f"finite rank, {self.features} random features" if self.features else "exact"
+
+
+@dataclass(frozen=True)
+class Score:
+    """How good predictions of the noise-free function are on the test points.
+
+    Attributes:
+        expected: sqrt(mean((p - mu)^2 + v)), the root of the mean squared error that is to be expected given the
+            training data; far less noisy than `observed`, and never below the floor.
+        observed: the root mean squared error against the function that was drawn.
+        excess: sqrt(mean((p - mu)^2)), the distance to the Bayes-optimal predictor.
+    """
+
+    expected: float
+    observed: float
+    excess: float
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task and its oracle, all float64.
+
+    Attributes:
+        config: what it was drawn from.
+        inputs: (n, d). targets: (n,), noisy. test_inputs: (m, d). test_values: (m,), without noise.
+        mean, variance: (m,), the posterior of the test values given the training data.
+        prior_std: root of the mean prior variance over all points.
+        jitter: what was added to the prior variance; 0 at finite rank.
+    """
+
+    config: TaskConfig
+    inputs: Tensor
+    targets: Tensor
+    test_inputs: Tensor
+    test_values: Tensor
+    mean: Tensor
+    variance: Tensor
+    prior_std: float
+    jitter: float
+
+    @property
+    def sampling(self) -> str:
+        """How it was drawn, in words: exactly, with which jitter, or at which rank."""
+        return self.config.sampling + (f", jitter {self.jitter:.0e}" if self.jitter else "")
+
+    @property
+    def floor(self) -> float:
+        """sqrt(mean v): no predictor expects a smaller root mean squared error on these test points."""
+        return float(self.variance.mean().sqrt())
+
+    def score(self, predictions: Tensor) -> Score:
+        """The score of predictions (m,) of the test values."""
+        gap = (predictions - self.mean) ** 2  # (m,)
+        return Score(
+            expected=float((gap + self.variance).mean().sqrt()),
+            observed=float(((predictions - self.test_values) ** 2).mean().sqrt()),
+            excess=float(gap.mean().sqrt()),
+        )
+
+
+@lru_cache(maxsize=4)
+def draw(config: TaskConfig, streams: Streams) -> Task:
+    """A function, its noisy training set and its posterior on the test set.
+
+    The last few are kept, so that all models on one task share its factorisation; do not write into its tensors.
+
+    Raises:
+        UsageError: in float64 the prior is not positive definite at that many points, it has no random features
+            but needs them, or this machine's memory does not suffice.
+    """
+    return draw_many(config, streams, 1)[0]
+
+
+def draw_many(config: TaskConfig, streams: Streams, functions: int, inputs: Tensor | None = None) -> list[Task]:
+    """Several functions on the same points, at the price of one factorisation. The first is that of `draw`.
+
+    They are independent given the points and share those: for replicates of a study, draw with several seeds.
+
+    Args:
+        functions: how many, at least 1.
+        inputs: one's own points (n + m, d), the training points first, instead of uniform ones.
+
+    Raises:
+        UsageError: as `draw`; or the inputs are not n + m different, finite points of d dimensions.
+    """
+    if functions < 1:
+        raise UsageError(f"at least one function must be drawn, not {functions}")
+    _require_memory(config)
+    x = _uniform(config, streams) if inputs is None else _checked(config, inputs)  # (n + m, d)
+    draw_all = _finite_rank if config.features else _exact
+    return draw_all(config, streams, functions, x)
+
+
+def ridge(task: Task, penalty: float) -> Tensor:
+    """Predictions (m,) of the linear fit with intercept that minimises |y - Xw|^2 + penalty |w|^2."""
+    X, X_test = _with_ones(task.inputs), _with_ones(task.test_inputs)  # (n, d + 1), (m, d + 1)
+    gram = X.mT @ X + penalty * torch.eye(X.shape[1], dtype=X.dtype)
+    weights: Tensor = torch.linalg.solve(gram, X.mT @ task.targets)  # (d + 1,)
+    return X_test @ weights
+
+
+# --- two ways to draw ---------------------------------------------------------------------------
+
+
+def _exact(config: TaskConfig, streams: Streams, functions: int, x: Tensor) -> list[Task]:
+    n = config.train_points
+    try:
+        joint = sampling.covariance(priors.kernel(config.prior, config.dimensions), x)  # (n + m, n + m)
+        prior_std = float(joint.diagonal().mean().sqrt())
+        factor, jitter = sampling.factorise(joint)
+    except ArithmeticError as error:
+        raise UsageError(
+            f"prior {config.prior} at {config.points} points: {error}; choose other parameters or fewer points"
+        ) from error
+    values = [factor @ z for z in _standard_normals(config.points, streams, Stream.FUNCTION, functions)]  # (n + m,)
+    del factor
+    targets = [f[:n] + e for f, e in zip(values, _noise(config, streams, functions), strict=True)]  # (n,)
+    means, variance = sampling.posterior(joint, targets, config.noise**2)
+    return [
+        Task(config, x[:n], y, x[n:], f[n:], mean, variance, prior_std, jitter)
+        for f, y, mean in zip(values, targets, means, strict=True)
+    ]
+
+
+def _finite_rank(config: TaskConfig, streams: Streams, functions: int, x: Tensor) -> list[Task]:
+    n, count = config.train_points, config.features or 0
+    kernel = priors.kernel(config.prior, config.dimensions)
+    phi = features.draw_features(kernel, count, config.dimensions, streams.generator(Stream.FEATURES))
+    weights = torch.stack(_standard_normals(count, streams, Stream.FUNCTION, functions), dim=1)  # (F, functions)
+    values = features.combine(phi, weights, x)  # (n + m, functions)
+    targets = values[:n] + torch.stack(_noise(config, streams, functions), dim=1)  # (n, functions)
+    means, variance = features.posterior(phi, count, x[:n], targets, x[n:], config.noise**2)
+    prior_std = float(features.variances(phi, x).mean().sqrt())
+    return [
+        Task(config, x[:n], targets[:, i], x[n:], values[n:, i], means[:, i], variance, prior_std, jitter=0.0)
+        for i in range(functions)
+    ]
+
+
+# --- what is drawn ------------------------------------------------------------------------------
+
+
+def _require_memory(config: TaskConfig) -> None:
+    if config.features:
+        needed = features.bytes_needed(config.features, config.points, config.dimensions)
+        what, instead = (
+            f"a task of {config.points} points with {config.features} features",
+            "fewer points or features",
+        )
+    else:
+        needed = sampling.bytes_needed(config.train_points, config.test_points)
+        what, instead = (
+            f"an exact task of {config.points} points",
+            f"fewer points, or at finite rank (features={FEATURES})",
+        )
+    memory.require(needed, what, f"draw {instead}")
+
+
+def _uniform(config: TaskConfig, streams: Streams) -> Tensor:
+    generator = streams.generator(Stream.INPUTS)
+    return 2 * torch.rand(config.points, config.dimensions, generator=generator, dtype=torch.float64) - 1
+
+
+def _noise(config: TaskConfig, streams: Streams, functions: int) -> list[Tensor]:
+    return [config.noise * z for z in _standard_normals(config.train_points, streams, Stream.NOISE, functions)]
+
+
+def _standard_normals(count: int, streams: Streams, stream: Stream, functions: int) -> list[Tensor]:
+    """(count,) for each function; those of the first do not depend on how many there are."""
+    parts: Sequence[str] = ["", *(f"function {i}" for i in range(1, functions))]
+    return [torch.randn(count, generator=streams.generator(stream, part), dtype=torch.float64) for part in parts]
+
+
+def _checked(config: TaskConfig, inputs: Tensor) -> Tensor:
+    expected = (config.points, config.dimensions)
+    if inputs.shape != expected:
+        raise UsageError(f"the inputs have shape {tuple(inputs.shape)}; this task needs {expected}, training first")
+    x = inputs.detach().to("cpu", torch.float64)
+    if bad := int((~x.isfinite()).any(dim=1).sum()):
+        raise UsageError(f"{bad} of {len(x)} inputs hold NaN or infinity; give finite points only")
+    if twice := len(x) - len(torch.unique(x, dim=0)):
+        raise UsageError(
+            f"{twice} of {len(x)} inputs repeat another one and make the covariance singular; give each point once"
+        )
+    return x
+
+
+def _with_ones(x: Tensor) -> Tensor:
+    return torch.cat([x, x.new_ones(len(x), 1)], dim=1)

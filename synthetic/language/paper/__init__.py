@@ -1,0 +1,1 @@
+"""The paper's language experiments, at a size that fits the machine."""

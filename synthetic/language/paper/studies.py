@@ -1,0 +1,397 @@
+"""The paper's language experiments: plain functions that return a complete, frozen configuration.
+
+Each study changes one thing in a Llama model. Whatever the paper leaves open is the same in all of them: CEM's
+attention has ALiBi positions, a diagonal of A_k shared by the heads and a diagonal preconditioner per head, CEM's MLP
+a diagonal preconditioner, and both a gain per channel inside the recursion (`cemverify.cem.presets.full_cem`).
+
+Replaced attention is compared with Llama with ALiBi, so that positions are not what is compared; replaced MLPs stand
+in a Llama with rotary positions and are compared with that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Literal
+
+from cemverify.cem import presets as paper
+from cemverify.cem.layers import AttentionConfig, DiagonalKind, MLPConfig, PreconditionerConfig
+from cemverify.cem.llama import LlamaAttentionConfig, SwiGLUConfig
+from cemverify.cem.models import BlockConfig, LanguageModelConfig
+from synthetic.errors import UsageError
+from synthetic.language.presets import check_heads, chinchilla
+from synthetic.language.training.cost import parameters
+from synthetic.language.training.looped import LoopedConfig
+from synthetic.language.training.recipe import Recipe
+
+RATES = (5e-4, 1e-3, 2e-3, 4e-3, 8e-3)
+
+# P of Fig. 2c and 2d, in the paper's order
+PreconditionerName = Literal["identity", "diagonal", "low rank"]
+PRECONDITIONERS: tuple[PreconditionerName, ...] = ("identity", "diagonal", "low rank")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A model of a study.
+
+    Attributes:
+        name: in the tables. looped: the model.
+        against: the name of the baseline that it is compared with; None of a baseline.
+        widened: the name of the same model with an MLP as wide as gives it the baseline's parameters, if it has one.
+        learning_rate: its own, or the recipe's.
+    """
+
+    name: str
+    looped: LoopedConfig
+    against: str | None = None
+    widened: str | None = None
+    learning_rate: float | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a study runs, but for its corpus.
+
+    Attributes:
+        study, size: names. figure: of the paper. variants: the models, baselines first.
+        recipe: of all. seeds: how many, from `seed` on; a seed decides batches and first weights.
+        windows: how many windows of the validation part are scored.
+    """
+
+    study: str
+    size: str
+    figure: str
+    variants: tuple[Variant, ...]
+    recipe: Recipe
+    seeds: int
+    seed: int
+    windows: int
+
+    def __post_init__(self) -> None:
+        if self.seeds < 1:
+            raise UsageError(f"at least one seed is needed, not {self.seeds}; choose --seeds 3 for intervals")
+
+    @property
+    def every(self) -> int:
+        """Steps between two validations: twenty along the way."""
+        return math.ceil(self.recipe.steps / 20)
+
+    def recipe_of(self, variant: Variant) -> Recipe:
+        """How a variant is trained."""
+        if variant.learning_rate is None:
+            return self.recipe
+        return replace(self.recipe, learning_rate=variant.learning_rate)
+
+    def named(self, name: str) -> Variant:
+        """The variant of that name."""
+        return next(variant for variant in self.variants if variant.name == name)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What all models of a size share.
+
+    Attributes:
+        size: D, L, K, M. vocabulary: V. init_std: of the first weights.
+    """
+
+    size: paper.Size
+    vocabulary: int
+    init_std: float
+
+    def llama_attention(self, position: Literal["rotary", "alibi"]) -> LlamaAttentionConfig:
+        """Llama's attention."""
+        return LlamaAttentionConfig(self.size.dim, self.size.heads, position, init_std=self.init_std)
+
+    def swiglu(self, hidden: int | None = None) -> SwiGLUConfig:
+        """Llama's MLP."""
+        return SwiGLUConfig(self.size.dim, hidden or self.size.hidden, init_std=self.init_std)
+
+    def attention(
+        self, steps: int, preconditioner: PreconditionerName = "diagonal", diagonal: DiagonalKind = "shared"
+    ) -> AttentionConfig:
+        """CEM's attention."""
+        return AttentionConfig(
+            self.size.dim,
+            self.size.heads,
+            diagonal=diagonal,
+            position="alibi",
+            preconditioner=_preconditioner(preconditioner, rank=4, per_head=True),
+            steps=steps,
+            norm="channel",
+            init_std=self.init_std,
+        )
+
+    def mlp(
+        self, steps: int, preconditioner: PreconditionerName = "diagonal", hidden: int | None = None
+    ) -> MLPConfig:
+        """CEM's MLP."""
+        return MLPConfig(
+            self.size.dim,
+            hidden or self.size.hidden,
+            preconditioner=_preconditioner(preconditioner, rank=16, per_head=False),
+            steps=steps,
+            norm="channel",
+            init_std=self.init_std,
+        )
+
+    def model(
+        self,
+        attention: AttentionConfig | LlamaAttentionConfig,
+        mlp: MLPConfig | SwiGLUConfig,
+        *,
+        attention_times: int = 1,
+        mlp_times: int = 1,
+    ) -> LoopedConfig:
+        """A language model of these layers."""
+        config = LanguageModelConfig(self.vocabulary, self.size.layers, BlockConfig(attention, mlp), self.init_std)
+        return LoopedConfig(config, attention_times, mlp_times)
+
+    def widened(self, make: Callable[[int], LoopedConfig]) -> LoopedConfig:
+        """The model `make` makes of M, with the M' that gives it the parameters of Llama, rounded to eights.
+
+        About 3 M / 2 for CEM's MLP, M + 2 D / 3 for a Llama MLP behind CEM's attention.
+        """
+        M = self.size.hidden
+        base = parameters(self.model(self.llama_attention("rotary"), self.swiglu()).model)
+        narrow, wider = (parameters(make(hidden).model) for hidden in (M, M + 1))
+        return make(8 * round((M + (base - narrow) / (wider - narrow)) / 8))
+
+
+ROTARY, ALIBI = "Llama, RoPE", "Llama, ALiBi"
+WIDENED = ", widened"
+
+
+def replace_attention(frame: Frame) -> tuple[Variant, ...]:
+    """Llama's attention replaced by CEM's, T = 1 and 2."""
+    return (
+        _llama(frame, "alibi"),
+        _llama(frame, "rotary", against=ALIBI),
+        *(_with_attention(frame, T) for T in (1, 2)),
+        *(_with_attention(frame, T, widened=True) for T in (1, 2)),
+    )
+
+
+def replace_mlp(frame: Frame) -> tuple[Variant, ...]:
+    """Llama's MLP replaced by CEM's at T = 1, of the same width and of the same parameters."""
+    return (_llama(frame, "rotary"), _with_mlp(frame, 1), _with_mlp(frame, 1, widened=True))
+
+
+def recursion(frame: Frame) -> tuple[Variant, ...]:
+    """T = 1 and 2 with three preconditioners; attention alone, and MLP alone."""
+    plain: PreconditionerName = "diagonal"
+    return (
+        _llama(frame, "alibi"),
+        _llama(frame, "rotary"),
+        *(_with_attention(frame, T, P, matched=plain == P) for P in PRECONDITIONERS for T in (1, 2)),
+        *(_with_attention(frame, T, widened=True) for T in (1, 2)),
+        *(_with_mlp(frame, T, P, matched=plain == P) for P in PRECONDITIONERS for T in (1, 2)),
+        *(_with_mlp(frame, T, widened=True) for T in (1, 2)),
+    )
+
+
+def learning_rate(frame: Frame) -> tuple[Variant, ...]:
+    """Llama and full CEM at T = 2, each at five learning rates."""
+    llama = frame.model(frame.llama_attention("rotary"), frame.swiglu())
+    alibi = frame.model(frame.llama_attention("alibi"), frame.swiglu())
+    attention = frame.attention(2, "low rank")
+    cem = frame.model(attention, frame.mlp(2, "low rank"))
+    wide = frame.widened(lambda M: frame.model(attention, frame.mlp(2, "low rank", M)))
+    return tuple(
+        Variant(
+            at_rate(name, rate),
+            looped,
+            at_rate(ROTARY, rate) if name != ROTARY else None,
+            at_rate(FULL + WIDENED, rate) if name == FULL else None,
+            rate,
+        )
+        for name, looped in ((ROTARY, llama), (ALIBI, alibi), (FULL, cem), (FULL + WIDENED, wide))
+        for rate in RATES
+    )
+
+
+FULL = "full CEM, T = 2"
+
+
+def at_rate(name: str, rate: float) -> str:
+    """The name of a model at a learning rate."""
+    return f"{name} at {rate:g}"
+
+
+def diagonal(frame: Frame) -> tuple[Variant, ...]:
+    """No diagonal of A_k, one shared by the heads, one per head; attention alone, T = 1."""
+    kinds: tuple[DiagonalKind, ...] = ("none", "shared", "per-head")
+    return (
+        _llama(frame, "alibi"),
+        *(_with_attention(frame, 1, diagonal=kind, matched=kind == "shared") for kind in kinds),
+        _with_attention(frame, 1, widened=True),
+    )
+
+
+def reuse(frame: Frame) -> tuple[Variant, ...]:
+    """Recursion inside a layer against the layer twice; attention alone, and MLP alone."""
+    rotary, alibi = frame.llama_attention("rotary"), frame.llama_attention("alibi")
+    return (
+        _llama(frame, "alibi"),
+        Variant("Llama attention twice", frame.model(alibi, frame.swiglu(), attention_times=2), ALIBI),
+        *(_with_attention(frame, T) for T in (1, 2)),
+        Variant(
+            "CEM attention, T = 1, twice",
+            frame.model(frame.attention(1), frame.swiglu(), attention_times=2),
+            ALIBI,
+        ),
+        *(_with_attention(frame, T, widened=True) for T in (1, 2)),
+        _llama(frame, "rotary"),
+        Variant("Llama MLP twice", frame.model(rotary, frame.swiglu(), mlp_times=2), ROTARY),
+        *(_with_mlp(frame, T) for T in (1, 2)),
+        Variant("CEM MLP, T = 1, twice", frame.model(rotary, frame.mlp(1), mlp_times=2), ROTARY),
+        *(_with_mlp(frame, T, widened=True) for T in (1, 2)),
+    )
+
+
+STUDIES: Mapping[str, tuple[str, Callable[[Frame], tuple[Variant, ...]]]] = MappingProxyType(
+    {
+        "replace-attention": ("Fig. 2a", replace_attention),
+        "replace-mlp": ("Fig. 2b", replace_mlp),
+        "recursion": ("Fig. 2c and 2d", recursion),
+        "learning-rate": ("Fig. 3a", learning_rate),
+        "diagonal": ("Fig. 3b", diagonal),
+        "reuse": ("Fig. 3c and 4", reuse),
+    }
+)
+
+TINY = "tiny"
+TINY_SIZE = paper.Size(dim=64, layers=2, heads=4, hidden=176)
+SIZES = (TINY, *paper.SIZES)
+
+
+def plan(
+    study: str,
+    size: str,
+    vocabulary: int,
+    *,
+    seeds: int | None = None,
+    seed: int = 0,
+    dims: paper.Size = TINY_SIZE,
+) -> Plan:
+    """The study of that name at that size.
+
+    Args:
+        vocabulary: V; the paper's sizes need its 32,000.
+        dims: of the size "tiny".
+
+    Raises:
+        UsageError: there is no such study or size, or the vocabulary is another.
+    """
+    if study not in STUDIES:
+        raise UsageError(f"no study {study!r}; there are: {', '.join(STUDIES)}")
+    if size not in SIZES:
+        raise UsageError(f"no size {size!r}; there are: {', '.join(SIZES)}")
+    figure, make = STUDIES[study]
+    if size == TINY:
+        variants = make(tiny_frame(vocabulary, dims))
+        return Plan(study, size, figure, variants, tiny_recipe(), _or(seeds, 6), seed, windows=128)
+    if vocabulary != paper.VOCABULARY:
+        raise UsageError(
+            f"size {size} has {paper.VOCABULARY:,} tokens, and this corpus {vocabulary:,}; give a corpus with"
+            " --dataset or --text and --tokeniser huggyllama/llama-7b, or take --size tiny"
+        )
+    frame = Frame(paper.SIZES[size], vocabulary, 0.02)
+    return Plan(study, size, figure, make(frame), paper_recipe(size), _or(seeds, 1), seed, windows=128)
+
+
+def tiny_dims(dim: int | None, layers: int | None, heads: int | None) -> paper.Size:
+    """The dimensions of "tiny", with others where they are given; M is 8/3 of D, rounded up to eights.
+
+    Raises:
+        UsageError: D is no even multiple of the heads, which rotary positions need.
+    """
+    dim, heads = dim or TINY_SIZE.dim, heads or TINY_SIZE.heads
+    check_heads(dim, heads)
+    return paper.Size(dim, layers or TINY_SIZE.layers, heads, 8 * -(-dim // 3))
+
+
+def tiny_frame(vocabulary: int, dims: paper.Size = TINY_SIZE) -> Frame:
+    """Narrow and shallow; first weights N(0, 1/D), as 0.02 is made for D in the thousands."""
+    return Frame(dims, vocabulary, dims.dim**-0.5)
+
+
+def tiny_recipe() -> Recipe:
+    """Half a million bytes in small batches: 17 to 45 seconds a model on one CPU core."""
+    return Recipe(steps=1000, batch=8, context=64, learning_rate=4e-3)
+
+
+def paper_recipe(size: str) -> Recipe:
+    """Table 2 in bfloat16, for 20 tokens to each parameter of Llama: the same tokens for all models of a size."""
+    recipe = Recipe(steps=1, batch=128, context=paper.CONTEXT, accumulate=16, precision="bfloat16")
+    return chinchilla(parameters(paper.llama(size)), recipe)
+
+
+def _or(seeds: int | None, usual: int) -> int:
+    return usual if seeds is None else seeds
+
+
+def _llama(frame: Frame, position: Literal["rotary", "alibi"], against: str | None = None) -> Variant:
+    name = ROTARY if position == "rotary" else ALIBI
+    return Variant(name, frame.model(frame.llama_attention(position), frame.swiglu()), against)
+
+
+_DIAGONALS = {"none": ", no diagonal", "shared": "", "per-head": ", a diagonal per head"}
+
+
+def attention_name(steps: int, preconditioner: str = "diagonal", diagonal: DiagonalKind = "shared") -> str:
+    """The name of Llama with CEM's attention."""
+    other = "" if preconditioner == "diagonal" else f", {preconditioner} P"
+    return f"CEM attention, T = {steps}{other}{_DIAGONALS[diagonal]}"
+
+
+def mlp_name(steps: int, preconditioner: str = "diagonal") -> str:
+    """The name of Llama with CEM's MLP."""
+    return f"CEM MLP, T = {steps}" + ("" if preconditioner == "diagonal" else f", {preconditioner} P")
+
+
+def _with_attention(
+    frame: Frame,
+    steps: int,
+    preconditioner: PreconditionerName = "diagonal",
+    diagonal: DiagonalKind = "shared",
+    *,
+    matched: bool = True,
+    widened: bool = False,
+) -> Variant:
+    """Llama with CEM's attention; `matched` says whether the study has it widened too."""
+    name = attention_name(steps, preconditioner, diagonal)
+    attention = frame.attention(steps, preconditioner, diagonal)
+    if widened:
+        return Variant(name + WIDENED, frame.widened(lambda M: frame.model(attention, frame.swiglu(M))), ALIBI)
+    looped = frame.model(attention, frame.swiglu())
+    return Variant(name, looped, ALIBI, name + WIDENED if matched else None)
+
+
+def _with_mlp(
+    frame: Frame,
+    steps: int,
+    preconditioner: PreconditionerName = "diagonal",
+    *,
+    matched: bool = True,
+    widened: bool = False,
+) -> Variant:
+    """Llama with CEM's MLP; `matched` as above."""
+    name = mlp_name(steps, preconditioner)
+    rotary = frame.llama_attention("rotary")
+    if widened:
+        wide = frame.widened(lambda M: frame.model(rotary, frame.mlp(steps, preconditioner, M)))
+        return Variant(name + WIDENED, wide, ROTARY)
+    looped = frame.model(rotary, frame.mlp(steps, preconditioner))
+    return Variant(name, looped, ROTARY, name + WIDENED if matched else None)
+
+
+def _preconditioner(name: PreconditionerName, rank: int, *, per_head: bool) -> PreconditionerConfig:
+    if name == "identity":
+        return PreconditionerConfig("identity")
+    if name == "diagonal":
+        return PreconditionerConfig("diagonal", per_head=per_head)
+    return PreconditionerConfig("low-rank-printed", rank, per_head)

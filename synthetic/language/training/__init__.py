@@ -1,0 +1,1 @@
+"""Training one language model: recipe, machine, checkpoints, and what is measured along the way."""
