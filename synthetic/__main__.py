@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
-from synthetic.errors import UsageError
-from synthetic.runs import ShardFinished
+from cemverify.errors import UsageError
+from cemverify.runs import ShardFinished
 
 STUDIES = {
     "recursion": "recursive CEM MLPs on functions of known difficulty, beside the Bayes-optimal error",

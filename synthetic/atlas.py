@@ -16,8 +16,8 @@ from textwrap import indent
 import torch
 
 from cemverify import results
+from cemverify.errors import UsageError
 from cemverify.tables import markdown, terminal
-from synthetic.errors import UsageError
 from synthetic.gp import priors
 from synthetic.gp.difficulty import (
     EASIEST,

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from cemverify import results
+from cemverify.errors import UsageError
 from cemverify.tables import terminal
-from synthetic.errors import UsageError
 from synthetic.gp import features, priors
 from synthetic.gp.difficulty import Difficulty, is_negative_control, judge
 from synthetic.gp.distribution import FALSE_ALARM, Verdict, judge_draws

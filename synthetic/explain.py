@@ -9,14 +9,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from cemverify.errors import UsageError
 from cemverify.results import show
-from synthetic.errors import UsageError
-from synthetic.runs.cells import Cell, find_algorithm
-from synthetic.runs.executors import compute, processes
-from synthetic.runs.plain import dumps
-from synthetic.runs.progress import duration
-from synthetic.runs.run import commit
-from synthetic.runs.store import CorruptCell, Failure, Record, Store
+from cemverify.runs.cells import Cell, find_algorithm
+from cemverify.runs.executors import compute, processes
+from cemverify.runs.plain import dumps
+from cemverify.runs.progress import duration
+from cemverify.runs.run import commit
+from cemverify.runs.store import CorruptCell, Failure, Record, Store
 
 DESCRIPTION = """\
 Every number of a study comes from cells, small files named by the hash of all that decides their content. This says

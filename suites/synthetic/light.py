@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from synthetic.runs import Cell, algorithm
+from cemverify.runs import Cell, algorithm
 
 
 @dataclass(frozen=True)

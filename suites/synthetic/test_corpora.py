@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 
+from cemverify.errors import UsageError
 from synthetic.corpora import chains, shards, sources
 from synthetic.corpora.batches import Batches, spread_windows
 from synthetic.corpora.corpus import Corpus, tokenised
@@ -25,7 +26,6 @@ from synthetic.corpora.hub import DatasetSpec, dataset
 from synthetic.corpora.shards import Tokens, read_shard, write_shard
 from synthetic.corpora.tokenisers import Codes, Subwords, Symbols, subwords
 from synthetic.corpora.yardsticks import Counts, yardsticks
-from synthetic.errors import UsageError
 
 DIGEST = "ab" * 32
 

@@ -11,8 +11,8 @@ import torch
 from scipy import stats
 from torch import Tensor
 
+from cemverify.errors import UsageError
 from suites.synthetic.test_priors import COMPOSED, OWN, SINGLE, dense, points
-from synthetic.errors import UsageError
 from synthetic.examine import AGREEMENT
 from synthetic.gp import memory, priors
 from synthetic.gp.difficulty import NEGATIVE_CONTROLS, admit, is_negative_control, judge

@@ -19,9 +19,9 @@ import torch
 from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
 from cemverify.cem.llama import LlamaAttentionConfig, SwiGLUConfig
 from cemverify.cem.models import BlockConfig, LanguageModel, LanguageModelConfig
+from cemverify.errors import UsageError
 from synthetic.corpora.batches import Batches
 from synthetic.corpora.shards import Tokens
-from synthetic.errors import UsageError
 from synthetic.language import regression
 from synthetic.language.presets import Contender, contenders, smoke, tiny
 from synthetic.language.training.checkpoints import saved_step

@@ -11,7 +11,7 @@ import torch
 from sklearn.gaussian_process import kernels as sk
 from torch import Tensor
 
-from synthetic.errors import UsageError
+from cemverify.errors import UsageError
 from synthetic.gp import features, priors
 from synthetic.gp.algebra import parse
 from synthetic.gp.kernels import evaluate

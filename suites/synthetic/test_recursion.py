@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from cemverify.errors import UsageError
 from cemverify.results import read, tables_of
 from synthetic.__main__ import main
-from synthetic.errors import UsageError
 from synthetic.recursion.cells import (
     ModelCell,
     RunRecord,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from synthetic.errors import UsageError
+from cemverify.errors import UsageError
 from synthetic.gp.tasks import Score, TaskConfig
 from synthetic.recursion import statements, tables
 from synthetic.recursion.cells import TEST_DEPTHS, RunRecord, TaskRecord

@@ -20,11 +20,8 @@ from typing import Any, Literal
 
 import pytest
 
-from suites.synthetic.interrupts import heed
-from suites.synthetic.light import Trap, Walk, contents, litter, trap, walk, walks
-from synthetic.__main__ import Parser, main
-from synthetic.errors import UsageError
-from synthetic.runs import (
+from cemverify.errors import UsageError
+from cemverify.runs import (
     Algorithm,
     Cell,
     Failure,
@@ -36,10 +33,13 @@ from synthetic.runs import (
     payloads,
     run_cells,
 )
-from synthetic.runs.options import parse_shard
-from synthetic.runs.plain import plain, restore
-from synthetic.runs.progress import Progress
-from synthetic.runs.store import CorruptCell
+from cemverify.runs.options import parse_shard
+from cemverify.runs.plain import plain, restore
+from cemverify.runs.progress import Progress
+from cemverify.runs.store import CorruptCell
+from suites.synthetic.interrupts import heed
+from suites.synthetic.light import Trap, Walk, contents, litter, trap, walk, walks
+from synthetic.__main__ import Parser, main
 
 ROOT = Path(__file__).parents[2]
 
@@ -461,7 +461,7 @@ def test_a_cell_that_kills_its_worker_fails_alone(tmp_path: Path) -> None:
 
 
 def test_the_store_and_its_workers_start_without_torch() -> None:
-    code = "import sys, suites.synthetic.light, synthetic.runs.work; print('torch' in sys.modules)"
+    code = "import sys, suites.synthetic.light, cemverify.runs.work; print('torch' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT)
     assert told.stdout.strip() == "False"
 
@@ -472,7 +472,7 @@ def start(store: Path, count: int, seconds: float) -> subprocess.Popen[str]:
         "import sys\n"
         "from pathlib import Path\n"
         "from suites.synthetic.light import walks\n"
-        "from synthetic.runs import Interrupted, RunOptions, run_cells\n"
+        "from cemverify.runs import Interrupted, RunOptions, run_cells\n"
         "try:\n"
         f"    run_cells(walks({count}, {seconds}), RunOptions(Path(sys.argv[1]), workers=2))\n"
         "except Interrupted as told:\n"
@@ -554,7 +554,7 @@ def test_workers_do_not_outlive_a_study_that_is_killed(tmp_path: Path) -> None:
 
 def test_a_scheduler_that_does_not_answer_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed", reason="the extra `cluster` is not installed")
-    monkeypatch.setattr("synthetic.runs.executors.CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr("cemverify.runs.executors.CONNECT_SECONDS", 0.2)
     with pytest.raises(UsageError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9"):
         run_cells(walks(1), RunOptions(tmp_path, cluster="tcp://127.0.0.1:9"))
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from cemverify.errors import UsageError
 from synthetic.corpora.shards import Tokens
-from synthetic.errors import UsageError
 
 
 @dataclass(frozen=True)

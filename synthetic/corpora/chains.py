@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from scipy.stats import t as student
 from torch import Tensor, from_numpy
 
+from cemverify.errors import UsageError
 from synthetic.corpora.sources import Document, PartName, Source
-from synthetic.errors import UsageError
 
 Matrix = NDArray[np.float64]
 BATCHES_OF_MEANS = 32

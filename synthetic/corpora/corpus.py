@@ -23,11 +23,11 @@ from uuid import uuid4
 
 import numpy as np
 
+from cemverify.errors import UsageError
 from synthetic.corpora.shards import AGAIN, TOKENS_PER_SHARD, Tokens, read_header, read_shard, write_shard
 from synthetic.corpora.sources import Document, PartName, Source
 from synthetic.corpora.tokenisers import Codes, Tokeniser
 from synthetic.corpora.yardsticks import Compressors
-from synthetic.errors import UsageError
 
 FORMAT = 1  # of the folder and of how documents become tokens; another number makes every corpus anew
 PARTS: tuple[PartName, ...] = ("train", "validation")

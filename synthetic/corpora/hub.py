@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from cemverify.errors import UsageError
 from synthetic.corpora.quiet import hushed
 from synthetic.corpora.sources import Document, Source, part_of
-from synthetic.errors import UsageError
 
 LOCAL_FORMATS = ("json", "parquet")
 

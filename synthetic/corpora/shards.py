@@ -30,8 +30,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cemverify.errors import UsageError
 from synthetic.corpora.tokenisers import Codes
-from synthetic.errors import UsageError
 
 MAGIC = b"CEMTOKEN"
 VERSION = 1

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from cemverify.errors import UsageError
 from synthetic.corpora.quiet import hushed
-from synthetic.errors import UsageError
 
 Codes = NDArray[np.uint16]
 LARGEST_VOCABULARY = 2**16  # a token is stored in two bytes

@@ -19,7 +19,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from synthetic.errors import UsageError
+from cemverify.errors import UsageError
 
 Value = float | tuple[float, ...]
 

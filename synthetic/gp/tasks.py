@@ -19,7 +19,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from synthetic.errors import UsageError
+from cemverify.errors import UsageError
 from synthetic.gp import features, memory, priors, sampling
 from synthetic.gp.streams import Stream, Streams
 

@@ -17,14 +17,16 @@ from typing import Any, TextIO
 
 from torch import Tensor, from_numpy
 
+from cemverify.errors import UsageError
 from cemverify.results import Maker, ResultError, check_writable, result, show, write
+from cemverify.runs.executors import processes
+from cemverify.runs.options import cpus
 from cemverify.tables import terminal
 from synthetic.corpora.batches import Batches, spread_windows
 from synthetic.corpora.chains import Chain
 from synthetic.corpora.corpus import Corpus
 from synthetic.corpora.tokenisers import Symbols
 from synthetic.corpora.yardsticks import yardsticks
-from synthetic.errors import UsageError
 from synthetic.language.entries import Entry, Keeping, enter
 from synthetic.language.options import add_arguments, check, command, open_corpus, settled, study
 from synthetic.language.presets import Contender, Study
@@ -41,8 +43,6 @@ from synthetic.language.training.machine import (
     peak_flops,
 )
 from synthetic.language.training.training import Step
-from synthetic.runs.executors import processes
-from synthetic.runs.options import cpus
 
 __all__ = ["add_arguments", "run"]
 

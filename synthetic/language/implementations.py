@@ -29,10 +29,10 @@ from cemverify.cem.layers import (
 )
 from cemverify.cem.models import Block, BlockConfig, LanguageModel, LanguageModelConfig
 from cemverify.conformance.implementations.contract import Implementation, LoadError, load
+from cemverify.errors import UsageError
 from cemverify.results import Cell, Maker, Table, result, show, write
 from cemverify.tables import terminal
 from synthetic.corpora.batches import Batches
-from synthetic.errors import UsageError
 from synthetic.language.agreement import agreement, budgets
 from synthetic.language.options import command, open_corpus, study
 from synthetic.language.training.machine import one_thread

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from cemverify.cem.layers import AttentionConfig
+from cemverify.errors import UsageError
+from cemverify.runs import RunOptions, add_run_arguments
 from synthetic.corpora.chains import Chain, ChainSpec, draw, source
 from synthetic.corpora.corpus import Corpus, tokenised
 from synthetic.corpora.hub import DatasetSpec, dataset
 from synthetic.corpora.sources import Source, standard_library, text_files
 from synthetic.corpora.tokenisers import Symbols, Tokeniser, subwords
-from synthetic.errors import UsageError
 from synthetic.language.paper.studies import SIZES, STUDIES, TINY
 from synthetic.language.presets import PRESETS, Study, contenders, preset
-from synthetic.runs import RunOptions, add_run_arguments
 
 DESCRIPTION = """\
 Trains small language models on the same batches, Llama with RoPE and ALiBi positions and CEM at several recursion

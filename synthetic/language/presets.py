@@ -11,7 +11,7 @@ from cemverify.cem import presets as paper
 from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
 from cemverify.cem.llama import LlamaAttentionConfig, SwiGLUConfig
 from cemverify.cem.models import BlockConfig, LanguageModelConfig
-from synthetic.errors import UsageError
+from cemverify.errors import UsageError
 from synthetic.language.training.recipe import Recipe
 
 

@@ -23,13 +23,13 @@ from typing import Any
 import torch
 
 from cemverify.cem.models import LanguageModel
+from cemverify.errors import UsageError
 from cemverify.results import Cell, Table, show, write_text
 from cemverify.tables import terminal
 from synthetic.corpora.batches import Batches
 from synthetic.corpora.chains import ChainSpec, draw, source
 from synthetic.corpora.corpus import Corpus, tokenised
 from synthetic.corpora.tokenisers import Symbols
-from synthetic.errors import UsageError
 from synthetic.language.agreement import Agreement, agreement, budgets
 from synthetic.language.presets import Contender, contenders
 from synthetic.language.training.machine import one_thread

@@ -16,13 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cemverify.runs import algorithm
 from synthetic.gp.streams import Stream, Streams
 from synthetic.gp.tasks import Score, Task, TaskConfig, draw
 from synthetic.recursion.contenders import Contender
 from synthetic.recursion.ensembles import Fit, Recipe, fit, squared_errors
 from synthetic.recursion.references import REFERENCES
 from synthetic.recursion.regressors import CEMCore, Regressor
-from synthetic.runs import algorithm
 
 # Trained models are also evaluated with so many steps, whatever their own T.
 TEST_DEPTHS = tuple(range(1, 17))

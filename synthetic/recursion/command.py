@@ -13,15 +13,15 @@ import torch
 
 from cemverify import results
 from cemverify.devices import check_device
+from cemverify.errors import UsageError
+from cemverify.runs import Cell, RunOptions, add_run_arguments, payloads, run_cells
 from cemverify.tables import terminal
-from synthetic.errors import UsageError
 from synthetic.gp import priors
 from synthetic.recursion.cells import ModelCell, TaskCell, perform_model, perform_task
 from synthetic.recursion.contenders import FAMILIES
 from synthetic.recursion.page import write_page
 from synthetic.recursion.presets import PRESETS, RecursionConfig, preset, replaced
 from synthetic.recursion.study import Study, admit, assemble
-from synthetic.runs import Cell, RunOptions, add_run_arguments, payloads, run_cells
 
 Cells = dict[TaskCell | ModelCell, Cell]
 

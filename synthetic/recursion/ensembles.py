@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from synthetic.errors import UsageError
+from cemverify.errors import UsageError
 from synthetic.recursion.regressors import Regressor
 
 

@@ -24,7 +24,7 @@ from cemverify.cem.energies import Elementwise
 from cemverify.cem.layers import NormKind, PreconditionerKind, check_word
 from cemverify.cem.norms import NoNorm, Norm, RMSNormFolded, RMSNormInside
 from cemverify.cem.preconditioners import Diagonal, Identity, LowRank, LowRankPrinted, Preconditioner
-from synthetic.errors import UsageError
+from cemverify.errors import UsageError
 from synthetic.gp.streams import Stream, Streams
 
 StepSizeKind = Literal["fixed", "learned"]

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from cemverify.errors import UsageError
 from cemverify.results import Table
-from synthetic.errors import UsageError
 from synthetic.gp.difficulty import Difficulty, average, is_negative_control
 from synthetic.recursion import tables
 from synthetic.recursion.cells import ModelCell, RunRecord, TaskCell, TaskRecord, read_runs, read_task

@@ -17,10 +17,12 @@ from typing import Any
 
 from torch import Tensor
 
+from cemverify.errors import UsageError
 from cemverify.results import check_writable
+from cemverify.runs import algorithm
+from cemverify.runs.plain import digest, plain
 from synthetic.corpora.batches import Batches, spread_windows
 from synthetic.corpora.corpus import Corpus
-from synthetic.errors import UsageError
 from synthetic.language.options import CORPORA_VARIABLE, corpora_folder, open_corpus
 from synthetic.language.paper.studies import Plan, Variant
 from synthetic.language.training.checkpoints import saved_step
@@ -30,8 +32,6 @@ from synthetic.language.training.machine import Machine
 from synthetic.language.training.metrics import Metrics, lines
 from synthetic.language.training.recipe import Recipe
 from synthetic.language.training.training import Saving, Step, score, train
-from synthetic.runs import algorithm
-from synthetic.runs.plain import digest, plain
 
 # A training of so many steps is worth checkpoints, one at each validation.
 LONG = 5000

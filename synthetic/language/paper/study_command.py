@@ -15,12 +15,13 @@ import torch
 from cemverify import results
 from cemverify.cem import presets as paper
 from cemverify.devices import find_device
+from cemverify.errors import UsageError
+from cemverify.runs import Cell, RunOptions, payloads, run_cells
 from cemverify.tables import terminal
 from synthetic.corpora.batches import Batches, spread_windows
 from synthetic.corpora.chains import ChainSpec
 from synthetic.corpora.corpus import Corpus
 from synthetic.corpora.tokenisers import Symbols, subwords
-from synthetic.errors import UsageError
 from synthetic.language.options import TRAINING, as_typed, open_corpus
 from synthetic.language.paper import study_tables
 from synthetic.language.paper.cells import (
@@ -36,7 +37,6 @@ from synthetic.language.paper.statements import read
 from synthetic.language.paper.studies import TINY, Plan, Variant, plan, tiny_dims
 from synthetic.language.paper.study_page import write_page
 from synthetic.language.paper.summary import Row, summarise
-from synthetic.runs import Cell, RunOptions, payloads, run_cells
 from synthetic.statements import Statement
 
 # Of one CPU core, about what a cell reaches; it only orders the cells and guesses the time that is left.

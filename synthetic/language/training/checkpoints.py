@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from cemverify.cem.models import LanguageModel
-from synthetic.errors import UsageError
+from cemverify.errors import UsageError
 from synthetic.language.training.machine import agree
 
 FORMAT = 1

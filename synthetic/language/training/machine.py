@@ -23,7 +23,7 @@ from torch import distributed as dist
 
 from cemverify.cem.models import LanguageModel
 from cemverify.devices import find_device
-from synthetic.errors import UsageError
+from cemverify.errors import UsageError
 
 PEAK_SECONDS = 0.5  # for how long products are repeated to find a device's speed
 

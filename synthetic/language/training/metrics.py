@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from cemverify.errors import UsageError
 from cemverify.results import ResultError, write_text
-from synthetic.errors import UsageError
 
 
 class Metrics:

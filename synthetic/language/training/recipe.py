@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from synthetic.errors import UsageError
+from cemverify.errors import UsageError
 
 
 @dataclass(frozen=True)

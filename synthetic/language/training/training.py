@@ -18,8 +18,8 @@ from torch.distributed.tensor import DTensor
 from torch.nn import functional as F
 
 from cemverify.cem.models import LanguageModel
+from cemverify.errors import UsageError
 from synthetic.corpora.batches import Batches
-from synthetic.errors import UsageError
 from synthetic.language.training.checkpoints import State, restore, save, whole
 from synthetic.language.training.guard import first_non_finite, first_non_finite_gradient
 from synthetic.language.training.machine import Machine

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from synthetic.errors import UsageError
-from synthetic.runs.cells import Cell, find_algorithm
-from synthetic.runs.plain import plain
-from synthetic.runs.store import Failure
+from cemverify.errors import UsageError
+from cemverify.runs.cells import Cell, find_algorithm
+from cemverify.runs.plain import plain
+from cemverify.runs.store import Failure
 
 # Libraries whose versions the side file names, where the cell has loaded them.
 LIBRARIES = ("torch", "numpy", "scipy", "sklearn", "gpytorch", "linear_operator")

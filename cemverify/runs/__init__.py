@@ -2,7 +2,7 @@
 
 A study says what it needs as *cells* and reads the records:
 
-    from synthetic.runs import RunOptions, add_run_arguments, algorithm, payloads, run_cells
+    from cemverify.runs import RunOptions, add_run_arguments, algorithm, payloads, run_cells
 
     @algorithm(draw=1, references=1)           # hand-bumped versions of whatever decides the payload
     def record_task(spec: TaskCell) -> dict[str, Any]:
@@ -33,10 +33,10 @@ Nothing here imports torch; an algorithm's own module does.
 
 from __future__ import annotations
 
-from synthetic.runs.cells import Algorithm, Cell, algorithm
-from synthetic.runs.options import RunOptions, add_run_arguments
-from synthetic.runs.run import Interrupted, ShardFinished, payloads, run_cells
-from synthetic.runs.store import Failure, Record, Store
+from cemverify.runs.cells import Algorithm, Cell, algorithm
+from cemverify.runs.options import RunOptions, add_run_arguments
+from cemverify.runs.run import Interrupted, ShardFinished, payloads, run_cells
+from cemverify.runs.store import Failure, Record, Store
 
 __all__ = [
     "Algorithm",

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from synthetic.errors import UsageError
-from synthetic.runs.cells import Cell
-from synthetic.runs.plain import digest
+from cemverify.errors import UsageError
+from cemverify.runs.cells import Cell
+from cemverify.runs.plain import digest
 
 FORMAT = "cemverify.cell"
 

@@ -10,13 +10,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from synthetic.errors import UsageError
-from synthetic.runs.cells import Cell
-from synthetic.runs.executors import Crew, cluster, compute, here, processes
-from synthetic.runs.options import RunOptions
-from synthetic.runs.progress import Progress
-from synthetic.runs.store import CorruptCell, Record, Store
-from synthetic.runs.work import Outcome
+from cemverify.errors import UsageError
+from cemverify.runs.cells import Cell
+from cemverify.runs.executors import Crew, cluster, compute, here, processes
+from cemverify.runs.options import RunOptions
+from cemverify.runs.progress import Progress
+from cemverify.runs.store import CorruptCell, Record, Store
+from cemverify.runs.work import Outcome
 
 
 class ShardFinished(Exception):

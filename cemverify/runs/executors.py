@@ -19,11 +19,11 @@ from importlib import import_module
 from multiprocessing import active_children, get_context
 from typing import Any
 
+from cemverify.errors import UsageError
 from cemverify.orphans import end_with_parent
-from synthetic.errors import UsageError
-from synthetic.runs.cells import Cell
-from synthetic.runs.store import Failure
-from synthetic.runs.work import Outcome, perform
+from cemverify.runs.cells import Cell
+from cemverify.runs.store import Failure
+from cemverify.runs.work import Outcome, perform
 
 # How long to wait for a scheduler to answer.
 CONNECT_SECONDS = 5

@@ -9,8 +9,8 @@ from functools import cached_property
 from importlib import import_module
 from typing import Any, Generic, TypeVar, get_type_hints
 
-from synthetic.errors import UsageError
-from synthetic.runs.plain import digest, plain, restore
+from cemverify.errors import UsageError
+from cemverify.runs.plain import digest, plain, restore
 
 # Part of every key: bump it when the meaning of what is stored changes for all studies at once.
 FORMAT_VERSION = 1

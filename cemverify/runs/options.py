@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from synthetic.errors import UsageError
+from cemverify.errors import UsageError
 
 HOW = "Kill it at any moment: the same command goes on from there."
 
