@@ -10,12 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import matplotlib
-
-matplotlib.use("svg")
-
-from matplotlib import pyplot
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 # Okabe and Ito's colours, told apart by everybody
@@ -66,9 +64,10 @@ def svg(panels: Sequence[Panel]) -> str:
         raise ValueError("a figure needs at least one panel")
     names = list(dict.fromkeys(curve.name for panel in panels for curve in panel.curves))
     with matplotlib.rc_context({"svg.hashsalt": "cemverify", "svg.fonttype": "none", "font.size": 9}):
-        figure, axes = pyplot.subplots(
-            1, len(panels), figsize=(max(5.0, 3.6 * len(panels)), 3.8), squeeze=False, layout="constrained"
-        )
+        # without pyplot, whose backend belongs to the caller: a notebook keeps its own
+        figure = Figure(figsize=(max(5.0, 3.6 * len(panels)), 3.8), layout="constrained")
+        FigureCanvasSVG(figure)
+        axes = figure.subplots(1, len(panels), squeeze=False)
         for axis, panel in zip(axes[0], panels, strict=True):
             _draw(axis, panel, names)
         shown: dict[str, Artist] = {}
@@ -85,7 +84,6 @@ def svg(panels: Sequence[Panel]) -> str:
         )
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-        pyplot.close(figure)
     return buffer.getvalue()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,33 @@ def test_a_room_imports_only_from_below(room: str) -> None:
             assert any(module == b or module.startswith(f"{b}.") for b in below), (
                 f"{file.relative_to(ROOT)}: {module}"
             )
+
+
+@pytest.mark.parametrize("package", ["cemverify", "synthetic", "reports"])
+def test_importing_a_module_only_defines(package: str) -> None:
+    """No statement calls anything for its effect, edits the environment or another module's settings."""
+    for path in sorted((ROOT / package).rglob("*.py")):
+        for node in _statements(ast.parse(path.read_text()).body):
+            match node:
+                case ast.Expr(value):
+                    defines = isinstance(value, ast.Constant)  # a docstring
+                case ast.Assign(targets):
+                    defines = all(isinstance(target, ast.Name | ast.Tuple) for target in targets)
+                case ast.AnnAssign(target) | ast.AugAssign(target):
+                    defines = isinstance(target, ast.Name)
+                case _:
+                    defines = not isinstance(node, ast.Delete)
+            assert defines, f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}"
+
+
+def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """What runs when a module is imported: its statements, and those in its branches and loops."""
+    for node in body:
+        if isinstance(node, ast.If) and "__name__" in ast.unparse(node.test):
+            continue
+        yield node
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield from _statements([child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt)])
 
 
 def test_the_reference_needs_torch_and_nothing_else_of_ours() -> None:

@@ -21,6 +21,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -50,10 +51,18 @@ LOADING = 120.0  # seconds that an import may take
 
 _POLL = 0.1  # seconds between looks at the clock of a call
 _FAREWELL = 2.0  # seconds that an idle worker may take to end by itself
-# Linux forks workers from a server that has torch and this module, and nothing of the implementation: in 50 ms
-# rather than the seconds of an import, which counts where one worker after another is lost.
-_CONTEXT: Any = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
-_CONTEXT.set_forkserver_preload([__name__])
+
+
+@cache
+def _processes() -> Any:
+    """How workers are started.
+
+    Linux forks them from a server that has imported torch and this module, and nothing of the implementation: that
+    takes 50 ms rather than the seconds of an import, which counts where one worker after another is lost.
+    """
+    context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
+    context.set_forkserver_preload([__name__])
+    return context
 
 
 @dataclass(frozen=True)
@@ -178,16 +187,16 @@ class _Worker:
         self.effort = effort
         self.asked: Property | None = None
         self.since = 0.0
-        self.call_started = _CONTEXT.Value("d", 0.0, lock=False)
+        self.call_started = _processes().Value("d", 0.0, lock=False)
         self.notebook = Notebook.fresh()
         self.arrays = "torch"
-        self.connection, theirs = _CONTEXT.Pipe()
+        self.connection, theirs = _processes().Pipe()
         self.introduced = False
         # before torch is imported there: one thread per process, or small tensors crawl
         threads = {key: os.environ.get(key) for key in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
         os.environ.update(dict.fromkeys(threads, "1"))
         try:
-            self.process = _CONTEXT.Process(
+            self.process = _processes().Process(
                 target=_work,
                 args=(theirs, _Watching(self.call_started, self.notebook), name, effort, dict(os.environ)),
                 daemon=True,

@@ -125,12 +125,26 @@ def _one_sigma(x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
     return -(sigma * (h @ w["W"].mT)).sum(-1)
 
 
-for _id, _fault, _property, _function in (
-    ("energy-without-temperature", "The energy lacks its factor tau.", "attention/stated-energy-plain",
-     {"attention_energy": _without_tau}),
-    ("energy-without-diagonal", "The energy forgets the diagonal.", "attention/stated-energy-diagonal-shared",
-     {"attention_energy": _without_diagonal}),
-    ("energy-of-the-activation", "The MLP's energy sums sigma instead of its primitive.", "mlp/stated-energy-silu",
-     {"mlp_energy": _one_sigma}),
-):  # fmt: skip
-    ZOO.append(Mutant(_id, _fault, f"gradient/{_property}", _STATED, partial(_stating, **_function), ZOO.family))
+ZOO += [
+    Mutant(id_, fault, f"gradient/{property_}", _STATED, partial(_stating, **function), ZOO.family)
+    for id_, fault, property_, function in (
+        (
+            "energy-without-temperature",
+            "The energy lacks its factor tau.",
+            "attention/stated-energy-plain",
+            {"attention_energy": _without_tau},
+        ),
+        (
+            "energy-without-diagonal",
+            "The energy forgets the diagonal.",
+            "attention/stated-energy-diagonal-shared",
+            {"attention_energy": _without_diagonal},
+        ),
+        (
+            "energy-of-the-activation",
+            "The MLP's energy sums sigma instead of its primitive.",
+            "mlp/stated-energy-silu",
+            {"mlp_energy": _one_sigma},
+        ),
+    )
+]
