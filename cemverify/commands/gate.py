@@ -11,6 +11,7 @@ from pathlib import Path
 from cemverify._version import VERSION
 from cemverify.commands.arguments import check_outputs
 from cemverify.conformance.gate import known_violations
+from cemverify.conformance.gate.accepting import Acceptance, update_known
 from cemverify.conformance.gate.baselines import (
     Baseline,
     Compared,
@@ -19,7 +20,7 @@ from cemverify.conformance.gate.baselines import (
     compare,
     read_baseline,
 )
-from cemverify.conformance.gate.known_violations import KnownViolation, Settled, read_known, settle, update_known
+from cemverify.conformance.gate.known_violations import KnownViolation, Settled, read_known, settle
 from cemverify.conformance.judging.engine import RunFinished
 
 ACCEPTED_FOR = timedelta(days=90)
@@ -45,14 +46,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--baseline", type=Path, metavar="FILE", help="a stored --json of this implementation to compare with"
     )
     group.add_argument("--on-regression", choices=("warn", "fail"), help="what to do if it was better (default warn)")
-
-
-@dataclass(frozen=True)
-class Acceptance:
-    """Why, and until when, what a run finds is accepted."""
-
-    reason: str
-    expires: date
 
 
 @dataclass(frozen=True)
@@ -86,15 +79,7 @@ class Gate:
         if self.known is not None:
             entries = self.entries
             if self.acceptance is not None:
-                reason, expires = self.acceptance.reason, self.acceptance.expires
-                update_known(
-                    self.known,
-                    self.implementation,
-                    finished.records,
-                    reason=reason,
-                    expires=expires,
-                    today=self.today,
-                )
+                update_known(self.known, self.implementation, finished.records, self.acceptance, self.today)
                 entries = read_known(self.known) if self.known.exists() else ()
             records, settled = settle(self.implementation, finished.records, entries, str(self.known), self.today)
             finished = replace(finished, records=records)

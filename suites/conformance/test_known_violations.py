@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from cemverify.conformance.gate.accepting import Acceptance, update_known, updated
 from cemverify.conformance.gate.known_violations import (
     Settled,
     Standing,
     parse_known,
     read_known,
     settle,
-    update_known,
-    updated,
 )
 from cemverify.conformance.judging.verdicts import Record, Verdict, counts, exit_code
 from cemverify.results import ResultError
@@ -164,7 +163,7 @@ def test_a_missing_file_says_how_one_is_made(tmp_path: Path) -> None:
 
 
 def accept(text: str, *records: Record, reason: str = "accepted", today: date = TODAY) -> str:
-    return updated(text, "known.toml", MINE, records, reason=reason, expires=date(2027, 4, 1), today=today)
+    return updated(text, "known.toml", MINE, records, Acceptance(reason, date(2027, 4, 1)), today)
 
 
 @pytest.mark.parametrize("reason", ["plain", 'with "quotes" and \\ and\nlines', "é ⟨χ⟩ [[violation]]"])
@@ -224,15 +223,34 @@ def test_deleting_several_entries_leaves_their_neighbours_whole() -> None:
     assert [(e.property, e.reason) for e in parse_known(text, "f")] == [(ALIBI, "accepted"), (MLP, "because")]
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (f"# ours\n\n# about it\n{entry(PLAIN)}# below\n\n", "# ours\n\n# below\n"),
+        (f"# about it\n{entry(PLAIN)}\n# below\n\n{entry(ALIBI)}", f"# below\n\n{entry(ALIBI)}"),
+        (f"{entry(ALIBI)}\n{entry(PLAIN)}".rstrip(), entry(ALIBI)),
+    ],
+    ids=["the only entry", "the first entry", "the last entry, without a newline"],
+)
+def test_only_the_comment_above_a_deleted_entry_goes_with_it(before: str, after: str) -> None:
+    assert accept(before, record(PLAIN, Verdict.HOLDS)) == after
+
+
+def test_where_nothing_is_left_stands_what_the_file_is_for() -> None:
+    text = accept(entry(PLAIN), record(PLAIN, Verdict.HOLDS))
+    assert text.startswith("# Violations that are accepted for now")
+    assert parse_known(text, "f") == ()
+
+
 def test_what_was_not_judged_stays_listed() -> None:
     assert accept(KEPT, record(PLAIN, Verdict.INCONCLUSIVE)) == KEPT
 
 
 def test_a_file_is_made_where_there_is_none_and_a_bad_one_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "known.toml"
-    update_known(path, MINE, [record(PLAIN)], reason="so", expires=TODAY, today=TODAY)
+    update_known(path, MINE, [record(PLAIN)], Acceptance("so", TODAY), TODAY)
     assert [e.property for e in read_known(path)] == [PLAIN]
     path.write_text("[[violation]]\n")
     with pytest.raises(ValueError, match="lacks"):
-        update_known(path, MINE, [record(PLAIN)], reason="so", expires=TODAY, today=TODAY)
+        update_known(path, MINE, [record(PLAIN)], Acceptance("so", TODAY), TODAY)
     assert path.read_text() == "[[violation]]\n"

@@ -15,9 +15,8 @@ itself an error: the list can only shrink towards the truth.
 
 from __future__ import annotations
 
-import re
-import tomllib
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from difflib import get_close_matches
@@ -27,17 +26,15 @@ from pathlib import Path
 from typing import Any
 
 import tomlkit
+from tomlkit import TOMLDocument
+from tomlkit.exceptions import TOMLKitError
+from tomlkit.items import AoT
 
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import catalogue
-from cemverify.results import ResultError, write_text
+from cemverify.results import ResultError
 
-_KEYS = ("implementation", "property", "cause", "reason", "expires")
-_HEADER = re.compile(r"""\s*\[\[\s*(violation|"violation"|'violation')\s*\]\]""")
-_PREFACE = """\
-# Violations that are accepted for now: `cemverify check IMPLEMENTATION --known THIS_FILE` fails on any other one,
-# and on an entry that has expired or whose property holds again. `--update-known --reason "..."` writes it.
-"""
+KEYS = ("implementation", "property", "cause", "reason", "expires")
 
 
 @dataclass(frozen=True)
@@ -128,10 +125,15 @@ def read_known(path: Path) -> tuple[KnownViolation, ...]:
     Raises:
         ResultError: it cannot be read. ValueError: what is wrong with it, and on which line.
     """
-    return parse_known(_text(path), str(path))
+    return parse_known(text_of(path), str(path))
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """What stands in the file.
+
+    Raises:
+        ResultError: it cannot be read.
+    """
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
@@ -147,16 +149,8 @@ def parse_known(text: str, name: str) -> tuple[KnownViolation, ...]:
     Raises:
         ValueError: what is wrong with it, and on which line.
     """
-    try:
-        content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{name} is not TOML: {error}") from None
-    if others := sorted(content.keys() - {"violation"}):
-        raise ValueError(f"{name}: no key {others[0]!r}; the file consists of [[violation]] tables")
-    tables = content.get("violation", [])
-    lines = _header_lines(text)
-    if not isinstance(tables, list) or len(lines) != len(tables):
-        raise ValueError(f"{name}: start every entry on a line of its own with [[violation]]")
+    document = document_of(text, name)
+    tables, lines = document.unwrap().get("violation", []), _lines(document)
     ids = {property_.id for property_ in catalogue()}
     entries: dict[tuple[str, str], KnownViolation] = {}
     for table, line in zip(tables, lines, strict=True):
@@ -173,28 +167,41 @@ def parse_known(text: str, name: str) -> tuple[KnownViolation, ...]:
     return tuple(entries.values())
 
 
-def _header_lines(text: str) -> list[int]:
-    """The lines, from 1, on which entries begin. A header inside a multi-line string is none: TOML up to there is
-    unfinished."""
-    lines = text.split("\n")
-    found: list[int] = []
-    for i, line in enumerate(lines, 1):
-        if _HEADER.match(line):
-            try:
-                tables = tomllib.loads("\n".join(lines[:i])).get("violation", [])
-            except tomllib.TOMLDecodeError:
-                continue
-            if len(tables) == len(found) + 1:
-                found.append(i)
-    return found
+def document_of(text: str, name: str) -> TOMLDocument:
+    """The text as a document that can be edited, of nothing but [[violation]] tables.
+
+    Raises:
+        ValueError: it is no such document.
+    """
+    try:
+        document = tomlkit.parse(text)
+    except TOMLKitError as error:
+        raise ValueError(f"{name} is not TOML: {error}") from None
+    if others := sorted(document.keys() - {"violation"}):
+        raise ValueError(f"{name}: no key {others[0]!r}; the file consists of [[violation]] tables")
+    if not isinstance(document.get("violation", tomlkit.aot()), AoT):
+        raise ValueError(f"{name}: start every entry on a line of its own with [[violation]]")
+    return document
+
+
+def _lines(document: TOMLDocument) -> list[int]:
+    """The line, from 1, on which each entry begins: one below all that stands before it."""
+    remaining: Any = deepcopy(document)
+    lines: list[int] = []
+    while "violation" in remaining:
+        del remaining["violation"][-1]
+        if not remaining["violation"]:
+            del remaining["violation"]
+        lines.append(tomlkit.dumps(remaining).count("\n") + 1)
+    return lines[::-1]
 
 
 def _entry(table: Mapping[str, Any], line: int, ids: set[str]) -> KnownViolation:
-    if unknown := [key for key in table if key not in _KEYS]:
-        raise ValueError(f"no key {unknown[0]!r}; an entry has {', '.join(_KEYS)}")
-    for key in _KEYS[:-1]:
+    if unknown := [key for key in table if key not in KEYS]:
+        raise ValueError(f"no key {unknown[0]!r}; an entry has {', '.join(KEYS)}")
+    for key in KEYS[:-1]:
         if key not in table:
-            raise ValueError(f"the entry lacks {key!r}; it needs {', '.join(_KEYS)}")
+            raise ValueError(f"the entry lacks {key!r}; it needs {', '.join(KEYS)}")
         if not isinstance(table[key], str) or not table[key].strip():
             raise ValueError(f"{key} must be a text that is not empty, not {table[key]!r}")
     if table["property"] not in ids:
@@ -248,87 +255,3 @@ def _outcome(entry: KnownViolation, record: Record | None, today: date) -> Outco
         other = f"for another cause than line {entry.line} accepts: {record.cause}"
         return Outcome(entry, Standing.OTHER_CAUSE, f"{entry.property} is violated, but {other}")
     return Outcome(entry, Standing.KNOWN, f"{entry.property} is violated, accepted until {entry.expires}")
-
-
-# --- writing ------------------------------------------------------------------------------------
-
-
-def update_known(
-    path: Path, implementation: str, records: Sequence[Record], *, reason: str, expires: date, today: date
-) -> None:
-    """Writes the file, see `updated`; makes it where there is none.
-
-    Raises:
-        ResultError: it cannot be read or written. ValueError: it is no file of known violations.
-    """
-    text = _text(path) if path.exists() else ""
-    changed = updated(text, str(path), implementation, records, reason=reason, expires=expires, today=today)
-    if changed != text:
-        write_text(path, changed)
-
-
-def updated(
-    text: str, name: str, implementation: str, records: Sequence[Record], *, reason: str, expires: date, today: date
-) -> str:
-    """The text of a file after which no violation of these records is new and no entry is stale.
-
-    New violations are added at the end, entries that expired or name another cause take the reason and date
-    given, those whose property holds again or is not offered are deleted. Whatever else stands in the file stays
-    as it is, comments and order too; the comment lines right above an entry go with it.
-
-    Args:
-        name: what errors call the file.
-
-    Raises:
-        ValueError: the text is not a file of known violations.
-    """
-    entries = parse_known(text, name)
-    listed = {e.property for e in entries if e.implementation == implementation}
-    _, settled = settle(implementation, records, entries, name, today)
-    by_id = {record.id: record for record in records}
-    lines = text.split("\n")
-    limits = [e.line - 1 for e in entries[1:]] + [len(lines)]
-    ends = {e.line: _end_of_entry(lines, e.line - 1, limit) for e, limit in zip(entries, limits, strict=False)}
-    for outcome in reversed(settled.outcomes):  # from the end, so that the lines before stay where they are
-        entry = outcome.entry
-        record = by_id.get(entry.property)
-        begin, end = entry.line - 1, ends[entry.line]
-        if outcome.standing in (Standing.HOLDS, Standing.NOT_OFFERED):
-            _delete(lines, begin, end)
-        elif record is not None and record.verdict == Verdict.VIOLATED and outcome.standing != Standing.KNOWN:
-            cause = entry.cause if entry.excuses(record.cause or "") else record.cause
-            values = {"cause": cause, "reason": reason, "expires": expires}
-            lines[begin:end] = _with_values("\n".join(lines[begin:end]), values).rstrip("\n").split("\n")
-    kept = "\n".join(lines).rstrip("\n") or _PREFACE.rstrip("\n")
-    new = [
-        _written(KnownViolation(implementation, record.id, record.cause or "*", reason, expires, line=0))
-        for record in records
-        if record.verdict == Verdict.VIOLATED and record.id not in listed
-    ]
-    return "\n\n".join([kept, *new]) + "\n"
-
-
-def _end_of_entry(lines: Sequence[str], begin: int, limit: int) -> int:
-    """The line after its last key: blank lines and comments before the next header are not its own."""
-    end = limit
-    while end > begin + 1 and (not lines[end - 1].strip() or lines[end - 1].lstrip().startswith("#")):
-        end -= 1
-    return end
-
-
-def _delete(lines: list[str], begin: int, end: int) -> None:
-    while begin > 0 and lines[begin - 1].lstrip().startswith("#"):
-        begin -= 1
-    while end < len(lines) and not lines[end].strip():
-        end += 1
-    del lines[begin:end]
-
-
-def _with_values(block: str, values: Mapping[str, Any]) -> str:
-    document: Any = tomlkit.parse(block)
-    document["violation"][0].update(values)
-    return tomlkit.dumps(document)
-
-
-def _written(entry: KnownViolation) -> str:
-    return tomlkit.dumps({"violation": [{key: getattr(entry, key) for key in _KEYS}]}).rstrip("\n")

@@ -1,0 +1,110 @@
+"""Writes what a run found into the file of known violations, and takes out what is no longer true.
+
+The file belongs to people: their comments, their order and their spacing stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import date
+from itertools import dropwhile
+from pathlib import Path
+from typing import Any
+
+import tomlkit
+from tomlkit import TOMLDocument
+from tomlkit.items import AoT, Comment, Whitespace
+
+from cemverify.conformance.gate.known_violations import KEYS, Standing, document_of, parse_known, settle, text_of
+from cemverify.conformance.judging.verdicts import Record, Verdict
+from cemverify.results import write_text
+
+_PREFACE = """\
+# Violations that are accepted for now: `cemverify check IMPLEMENTATION --known THIS_FILE` fails on any other one,
+# and on an entry that has expired or whose property holds again. `--update-known --reason "..."` writes it.
+"""
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """Why violations are accepted, and the last day on which they are."""
+
+    reason: str
+    expires: date
+
+
+def update_known(
+    path: Path, implementation: str, records: Sequence[Record], acceptance: Acceptance, today: date
+) -> None:
+    """Writes the file, see `updated`; makes it where there is none.
+
+    Raises:
+        ResultError: it cannot be read or written. ValueError: it is no file of known violations.
+    """
+    text = text_of(path) if path.exists() else ""
+    changed = updated(text, str(path), implementation, records, acceptance, today)
+    if changed != text:
+        write_text(path, changed)
+
+
+def updated(
+    text: str, name: str, implementation: str, records: Sequence[Record], acceptance: Acceptance, today: date
+) -> str:
+    """The text of a file after which no violation of these records is new and no entry is stale.
+
+    New violations are added at the end, entries that expired or name another cause take the reason and date
+    given, those whose property holds again or is not offered are deleted. Whatever else stands in the file stays
+    as it is, comments and order too; the comment lines right above an entry go with it.
+
+    Args:
+        name: what errors call the file.
+
+    Raises:
+        ValueError: the text is not a file of known violations.
+    """
+    document: Any = document_of(text.rstrip("\n") + "\n", name)
+    entries = parse_known(text, name)
+    listed = {e.property for e in entries if e.implementation == implementation}
+    _, settled = settle(implementation, records, entries, name, today)
+    by_id = {record.id: record for record in records}
+    for outcome in reversed(settled.outcomes):  # from the end, so that the indices before stay as they are
+        entry, i = outcome.entry, entries.index(outcome.entry)
+        record = by_id.get(entry.property)
+        if outcome.standing in (Standing.HOLDS, Standing.NOT_OFFERED):
+            document = _without(document, i)
+        elif record is not None and record.verdict == Verdict.VIOLATED and outcome.standing != Standing.KNOWN:
+            cause = entry.cause if entry.excuses(record.cause or "") else record.cause
+            document["violation"][i].update({"cause": cause, **asdict(acceptance)})
+    new = [r for r in records if r.verdict == Verdict.VIOLATED and r.id not in listed]
+    if not tomlkit.dumps(document).strip():
+        document = tomlkit.parse(_PREFACE)
+    if new:
+        tables = document.setdefault("violation", tomlkit.aot())
+        for record in new:
+            table = tomlkit.table()
+            values = (implementation, record.id, record.cause or "*", acceptance.reason, acceptance.expires)
+            table.update(zip(KEYS, values, strict=True))
+            tables.append(table)
+            tables[-1].trivia.indent = "\n"  # a blank line above
+    return tomlkit.dumps(document)
+
+
+def _without(document: TOMLDocument, i: int) -> TOMLDocument:
+    """The document without an entry and the comment lines right above it; comments below its last key are kept.
+
+    To tomlkit, comments belong to the table above them, or to the document above its first table.
+    """
+    at, tables = next((n, item) for n, (_, item) in enumerate(document.body) if isinstance(item, AoT))
+    own = tables[i].value.body
+    last = max(n for n, (key, _) in enumerate(own, 1) if key is not None)
+    below = list(dropwhile(lambda item: isinstance(item[1], Whitespace), own[last:]))
+    del tables[i]
+    above = tables[i - 1].value.body if i else document.body
+    begin = end = len(above) if i else at
+    while begin and isinstance(above[begin - 1][1], Comment):
+        begin -= 1
+    if not tables:
+        end += 1  # the array itself, which would be written as `violation = []`
+    above[begin:end] = below
+    return tomlkit.parse(tomlkit.dumps(document).rstrip("\n") + "\n")  # parsed anew, it knows where everything stands
