@@ -1,8 +1,8 @@
 """Means, spreads and paired comparisons over few replicates.
 
-Errors are compared as ratios, replicate by replicate: the logarithms of paired ratios are taken to be normal, for
-the interval and the t test; the sign-flip test assumes nothing but that under "no difference" a ratio is as likely
-as its inverse.
+Errors are compared as ratios, replicate by replicate. The interval and the t test take the logarithms of paired
+ratios to be normal. The sign-flip test assumes only that, if there is no difference, a ratio is as likely as its
+inverse. The distributions and tests are those of `scipy.stats`.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from statistics import fmean, stdev
+from typing import Any, Literal, TypeVar
 
 import numpy as np
+from scipy import stats
 from scipy.optimize import brentq
-from scipy.stats import nct
-from scipy.stats import t as student
 
-# Two errors within this factor of each other are as good as equal, where a study does not say otherwise.
+# Two errors within this factor of each other count as equal, unless a study chooses another margin.
 MARGIN = 0.02
-# With fewer pairs no sign-flip test can reach 0.05, and no p-value is given.
+# With fewer pairs a sign-flip test cannot reach 0.05, so no p-value is given.
 FEWEST = 6
-# Up to here all 2^n sign flips are counted, beyond it as many as that are drawn.
-_EXACT_FLIPS = 16
+# All 2^n sign flips are counted where there are no more than this; otherwise this many are drawn.
+_FLIPS = 2**16
 
-Verdict = Literal["better", "worse", "equivalent", "inconclusive"]
+Conclusion = Literal["better", "worse", "equivalent", "inconclusive"]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Ratio:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PairedComparison:
     """Errors of one model against those of another on the same replicates.
 
     Attributes:
@@ -64,7 +64,7 @@ class Comparison:
         t_test, sign_flip: two-sided p-values of "no difference"; None with fewer than `FEWEST` pairs.
         holm: the t test's, corrected for the number of comparisons in a table; None as above, or before that.
         detectable: the smallest relative difference that such a t test finds in 80 % of studies; None below 2 pairs.
-        verdict: "better" or "worse" if the corrected p-value is below 0.05, or with too few pairs for one, if the
+        conclusion: "better" or "worse" if the corrected p-value is below 0.05, or with too few pairs for one, if the
             interval excludes 1; "equivalent" if the 90 % interval lies within the margin; "inconclusive" otherwise.
     """
 
@@ -74,16 +74,15 @@ class Comparison:
     sign_flip: float | None
     holm: float | None
     detectable: float | None
-    verdict: Verdict
+    conclusion: Conclusion
+
+
+Compared = TypeVar("Compared", PairedComparison, PairedComparison | None)
 
 
 def spread(values: Sequence[float]) -> Spread:
     """Mean and standard deviation of at least one number."""
-    n = len(values)
-    mean = math.fsum(values) / n
-    if n == 1:
-        return Spread(mean, None, n)
-    return Spread(mean, math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1)), n)
+    return Spread(fmean(values), stdev(values) if len(values) > 1 else None, len(values))
 
 
 def paired_ratio(values: Sequence[float], references: Sequence[float], confidence: float = 0.95) -> Ratio:
@@ -95,11 +94,13 @@ def paired_ratio(values: Sequence[float], references: Sequence[float], confidenc
     logs = spread(_logs(values, references))
     if logs.std is None:
         return Ratio(math.exp(logs.mean), None, None)
-    half = float(student.ppf((1 + confidence) / 2, logs.n - 1)) * logs.std / math.sqrt(logs.n)
-    return Ratio(math.exp(logs.mean), math.exp(logs.mean - half), math.exp(logs.mean + half))
+    if logs.std == 0:
+        return Ratio(*[math.exp(logs.mean)] * 3)
+    low, high = stats.t.interval(confidence, logs.n - 1, logs.mean, logs.std / math.sqrt(logs.n))
+    return Ratio(math.exp(logs.mean), math.exp(low), math.exp(high))
 
 
-def compare(values: Sequence[float], references: Sequence[float], margin: float = MARGIN) -> Comparison:
+def compare(values: Sequence[float], references: Sequence[float], margin: float = MARGIN) -> PairedComparison:
     """The comparison of paired positive errors, on its own; see `correct` for a table of them.
 
     Args:
@@ -108,32 +109,28 @@ def compare(values: Sequence[float], references: Sequence[float], margin: float 
     logs = _logs(values, references)
     n = len(logs)
     enough = n >= FEWEST
-    found = Comparison(
+    found = PairedComparison(
         ratio=paired_ratio(values, references),
         n=n,
         t_test=t_test(logs) if enough else None,
         sign_flip=sign_flip(logs) if enough else None,
         holm=None,
         detectable=smallest_detectable(logs) if n > 1 else None,
-        verdict="inconclusive",
+        conclusion="inconclusive",
     )
-    return replace(found, verdict=_verdict(found, paired_ratio(values, references, confidence=0.9), margin))
+    return replace(found, conclusion=_conclusion(found, paired_ratio(values, references, confidence=0.9), margin))
 
 
-def correct(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """The comparisons of one table, their t tests corrected by Holm's method."""
-    tested = [c.t_test for c in comparisons if c.t_test is not None]
-    adjusted = iter(holm(tested))
-    corrected = []
-    for c in comparisons:
-        if c.t_test is None:
-            corrected.append(c)
-            continue
-        p = next(adjusted)
-        # a difference that one test alone would call real, may be chance among many
-        lost = c.verdict in ("better", "worse") and p >= 0.05
-        corrected.append(replace(c, holm=p, verdict="inconclusive" if lost else c.verdict))
-    return corrected
+def correct(comparisons: Sequence[Compared]) -> list[Compared]:
+    """The comparisons of one table, with their t tests corrected by Holm's method; None stays None."""
+    adjusted = iter(holm([c.t_test for c in comparisons if c is not None and c.t_test is not None]))
+    return [c if c is None or c.t_test is None else _corrected(c, next(adjusted)) for c in comparisons]
+
+
+def _corrected(comparison: PairedComparison, p: float) -> PairedComparison:
+    # a difference that one test alone would call real may be chance among many
+    lost = comparison.conclusion in ("better", "worse") and p >= 0.05
+    return replace(comparison, holm=p, conclusion="inconclusive" if lost else comparison.conclusion)
 
 
 def t_test(differences: Sequence[float]) -> float:
@@ -142,23 +139,25 @@ def t_test(differences: Sequence[float]) -> float:
     assert found.std is not None
     if found.std == 0:
         return 1.0 if found.mean == 0 else 0.0
-    statistic = abs(found.mean) / (found.std / math.sqrt(found.n))
-    return float(2 * student.sf(statistic, found.n - 1))
+    # not `ttest_1samp`, which warns where differences are nearly equal
+    return float(2 * stats.t.sf(abs(found.mean) / (found.std / math.sqrt(found.n)), found.n - 1))
 
 
 def sign_flip(differences: Sequence[float]) -> float:
-    """The two-sided p-value of "each is as likely to have the other sign": all 2^n flips, or 2^16 drawn ones."""
-    d = np.asarray(differences, dtype=np.float64)  # (n,)
-    n = len(d)
-    if n <= _EXACT_FLIPS:
-        flips = 1 - 2 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1)  # (2^n, n)
-    else:
-        # what was seen is one of the flips, so that the p-value is never 0
-        drawn = np.random.default_rng(0).integers(0, 2, (2**_EXACT_FLIPS - 1, n))
-        flips = np.concatenate([np.ones((1, n), dtype=np.int64), 1 - 2 * drawn])
-    means = np.abs(flips @ d)
-    # sums in another order differ by roundoff
-    return float(np.mean(means >= abs(d.sum()) - n * np.finfo(np.float64).eps * np.abs(d).sum()))
+    """The two-sided p-value of "each is as likely to have the other sign", from all sign flips or from 2^16 draws."""
+
+    def total(flipped: Any, axis: int) -> Any:
+        return np.sum(flipped, axis)
+
+    found = stats.permutation_test(
+        (np.asarray(differences, dtype=np.float64),),
+        total,
+        permutation_type="samples",
+        n_resamples=_FLIPS,
+        vectorized=True,
+        rng=np.random.default_rng(0),
+    )
+    return float(found.pvalue)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -181,11 +180,11 @@ def smallest_detectable(differences: Sequence[float], power: float = 0.8, alpha:
     found = spread(differences)
     assert found.std is not None
     freedom = found.n - 1
-    critical = float(student.ppf(1 - alpha / 2, freedom))
+    critical = float(stats.t.ppf(1 - alpha / 2, freedom))
 
     def missing(shift: float) -> float:
         # a difference found with the wrong sign is not found
-        return float(nct.sf(critical, freedom, shift)) - power
+        return float(stats.nct.sf(critical, freedom, shift)) - power
 
     shift = float(brentq(missing, 0.0, 1.5 * critical + 1))
     return math.expm1(shift * found.std / math.sqrt(found.n))
@@ -195,7 +194,7 @@ def _logs(values: Sequence[float], references: Sequence[float]) -> list[float]:
     return [math.log(v / r) for v, r in zip(values, references, strict=True)]
 
 
-def _verdict(found: Comparison, narrower: Ratio, margin: float) -> Verdict:
+def _conclusion(found: PairedComparison, narrower: Ratio, margin: float) -> Conclusion:
     """Of one comparison alone. `narrower`: its 90 % interval, which within the margin means two one-sided tests."""
     ratio = found.ratio
     if ratio.low is None or ratio.high is None or narrower.low is None or narrower.high is None:

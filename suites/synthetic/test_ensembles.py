@@ -14,7 +14,7 @@ from cemverify.cem.models import RegressorConfig
 from cemverify.errors import UsageError
 from synthetic.gp.streams import Stream, Streams
 from synthetic.recursion.ensembles import Recipe, fit
-from synthetic.recursion.regressors import CEMCore, CEMSpec, GatedMLPSpec, Regressor, Spec
+from synthetic.recursion.regressors import CEMCore, CEMSpec, GatedMLPSpec, RegressorStack, Spec
 
 RECIPE = Recipe(steps=60, batch=32, check_every=10)
 SPECS: tuple[Spec, ...] = (
@@ -38,8 +38,8 @@ def data(*seeds: int) -> tuple[Tensor, Tensor]:
     return inputs, torch.sin(3 * inputs.sum(-1))
 
 
-def train(spec: Spec, *seeds: int, recipe: Recipe = RECIPE) -> tuple[Regressor, list[float]]:
-    model = Regressor(spec, 5, streams(*seeds)).double()
+def train(spec: Spec, *seeds: int, recipe: Recipe = RECIPE) -> tuple[RegressorStack, list[float]]:
+    model = RegressorStack(spec, 5, streams(*seeds)).double()
     fits = fit(model, *data(*seeds), recipe, [s.generator(Stream.BATCHES) for s in streams(*seeds)])
     return model, [f.held_out_rmse for f in fits]
 
@@ -57,7 +57,7 @@ def test_three_at_once_are_the_same_as_one_by_one(spec: Spec) -> None:
 
 def test_a_stacked_regressor_predicts_what_the_reference_predicts() -> None:
     spec = CEMSpec(width=12, hidden=16, steps=3)
-    stacked = Regressor(spec, 5, streams(0)).double()
+    stacked = RegressorStack(spec, 5, streams(0)).double()
     config = RegressorConfig(5, MLPConfig(dim=12, hidden=16, steps=3))
     reference = Reference(config, torch.Generator().manual_seed(0)).double()
     with torch.no_grad():
@@ -73,9 +73,9 @@ def test_a_stacked_regressor_predicts_what_the_reference_predicts() -> None:
 
 
 def test_models_that_share_a_parameter_start_with_the_same_values_in_it() -> None:
-    shallow = Regressor(CEMSpec(width=12, hidden=16, steps=1), 5, streams(0))
-    deep = Regressor(CEMSpec(width=12, hidden=16, steps=8, preconditioner="diagonal"), 5, streams(0))
-    untied = Regressor(GatedMLPSpec(width=12, hidden=16), 5, streams(0))
+    shallow = RegressorStack(CEMSpec(width=12, hidden=16, steps=1), 5, streams(0))
+    deep = RegressorStack(CEMSpec(width=12, hidden=16, steps=8, preconditioner="diagonal"), 5, streams(0))
+    untied = RegressorStack(GatedMLPSpec(width=12, hidden=16), 5, streams(0))
     inputs = data(0)[0].float()
     assert isinstance(shallow.core, CEMCore)
     assert isinstance(deep.core, CEMCore)
@@ -89,7 +89,7 @@ def test_a_replicate_that_diverges_is_reported_and_disturbs_no_other() -> None:
     spec = CEMSpec(width=12, hidden=16, steps=2)
     inputs, targets = data(0, 1)
     inputs[0] *= 1e200  # its energy overflows at the first step
-    model = Regressor(spec, 5, streams(0, 1)).double()
+    model = RegressorStack(spec, 5, streams(0, 1)).double()
     broken, sound = fit(model, inputs, targets, RECIPE, [s.generator(Stream.BATCHES) for s in streams(0, 1)])
     alone, (error,) = train(spec, 1)
     assert broken.diverged_at == 0
@@ -110,8 +110,8 @@ def test_the_weights_kept_are_those_that_were_best_on_the_points_held_out() -> N
 
 def test_a_model_runs_at_another_depth_than_it_was_trained_at() -> None:
     inputs, _ = data(0)
-    model = Regressor(CEMSpec(width=12, hidden=16, steps=2), 5, streams(0)).double()
-    deeper = Regressor(CEMSpec(width=12, hidden=16, steps=5), 5, streams(0)).double()
+    model = RegressorStack(CEMSpec(width=12, hidden=16, steps=2), 5, streams(0)).double()
+    deeper = RegressorStack(CEMSpec(width=12, hidden=16, steps=5), 5, streams(0)).double()
     assert torch.equal(model(inputs, steps=5), deeper(inputs))
 
 
@@ -140,4 +140,4 @@ def test_a_regressor_that_makes_no_sense_is_refused_in_a_sentence(options: dict[
 
 def test_a_state_narrower_than_the_inputs_is_refused_in_a_sentence() -> None:
     with pytest.raises(UsageError, match="cannot hold 5 inputs"):
-        Regressor(CEMSpec(width=4), 5, streams(0))
+        RegressorStack(CEMSpec(width=4), 5, streams(0))

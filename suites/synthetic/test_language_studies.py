@@ -324,7 +324,7 @@ def test_at_equal_parameters_the_widened_model_is_read() -> None:
     row = next(row for row in rows if row.name == mlp_name(1))
     assert row.tokens is not None
     assert row.parameters is not None
-    assert (row.tokens.verdict, row.parameters.verdict) == ("worse", "better")
+    assert (row.tokens.conclusion, row.parameters.conclusion) == ("worse", "better")
     assert row.parameters.ratio.mean == pytest.approx(0.95)
 
 
@@ -399,7 +399,7 @@ def test_tuned_models_are_compared_each_at_its_own_best_rate() -> None:
     rows = summarise(asked, made(asked, bits))
     at_one_rate = next(row for row in rows if row.name == at_rate(FULL, RATES[2]))
     assert at_one_rate.tokens is not None
-    assert at_one_rate.tokens.verdict == "worse"
+    assert at_one_rate.tokens.conclusion == "worse"
     assert [statement.reading for statement in read("learning-rate", rows)] == ["agrees", "agrees"]
 
 

@@ -19,24 +19,24 @@ from synthetic.recursion.cells import (
     ModelCell,
     RunRecord,
     TaskCell,
-    perform_model,
-    perform_task,
+    compute_model,
+    compute_task,
     read_runs,
     read_task,
 )
 from synthetic.recursion.contenders import Contender, cem, reused
 from synthetic.recursion.ensembles import Recipe
+from synthetic.recursion.findings import admit
 from synthetic.recursion.presets import RecursionConfig, smoke
 from synthetic.recursion.references import REFERENCES
 from synthetic.recursion.regressors import CEMSpec
-from synthetic.recursion.study import admit
 
 TINY = RecursionConfig(depths=(1, 2), seeds=3, train_points=256, test_points=128, recipe=Recipe(steps=60))
 (RBF,) = TINY.priors
 
 
 def runs(contender: Contender, config: RecursionConfig = TINY) -> list[RunRecord]:
-    payload = perform_model(ModelCell(config.replicates(RBF), contender, config.recipe))
+    payload = compute_model(ModelCell(config.replicates(RBF), contender, config.recipe))
     return read_runs(json.loads(json.dumps(payload, allow_nan=False)))
 
 
@@ -48,7 +48,7 @@ def test_a_cell_repeats_bit_for_bit() -> None:
 def test_a_replicate_does_not_depend_on_those_it_is_trained_with() -> None:
     (shallow,) = cem((1,))
     together = runs(shallow)[1].score
-    alone = read_runs(perform_model(ModelCell(TINY.replicates(RBF)[1:2], shallow, TINY.recipe)))[0].score
+    alone = read_runs(compute_model(ModelCell(TINY.replicates(RBF)[1:2], shallow, TINY.recipe)))[0].score
     assert together is not None
     assert alone is not None
     assert together.expected == pytest.approx(alone.expected, rel=1e-4)  # trained in float32
@@ -62,7 +62,7 @@ def test_another_draw_has_other_weights_on_the_same_functions() -> None:
 @pytest.mark.slow
 def test_the_model_beats_ridge_clearly_and_stays_above_the_floor() -> None:
     config = replace(smoke(), seeds=1)
-    task = read_task(perform_task(config.task_cells(RBF)[0]))
+    task = read_task(compute_task(config.task_cells(RBF)[0]))
     (run,) = runs(cem((2,))[0], config)
     assert run.score is not None
     assert task.floor < run.score.expected < 0.75 * task.scores["ridge"].expected
@@ -114,7 +114,7 @@ def test_training_that_blows_up_is_reported_with_its_step_and_every_other_figure
 
 
 def test_a_task_is_scored_by_every_reference_and_none_is_below_the_floor() -> None:
-    task = read_task(perform_task(TaskCell(TINY.replicates(RBF)[0])))
+    task = read_task(compute_task(TaskCell(TINY.replicates(RBF)[0])))
     first, *_, last = task.scores
     assert (first, last) == ("prior mean", "exact GP (floor)")
     assert all(score.expected >= task.floor for score in task.scores.values())

@@ -11,7 +11,7 @@ from cemverify.errors import UsageError
 from synthetic.gp.tasks import Score, TaskConfig
 from synthetic.recursion import statements, tables
 from synthetic.recursion.cells import TEST_DEPTHS, RunRecord, TaskRecord
-from synthetic.recursion.contenders import CEM, FAMILIES, Contender, again, cem, measure, narrow, reused, untied
+from synthetic.recursion.contenders import CEM, FAMILIES, Contender, again, cem, cost_of, narrow, reused, untied
 from synthetic.recursion.presets import PRESETS, RecursionConfig, preset
 from synthetic.recursion.summary import Row, choose_rate, summarise
 
@@ -55,7 +55,7 @@ def runs(factor: float, wobble: float = 0.004) -> list[RunRecord]:
 
 def rows_of(factors: dict[Contender, float]) -> list[Row]:
     found = {contender: {1e-2: runs(factor)} for contender, factor in factors.items()}
-    return summarise(TASKS, found, {contender: measure(contender.spec) for contender in factors})
+    return summarise(TASKS, found, {contender: cost_of(contender.spec) for contender in factors})
 
 
 def by_name(rows: Sequence[Row]) -> dict[str, Row]:
@@ -75,7 +75,7 @@ def test_a_rate_at_which_a_run_diverged_loses_to_one_at_which_none_did() -> None
 def test_a_rate_at_the_edge_of_those_tried_is_marked() -> None:
     contender = cem((1,))[0]
     rates = {1e-3: runs(3.0), 1e-2: runs(2.0), 1e-1: runs(1.0)}
-    (row,) = [r for r in summarise(TASKS, {contender: rates}, {contender: measure(contender.spec)}) if r.contender]
+    (row,) = [r for r in summarise(TASKS, {contender: rates}, {contender: cost_of(contender.spec)}) if r.contender]
     assert row.learning_rate == 1e-1
     assert row.at_edge
 
@@ -83,7 +83,7 @@ def test_a_rate_at_the_edge_of_those_tried_is_marked() -> None:
 def test_a_contender_of_which_a_run_diverged_has_no_mean_and_says_how_many_did() -> None:
     contender = cem((1,))[0]
     broken = [*runs(1.0)[:-1], run(1.0, diverged_at=7)]
-    found = summarise(TASKS, {contender: {1e-2: broken}}, {contender: measure(contender.spec)})
+    found = summarise(TASKS, {contender: {1e-2: broken}}, {contender: cost_of(contender.spec)})
     row = by_name(found)["CEM, T = 1"]
     assert (row.diverged, row.rmse, row.gap_closed) == (1, None, None)
     (table,) = [tables.errors(TaskConfig("rbf"), "exact", found)]
@@ -97,7 +97,7 @@ def test_every_depth_is_compared_with_its_familys_smallest_and_with_cem_at_its_o
     assert found["CEM, T = 1"].deeper is None
     deeper = found["CEM, T = 2"].deeper
     assert deeper is not None
-    assert deeper.verdict == "better"
+    assert deeper.conclusion == "better"
     assert deeper.ratio.mean == pytest.approx(0.9, abs=0.01)
     reuse = found["MLP reused, T = 2"]
     assert reuse.deeper is not None
@@ -113,7 +113,7 @@ def test_a_family_of_one_is_compared_with_cem_at_the_smallest_depth() -> None:
     aa = again((1, 2))[0]
     found = by_name(rows_of({cem((1,))[0]: 1.0, aa: 1.0}))[aa.name]
     assert found.deeper is not None
-    assert found.deeper.verdict == "equivalent"
+    assert found.deeper.conclusion == "equivalent"
 
 
 def test_references_stand_first_and_the_floor_last_with_its_gap_closed() -> None:
@@ -124,16 +124,16 @@ def test_references_stand_first_and_the_floor_last_with_its_gap_closed() -> None
 
 
 def test_sizes_are_matched_exactly() -> None:
-    at = {T: measure(contender.spec) for T, contender in zip((1, 8), cem((1, 8)), strict=True)}
-    same, parameters, flops = (measure(contender.spec) for contender in untied((1, 8)))
+    at = {T: cost_of(contender.spec) for T, contender in zip((1, 8), cem((1, 8)), strict=True)}
+    same, parameters, flops = (cost_of(contender.spec) for contender in untied((1, 8)))
     assert same.inference.matmul == at[1].inference.matmul
     assert parameters.parameters == at[1].parameters
     assert flops.inference.matmul == at[8].inference.matmul
-    assert measure(narrow((1, 8))[0].spec).inference.matmul == at[1].inference.matmul
+    assert cost_of(narrow((1, 8))[0].spec).inference.matmul == at[1].inference.matmul
 
 
 def test_flops_of_inference_and_training_are_linear_in_depth() -> None:
-    one, two, three = (measure(contender.spec) for contender in cem((1, 2, 3)))
+    one, two, three = (cost_of(contender.spec) for contender in cem((1, 2, 3)))
     for cost in ("inference", "training"):
         for kind in ("matmul", "elementwise"):
             a, b, c = (getattr(getattr(size, cost), kind) for size in (one, two, three))
@@ -178,7 +178,7 @@ def test_tables_have_p_values_only_where_there_are_enough_functions() -> None:
     few = summarise(
         TASKS[:3],
         {contender: {1e-2: runs(1.0)[:3]} for contender in cem((1, 2))},
-        {contender: measure(contender.spec) for contender in cem((1, 2))},
+        {contender: cost_of(contender.spec) for contender in cem((1, 2))},
     )
     assert "p (Holm)" not in tables.errors(TaskConfig("rbf"), "exact", few).columns
 

@@ -96,7 +96,7 @@ def test_no_difference_is_called_one_in_at_most_five_per_cent_of_tables() -> Non
     wrong = 0
     for table in range(300):
         compared = correct([compare(*pairs(8, 1.0, 0.1, 10 * table + i)) for i in range(6)])
-        wrong += any(c.verdict in ("better", "worse") for c in compared)
+        wrong += any(c.conclusion in ("better", "worse") for c in compared)
     assert wrong <= stats.binom.ppf(1 - 1e-6, 300, 0.05)
 
 
@@ -105,24 +105,24 @@ def test_no_difference_is_called_one_in_at_most_five_per_cent_of_tables() -> Non
     [(0.9, 0.02, "better"), (1.1, 0.02, "worse"), (1.0, 0.005, "equivalent"), (1.0, 0.3, "inconclusive")],
 )
 def test_a_comparison_has_four_verdicts(ratio: float, noise: float, verdict: str) -> None:
-    assert compare(*pairs(10, ratio, noise, 0)).verdict == verdict
+    assert compare(*pairs(10, ratio, noise, 0)).conclusion == verdict
 
 
 def test_three_pairs_give_an_interval_and_no_p_value() -> None:
     compared = correct([compare(*pairs(3, 0.9, 0.01, 0))])[0]
     assert compared.t_test is compared.sign_flip is compared.holm is None
-    assert compared.verdict == "better"
+    assert compared.conclusion == "better"
 
 
 def test_what_is_equivalent_depends_on_the_margin_of_the_study() -> None:
     pair = pairs(10, 1.01, 0.002, 0)
-    assert compare(*pair, margin=0.02).verdict == "equivalent"
-    assert compare(*pair, margin=0.005).verdict == "worse"
+    assert compare(*pair, margin=0.02).conclusion == "equivalent"
+    assert compare(*pair, margin=0.005).conclusion == "worse"
 
 
 def test_a_model_compared_with_itself_is_equivalent() -> None:
     values, _ = pairs(10, 1.0, 0.1, 0)
     compared = correct([compare(values, values)])[0]
-    assert compared.verdict == "equivalent"
+    assert compared.conclusion == "equivalent"
     assert compared.t_test == 1.0
     assert compared.detectable == 0.0

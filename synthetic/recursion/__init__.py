@@ -9,7 +9,8 @@ the error of the Bayes-optimal predictor, and other models of matched size.
     cells                     the units of work: what is computed once and kept
     summary, tables, figures  what the cells say together
     statements, page          what that says of the paper
-    presets, study, command   what is run
+    findings                  all of it together
+    presets, command          what is run
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from synthetic.gp.tasks import Score, Task, TaskConfig, draw
 from synthetic.recursion.contenders import Contender
 from synthetic.recursion.ensembles import Fit, Recipe, fit, squared_errors
 from synthetic.recursion.references import REFERENCES
-from synthetic.recursion.regressors import CEMCore, Regressor
+from synthetic.recursion.regressors import CEMCore, RegressorStack
 
 # Trained models are also evaluated with so many steps, whatever their own T.
 TEST_DEPTHS = tuple(range(1, 17))
@@ -131,7 +131,7 @@ class RunRecord:
 
 
 @algorithm(tasks=1, references=1)
-def perform_task(cell: TaskCell) -> dict[str, Any]:
+def compute_task(cell: TaskCell) -> dict[str, Any]:
     """Draws a function and scores what needs no training."""
     task = draw(cell.replicate.task, cell.replicate.streams)
     scores = {name: task.score(predict(task)) for name, predict in REFERENCES.items()}
@@ -139,14 +139,14 @@ def perform_task(cell: TaskCell) -> dict[str, Any]:
 
 
 @algorithm(tasks=1, regressors=1, training=1, evaluation=1)
-def perform_model(cell: ModelCell) -> dict[str, Any]:
+def compute_model(cell: ModelCell) -> dict[str, Any]:
     """Trains a contender on all replicates at once, in float32, and evaluates it in float64."""
     found = _tasks(cell.replicates)
     part = f"draw {cell.contender.draw}" if cell.contender.draw else ""
     streams = [replicate.streams for replicate in cell.replicates]
     inputs, targets = torch.stack([t.inputs for t in found]), torch.stack([t.targets for t in found])
     device = cell.recipe.device
-    model = Regressor(cell.contender.spec, inputs.shape[-1], streams, part).to(device)
+    model = RegressorStack(cell.contender.spec, inputs.shape[-1], streams, part).to(device)
     batches = [s.generator(Stream.BATCHES, part) for s in streams]
     fits = fit(model, inputs.float().to(device), targets.float().to(device), cell.recipe, batches)
     model.cpu().double()  # so that rounding does not decide whether an energy falls
@@ -178,7 +178,7 @@ def _read_run(run: Mapping[str, Any]) -> RunRecord:
 
 
 def _evaluate(
-    model: Regressor, found: Sequence[Task], fits: Sequence[Fit], train_errors: Tensor, recipe: Recipe
+    model: RegressorStack, found: Sequence[Task], fits: Sequence[Fit], train_errors: Tensor, recipe: Recipe
 ) -> list[RunRecord]:
     points = torch.stack([task.test_inputs for task in found])  # (S, m, d)
     predictions = [model(points, steps=T) for T in TEST_DEPTHS]  # (S, m) each
@@ -211,7 +211,7 @@ def _evaluate(
 class _Ways:
     """What the states and energies of all replicates do on the way down."""
 
-    def __init__(self, model: Regressor, points: Tensor) -> None:
+    def __init__(self, model: RegressorStack, points: Tensor) -> None:
         self.core = model.core if isinstance(model.core, CEMCore) else None
         trajectory = model.trajectory(points)
         if trajectory is not None:

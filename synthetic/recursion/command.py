@@ -17,11 +17,11 @@ from cemverify.errors import UsageError
 from cemverify.runs import Cell, RunOptions, add_run_arguments, payloads, run_cells
 from cemverify.tables import terminal
 from synthetic.gp import priors
-from synthetic.recursion.cells import ModelCell, TaskCell, perform_model, perform_task
+from synthetic.recursion.cells import ModelCell, TaskCell, compute_model, compute_task
 from synthetic.recursion.contenders import FAMILIES
+from synthetic.recursion.findings import RecursionFindings, admit, assemble
 from synthetic.recursion.page import write_page
 from synthetic.recursion.presets import PRESETS, RecursionConfig, preset, replaced
-from synthetic.recursion.study import Study, admit, assemble
 
 Cells = dict[TaskCell | ModelCell, Cell]
 
@@ -69,10 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     parser.epilog = EPILOG.format(
         priors=priors.describe(),
-        models="\n".join(f"  {name:<20}{(make.__doc__ or '').splitlines()[0]}" for name, make in FAMILIES.items()),
-        presets="\n".join(
-            f"  {name:<20}{_about(make())}; {(make.__doc__ or '').splitlines()[0]}" for name, make in PRESETS.items()
-        ),
+        models="\n".join(f"  {name:<20}{family.about}" for name, family in FAMILIES.items()),
+        presets="\n".join(f"  {name:<20}{_size(p.make())}; {p.about}" for name, p in PRESETS.items()),
     )
     parser.add_argument("--preset", default="quick", metavar="NAME", help="what is run (default: %(default)s)")
     parser.add_argument("--prior", nargs="+", metavar="TEXT", help="what functions are drawn from")
@@ -109,31 +107,31 @@ def run(options: argparse.Namespace) -> int:
     torch.set_num_threads(1)  # as in the workers, and as the result says
     command = _command(options)
     maker = results.Maker.now(command, asdict(config), config.seed, config.recipe.device)
-    study = perform(config, where)
-    results.show(terminal(study.tables))
-    for statement in study.statements:
+    found = conduct(config, where)
+    results.show(terminal(found.tables))
+    for statement in found.statements:
         results.show(f"\nthe paper: {statement.text}\n     here: {statement.found}\n  reading: {statement.reading}")
-    for note in study.notes:
+    for note in found.notes:
         print(f"note: {note}", file=sys.stderr)
-    results.write(options.output, results.result("recursion", maker, study.tables, study.payload()))
+    results.write(options.output, results.result("recursion", maker, found.tables, found.payload()))
     print(f"wrote {options.output}", file=sys.stderr)
     if options.page is not None:
-        written = write_page(options.page, command, config, study.rows, study.statements, study.tables)
+        written = write_page(options.page, command, config, found.rows, found.statements, found.tables)
         print(f"wrote {', '.join(map(str, written))}", file=sys.stderr)
     return 0
 
 
-def perform(config: RecursionConfig, where: RunOptions) -> Study:
-    """Computes what the store lacks, and assembles the study.
+def conduct(config: RecursionConfig, where: RunOptions) -> RecursionFindings:
+    """Computes the cells that the store lacks and assembles what they say.
 
     Raises:
         UsageError: a prior is not worth a comparison, or a cell failed, say since it cannot be sampled at this size.
     """
     tasks: Cells = {
-        t: perform_task.cell(t, cost=t.cost, label=t.label) for p in config.priors for t in config.task_cells(p)
+        t: compute_task.cell(t, cost=t.cost, label=t.label) for p in config.priors for t in config.task_cells(p)
     }
     models: Cells = {
-        m: perform_model.cell(m, cost=m.cost, label=m.label) for p in config.priors for m in config.model_cells(p)
+        m: compute_model.cell(m, cost=m.cost, label=m.label) for p in config.priors for m in config.model_cells(p)
     }
     if where.shard is None:  # a shard knows only its own part of the tasks, and leaves judging to whoever prints
         admit(config, _complete(tasks, where).__getitem__)
@@ -179,5 +177,5 @@ def _command(options: argparse.Namespace) -> str:
     return shlex.join(words)
 
 
-def _about(config: RecursionConfig) -> str:
+def _size(config: RecursionConfig) -> str:
     return f"T = {', '.join(map(str, config.depths))}; {len(config.priors)} prior(s), {config.seeds} functions each"

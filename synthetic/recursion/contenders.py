@@ -21,7 +21,7 @@ from cemverify.errors import UsageError
 from synthetic.flops import Flops, count
 from synthetic.gp.streams import Streams
 from synthetic.recursion.ensembles import squared_errors
-from synthetic.recursion.regressors import CEMSpec, GatedMLPSpec, Regressor, Spec
+from synthetic.recursion.regressors import CEMSpec, GatedMLPSpec, RegressorStack, Spec
 
 INPUTS = 10
 # 2 x 3 x 17, so that the sizes matched to it come out whole
@@ -55,7 +55,7 @@ class Contender:
 
 
 @dataclass(frozen=True)
-class Size:
+class RegressorCost:
     """What a regressor costs.
 
     Attributes:
@@ -67,47 +67,51 @@ class Size:
     training: Flops
 
 
-Family = Callable[[Sequence[int]], list[Contender]]
+@dataclass(frozen=True)
+class Family:
+    """Models that differ in their depth, or in what is matched to a depth.
+
+    Attributes:
+        about: one line for `--help`. contenders: the models at the recursion depths T of a study.
+    """
+
+    about: str
+    contenders: Callable[[Sequence[int]], list[Contender]]
+
+
+# `FAMILIES`, below, says what each of these is.
 
 
 def cem(depths: Sequence[int]) -> list[Contender]:
-    """The recursive CEM MLP as it is: no norm inside, P = I, a step size of 1."""
     return [Contender("CEM", replace(CEM, steps=T)) for T in depths]
 
 
 def unlifted(depths: Sequence[int]) -> list[Contender]:
-    """A state of the inputs' own dimension, nothing lifted; a hidden size three times as large."""
     return [Contender("CEM, D = inputs", replace(CEM, width=INPUTS, hidden=306, steps=T)) for T in depths]
 
 
 def normed(depths: Sequence[int]) -> list[Contender]:
-    """RMSNorm inside the recursion, one gain."""
     return [Contender("CEM, norm inside", replace(CEM, norm="scalar", steps=T)) for T in depths]
 
 
 def diagonal(depths: Sequence[int]) -> list[Contender]:
-    """A learned diagonal preconditioner."""
     return [Contender("CEM, diagonal P", replace(CEM, preconditioner="diagonal", steps=T)) for T in depths]
 
 
 def low_rank(depths: Sequence[int]) -> list[Contender]:
-    """A learned diagonal-plus-low-rank preconditioner, positive definite by construction."""
     return [Contender("CEM, low-rank P", replace(CEM, preconditioner="low-rank", steps=T)) for T in depths]
 
 
 def low_rank_printed(depths: Sequence[int]) -> list[Contender]:
-    """The same as the paper prints it, which need not be positive definite."""
     spec = replace(CEM, preconditioner="low-rank-printed")
     return [Contender("CEM, printed low-rank P", replace(spec, steps=T)) for T in depths]
 
 
 def learned_step(depths: Sequence[int]) -> list[Contender]:
-    """A learned step size, from 1."""
     return [Contender("CEM, learned step", replace(CEM, step_size="learned", steps=T)) for T in depths]
 
 
 def untied(depths: Sequence[int]) -> list[Contender]:
-    """The untied gated MLP: of the same dimensions, as many parameters, as many FLOPs as CEM at each T."""
     M = CEM.hidden
     return [
         Contender("MLP, same dimensions", MLP),
@@ -121,34 +125,48 @@ def untied(depths: Sequence[int]) -> list[Contender]:
 
 
 def reused(depths: Sequence[int]) -> list[Contender]:
-    """The untied gated MLP applied T times: recursion without a fixed memory, and without an energy."""
     return [Contender("MLP reused", replace(MLP, reuse=T)) for T in depths]
 
 
 def narrow(depths: Sequence[int]) -> list[Contender]:
-    """CEM at the largest T, narrowed until it takes as many FLOPs as the wide one at T = 1."""
     T = max(depths)
     return [Contender("CEM, FLOPs of T = 1", replace(CEM, hidden=_whole(3 * CEM.hidden, 1 + 2 * T), steps=T))]
 
 
 def again(depths: Sequence[int]) -> list[Contender]:
-    """The smallest T once more, from other weights and batches: an A/A row, which says what noise looks like."""
     return [Contender("A/A: CEM, other weights", replace(CEM, steps=min(depths)), draw=1)]
 
 
 FAMILIES: Mapping[str, Family] = MappingProxyType(
     {
-        "cem": cem,
-        "unlifted": unlifted,
-        "normed": normed,
-        "diagonal": diagonal,
-        "low-rank": low_rank,
-        "low-rank-printed": low_rank_printed,
-        "learned-step": learned_step,
-        "untied": untied,
-        "reused": reused,
-        "narrow": narrow,
-        "again": again,
+        "cem": Family("the recursive CEM MLP as it is: no norm inside, P = I, a step size of 1", cem),
+        "unlifted": Family(
+            "the same without a lift: the state has the inputs' dimension, the hidden size is three times as large",
+            unlifted,
+        ),
+        "normed": Family("RMSNorm inside the recursion, with one gain", normed),
+        "diagonal": Family("a learned diagonal preconditioner", diagonal),
+        "low-rank": Family(
+            "a learned diagonal-plus-low-rank preconditioner, positive definite by construction", low_rank
+        ),
+        "low-rank-printed": Family(
+            "the same as the paper prints it, which need not be positive definite", low_rank_printed
+        ),
+        "learned-step": Family("a learned step size that starts at 1", learned_step),
+        "untied": Family(
+            "the untied gated MLP: of the same dimensions, of as many parameters, of as many FLOPs as CEM at each T",
+            untied,
+        ),
+        "reused": Family(
+            "the untied gated MLP applied T times: recursion without a fixed memory and without an energy", reused
+        ),
+        "narrow": Family(
+            "CEM at the largest T, narrowed until it costs as many FLOPs as the wide one at T = 1", narrow
+        ),
+        "again": Family(
+            "the smallest T once more with other weights and batches: an A/A row, which shows what noise looks like",
+            again,
+        ),
     }
 )
 
@@ -164,10 +182,10 @@ def find_family(name: str) -> Family:
     return FAMILIES[name]
 
 
-def measure(spec: Spec, inputs: int = INPUTS) -> Size:
+def cost_of(spec: Spec, inputs: int = INPUTS) -> RegressorCost:
     """Parameters and FLOPs of a regressor, counted on the meta device."""
     points = 128  # a batch: what a training step does once for all of them is shared out
-    model = Regressor(spec, inputs, [Streams(0, "", 0)]).to("meta")
+    model = RegressorStack(spec, inputs, [Streams(0, "", 0)]).to("meta")
     x = torch.empty(1, points, inputs, device="meta")
     y = torch.empty(1, points, device="meta")
 
@@ -177,7 +195,9 @@ def measure(spec: Spec, inputs: int = INPUTS) -> Size:
     with torch.no_grad():
         inference = count(model, x)
     training = count(training_step)
-    return Size(sum(p.numel() for p in model.parameters()), _each(inference, points), _each(training, points))
+    return RegressorCost(
+        sum(p.numel() for p in model.parameters()), _each(inference, points), _each(training, points)
+    )
 
 
 def _each(flops: Flops, points: int) -> Flops:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from cemverify.errors import UsageError
-from synthetic.recursion.regressors import Regressor
+from synthetic.recursion.regressors import RegressorStack
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Fit:
 
 
 def fit(
-    model: Regressor, inputs: Tensor, targets: Tensor, recipe: Recipe, batches: Sequence[torch.Generator]
+    model: RegressorStack, inputs: Tensor, targets: Tensor, recipe: Recipe, batches: Sequence[torch.Generator]
 ) -> list[Fit]:
     """Trains all replicates in place, and leaves each with the weights that were best on its points held out.
 
@@ -119,7 +119,7 @@ def fit(
     ]
 
 
-def squared_errors(model: Regressor, inputs: Tensor, targets: Tensor) -> Tensor:
+def squared_errors(model: RegressorStack, inputs: Tensor, targets: Tensor) -> Tensor:
     """Each replicate's mean squared error (S,), what training minimises."""
     error: Tensor = (model(inputs) - targets) ** 2
     return error.mean(-1)
@@ -128,7 +128,7 @@ def squared_errors(model: Regressor, inputs: Tensor, targets: Tensor) -> Tensor:
 class _Best:
     """Each replicate's best weights so far."""
 
-    def __init__(self, model: Regressor, replicates: int) -> None:
+    def __init__(self, model: RegressorStack, replicates: int) -> None:
         self.model = model
         device = model.readout.device
         self.errors = torch.full((replicates,), math.inf, dtype=model.readout.dtype, device=device)

@@ -55,8 +55,8 @@ def _cost_panel(prior: str, rows: Sequence[Row]) -> Panel:
         # the untied MLP of several sizes is one curve
         name = "MLP, several sizes" if family.startswith("MLP, ") else family
         for row in members:
-            if row.size is not None and row.excess is not None:
-                points.setdefault(name, []).append((row.size.inference.matmul, row.excess.mean))
+            if row.cost is not None and row.excess is not None:
+                points.setdefault(name, []).append((row.cost.inference.matmul, row.excess.mean))
     curves = [Curve(name, *zip(*sorted(found), strict=True)) for name, found in points.items()]
     return Panel(_short(prior), "matmul FLOPs of a prediction", "excess over the floor", curves)
 

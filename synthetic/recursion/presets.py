@@ -70,7 +70,7 @@ class RecursionConfig:
         for prior in self.priors:
             self.task(prior)
         for name in (*self.families, *self.more_families):
-            find_family(name)(self.depths)
+            find_family(name).contenders(self.depths)
 
     def task(self, prior: str) -> TaskConfig:
         """The task of one prior."""
@@ -84,7 +84,7 @@ class RecursionConfig:
         """The models that are compared on one prior."""
         edge = prior in (self.priors[0], self.priors[-1])
         names = dict.fromkeys((*self.families, *(self.more_families if edge else ())))
-        return [contender for name in names for contender in find_family(name)(self.depths)]
+        return [contender for name in names for contender in find_family(name).contenders(self.depths)]
 
     def task_cells(self, prior: str) -> list[TaskCell]:
         """The functions of one prior, with their references."""
@@ -99,18 +99,18 @@ class RecursionConfig:
         ]
 
 
+# `PRESETS`, below, says what each of these is.
+
+
 def smoke() -> RecursionConfig:
-    """Whether everything works, in well under a minute; too small to conclude anything from."""
     return RecursionConfig(depths=(1, 2), seeds=2, train_points=1024, test_points=512, recipe=Recipe(steps=300))
 
 
 def quick() -> RecursionConfig:
-    """Four depths, three functions, two minutes on two cores: a first look, without p-values."""
     return RecursionConfig(families=("cem", "again"))
 
 
 def standard() -> RecursionConfig:
-    """Four priors, ten functions each, every family on the first prior and the last: under an hour on two cores."""
     return RecursionConfig(
         priors=("rbf", "matern52", "periodic", NON_STATIONARY),
         seeds=10,
@@ -122,7 +122,6 @@ def standard() -> RecursionConfig:
 
 
 def paper() -> RecursionConfig:
-    """Every prior, twenty functions, every family, longer training, compiled: for a GPU box or a cluster."""
     return RecursionConfig(
         priors=(
             "rbf",
@@ -143,8 +142,29 @@ def paper() -> RecursionConfig:
     )
 
 
-PRESETS: Mapping[str, Callable[[], RecursionConfig]] = MappingProxyType(
-    {"smoke": smoke, "quick": quick, "standard": standard, "paper": paper}
+@dataclass(frozen=True)
+class Preset:
+    """A named study.
+
+    Attributes:
+        about: one line for `--help`. make: returns the complete configuration.
+    """
+
+    about: str
+    make: Callable[[], RecursionConfig]
+
+
+PRESETS: Mapping[str, Preset] = MappingProxyType(
+    {
+        "smoke": Preset(
+            "checks that everything works, in well under a minute; too small to conclude anything from", smoke
+        ),
+        "quick": Preset("a first look, without p-values; two minutes on two cores", quick),
+        "standard": Preset("every family on the first prior and the last; under an hour on two cores", standard),
+        "paper": Preset(
+            "every prior and every family, longer training, compiled: for a GPU machine or a cluster", paper
+        ),
+    }
 )
 
 
@@ -156,7 +176,7 @@ def preset(name: str) -> RecursionConfig:
     """
     if name not in PRESETS:
         raise UsageError(f"no preset {name!r}; there are: {', '.join(PRESETS)}")
-    return PRESETS[name]()
+    return PRESETS[name].make()
 
 
 def replaced(config: RecursionConfig, given: Mapping[str, object]) -> RecursionConfig:

@@ -88,7 +88,7 @@ class GatedMLPSpec:
 Spec = CEMSpec | GatedMLPSpec
 
 
-class Regressor(nn.Module):
+class RegressorStack(nn.Module):
     """S stacked regressors of one kind.
 
     Parameters: lift (S, D, d) where the state is wider than the inputs; those of the core; readout (S, D, 1),

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from synthetic.recursion.summary import Row
 from synthetic.statements import Statement
-from synthetic.statistics import Comparison, compare
+from synthetic.statistics import PairedComparison, compare
 
 
 def read(studied: Mapping[str, Sequence[Row]]) -> list[Statement]:
@@ -33,9 +33,9 @@ def _second_step(depths: Mapping[str, Mapping[int, Row]]) -> Statement:
     asked = {prior: compare(at[2].errors, at[1].errors) for prior, at in depths.items() if {1, 2} <= at.keys()}
     if not asked:
         return Statement(text, "T = 1 and T = 2 were not both trained", "not asked")
-    better = [prior for prior, c in asked.items() if c.verdict == "better"]
-    worse = [prior for prior, c in asked.items() if c.verdict == "worse"]
-    found = "; ".join(f"{_short(prior)}: {_ratio(c)}, {c.verdict}" for prior, c in asked.items())
+    better = [prior for prior, c in asked.items() if c.conclusion == "better"]
+    worse = [prior for prior, c in asked.items() if c.conclusion == "worse"]
+    found = "; ".join(f"{_short(prior)}: {_ratio(c)}, {c.conclusion}" for prior, c in asked.items())
     if len(better) > len(asked) / 2 and not worse:
         return Statement(text, found, "agrees")
     return Statement(text, found, "disagrees" if len(worse) > len(asked) / 2 else "undecided")
@@ -48,11 +48,13 @@ def _best_depth(prior: str, at: Mapping[int, Row], text: str, expected: int) -> 
     best = min(at, key=lambda T: math.fsum(map(math.log, at[T].errors)))
     rivals = {T: compare(at[T].errors, at[best].errors) for T in at if best != T}
     found = f"{_short(prior)}: best T = {best}; " + "; ".join(
-        f"T = {T} / T = {best}: {_ratio(c)}, {c.verdict}" for T, c in rivals.items()
+        f"T = {T} / T = {best}: {_ratio(c)}, {c.conclusion}" for T, c in rivals.items()
     )
     if best == expected:
-        return Statement(text, found, "agrees" if all(c.verdict == "worse" for c in rivals.values()) else "undecided")
-    return Statement(text, found, "disagrees" if rivals[expected].verdict == "worse" else "undecided")
+        return Statement(
+            text, found, "agrees" if all(c.conclusion == "worse" for c in rivals.values()) else "undecided"
+        )
+    return Statement(text, found, "disagrees" if rivals[expected].conclusion == "worse" else "undecided")
 
 
 def _by_depth(rows: Sequence[Row]) -> dict[int, Row]:
@@ -69,7 +71,7 @@ def _short(prior: str) -> str:
     return prior.partition("(")[0]
 
 
-def _ratio(comparison: Comparison) -> str:
+def _ratio(comparison: PairedComparison) -> str:
     ratio = comparison.ratio
     interval = "" if ratio.low is None or ratio.high is None else f" [{ratio.low:.3f}, {ratio.high:.3f}]"
     return f"{ratio.mean:.3f}{interval}"

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from synthetic.gp.tasks import Score
 from synthetic.recursion.cells import RunRecord, TaskRecord
-from synthetic.recursion.contenders import Contender, Size
-from synthetic.statistics import Comparison, Spread, compare, correct, spread
+from synthetic.recursion.contenders import Contender, RegressorCost
+from synthetic.statistics import PairedComparison, Spread, compare, correct, spread
 
 Rates = Mapping[float, Sequence[RunRecord]]
 
@@ -26,7 +26,7 @@ class Row:
         name: of a contender or of a reference. contender: None for a reference.
         learning_rate: the one that was chosen; None for a reference. at_edge: whether it was the smallest or the
             largest of several, so that a better one may lie beyond.
-        size: what it costs; None for a reference.
+        cost: of the model; None for a reference.
         runs: at that rate, one for each function; () for a reference.
         diverged: how many of them did. If any did, no figure below is given: a mean over those that survived would
             flatter.
@@ -39,15 +39,15 @@ class Row:
     contender: Contender | None
     learning_rate: float | None
     at_edge: bool
-    size: Size | None
+    cost: RegressorCost | None
     runs: Sequence[RunRecord]
     diverged: int
     rmse: Spread | None
     observed: Spread | None
     excess: Spread | None
     gap_closed: Spread | None
-    deeper: Comparison | None = None
-    same_depth: Comparison | None = None
+    deeper: PairedComparison | None = None
+    same_depth: PairedComparison | None = None
 
     @property
     def errors(self) -> list[float]:
@@ -68,7 +68,7 @@ def choose_rate(rates: Rates) -> float:
 
 
 def summarise(
-    tasks: Sequence[TaskRecord], runs: Mapping[Contender, Rates], sizes: Mapping[Contender, Size]
+    tasks: Sequence[TaskRecord], runs: Mapping[Contender, Rates], costs: Mapping[Contender, RegressorCost]
 ) -> list[Row]:
     """The rows of one prior: references, contenders, the exact posterior.
 
@@ -79,18 +79,18 @@ def summarise(
         Row(name, None, None, False, None, (), 0, *_spreads(tasks, [task.scores[name] for task in tasks]))
         for name in tasks[0].scores
     ]
-    contenders = _compared([_row(tasks, contender, rates, sizes[contender]) for contender, rates in runs.items()])
+    contenders = _compared([_row(tasks, contender, rates, costs[contender]) for contender, rates in runs.items()])
     return [*references[:-1], *contenders, references[-1]]
 
 
-def _row(tasks: Sequence[TaskRecord], contender: Contender, rates: Rates, size: Size) -> Row:
+def _row(tasks: Sequence[TaskRecord], contender: Contender, rates: Rates, cost: RegressorCost) -> Row:
     rate = choose_rate(rates)
     runs = rates[rate]
     scores = [run.score for run in runs if run.score is not None]
     diverged = len(runs) - len(scores)
     at_edge = len(rates) > 1 and rate in (min(rates), max(rates))
     figures = (None, None, None, None) if diverged else _spreads(tasks, scores)
-    return Row(contender.name, contender, rate, at_edge, size, runs, diverged, *figures)
+    return Row(contender.name, contender, rate, at_edge, cost, runs, diverged, *figures)
 
 
 def _spreads(tasks: Sequence[TaskRecord], scores: Sequence[Score]) -> tuple[Spread, Spread, Spread, Spread]:
@@ -114,8 +114,7 @@ def _compared(rows: Sequence[Row]) -> list[Row]:
     deeper = [_against(row, _shallowest(row, rows, plain)) for row in rows]
     same = [_against(row, next((p for p in plain if _depth(p) == _depth(row)), None)) for row in rows]
     return [
-        replace(row, deeper=d, same_depth=s)
-        for row, d, s in zip(rows, _corrected(deeper), _corrected(same), strict=True)
+        replace(row, deeper=d, same_depth=s) for row, d, s in zip(rows, correct(deeper), correct(same), strict=True)
     ]
 
 
@@ -131,12 +130,7 @@ def _depth(row: Row) -> int:
     return row.contender.depth
 
 
-def _against(row: Row, base: Row | None) -> Comparison | None:
+def _against(row: Row, base: Row | None) -> PairedComparison | None:
     if base is None or base is row or row.diverged or base.diverged:
         return None
     return compare(row.errors, base.errors)
-
-
-def _corrected(comparisons: Sequence[Comparison | None]) -> list[Comparison | None]:
-    corrected = iter(correct([c for c in comparisons if c is not None]))
-    return [None if c is None else next(corrected) for c in comparisons]

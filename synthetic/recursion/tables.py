@@ -8,7 +8,7 @@ from cemverify.results import Cell, Table
 from synthetic.gp.tasks import TaskConfig
 from synthetic.recursion.cells import TEST_DEPTHS, RunRecord
 from synthetic.recursion.summary import Row
-from synthetic.statistics import Comparison, Ratio, Spread
+from synthetic.statistics import PairedComparison, Ratio, Spread
 
 NOTHING = "–"
 # T' that the table of depths at test time shows; the result file has all of them.
@@ -34,7 +34,7 @@ def same_depth(task: TaskConfig, rows: Sequence[Row]) -> Table | None:
     """Every model against plain CEM at the same T; None if nothing else took part."""
     compared = [row for row in rows if row.same_depth is not None]
     cells: list[list[Cell]] = [
-        [row.name, _ratio(c.ratio), _p(c.holm), _detectable(c), c.verdict]
+        [row.name, _ratio(c.ratio), _p(c.holm), _detectable(c), c.conclusion]
         for row in compared
         if (c := row.same_depth) is not None
     ]
@@ -82,14 +82,14 @@ def test_depths(task: TaskConfig, rows: Sequence[Row]) -> Table | None:
 
 def _error_cells(row: Row, tested: bool) -> list[Cell]:
     cells: list[Cell] = [row.name, NOTHING, NOTHING, NOTHING, NOTHING]
-    if row.size is not None and row.learning_rate is not None:
+    if row.cost is not None and row.learning_rate is not None:
         edge = " (edge)" if row.at_edge else ""
-        size = row.size
+        cost = row.cost
         cells[1:] = [
             f"{row.learning_rate:g}{edge}",
-            f"{size.parameters:,}",
-            f"{size.inference.matmul:,}",
-            f"{size.inference.elementwise:,}",
+            f"{cost.parameters:,}",
+            f"{cost.inference.matmul:,}",
+            f"{cost.inference.elementwise:,}",
         ]
     width = 9 if tested else 7
     if row.rmse is None or row.observed is None or row.excess is None or row.gap_closed is None:
@@ -98,7 +98,7 @@ def _error_cells(row: Row, tested: bool) -> list[Cell]:
     c = row.deeper
     if c is None:
         return [*cells, *[NOTHING] * (width - 4)]
-    return [*cells, _ratio(c.ratio), *([_p(c.holm), _p(c.sign_flip)] if tested else []), _detectable(c), c.verdict]
+    return [*cells, _ratio(c.ratio), *([_p(c.holm), _p(c.sign_flip)] if tested else []), _detectable(c), c.conclusion]
 
 
 def _at_depth(runs: Sequence[RunRecord], depth: int) -> str:
@@ -139,5 +139,5 @@ def _p(value: float | None) -> str:
     return "<0.0001" if value < 1e-4 else f"{value:.4f}"
 
 
-def _detectable(comparison: Comparison) -> str:
+def _detectable(comparison: PairedComparison) -> str:
     return NOTHING if comparison.detectable is None else f"{comparison.detectable:.1%}"

@@ -31,7 +31,7 @@ from synthetic.language.paper.studies import (
 )
 from synthetic.language.paper.summary import MARGIN, Row, against
 from synthetic.statements import Reading, Statement
-from synthetic.statistics import Comparison, compare, spread
+from synthetic.statistics import PairedComparison, compare, spread
 
 Kind = Literal["better", "worse", "close", "no better"]
 
@@ -124,11 +124,11 @@ def read(study: str, rows: Sequence[Row]) -> list[Statement]:
     return [_statement(text, claims, named) for text, claims in CLAIMS[study]]
 
 
-def reading_of(kind: Kind, comparison: Comparison | None) -> Reading:
+def reading_of(kind: Kind, comparison: PairedComparison | None) -> Reading:
     """Whether a comparison bears a claim of that kind out; None is one that could not be made."""
     if comparison is None:
         return "undecided"
-    verdict, ratio = comparison.verdict, comparison.ratio
+    verdict, ratio = comparison.conclusion, comparison.ratio
     if kind == "close":
         beyond = (
             ratio.low is not None
@@ -144,7 +144,7 @@ def reading_of(kind: Kind, comparison: Comparison | None) -> Reading:
     return "agrees" if side == kind else "disagrees"
 
 
-def _side(comparison: Comparison) -> Literal["better", "worse", "level"] | None:
+def _side(comparison: PairedComparison) -> Literal["better", "worse", "level"] | None:
     """On which side of 1 the 95 % interval lies; level if around it, and narrow; None if it does not tell."""
     low, high = comparison.ratio.low, comparison.ratio.high
     if low is None or high is None:
@@ -153,7 +153,7 @@ def _side(comparison: Comparison) -> Literal["better", "worse", "level"] | None:
         return "better"
     if low > 1:
         return "worse"
-    return "level" if comparison.verdict == "equivalent" else None
+    return "level" if comparison.conclusion == "equivalent" else None
 
 
 def _tuned(named: Mapping[str, Row], base: str) -> Statement:
@@ -169,7 +169,7 @@ def _tuned(named: Mapping[str, Row], base: str) -> Statement:
         for name, optima in ((FULL, found), (base, based))
     )
     found_here = f"{told}; {_told(comparison)}"
-    if comparison.verdict in ("better", "equivalent"):
+    if comparison.conclusion in ("better", "equivalent"):
         return Statement(text, found_here, "agrees")
     return Statement(text, found_here, reading_of("close", comparison))
 
@@ -183,9 +183,9 @@ def _statement(text: str, claims: Sequence[Claim], named: Mapping[str, Row]) -> 
     return Statement(text, found, "agrees" if set(readings) == {"agrees"} else "undecided")
 
 
-def _told(comparison: Comparison | None) -> str:
+def _told(comparison: PairedComparison | None) -> str:
     if comparison is None:
         return "a run diverged"
     ratio = comparison.ratio
     interval = "" if ratio.low is None or ratio.high is None else f" [{ratio.low:.4f}, {ratio.high:.4f}]"
-    return f"{ratio.mean:.4f}{interval}, {comparison.verdict}"
+    return f"{ratio.mean:.4f}{interval}, {comparison.conclusion}"

@@ -9,7 +9,7 @@ from synthetic.language.paper.estimates import Forecast
 from synthetic.language.paper.rates import tuned
 from synthetic.language.paper.studies import ALIBI, FULL, ROTARY, WIDENED, Plan
 from synthetic.language.paper.summary import MARGIN, Row
-from synthetic.statistics import Comparison, Spread, compare, spread
+from synthetic.statistics import PairedComparison, Spread, compare, spread
 
 NOTHING = "–"
 
@@ -55,7 +55,7 @@ def rates(rows: Sequence[Row], unit: str) -> Table:
         rate = spread([optimum.rate for optimum in found])
         finals = [optimum.bits for optimum in found]
         c = None if base is None or name == ROTARY else compare(finals, [o.bits for o in base], MARGIN)
-        told = [NOTHING, NOTHING] if c is None else [_ratio(c), c.verdict]
+        told = [NOTHING, NOTHING] if c is None else [_ratio(c), c.conclusion]
         cells.append([name, f"{_spread(rate, 5)}{edge}", _spread(spread(finals)), *told])
     columns = ("model", "best rate", f"bits/{unit} there", f"ratio to {ROTARY}", "verdict")
     return Table("Each at its best learning rate, by Akima interpolation over log2 of the rate", columns, cells)
@@ -108,11 +108,11 @@ def _row(row: Row) -> list[Cell]:
     ]
 
 
-def _comparison(comparison: Comparison | None) -> list[Cell]:
-    return [NOTHING, NOTHING] if comparison is None else [_ratio(comparison), comparison.verdict]
+def _comparison(comparison: PairedComparison | None) -> list[Cell]:
+    return [NOTHING, NOTHING] if comparison is None else [_ratio(comparison), comparison.conclusion]
 
 
-def _ratio(comparison: Comparison) -> str:
+def _ratio(comparison: PairedComparison) -> str:
     ratio = comparison.ratio
     if ratio.low is None or ratio.high is None:
         return f"{ratio.mean:.4f}"

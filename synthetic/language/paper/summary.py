@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from synthetic.language.paper.cells import TrainingRecord
 from synthetic.language.paper.studies import Plan, Variant
-from synthetic.statistics import Comparison, Spread, compare, correct, spread
+from synthetic.statistics import PairedComparison, Spread, compare, correct, spread
 
 # Losses this near to each other are as good as equal. By Chinchilla's law (Hoffmann et al. 2022, its third fit) the
 # two smallest of the paper's sizes, at 20 tokens a parameter, differ by 3.6 %: this is a seventh of that.
@@ -39,12 +39,12 @@ class Row:
     records: Sequence[TrainingRecord]
     diverged: int
     bits: Spread | None
-    tokens: Comparison | None
+    tokens: PairedComparison | None
     affordable: float
     bits_then: Spread | None
-    flops: Comparison | None
+    flops: PairedComparison | None
     share: float | None
-    parameters: Comparison | None
+    parameters: PairedComparison | None
 
     @property
     def name(self) -> str:
@@ -72,7 +72,7 @@ def summarise(plan: Plan, records: Mapping[str, Sequence[TrainingRecord]]) -> li
     rows = {variant.name: _row(variant, records[variant.name], plan, cheapest) for variant in plan.variants}
     found = [_compared(row, rows) for row in rows.values()]
     tokens, flops, parameters = (
-        _corrected([getattr(row, kind) for row in found]) for kind in ("tokens", "flops", "parameters")
+        correct([getattr(row, kind) for row in found]) for kind in ("tokens", "flops", "parameters")
     )
     return [
         replace(row, tokens=t, flops=f, parameters=p)
@@ -92,7 +92,7 @@ def bits_at(record: TrainingRecord, step: float) -> float:
     return bits[-1]
 
 
-def against(row: Row, base: Row) -> Comparison | None:
+def against(row: Row, base: Row) -> PairedComparison | None:
     """One row against another at equal tokens; None if a run of either diverged."""
     return None if row.diverged or base.diverged else compare(row.finals, base.finals, MARGIN)
 
@@ -105,11 +105,6 @@ def _row(variant: Variant, records: Sequence[TrainingRecord], plan: Plan, cheape
         bits = spread([record.bits[-1] for record in records])
         bits_then = spread([bits_at(record, affordable) for record in records])
     return Row(variant, records, diverged, bits, None, affordable, bits_then, None, None, None)
-
-
-def _corrected(comparisons: Sequence[Comparison | None]) -> list[Comparison | None]:
-    corrected = iter(correct([c for c in comparisons if c is not None]))
-    return [None if c is None else next(corrected) for c in comparisons]
 
 
 def _compared(row: Row, rows: Mapping[str, Row]) -> Row:

@@ -1,4 +1,4 @@
-"""From the payloads of all cells to rows, tables, statements and the result's payload."""
+"""What a recursion study found: rows, tables and statements, assembled from the payloads of its cells."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cemverify.results import Table
 from synthetic.gp.difficulty import Difficulty, average, is_negative_control
 from synthetic.recursion import tables
 from synthetic.recursion.cells import ModelCell, RunRecord, TaskCell, TaskRecord, read_runs, read_task
-from synthetic.recursion.contenders import Contender, measure
+from synthetic.recursion.contenders import Contender, cost_of
 from synthetic.recursion.presets import RecursionConfig
 from synthetic.recursion.statements import read
 from synthetic.recursion.summary import Row, summarise
@@ -22,7 +22,7 @@ Look = Callable[[TaskCell | ModelCell], Payload]
 
 
 @dataclass(frozen=True)
-class Study:
+class RecursionFindings:
     """What a study found.
 
     Attributes:
@@ -55,8 +55,8 @@ class Study:
         }
 
 
-def assemble(config: RecursionConfig, look: Look) -> Study:
-    """The study, of what `look` says of each cell."""
+def assemble(config: RecursionConfig, look: Look) -> RecursionFindings:
+    """The findings, from the payload that `look` returns for each cell."""
     found_tasks: dict[str, list[TaskRecord]] = {}
     found_rows: dict[str, list[Row]] = {}
     shown: list[Table] = []
@@ -65,19 +65,19 @@ def assemble(config: RecursionConfig, look: Look) -> Study:
         runs: dict[Contender, dict[float, list[RunRecord]]] = {}
         for cell in config.model_cells(prior):
             runs.setdefault(cell.contender, {})[cell.recipe.learning_rate] = read_runs(look(cell))
-        rows = summarise(records, runs, {contender: measure(contender.spec) for contender in runs})
+        rows = summarise(records, runs, {contender: cost_of(contender.spec) for contender in runs})
         found_tasks[prior], found_rows[prior] = records, rows
         task = config.task(prior)
         optional = (tables.same_depth(task, rows), tables.ways_down(task, rows), tables.test_depths(task, rows))
         shown += [tables.errors(task, records[0].sampling, rows), *(table for table in optional if table is not None)]
-    return Study(config, found_tasks, found_rows, read(found_rows), shown)
+    return RecursionFindings(config, found_tasks, found_rows, read(found_rows), shown)
 
 
 def admit(config: RecursionConfig, look: Look) -> None:
-    """Lets a study pass whose tasks are worth a comparison, or are declared negative controls.
+    """Accepts a study if each of its tasks is worth a comparison or is a declared negative control.
 
     Raises:
-        UsageError: one is not; on it a table of models would compare noise.
+        UsageError: one is neither; a table of models on it would compare noise.
     """
     for prior in config.priors:
         records = [read_task(look(cell)) for cell in config.task_cells(prior)]
