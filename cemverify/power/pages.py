@@ -1,4 +1,4 @@
-"""Detection power for its readers: progress, tables, a page that says how to read it, a result file."""
+"""Detection power for readers: progress, tables, a page that explains how to read them, a result file."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from cemverify.power.plan import (
 from cemverify.power.statistics import clopper_pearson
 from cemverify.results import Maker, Table, result
 
-_EVERY = 10.0  # seconds between lines of progress, where nobody watches a terminal
+_EVERY = 10.0  # seconds between lines of progress if stderr is not a terminal
 
 
 class Meter:
-    """Says on stderr how far it is and how long it will probably take."""
+    """Reports progress on stderr, with the time that is probably left."""
 
     def __init__(self, stream: TextIO = sys.stderr) -> None:
         self.stream = stream
@@ -47,7 +47,7 @@ class Meter:
 
 
 def as_terminal(power: Power) -> str:
-    """The tables, of the mutants only those that survived somewhere, and a summary."""
+    """The tables and a summary; of the mutants, only those that survived with some seed."""
     parts = [
         _table(table) for table in (families_table(power), alarms_table(power), smallest_table(power)) if table.rows
     ]
@@ -58,16 +58,16 @@ def as_terminal(power: Power) -> str:
 
 
 def summary(power: Power) -> str:
-    """All in a few lines."""
+    """The result in a few lines."""
     plan, total = power.plan, len(power.applicable)
-    killed = f"{power.killed} of {total} mutants killed by their property for their cause"
+    killed = f"{power.killed} of {total} mutants were killed by their property, for their cause"
     lines = [f"{killed}, with each of {plan.seeds} seeds at {plan.budget} examples."]
     if missing := len(power.mutants) - total:
-        lines.append(f"{missing} faults could not be put into this implementation.")
+        lines.append(f"Faults that could not be put into this implementation: {missing}.")
     if power.false_alarm_bound is not None:
         lines.append(
-            f"{power.false_alarms} false alarms in {power.runs_without_fault} runs of a property without a fault: "
-            f"at 95 % confidence, the rate is at most {power.false_alarm_bound:.2g}."
+            f"False alarms in {power.runs_without_fault} runs of a property on correct implementations: "
+            f"{power.false_alarms}. At 95 % confidence, their rate is at most {power.false_alarm_bound:.2g}."
         )
     return "\n".join(lines)
 
@@ -96,7 +96,7 @@ def smallest_table(power: Power) -> Table:
     by = {(s.family, s.dtype): s for s in power.smallest}
     rows = [(family, *(_size(by.get((family, dtype))) for dtype in dtypes)) for family in families]
     return Table(
-        "Smallest relative fault in one feature, position or row that every seed sees", ("family", *dtypes), rows
+        "Smallest relative fault in one feature, position or row that every seed detects", ("family", *dtypes), rows
     )
 
 
@@ -108,12 +108,12 @@ def mutants_table(power: Power, chosen: Sequence[Measured], title: str) -> Table
 
 
 def matrix_table(power: Power) -> Table:
-    """How many properties saw each mutant, and which most often."""
+    """How many properties detected each mutant, and which ones."""
     rows = []
     for id_, detected in power.matrix.items():
         seeing = [p for p, n in detected.items() if n == power.plan.matrix]
         rows.append((id_, len(seeing), len(detected), ", ".join(seeing[:3]) + (", …" if len(seeing) > 3 else "")))
-    columns = ("mutant", "properties that always see it", "asked", "which")
+    columns = ("mutant", "properties that always detect it", "asked", "which")
     return Table(f"Every property, every mutant; {power.plan.matrix} seeds", columns, rows)
 
 
@@ -141,23 +141,23 @@ def as_markdown(power: Power, command: str) -> str:
         parts.append(_section(matrix_table(power)))
     absent = [f"* {m.mutant.id}: {m.inapplicable}" for m in power.mutants if m.inapplicable is not None]
     if absent:
-        parts += ["## Faults that could not be put into it", "\n".join(absent)]
+        parts += ["## Faults that could not be put into this implementation", "\n".join(absent)]
     return "\n\n".join(parts) + "\n"
 
 
 _SIZES = f"""\
-The smallest fault is that of an update that falls short by a relative epsilon in its last feature or at its last
-position (for the structure family, in the last row of the batch too; in float32 and bfloat16 in the first of these
-alone), in the dtype of the column. On a grid of 1, 2 and 5 times powers of ten it is the smallest that some property
-of the family sees with each of {SWEPT_SEEDS} seeds. A dash: the family sees none of that kind, whatever its size,
-since it looks at something else."""
+The fault is an update that is too small by a relative epsilon in its last feature or at its last position, in the dtype
+of the column. (The structure family is also asked about the last row of the batch; in float32 and bfloat16 only the last
+feature is tried.) The figure is the smallest epsilon, on a grid of 1, 2 and 5 times powers of ten, that some property of
+the family detects with each of {SWEPT_SEEDS} seeds. A dash means that the family detects no fault of this kind, whatever
+its size, because it tests something else."""
 
 
 def _preface(power: Power, command: str) -> str:
-    whose = "the mutants of `cemverify.power.mutants`, as they are"
+    whose = "The faults are those of the mutants in `cemverify.power.mutants`."
     if power.plan.implementation is not None:
-        whose = f"the faults of the mutants, put into `{power.plan.implementation}`"
-    return f"What a green verdict would have caught: {whose}. This page is generated: `{command}`."
+        whose = f"The faults are those of the mutants, put into `{power.plan.implementation}`."
+    return f"Which faults a run of the verifier catches, and how reliably. {whose} This page is generated by `{command}`."
 
 
 def _reading(power: Power) -> str:
@@ -166,17 +166,16 @@ def _reading(power: Power) -> str:
     return f"""\
 ## How to read it
 
-A verdict "holds" is worth what the run would have caught. A *mutant* is an implementation with one fault; it counts
-as *killed* only if the property that is named for it is violated, for the cause that is named for it, with every
-seed: dying of something else, or of a crash, does not count. *At {budget}* is the share of seeds with which {budget}
-examples found the fault; the interval is the exact binomial one (Clopper and Pearson): {seeds} of {seeds} says that
-the probability is at least {least:.0%}, at 95 % confidence. *Median examples* is how many examples it took where
-{budget} were allowed.
+A *mutant* is an implementation with one deliberate fault. It counts as *killed* only if the property named for it is
+violated, for the cause named for it, with every seed; a crash or a violation of some other property does not count. *At
+{budget}* is the share of seeds with which {budget} examples found the fault. The interval is the exact binomial one (Clopper and
+Pearson): {seeds} of {seeds} means that the probability of detection is at least {least:.0%}, at 95 % confidence. *Median examples* is
+the number of examples until the fault was found, with {budget} allowed.
 
-A *false alarm* is a correct implementation that is called wrong. None in n runs does not prove that there are none;
-the bound says how rare they must be. *Undecided* are runs that called it neither right nor wrong: so few examples
-can be too few to tell. Of an implementation that runs through a compiler each seed asks a fifth of the properties, in
-turn."""
+A *false alarm* is a correct implementation that is called wrong. None in n runs does not prove that there are none; the
+bound says how rare they must be. A run is *undecided* if it called the implementation neither right nor wrong, which
+happens when so few examples do not suffice. An implementation that runs through a compiler is asked a fifth of the
+properties with each seed, in turn."""
 
 
 def _section(table: Table, level: str = "##") -> str:

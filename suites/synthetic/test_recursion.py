@@ -197,7 +197,7 @@ def test_the_page_shows_statements_tables_and_figures_and_is_the_same_twice(tmp_
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--prior", "rfb"], "no prior 'rfb'; there are: rbf, matern12"),
+        (["--prior", "rfb"], "no prior 'rfb'; choose from rbf, matern12"),
         (["--prior", "rbf", "rbf"], "prior rbf(lengthscale=2) is given twice"),
         (["--prior", "rbf(lengthscale=inf)"], "lengthscale"),
         (["--steps", "1", "0"], "a descent takes T >= 1 steps, not 0"),

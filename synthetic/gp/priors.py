@@ -1,11 +1,11 @@
 """Gaussian-process priors by name and parameters, as GPyTorch kernels over any number of inputs, in float64.
 
-A prior is a text, such as "rbf(lengthscale=2)" or "0.9*rbf + 0.1*linear" (`synthetic.gp.algebra` has the grammar).
-`canonical` fills in what was left out, so that equal priors are equal texts; `kernel` builds it. What is not known
-here is named as `module:object`, a GPyTorch kernel or a function that makes one.
+A prior is written as text, such as "rbf(lengthscale=2)" or "0.9*rbf + 0.1*linear" (see `synthetic.gp.algebra` for the
+grammar). `canonical` fills in the defaults, so that equal priors have equal texts, and `kernel` builds the kernel. A
+kernel that is not listed here is named as `module:object`: a GPyTorch kernel, or a function that returns one.
 
-Stationary kernels have prior variance 1, and so have Gibbs', warped and additive ones; `linear` has d/3 on average
-over [-1, 1]^d, `modulated` a little more than 1, `changepoint` less where it changes.
+The prior variance is 1 for stationary, Gibbs, warped and additive kernels. It is d/3 on average over [-1, 1]^d for
+`linear`, a little more than 1 for `modulated`, and less than 1 for `changepoint` near the change.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class Family:
     """The kernels of one name.
 
     Attributes:
-        build: the kernel, of the number of inputs, the kernels it is made of, and all parameters.
+        build: builds the kernel from the number of inputs, the inner kernels, and all parameters.
         summary: one phrase.
-        parameters: their defaults; with those of the lengthscale, much is left to learn beyond a linear fit.
-        inner: texts of the kernels it is made of, if none are given; as many must be given.
-        ard: whether the lengthscale may be a list, one for each input.
+        parameters: the defaults. The default lengthscale leaves much to learn beyond a linear fit.
+        inner: texts of the default inner kernels; if any are given, their number must match.
+        ard: whether the lengthscale may be a list with one value per input.
     """
 
     build: Build
@@ -51,25 +51,25 @@ class Family:
 
 
 def canonical(text: str, dimensions: int) -> str:
-    """The one text of a prior: every parameter written out, in its order.
+    """The canonical text of a prior: every parameter written out, in a fixed order.
 
     Raises:
-        UsageError: it is not one over that many inputs; the sentence says why.
+        UsageError: the text is not a valid prior over that many inputs; the message says why.
     """
     return str(_complete(parse(text), dimensions))
 
 
 def kernel(text: str, dimensions: int) -> Kernel:
-    """The kernel of a prior over that many inputs, in float64, on the CPU.
+    """The kernel of a prior over that many inputs, in float64 on the CPU.
 
     Raises:
-        UsageError: as `canonical`.
+        UsageError: as for `canonical`.
     """
     return _build(_complete(parse(text), dimensions), dimensions)
 
 
 def names(text: str) -> tuple[str, ...]:
-    """The names that a prior is made of, each once."""
+    """The family names that occur in a prior, each once."""
     return tuple(dict.fromkeys(_names(parse(text))))
 
 
@@ -86,7 +86,7 @@ def describe() -> str:
 
 
 def _complete(expression: Expression, dimensions: int) -> Expression:
-    """The same with every default filled in.
+    """The same expression with every default filled in.
 
     Raises:
         UsageError: an unknown name or parameter, or a value out of range.
@@ -97,13 +97,13 @@ def _complete(expression: Expression, dimensions: int) -> Expression:
         return Product(expression.scale, tuple(_complete(f, dimensions) for f in expression.factors))
     if ":" in expression.name:
         if expression.inner:
-            raise UsageError(f"{expression.name} takes parameters by name, not kernels: {expression}")
+            raise UsageError(f"{expression.name} takes named parameters, not kernels: {expression}")
         return expression
     family = _family(expression.name)
     inner = expression.inner or tuple(parse(text) for text in family.inner)
     if len(inner) != len(family.inner):
         raise UsageError(
-            f"{expression.name} is made of {len(family.inner) or 'no'} other kernel(s), not of {len(inner)}"
+            f"{expression.name} expects {len(family.inner) or 'no'} inner kernel(s) and got {len(inner)}"
         )
     parameters = _parameters(expression, family, dimensions)
     return Named(
@@ -114,7 +114,7 @@ def _complete(expression: Expression, dimensions: int) -> Expression:
 def _parameters(expression: Named, family: Family, dimensions: int) -> dict[str, Value]:
     if unknown := [name for name in expression.parameters if name not in family.parameters]:
         known = ", ".join(family.parameters) or "none"
-        raise UsageError(f"{expression.name} has no parameter {unknown[0]!r}; it has: {known}")
+        raise UsageError(f"{expression.name} has no parameter {unknown[0]!r}; its parameters: {known}")
     values: dict[str, Value] = {**family.parameters, **expression.parameters}
     for name, value in values.items():
         numbers = value if isinstance(value, tuple) else (value,)
@@ -122,7 +122,7 @@ def _parameters(expression: Named, family: Family, dimensions: int) -> dict[str,
             raise UsageError(f"the {name} of {expression.name} must be one number, not a list")
         if isinstance(value, tuple) and len(value) != dimensions:
             raise UsageError(
-                f"{expression.name} has {dimensions} input(s) here, but {len(value)} lengthscales; give one for each"
+                f"{expression.name} has {dimensions} input(s) here, but {len(value)} lengthscales were given; give one for each input"
             )
         for number in numbers:
             if not math.isfinite(number) or (number <= 0 and name not in SIGNED):
@@ -132,12 +132,12 @@ def _parameters(expression: Named, family: Family, dimensions: int) -> dict[str,
 
 def _family(name: str) -> Family:
     if name not in FAMILIES:
-        raise UsageError(f"no prior {name!r}; there are: {', '.join(FAMILIES)}, and your own as module:object")
+        raise UsageError(f"no prior {name!r}; choose from {', '.join(FAMILIES)}, or name your own as module:object")
     return FAMILIES[name]
 
 
 def _inputs(name: str, dimensions: int) -> int:
-    """How many inputs the kernels inside one of that name see."""
+    """The number of inputs of the kernels inside a kernel of that name."""
     return 1 if name == "additive" else dimensions
 
 
@@ -168,26 +168,26 @@ def _build(expression: Expression, dimensions: int) -> Kernel:
 
 
 def _own(expression: Named) -> Kernel:
-    """A kernel that somebody else wrote."""
+    """A kernel named as `module:object`."""
     module, _, attribute = expression.name.partition(":")
     try:
         found = getattr(import_module(module), attribute)
         made = found if isinstance(found, Kernel) else found(**expression.parameters)
     except ImportError as error:
         raise UsageError(
-            f"prior {expression.name}: {module} cannot be imported ({error}); is it on the path?"
+            f"prior {expression.name}: cannot import {module} ({error}); is it on the Python path?"
         ) from error
     except AttributeError as error:
-        raise UsageError(f"prior {expression.name}: {error}; name what the module has") from error
-    except Exception as error:  # whatever it raises is the answer
+        raise UsageError(f"prior {expression.name}: {error}") from error
+    except Exception as error:  # the user's code may raise anything
         raise UsageError(f"prior {expression}: {attribute} raised {type(error).__name__}: {error}") from error
     if not isinstance(made, Kernel):
         raise UsageError(
-            f"prior {expression.name} is a {type(made).__name__}; a GPyTorch kernel is needed, or its maker"
+            f"prior {expression.name} is a {type(made).__name__}; it must be a GPyTorch kernel or a function that returns one"
         )
     if isinstance(found, Kernel) and expression.parameters:
-        raise UsageError(f"prior {expression.name} is a kernel already and takes no parameters; leave them out")
-    return copy.deepcopy(made).double()  # the module's own kernel stays as it is
+        raise UsageError(f"prior {expression.name} is already a kernel and takes no parameters; leave them out")
+    return copy.deepcopy(made).double()  # leave the module's own kernel unchanged
 
 
 def _scaled(kernel: Kernel, scale: float) -> Kernel:
@@ -197,7 +197,7 @@ def _scaled(kernel: Kernel, scale: float) -> Kernel:
 
 
 def _with_lengthscale(kernel: Kernel, lengthscale: Value) -> Kernel:
-    # a kernel still in float32, or a lengthscale that is not a float64 tensor, would round it to float32
+    # in a float32 kernel, or given as anything but a float64 tensor, the lengthscale would be rounded to float32
     kernel = kernel.double()
     kernel.lengthscale = torch.tensor(lengthscale, dtype=torch.float64)
     return kernel
@@ -223,7 +223,7 @@ def _rational_quadratic(_: int, __: Sequence[Kernel], p: Mapping[str, Value]) ->
 
 
 def _periodic(_: int, __: Sequence[Kernel], p: Mapping[str, Value]) -> Kernel:
-    # GPyTorch's PeriodicKernel, exp(-2 sum sin^2(pi (x - x') / p) / lengthscale), and tens of times as fast
+    # equals GPyTorch's PeriodicKernel, exp(-2 sum sin^2(pi (x - x') / p) / lengthscale), and is tens of times faster
     period, lengthscale = _number(p["period"]), p["lengthscale"]
     twice = lengthscale * 2 if isinstance(lengthscale, tuple) else lengthscale  # sines, then cosines
     base = RBFKernel(ard_num_dims=len(twice) if isinstance(twice, tuple) else None)
@@ -254,13 +254,13 @@ def _changepoint(_: int, inner: Sequence[Kernel], p: Mapping[str, Value]) -> Ker
 
 
 def circle(x: Tensor, period: float) -> Tensor:
-    """Every input on a circle of that circumference: (..., d) -> (..., 2d), the sines first."""
+    """Maps every input onto a circle of that circumference: (..., d) -> (..., 2d), sines first."""
     angle = 2 * math.pi / period * x
     return torch.cat([torch.sin(angle), torch.cos(angle)], dim=-1)
 
 
 def _number(value: Value) -> float:
-    assert not isinstance(value, tuple)  # `_parameters` lets lists through for lengthscales of `ard` families only
+    assert not isinstance(value, tuple)  # `_parameters` accepts lists for lengthscales of `ard` families only
     return value
 
 
@@ -269,30 +269,32 @@ _ONE = {"lengthscale": 2.0}
 FAMILIES: Mapping[str, Family] = MappingProxyType(
     {
         "rbf": Family(_rbf, "infinitely smooth", _ONE, ard=True),
-        "matern12": Family(_matern(0.5), "continuous, nowhere smooth: little to learn", _ONE, ard=True),
+        "matern12": Family(_matern(0.5), "continuous but nowhere differentiable: little to learn", _ONE, ard=True),
         "matern32": Family(_matern(1.5), "once differentiable", _ONE, ard=True),
         "matern52": Family(_matern(2.5), "twice differentiable", _ONE, ard=True),
         "rational-quadratic": Family(
-            _rational_quadratic, "smooth, many lengthscales at once", {**_ONE, "alpha": 1.0}, ard=True
+            _rational_quadratic, "smooth, a mixture of many lengthscales", {**_ONE, "alpha": 1.0}, ard=True
         ),
         # its lengthscale is not squared; at 1 the ten-dimensional task is unlearnable
-        "periodic": Family(_periodic, "repeats in every input", {"lengthscale": 10.0, "period": 2.0}, ard=True),
+        "periodic": Family(_periodic, "periodic in every input", {"lengthscale": 10.0, "period": 2.0}, ard=True),
         "linear": Family(lambda *_: Linear().double(), "x . x': planes through the origin"),
-        "constant": Family(lambda *_: Constant().double(), "one number for all inputs"),
+        "constant": Family(lambda *_: Constant().double(), "the same value everywhere"),
         "additive": Family(
             lambda _, inner, __: Additive(inner[0]),
-            "a mean over functions of one input",
+            "a mean of functions of one input each",
             {},
             ("rbf(lengthscale=0.5)",),
         ),
-        "gibbs": Family(_gibbs, "lengthscale * exp(contrast * s), s = sum x / sqrt d", {**_ONE, "contrast": 0.5}),
-        "warped": Family(
-            _warped, "of x + amplitude sin(frequency x)", {"amplitude": 0.3, "frequency": 3.0}, ("rbf",)
+        "gibbs": Family(
+            _gibbs, "non-stationary: the lengthscale is multiplied by exp(contrast * s)", {**_ONE, "contrast": 0.5}
         ),
-        "modulated": Family(_modulated, "times exp(depth * s)", {"depth": 0.5}, ("rbf",)),
+        "warped": Family(
+            _warped, "a function of x + amplitude sin(frequency x)", {"amplitude": 0.3, "frequency": 3.0}, ("rbf",)
+        ),
+        "modulated": Family(_modulated, "a function times exp(depth * s)", {"depth": 0.5}, ("rbf",)),
         "changepoint": Family(
             _changepoint,
-            "from one to another where s passes the location",
+            "changes from one function to another where s crosses the location",
             {"location": 0.0, "steepness": 4.0},
             ("rbf(lengthscale=4)", "rbf(lengthscale=1)"),
         ),

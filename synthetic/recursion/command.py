@@ -26,34 +26,34 @@ from synthetic.recursion.presets import PRESETS, RecursionConfig, preset, replac
 Cells = dict[TaskCell | ModelCell, Cell]
 
 DESCRIPTION = """\
-Trains recursive CEM MLPs with T = 1, 2, 4, 8 descent steps (--steps) on functions drawn from Gaussian processes,
-several functions per prior (--seeds), and sets their errors beside the smallest that there can be and beside other
-models. Everything but the model is shared: functions, points, noise, batches, and first weights where models have the
-same. Every finished cell is kept (--store): kill it at any moment, the same command goes on from there.
+Trains recursive CEM MLPs with T = 1, 2, 4, 8 descent steps (--steps) on functions drawn from Gaussian processes, several
+functions per prior (--seeds), and compares their errors with the smallest possible error and with other models. All
+models share the functions, points, noise and batches, and the initial weights where their shapes agree. Every finished
+cell is stored (--store), so a run that was killed resumes with the same command.
 """
 
 EPILOG = """\
-priors ("0.9*rbf(lengthscale=2) + 0.1*linear" and module:object are priors too):
+priors, with s = (x_1 + ... + x_d) / sqrt(d); "0.9*rbf(lengthscale=2) + 0.1*linear" and module:object are priors too:
 {priors}
 
 models (--models):
 {models}
 
-presets (an option given by itself overrides one of their values):
+presets (options override their values one by one):
 {presets}
 
 columns of the first table of each prior:
-  rate            the learning rate that the points held out chose; "(edge)" if the smallest or largest of several
+  rate            the learning rate chosen on held-out points; "(edge)" if it is the smallest or largest of several
   FLOPs           of one prediction, counted as the operations run
-  RMSE            sqrt(mean (m - mu)^2 + v): the error to expect given the data, mu and v the exact posterior
+  RMSE            sqrt(mean (m - mu)^2 + v): the expected error given the data; mu and v are the exact posterior
   observed RMSE   the error on the noise-free function that was drawn
   excess          sqrt(mean (m - mu)^2): the distance to the Bayes-optimal predictor, 0 at best
-  gap closed      how much of the way from the linear fit (ridge) to the floor
+  gap closed      the share of the gap between the linear fit (ridge) and the floor that was closed
   ratio           RMSE over that of the family's smallest T on the same function; geometric mean, 95 % interval
   detectable      the smallest relative difference that such a test finds in 80 % of studies
   verdict         better, worse, equivalent (within 2 %) or inconclusive
 
-A run that is no longer finite is reported as diverged, and its row then shows no mean over the others.
+A run whose loss is no longer finite is reported as diverged, and its row shows no mean over the other runs.
 The same command gives the same tables, bit for bit, with any number of workers.
 
 examples:
