@@ -106,7 +106,7 @@ def test_a_run_writes_what_the_schema_says(
     content = json.loads((tmp_path / "p.json").read_text())
     schema = Path(sys.modules["cemverify"].__file__ or "").parent / "result.schema.json"
     jsonschema.validate(content, json.loads(schema.read_text()))
-    assert f"{content['killed']} of {content['total']} mutants killed" in printed
+    assert f"{content['killed']} of {content['total']} mutants were killed" in printed
     assert "## How to read it" in (tmp_path / "p.md").read_text()
 
 

@@ -122,7 +122,8 @@ def _parameters(expression: Named, family: Family, dimensions: int) -> dict[str,
             raise UsageError(f"the {name} of {expression.name} must be one number, not a list")
         if isinstance(value, tuple) and len(value) != dimensions:
             raise UsageError(
-                f"{expression.name} has {dimensions} input(s) here, but {len(value)} lengthscales were given; give one for each input"
+                f"{expression.name} has {dimensions} input(s) here, but {len(value)} lengthscales were "
+                "given; give one for each input"
             )
         for number in numbers:
             if not math.isfinite(number) or (number <= 0 and name not in SIGNED):
@@ -183,7 +184,8 @@ def _own(expression: Named) -> Kernel:
         raise UsageError(f"prior {expression}: {attribute} raised {type(error).__name__}: {error}") from error
     if not isinstance(made, Kernel):
         raise UsageError(
-            f"prior {expression.name} is a {type(made).__name__}; it must be a GPyTorch kernel or a function that returns one"
+            f"prior {expression.name} is a {type(made).__name__}; it must be a GPyTorch kernel or a "
+            "function that returns one"
         )
     if isinstance(found, Kernel) and expression.parameters:
         raise UsageError(f"prior {expression.name} is already a kernel and takes no parameters; leave them out")

@@ -26,10 +26,10 @@ from synthetic.recursion.presets import PRESETS, RecursionConfig, preset, replac
 Cells = dict[TaskCell | ModelCell, Cell]
 
 DESCRIPTION = """\
-Trains recursive CEM MLPs with T = 1, 2, 4, 8 descent steps (--steps) on functions drawn from Gaussian processes, several
-functions per prior (--seeds), and compares their errors with the smallest possible error and with other models. All
-models share the functions, points, noise and batches, and the initial weights where their shapes agree. Every finished
-cell is stored (--store), so a run that was killed resumes with the same command.
+Trains recursive CEM MLPs with T = 1, 2, 4, 8 descent steps (--steps) on functions drawn from Gaussian processes,
+several functions per prior (--seeds), and compares their errors with the smallest possible error and with other
+models. All models share the functions, points, noise and batches, and the initial weights where their shapes agree.
+Every finished cell is stored (--store), so a run that was killed resumes with the same command.
 """
 
 EPILOG = """\
