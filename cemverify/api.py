@@ -11,7 +11,9 @@ from cemverify.conformance.gate import known_violations
 from cemverify.conformance.gate.known_violations import KnownViolation, read_known, settle
 from cemverify.conformance.implementations.contract import LoadError, Subject, as_subject, load
 from cemverify.conformance.judging import engine
-from cemverify.conformance.judging.engine import Effort, RunFinished, applicable, judge_property, not_offered
+from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.engine import applicable, judge_property, not_offered
+from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.listeners.terminal import violation
 from cemverify.conformance.properties import Property, select

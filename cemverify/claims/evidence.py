@@ -19,7 +19,8 @@ from hypothesis.errors import NoSuchExample
 from hypothesis.strategies import SearchStrategy
 
 from cemverify.conformance.implementations.reference import reference
-from cemverify.conformance.judging.engine import Effort, judge_property
+from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.engine import judge_property
 from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.properties import catalogue
 

@@ -12,7 +12,8 @@ import torch
 from cemverify.commands import gate
 from cemverify.commands.arguments import DTYPES, check_folder, check_outputs, positive
 from cemverify.conformance.counterexamples.files import save_all
-from cemverify.conformance.judging.engine import Effort, RunFinished
+from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import counts, exit_code
 from cemverify.conformance.listeners import ci, files, terminal
 from cemverify.conformance.properties import select

@@ -21,7 +21,7 @@ from cemverify.conformance.gate.baselines import (
     read_baseline,
 )
 from cemverify.conformance.gate.known_violations import KnownViolation, Settled, read_known, settle
-from cemverify.conformance.judging.engine import RunFinished
+from cemverify.conformance.judging.events import RunFinished
 
 ACCEPTED_FOR = timedelta(days=90)
 

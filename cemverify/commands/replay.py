@@ -9,7 +9,8 @@ from pathlib import Path
 
 from cemverify.commands.arguments import check_outputs
 from cemverify.conformance.counterexamples.files import load_counterexample
-from cemverify.conformance.judging.engine import Effort, RunFinished
+from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import Verdict, counts
 from cemverify.conformance.listeners import files, terminal
 from cemverify.conformance.properties import catalogue

@@ -21,7 +21,8 @@ from zlib import crc32
 
 import torch
 
-from cemverify.conformance.judging.engine import Effort, judge_property
+from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.engine import judge_property
 from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.orphans import end_with_parent
 from cemverify.power.measurements import DTYPES, PLACES, Spec, by_id, chunks, introduction, measure, offered_to

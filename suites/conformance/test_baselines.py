@@ -23,7 +23,7 @@ from cemverify.conformance.gate.baselines import (
     compare,
     read_baseline,
 )
-from cemverify.conformance.judging.engine import RunFinished
+from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.listeners.files import as_json
 from cemverify.results import Maker, ResultError, result, write

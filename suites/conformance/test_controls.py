@@ -11,7 +11,8 @@ import torch
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations import reference
 from cemverify.conformance.judging.controls import CONTROLS, control
-from cemverify.conformance.judging.engine import Effort, judge_property
+from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.engine import judge_property
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
 from cemverify.conformance.properties import catalogue, select

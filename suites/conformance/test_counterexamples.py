@@ -19,7 +19,9 @@ from hypothesis import strategies as st
 from cemverify.cem.layers import MLPConfig, PreconditionerConfig
 from cemverify.cli import main
 from cemverify.conformance.counterexamples.files import load_counterexample, save_all
-from cemverify.conformance.judging.engine import Effort, RunFinished, judge_property
+from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.engine import judge_property
+from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import Record
 from cemverify.conformance.properties import select
 from cemverify.conformance.questions.cases import Case, dense_case

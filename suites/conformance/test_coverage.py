@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from cemverify.conformance.implementations.reference import reference
-from cemverify.conformance.judging.engine import Effort, judge_property
+from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.engine import judge_property
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
 from cemverify.conformance.properties import select
 from cemverify.conformance.properties.base import Over, Property

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from cemverify import check_implementation, energy_layer, implementation
 from cemverify.conformance.implementations import reference
-from cemverify.conformance.judging.engine import Effort, judge_property, not_offered
+from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.engine import judge_property, not_offered
 from cemverify.conformance.judging.verdicts import Record, Verdict, counts, exit_code
 from cemverify.conformance.oracle.evidence import Comparison, Evidence
 from cemverify.conformance.properties import catalogue, select

@@ -9,7 +9,8 @@ import torch
 from cemverify.cem.layers import AttentionConfig
 from cemverify.conformance.implementations.contract import Implementation, implementation, load
 from cemverify.conformance.implementations.reference import reference
-from cemverify.conformance.judging.engine import Effort, judge_property
+from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.engine import judge_property
 from cemverify.conformance.questions.cases import Case, dense_case
 from cemverify.power.injection import falling_short, inject
 from cemverify.power.measurements import by_id, introduction

@@ -13,7 +13,8 @@ import pytest
 
 from cemverify.cli import main
 from cemverify.conformance.implementations.contract import LoadError
-from cemverify.conformance.judging.engine import Effort, RunFinished
+from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import Property, select
 from cemverify.conformance.workers import isolation

@@ -10,7 +10,8 @@ import torch
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations import reference
 from cemverify.conformance.implementations.faults import Discard, Fault
-from cemverify.conformance.judging.localisation import Part, localise
+from cemverify.conformance.judging.localisation.bench import WrongPart
+from cemverify.conformance.judging.localisation.localise import localise
 from cemverify.conformance.properties import Asked, catalogue
 from cemverify.conformance.questions.cases import Case
 from cemverify.power.mutants import Mutant, mutants
@@ -91,7 +92,7 @@ WRONG: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def located(mutant: Mutant) -> Part | None:
+def located(mutant: Mutant) -> WrongPart | None:
     """What is said of a mutant whose named property was found violated on a scattered case."""
     (property_,) = (p for p in catalogue() if p.id == mutant.property)
     subject = mutant.subject()

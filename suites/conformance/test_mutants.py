@@ -7,7 +7,8 @@ from fnmatch import fnmatchcase
 import pytest
 import torch
 
-from cemverify.conformance.judging.engine import Effort, judge_property
+from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.engine import judge_property
 from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.properties import Property, catalogue
 from cemverify.power.mutants import Mutant, mutants

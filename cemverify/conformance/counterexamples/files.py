@@ -22,7 +22,7 @@ import torch
 
 from cemverify.conformance.counterexamples.scripts import script
 from cemverify.conformance.implementations.contract import ENTRY_POINTS
-from cemverify.conformance.judging.engine import RunFinished
+from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.questions.saving import Saved, restored
 from cemverify.results import Maker, ResultError, Table, read, result, write, write_bytes, write_text

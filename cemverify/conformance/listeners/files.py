@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 from tabulate import tabulate
 
-from cemverify.conformance.judging.engine import RunFinished
+from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import Record, Verdict, counts
 from cemverify.conformance.listeners import terminal
 from cemverify.results import Maker, result

@@ -11,7 +11,7 @@ from typing import Any, TextIO
 from tabulate import tabulate
 
 from cemverify.conformance.implementations.faults import Crashed, Hung
-from cemverify.conformance.judging.engine import Event, PropertyFinished, RunFinished, RunStarted
+from cemverify.conformance.judging.events import Event, PropertyFinished, RunFinished, RunStarted
 from cemverify.conformance.judging.verdicts import Record, Verdict, counts
 from cemverify.results import Table
 

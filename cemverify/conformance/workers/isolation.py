@@ -30,17 +30,9 @@ import torch
 from cemverify.conformance.asking.process_state import Originals
 from cemverify.conformance.implementations.contract import LoadError, Subject, load
 from cemverify.conformance.implementations.faults import Crashed, Hung, OutOfMemory, Raised, Tampered, words
-from cemverify.conformance.judging.engine import (
-    Effort,
-    Event,
-    PropertyFinished,
-    RunFinished,
-    RunStarted,
-    applicable,
-    judge_again,
-    judge_property,
-    not_offered,
-)
+from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.engine import applicable, judge_again, judge_property, not_offered
+from cemverify.conformance.judging.events import Event, PropertyFinished, RunFinished, RunStarted
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import Property, catalogue
 from cemverify.conformance.workers.giving_up import Patience

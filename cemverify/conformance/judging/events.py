@@ -1,0 +1,40 @@
+"""What a run tells its listeners. The engine only emits these; how they look is the listeners' business."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cemverify.conformance.judging.verdicts import Record
+
+
+@dataclass(frozen=True)
+class RunStarted:
+    """Sent before the first property is asked.
+
+    Attributes:
+        applicable: how many properties fit the implementation's door. asked: how many of those it offers.
+    """
+
+    implementation: str
+    applicable: int
+    asked: int
+
+
+@dataclass(frozen=True)
+class PropertyFinished:
+    """Sent after each property, in the order in which they finish."""
+
+    record: Record
+
+
+@dataclass(frozen=True)
+class RunFinished:
+    """Sent at the end, with every record in catalogue order."""
+
+    implementation: str
+    records: Sequence[Record]
+    seconds: float
+
+
+Event = RunStarted | PropertyFinished | RunFinished

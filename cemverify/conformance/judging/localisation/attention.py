@@ -1,0 +1,126 @@
+"""The bare attention layer: residual, values, mask, temperature and scores, each by an identity of its own."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from cemverify.conformance.judging.localisation.bare import generic, linear_in_memory, residual, swapped
+from cemverify.conformance.judging.localisation.bench import (
+    Bench,
+    WrongPart,
+    at_zero,
+    due,
+    each_token,
+    equal,
+    with_one_memory,
+)
+from cemverify.conformance.judging.localisation.rows import LinearPath, wrong_along_rows
+from cemverify.conformance.questions.cases import Case
+
+
+def wrong_in_attention(bench: Bench, case: Case) -> WrongPart | None:
+    """The part of an attention layer without options that is wrong."""
+    case = generic(bench, case)
+    dense = list(bench.dense(case.attention))
+    cases = [case, *dense]
+    if (found := residual(bench, cases) or swapped(bench, cases, "W_Q", "W_K")) is not None:
+        return found
+    singles = [token for c in cases for token in each_token(c) if bench.wrong(token)]
+    if singles:
+        return _values(bench, singles)
+    if bench.offers("start"):
+        still = next((c for c in map(at_zero, cases) if bench.wrong(c)), None)
+        if still is not None:
+            return _uniform_weights(bench, still)
+    if (temperature := _temperature(bench, cases)) is not None:
+        return temperature
+    if any(bench.wrong(with_one_memory(c)) for c in cases):
+        return None  # weights that sum to 1 make no difference there: it is not they alone
+    if bench.offers("start") and all(bench.wrong(c) for c in dense):
+        return WrongPart("score", "it is right at one token and at x = 0, where no score counts, and wrong elsewhere")
+    return WrongPart("attention weights", "single tokens, whose attention weight is 1, are right; several are wrong")
+
+
+def _values(bench: Bench, singles: Sequence[Case]) -> WrongPart | None:
+    """One token, one row r of one head: the update is eta W_Q[r] (W_K[r] . h)."""
+    config = singles[0].attention
+    few = singles[:4]
+    if config.dim < 2 or not all(linear_in_memory(bench, case) for case in few):
+        return None  # in one dimension everything points along everything
+    rows = [(case, (k, r)) for case in few for k in range(config.heads) for r in range(config.R)]
+    return wrong_along_rows(bench, _VALUE_PATH, rows)
+
+
+def _made_by_key(case: Case, row: tuple[int, ...]) -> Tensor:
+    return case.weights["W_K"][row] @ case.h[0, 0]
+
+
+_VALUE_PATH = LinearPath(
+    along="W_Q",
+    inner="W_K",
+    length=_made_by_key,
+    outer="output projection",
+    middle="value path",
+    sum="sum over heads",
+)
+
+
+def _uniform_weights(bench: Bench, case: Case) -> WrongPart | None:
+    """At x = 0 every token is the mean of those it may see: which ones did it see?"""
+    answer = bench.got(case)
+    if answer is None:
+        return None
+    room = bench.room(case)
+    if _ignores_x(bench, case, answer, room):
+        return WrongPart("score", "the update is the same wherever x is: the queries do not come from x")
+    values = torch.einsum("krd,kre,bje->bjd", case.weights["W_Q"], case.weights["W_K"], case.h)  # (B, J, D)
+    seen = []
+    for i in range(case.x.shape[1]):
+        subset = _seen(answer[:, i], case.attention.step_size * values, room[:, i])
+        if subset is None:
+            if bench.wrong(with_one_memory(case)):
+                return None
+            return WrongPart("attention weights", "at x = 0, where every score is 0, some token is no mean of others")
+        seen.append(subset)
+    if all(set(subset) == set(range(i + 1)) for i, subset in enumerate(seen)):
+        return None
+    listed = "; ".join(f"token {i} sees {list(subset)}" for i, subset in enumerate(seen))
+    return WrongPart("mask", f"at x = 0, where every score is 0, {listed}")
+
+
+def _ignores_x(bench: Bench, case: Case, answer: Tensor, room: Tensor) -> bool:
+    """Whether another state, for which another update is due, gets the same one."""
+    moved = replace(case, x=case.h + 1.0)
+    shows = bool(((due(case) - due(moved)).abs() > 10 * room).any())
+    elsewhere = bench.got(moved)
+    return shows and elsewhere is not None and equal(answer, elsewhere, room)
+
+
+def _seen(update: Tensor, values: Tensor, room: Tensor) -> tuple[int, ...] | None:
+    """The tokens whose mean of values (B, J, D) a token's update (B, D) is; None if it is no such mean."""
+    J = values.shape[1]
+    for subset in itertools.chain.from_iterable(itertools.combinations(range(J), n) for n in range(J + 1)):
+        mean = values[:, list(subset)].mean(1) if subset else torch.zeros_like(update)
+        if equal(update, mean, room):
+            return subset
+    return None
+
+
+def _temperature(bench: Bench, cases: Sequence[Case]) -> WrongPart | None:
+    """Whether another temperature, the same everywhere, explains everything."""
+    config = cases[0].attention
+    K, R, D = config.heads, config.R, config.dim
+    usual = math.sqrt(R)
+    others = {usual, 1.0, math.sqrt(D), config.tau * math.sqrt(D / R), config.tau**2, 1 / config.tau}
+    others |= {config.tau * factor for factor in (2.0, 0.5, math.sqrt(K), 1 / math.sqrt(K), usual, 1 / usual)}
+    answers = [(c, bench.got(c)) for c in cases if bench.wrong(c)]
+    for tau in sorted(others - {config.tau}):
+        if all(equal(got, due(c.having(temperature=tau)), bench.room(c)) for c, got in answers):
+            return WrongPart("temperature", f"where tau = {config.tau:.4g} is due it gives what {tau:.4g} gives")
+    return None

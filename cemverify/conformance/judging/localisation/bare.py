@@ -1,0 +1,68 @@
+"""What the bare layers share: a generic case, the residual connection, weights in each other's place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from cemverify.cem.layers import AttentionConfig
+from cemverify.conformance.judging.localisation.bench import Bench, WrongPart, due, equal, with_weights
+from cemverify.conformance.questions.cases import Case
+
+
+def generic(bench: Bench, case: Case) -> Case:
+    """A dense case of sizes that hide nothing, if one of those fails too; else the case as it is."""
+    config = case.layer_config
+    if isinstance(config, AttentionConfig):
+        sizes: dict[str, Any] = {"dim": 6, "heads": 2, "head_dim": 3}
+        if config.temperature == math.sqrt(config.R):
+            sizes["temperature"] = math.sqrt(3)
+    else:
+        sizes = {"dim": 5, "hidden": 4}
+    return next((dense for dense in bench.dense(replace(config, **sizes)) if bench.wrong(dense)), case)
+
+
+def residual(bench: Bench, cases: Sequence[Case]) -> WrongPart | None:
+    """Weights of zeros make no update."""
+    for case in cases:
+        still = replace(case, weights={name: torch.zeros_like(w) for name, w in case.weights.items()})
+        got = bench.got(still)
+        if got is None:
+            continue
+        if torch.equal(got + still.x, still.x.float().double()) and bool((got != 0).any()):
+            return WrongPart("dtype", "with weights of zeros x comes back rounded to float32")
+        if not equal(got, torch.zeros_like(got), bench.room(still)):
+            return WrongPart(
+                "residual", "with weights of zeros, of which no update can come, x is not left where it is"
+            )
+    return None
+
+
+def swapped(bench: Bench, cases: Sequence[Case], first: str, second: str) -> WrongPart | None:
+    """Whether it does the right thing with two weights in each other's place."""
+    for case in cases:
+        other = with_weights(case, {first: case.weights[second], second: case.weights[first]})
+        alike = equal(due(case), due(other), bench.room(case) + bench.room(other))
+        if alike or not bench.explained(case, other):
+            return None
+    return WrongPart(
+        f"{first} and {second}", f"it does the right thing with {first} and {second} in each other's place"
+    )
+
+
+def linear_in_memory(bench: Bench, case: Case) -> bool:
+    """Whether one token's update, x held, doubles and adds as the memory does; else no row tells anything."""
+    if not bench.offers("start"):
+        return False
+    other = replace(case, h=3.0 - 2.0 * case.h)
+    both = replace(case, h=case.h + other.h)
+    answers = [bench.got(c) for c in (case, other, both)]
+    if any(answer is None for answer in answers):
+        return False
+    first, second, summed = (answer for answer in answers if answer is not None)
+    room = bench.room(case) + bench.room(other) + bench.room(both)
+    return bool(((first + second - summed).abs() <= room).all())

@@ -1,0 +1,131 @@
+"""The bench that experiments run on: it asks the implementation, and knows what is right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.implementations.faults import Fault
+from cemverify.conformance.oracle.budgets import output_budget
+from cemverify.conformance.oracle.golden import golden
+from cemverify.conformance.questions.cases import Case, Config, dense_case
+
+_SEEDS = (1, 2, 3)
+_EXPERIMENTS = 400  # calls at most
+
+
+@dataclass(frozen=True)
+class WrongPart:
+    """What is wrong.
+
+    Attributes:
+        name: as "diagonal, value path". because: the sub-identity that shows it, as a sentence.
+    """
+
+    name: str
+    because: str
+
+
+class Undecided(Exception):
+    """Nothing can be said: too many calls, or two identical calls gave two answers."""
+
+
+@dataclass
+class Bench:
+    """Asks the implementation, and knows what is right.
+
+    Attributes:
+        asked: how many calls were made.
+    """
+
+    caller: Caller
+    asked: int = 0
+
+    def offers(self, *features: str) -> bool:
+        """Whether the implementation has all of these features."""
+        return not set(features) & self.caller.subject.not_offered.keys()
+
+    def got(self, case: Case) -> Tensor | None:
+        """The layer's update, x^(T) - x^(0), (B, J, D); None if there was no answer.
+
+        Raises:
+            Undecided: too many calls were made.
+        """
+        self.asked += 1
+        if self.asked > _EXPERIMENTS:
+            raise Undecided
+        try:
+            return self.caller.output(case) - case.x
+        except Fault:
+            return None
+
+    def wrong(self, case: Case) -> bool:
+        """Whether its answer is not the right one; a case that is too ill-conditioned counts as right."""
+        case = self.rounded(case)
+        budget = output_budget(case, self.caller.dtype)
+        if not bool(budget.isfinite().all()):
+            return False
+        got = self.got(case)
+        return got is None or bool(((got - due(case)).abs() > budget).any())
+
+    def explained(self, case: Case, other: Case) -> bool:
+        """Whether what it gives for a case is what is right for another one."""
+        return equal(self.got(case), due(other), self.room(case) + self.room(other))
+
+    def room(self, case: Case) -> Tensor:
+        """How far roundoff may lead from the right answer, (B, J, D)."""
+        return output_budget(self.rounded(case), self.caller.dtype)
+
+    def rounded(self, case: Case) -> Case:
+        """The case in float64, on the numbers that the implementation sees in its dtype."""
+        return case.to(self.caller.dtype).to(torch.float64)
+
+    def dense(self, config: Config, tokens: int = 4, batch: int = 1) -> Iterator[Case]:
+        """Well-conditioned cases with that configuration."""
+        for seed in _SEEDS:
+            case = dense_case(config, batch, tokens, seed)
+            yield self.rounded(case if self.offers("start") else replace(case, x=case.h))
+
+
+def due(case: Case) -> Tensor:
+    """The right update, x^(T) - x^(0), (B, J, D)."""
+    return golden(case) - case.x
+
+
+def equal(got: Tensor | None, expected: Tensor, room: Tensor) -> bool:
+    """Whether an answer, if there is one, is within twice the room of what is expected."""
+    return got is not None and bool(((got - expected).abs() <= 2 * room).all())
+
+
+# --- cases made from a case -------------------------------------------------------------------------
+
+
+def with_weights(case: Case, weights: Mapping[str, Tensor]) -> Case:
+    """The case with some of its weights replaced."""
+    return replace(case, weights={**case.weights, **weights})
+
+
+def only_rows(case: Case, rows: list[int]) -> Case:
+    """Some of its batch rows."""
+    return replace(case, x=case.x[rows], h=case.h[rows])
+
+
+def each_token(case: Case) -> Iterator[Case]:
+    """Each of its tokens alone, so that its attention weight is 1."""
+    for j in range(case.x.shape[1]):
+        yield replace(case, x=case.x[:, j : j + 1], h=case.h[:, j : j + 1])
+
+
+def at_zero(case: Case) -> Case:
+    """The case at x = 0, where every score is 0."""
+    return replace(case, x=torch.zeros_like(case.x))
+
+
+def with_one_memory(case: Case) -> Case:
+    """The case with a memory whose tokens all equal the first."""
+    h = case.h[:, :1].expand_as(case.h).contiguous()
+    return replace(case, h=h, x=h if torch.equal(case.x, case.h) else case.x)

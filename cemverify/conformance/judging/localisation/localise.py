@@ -1,0 +1,96 @@
+"""Finds the wrong part: of a layer, of what stands beside it (the cache, the stated energy), or of a block."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.implementations.faults import Fault
+from cemverify.conformance.judging.localisation.attention import wrong_in_attention
+from cemverify.conformance.judging.localisation.bench import Bench, Undecided, WrongPart, only_rows
+from cemverify.conformance.judging.localisation.mixing import mixing_tokens
+from cemverify.conformance.judging.localisation.mlp import wrong_in_mlp
+from cemverify.conformance.judging.localisation.options import needed_options, wrong_in_options
+from cemverify.conformance.oracle.budgets import energy_budget, output_budget
+from cemverify.conformance.oracle.golden import energies_at, golden, norm_into
+from cemverify.conformance.questions.cases import Case
+
+
+def localise(caller: Caller, case: Case) -> WrongPart | None:
+    """The part of the layer that is wrong, as far as the case or dense cases of its kind can tell; None if not.
+
+    Args:
+        case: one that was found to violate a property.
+    """
+    bench = Bench(caller)
+    try:
+        return _block(bench, case) if case.layer == "block" else _layer(bench, case)
+    except Undecided:
+        return None
+
+
+def _layer(bench: Bench, case: Case) -> WrongPart | None:
+    case = bench.rounded(case)
+    if not bench.wrong(case):
+        found = next((dense for dense in bench.dense(case.layer_config) if bench.wrong(dense)), None)
+        if found is None:
+            return _beside(bench, case)
+        case = found
+    if (mixing := mixing_tokens(bench, case)) is not None:
+        return mixing
+    case, needed = needed_options(bench, case)
+    if needed:
+        return wrong_in_options(bench, case, needed)
+    rows = case.x.shape[0]
+    if rows > 1 and not any(bench.wrong(only_rows(case, [i])) for i in range(rows)):
+        return WrongPart("batch rows", "each row alone is right, together they are wrong")
+    return wrong_in_attention(bench, case) if case.layer == "attention" else wrong_in_mlp(bench, case)
+
+
+def _beside(bench: Bench, case: Case) -> WrongPart | None:
+    """The layer itself is right: the cache may be wrong, or the energy that it states."""
+    for candidate in (case, *bench.dense(case.layer_config, batch=2)):
+        try:
+            if _cache_is_wrong(bench, candidate):
+                return WrongPart("cache", "the whole row at once is right, decoding token by token is not")
+            if _stated_energy_is_wrong(bench, candidate):
+                return WrongPart("stated energy", "the update is right, the energy is not")
+        except Fault:
+            continue
+    return None
+
+
+def _cache_is_wrong(bench: Bench, case: Case) -> bool:
+    if case.layer != "attention" or "decode" not in bench.caller.functions:
+        return False
+    row = replace(case, x=case.h)
+    off = (bench.caller.decoded(row) - golden(row)).abs() > output_budget(row, bench.caller.dtype)
+    return bool(off.any())
+
+
+def _stated_energy_is_wrong(bench: Bench, case: Case) -> bool:
+    if f"{case.layer}_energy" not in bench.caller.functions or not bool(bench.room(case).isfinite().all()):
+        return False
+    off = (bench.caller.energy(case) - energies_at(case, case.x)).abs()
+    return bool((off > energy_budget(case, case.x, bench.caller.dtype)).any())
+
+
+def _block(bench: Bench, case: Case) -> WrongPart | None:
+    """A block is made of the same two layers: either one of them is wrong by itself, or how they are joined."""
+    if not bench.offers("attention", "mlp", "start"):
+        return None
+    case = bench.rounded(case)
+    if not bench.wrong(case):
+        return None
+    attention = case.part("attention")
+    attention = replace(attention, h=norm_into(attention, case.h))
+    middle = golden(attention)
+    mlp = case.part("mlp")
+    mlp = replace(mlp, x=middle, h=norm_into(mlp, middle))
+    for layer in (attention, mlp):
+        if bench.wrong(layer):
+            found = _layer(bench, layer)
+            return found and WrongPart(
+                found.name, f"the block's {layer.layer} by itself is wrong too: {found.because}"
+            )
+    return WrongPart("block", "its attention and its MLP are right by themselves on what the block gives them")

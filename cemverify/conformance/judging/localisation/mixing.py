@@ -1,0 +1,81 @@
+"""Who reads whom: batch rows and tokens that change an answer they must not change.
+
+This is asked before anything else, since every other experiment would mistake such a fault for its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from cemverify.conformance.judging.localisation.bench import Bench, Undecided, WrongPart, only_rows
+from cemverify.conformance.questions.cases import Case
+
+
+def mixing_tokens(bench: Bench, case: Case) -> WrongPart | None:
+    """The part that lets rows or tokens read what they must not.
+
+    Raises:
+        Undecided: two identical calls gave two answers.
+    """
+    for candidate in (case, *bench.dense(case.layer_config, batch=2)):
+        before, again = bench.got(candidate), bench.got(candidate)
+        if before is None or again is None:
+            continue
+        if not torch.equal(before, again):
+            raise Undecided
+        room = 2 * bench.room(candidate)
+        found = (
+            _batch_rows(bench, candidate, before, room)
+            or _later_tokens(bench, candidate, before, room)
+            or _order_of_tokens(bench, candidate, before, room)
+        )
+        if found is not None:
+            return found
+    return None
+
+
+def _batch_rows(bench: Bench, case: Case, before: Tensor, room: Tensor) -> WrongPart | None:
+    if case.x.shape[0] < 2:
+        return None
+    alone = bench.got(only_rows(case, [0]))
+    if alone is not None and bool(((alone - before[:1]).abs() > room[:1]).any()):
+        return WrongPart("batch rows", "the first row alone gives something else than among others")
+    return None
+
+
+def _later_tokens(bench: Bench, case: Case, before: Tensor, room: Tensor) -> WrongPart | None:
+    for i in range(1, case.x.shape[1]):
+        for name in ("x", "h") if bench.offers("start") else ("both",):
+            after = bench.got(_with_other_tail(case, name, i))
+            if after is None or not bool(((after - before)[:, :i].abs() > room[:, :i]).any()):
+                continue
+            if case.layer == "mlp":
+                return WrongPart("token mixing", f"another token {i} changes the tokens before it")
+            if name == "x":
+                return WrongPart("softmax", f"another state x of token {i} alone changes the tokens before it")
+            return WrongPart("mask", f"another memory of token {i} changes the tokens before it")
+    return None
+
+
+def _order_of_tokens(bench: Bench, case: Case, before: Tensor, room: Tensor) -> WrongPart | None:
+    if case.layer != "mlp" or case.x.shape[1] < 2:
+        return None
+    flipped = bench.got(replace(case, x=case.x.flip(1), h=case.h.flip(1)))
+    if flipped is not None and bool(((flipped.flip(1) - before).abs() > room).any()):
+        return WrongPart("token mixing", "tokens in another order give something else")
+    return None
+
+
+def _with_other_tail(case: Case, name: str, i: int) -> Case:
+    """The case with other tokens from the i-th on, in its states, its memory or both."""
+
+    def changed(tokens: Tensor) -> Tensor:
+        other = tokens.clone()
+        other[:, i:] = 3.0 - 2.0 * other[:, i:].flip(1)
+        return other
+
+    x = case.x if name == "h" else changed(case.x)
+    return replace(case, x=x, h=case.h if name == "x" else changed(case.h))

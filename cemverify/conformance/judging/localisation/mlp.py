@@ -1,0 +1,69 @@
+"""The bare MLP: the activation if another one is right; else one unit m, eta V[m] (W[m] . h) sigma(V[m] . x)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from cemverify.conformance.judging.localisation.bare import generic, linear_in_memory, residual, swapped
+from cemverify.conformance.judging.localisation.bench import Bench, WrongPart, due
+from cemverify.conformance.judging.localisation.rows import LinearPath, wrong_along_rows
+from cemverify.conformance.questions.cases import Case
+
+_UNITS = 4  # hidden units that are looked at, one by one
+
+
+def wrong_in_mlp(bench: Bench, case: Case) -> WrongPart | None:
+    """The part of an MLP without options that is wrong."""
+    case = generic(bench, case)
+    config = case.mlp
+    several = [case, *bench.dense(config)]
+    if (found := residual(bench, several) or swapped(bench, several, "V", "W")) is not None:
+        return found
+    dense = [c for c in bench.dense(config, tokens=1) if bench.wrong(c)]
+    others = [a for a in ("silu", "relu", "tanh", "identity", "gelu", "sigmoid") if a != config.activation]
+    others = [a for a in others if bench.offers(f"activation:{a}")][:3]
+    sound = [a for a in others if not any(bench.wrong(c.having(activation=a)) for c in (case, *dense))]
+    if others and sound == others:
+        return WrongPart("activation", f"with {config.activation} it is wrong, with {', '.join(others)} it is right")
+    if not dense or sound or config.dim < 2:
+        return None
+    if not all(linear_in_memory(bench, c) for c in dense):
+        return _swapped_gate(bench, dense)
+    rows = [(c, (m,)) for c in dense for m in range(min(config.hidden, _UNITS))]
+    return wrong_along_rows(bench, _GATE, rows)
+
+
+def _made_by_unit(case: Case, row: tuple[int, ...]) -> Tensor:
+    """(W[m] . h) sigma(V[m] . x), read off the right update of that unit alone, which is along V[m]."""
+    update = due(case)[0, 0] / case.mlp.step_size
+    v = case.weights["V"][row]
+    return (update @ v) / (v @ v)
+
+
+_GATE = LinearPath(
+    along="V", inner="W", length=_made_by_unit, outer="down projection", middle="gate", sum="sum over units"
+)
+
+
+def _swapped_gate(bench: Bench, cases: Sequence[Case]) -> WrongPart | None:
+    """Whether the roles of V x and W h are exchanged: linear in x, that is, and not in h."""
+    for case in cases:
+        W, V = case.weights["W"], case.weights["V"]
+        got = bench.got(case)
+        exchanged = replace(case, x=case.h, h=case.x, weights={"V": W, "W": V})
+        inner = due(exchanged)  # W^T ((V x) sigma(W h)) eta
+        if got is None or W.shape[0] > W.shape[1] or not _same_hidden(got, inner, V, W, bench.room(case)):
+            return None
+    return WrongPart(
+        "gate", "it gives what it would give if the memory's projection were activated and not the state's"
+    )
+
+
+def _same_hidden(got: Tensor, inner: Tensor, V: Tensor, W: Tensor, room: Tensor) -> bool:
+    """Whether got = V^T z and inner = W^T z have the same z, up to the room and the conditioning of V and W."""
+    z = torch.linalg.lstsq(W.T, inner[0, 0, :, None]).solution
+    return bool(((V.T @ z)[:, 0] - got[0, 0]).abs().max() <= 1e3 * room.max() * torch.linalg.cond(W))

@@ -1,0 +1,159 @@
+"""The options: switched off one after another while the case still fails. Those that cannot be are to blame."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cemverify.cem.layers import AttentionConfig, PreconditionerConfig
+from cemverify.conformance.judging.localisation.bench import (
+    Bench,
+    WrongPart,
+    at_zero,
+    due,
+    each_token,
+    equal,
+    with_weights,
+)
+from cemverify.conformance.oracle.golden import golden
+from cemverify.conformance.questions.cases import Case
+
+
+def needed_options(bench: Bench, case: Case) -> tuple[Case, list[str]]:
+    """The case with every option off that it can fail without, and the names of those that it cannot.
+
+    One pass is not enough: an option may become dispensable only after another one is off.
+    """
+    while True:
+        needed = []
+        for name, simpler in _off(bench, case):
+            tried = itertools.chain(simpler, *(bench.dense(other.layer_config) for other in simpler))
+            failing = next((other for other in tried if bench.wrong(other)), None)
+            if failing is not None:
+                case = failing
+                break
+            needed.append(name)
+        else:
+            return case, needed
+
+
+def _off(bench: Bench, case: Case) -> Iterator[tuple[str, list[Case]]]:
+    """Options that are on, each with the case or the cases without it."""
+    config = case.layer_config
+    if config.steps > 1:
+        yield "step count", [case.having(steps=1)]
+    if config.norm != "none":
+        yield "norm", [_without(case, ("gain",), norm="none")]
+    if config.preconditioner.kind != "identity":
+        plain = {"preconditioner": PreconditionerConfig()}
+        yield "preconditioner", [_without(case, ("P_d", "P_U", "P_V"), **plain)]
+    if isinstance(config, AttentionConfig):
+        if config.diagonal != "none":
+            yield "diagonal", [_without(case, ("diagonal",), diagonal="none")]
+        if config.position != "none":
+            name = "rotary" if config.position == "rotary" else "bias"
+            yield name, [_without(case, ("to_self", "to_others"), position="none")]
+        usual = math.sqrt(config.R)
+        if bench.offers("temperature") and config.tau not in (1.0, usual):
+            yield "temperature", [case.having(temperature=tau) for tau in (1.0, usual)]
+    if config.step_size != 1.0:
+        yield "step size", [case.having(step_size=1.0)]
+
+
+def _without(case: Case, weights: tuple[str, ...], **options: Any) -> Case:
+    kept = {name: w for name, w in case.weights.items() if name not in weights}
+    return replace(case.having(**options), weights=kept)
+
+
+def wrong_in_options(bench: Bench, case: Case, needed: Sequence[str]) -> WrongPart | None:
+    """The option without which the case does not fail, and which side of it is wrong."""
+    named = " or the ".join(needed)
+    because = f"with all other options off it is still wrong, and with the {named} off as well it is right"
+    if len(needed) > 2:
+        return None
+    if len(needed) == 2:
+        return WrongPart(" with ".join(needed), because)
+    (name,) = needed
+    side = _SIDES.get(name)
+    return (side and side(bench, case)) or WrongPart(name, because)
+
+
+def _diagonal(bench: Bench, case: Case) -> WrongPart | None:
+    """A single token has attention weight 1, so its update is that of the value path alone."""
+    if case.attention.diagonal == "per-head":
+        same = case.weights["diagonal"][:1].expand_as(case.weights["diagonal"]).contiguous()
+        if not bench.wrong(with_weights(case, {"diagonal": same})):
+            return WrongPart("diagonal", "heads of the same diagonal are right, heads of their own are wrong")
+    cases = [case, *bench.dense(case.attention)]
+    if any(bench.wrong(token) for token in (*each_token(case), *bench.dense(case.attention, tokens=1))):
+        if _is_another_diagonal(bench, cases):
+            return WrongPart("diagonal", "it does the right thing with another diagonal, in scores and values alike")
+        return WrongPart("diagonal, value path", "a single token, whose attention weight is 1, is already wrong")
+    if bench.offers("start") and any(bench.wrong(at_zero(c)) for c in cases):
+        return WrongPart("diagonal, value path", "at x = 0, where every score is 0, it is wrong")
+    if any(bench.wrong(c) for c in cases):
+        return WrongPart("diagonal, score", "single tokens are right, so that the values are; several are wrong")
+    return None
+
+
+def _is_another_diagonal(bench: Bench, cases: Sequence[Case]) -> bool:
+    """Whether a multiple of the diagonal, read off one token without W_Q, explains every answer."""
+    for case in cases:
+        token = next(iter(each_token(case)))
+        alone = with_weights(token, {"W_Q": torch.zeros_like(case.weights["W_Q"])})
+        got, right = bench.got(alone), due(alone)
+        if got is None or float(right.square().sum()) == 0:
+            return False
+        factor = float((got * right).sum() / right.square().sum())
+        if not bench.explained(case, with_weights(case, {"diagonal": factor * case.weights["diagonal"]})):
+            return False
+    return True
+
+
+def _bias(bench: Bench, case: Case) -> WrongPart | None:
+    if bench.offers("start") and bench.wrong(at_zero(case)):
+        return WrongPart("bias", "at x = 0, where every score is 0 and the bias alone decides, it is wrong")
+    return None
+
+
+def _rotary(bench: Bench, case: Case) -> WrongPart | None:
+    if not bench.offers("start"):
+        return None
+    if any(bench.wrong(at_zero(c)) for c in (case, *bench.dense(case.attention))):
+        return WrongPart("rotary, value path", "at x = 0, where every score is 0, it is wrong")
+    return WrongPart("rotary, score", "at x = 0, where every score is 0, it is right")
+
+
+def _recursion(bench: Bench, case: Case) -> WrongPart | None:
+    """Which other number of steps, or which other memory, gives what it gives."""
+    steps = case.layer_config.steps
+    cases = [bench.rounded(c) for c in (case, *bench.dense(case.layer_config)) if bench.wrong(c)]
+    answers = [(c, bench.got(c)) for c in cases]
+    for other in [n for n in range(1, steps + 3) if n != steps]:
+        if all(equal(got, due(c.having(steps=other)), bench.room(c)) for c, got in answers):
+            return WrongPart("step count", f"where T = {steps} steps are due it gives what {other} give")
+    if all(equal(got, _reading_its_own_output(c) - c.x, bench.room(c)) for c, got in answers):
+        return WrongPart("memory", "it gives what a layer gives that reads its own output at every step")
+    return WrongPart("recursion", "one step is right, several are wrong")
+
+
+def _reading_its_own_output(case: Case) -> Tensor:
+    x, h = case.x, case.h
+    for _ in range(case.layer_config.steps):
+        x = h = golden(replace(case, x=x, h=h).having(steps=1))
+    return x
+
+
+# Options of which a finer experiment can tell what about them is wrong.
+_SIDES: dict[str, Callable[[Bench, Case], WrongPart | None]] = {
+    "diagonal": _diagonal,
+    "bias": _bias,
+    "rotary": _rotary,
+    "step count": _recursion,
+}

@@ -1,0 +1,153 @@
+"""One row at a time: with a single row of the outer weight not 0, the update is that row times a number.
+
+The direction shows whether the outer projection is right; the number shows what makes its length. Rows that are all
+right one by one and wrong together leave the sum over them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from cemverify.conformance.judging.localisation.bench import Bench, WrongPart, with_weights
+from cemverify.conformance.questions.cases import Case
+
+Row = tuple[Case, tuple[int, ...]]  # a case of one token, and the index of a row: (k, r) of W_Q, (m,) of V
+
+
+@dataclass(frozen=True)
+class LinearPath:
+    """How memory becomes an update: an inner weight makes numbers of it, and an outer weight's rows carry them.
+
+    Attributes:
+        along: the outer weight, along whose rows updates point. inner: the weight that makes their lengths.
+        length: the right number for a row, from the case in which that row alone is not 0.
+        outer, middle, sum: what the three parts are called.
+    """
+
+    along: str
+    inner: str
+    length: Callable[[Case, tuple[int, ...]], Tensor]
+    outer: str
+    middle: str
+    sum: str
+
+
+@dataclass(frozen=True)
+class _Probe:
+    """What one row alone showed.
+
+    Attributes:
+        case: in which that row alone is not 0.
+        number: the update along the row, over the row. ratio: the number over the right one.
+        noise: how far roundoff may put the ratio off. astray: whether the update points elsewhere.
+    """
+
+    case: Case
+    row: tuple[int, ...]
+    number: float
+    ratio: float
+    noise: float
+    astray: bool
+
+
+def wrong_along_rows(bench: Bench, path: LinearPath, rows: Sequence[Row]) -> WrongPart | None:
+    """The part of a linear path that is wrong, as rows of its outer weight show one by one.
+
+    Args:
+        rows: of cases with one token, on which the implementation is wrong.
+    """
+    probes = []
+    for case, row in rows:
+        alone = _with_one_row(case, path.along, row)
+        answer = bench.got(alone)
+        if answer is None:
+            return None
+        if (probe := _probe(bench, path, alone, row, answer)) is not None:
+            probes.append(probe)
+    if not probes:
+        return None
+    if all(probe.astray for probe in probes):
+        because = f"with one row of {path.along} that is not 0, the update does not point along that row"
+        return WrongPart(path.outer, because)
+    if any(probe.astray for probe in probes):
+        return None
+    noise = max(probe.noise for probe in probes)
+    first = probes[0].ratio
+    if all(abs(probe.ratio - first) <= 2 * noise for probe in probes):
+        return _same_factor(path, first, noise, heads=_heads(probes[0].case))
+    return _factors_of_their_own(bench, path, probes, noise)
+
+
+def _same_factor(path: LinearPath, factor: float, noise: float, heads: int) -> WrongPart:
+    """Every row gives the same multiple of what is due."""
+    if abs(factor - 1) <= noise:
+        return WrongPart(path.sum, f"each row of {path.along} alone is right, all of them together are wrong")
+    if heads > 1 and abs(factor * heads - 1) <= heads * noise:
+        return WrongPart(path.sum, f"each of {heads} heads alone gives {factor:.6g} times what is due")
+    return WrongPart("scale of the update", f"every row of {path.along} alone gives {factor:.6g} times what is due")
+
+
+def _factors_of_their_own(bench: Bench, path: LinearPath, probes: Sequence[_Probe], noise: float) -> WrongPart | None:
+    """Rows give different multiples of what is due: what makes their numbers is wrong."""
+    if path.inner == "W_K" and any(_is_number_of_another_row(probe) for probe in probes):
+        because = f"rows of {path.along} do not go with the rows of {path.inner} of the same index"
+        return WrongPart("linear path", because)
+    neither = all(abs(probe.ratio) > noise and abs(probe.ratio - 1) > noise for probe in probes)
+    if path.inner == "W" and neither and all(_goes_with_memory(bench, probe) for probe in probes):
+        because = "the update is along V and proportional to W h; what V x is made into is wrong"
+        return WrongPart("activation", because)
+    if all(abs(probe.ratio - 1) > max(noise, 1e-6) for probe in probes):
+        because = f"the update points along the row of {path.along}, but {path.inner} does not make its length"
+        return WrongPart(path.middle, because)
+    return WrongPart("linear path", f"some rows of {path.along} alone are right, others are not")
+
+
+def _with_one_row(case: Case, name: str, row: tuple[int, ...]) -> Case:
+    weight = torch.zeros_like(case.weights[name])
+    weight[row] = case.weights[name][row]
+    return with_weights(case, {name: weight})
+
+
+def _probe(bench: Bench, path: LinearPath, case: Case, row: tuple[int, ...], answer: Tensor) -> _Probe | None:
+    """What an answer (1, 1, D) to a case of one row shows; None if roundoff hides it."""
+    step_size, room = case.layer_config.step_size, bench.room(case)[0, 0]
+    update, direction = answer[0, 0] / step_size, case.weights[path.along][row]  # (D,)
+    right, squared = abs(due := float(path.length(case, row))), float(direction @ direction)
+    if squared == 0 or right <= 1e4 * float(room.max()):
+        return None
+    number = float(update @ direction) / squared
+    return _Probe(
+        case,
+        row,
+        number,
+        ratio=number / due,
+        noise=8 * float(room.max()) / right / math.sqrt(squared),
+        astray=bool(((update - number * direction).abs() > 4 * room / step_size).any()),
+    )
+
+
+def _heads(case: Case) -> int:
+    return case.attention.heads if case.layer == "attention" else 1
+
+
+def _is_number_of_another_row(probe: _Probe) -> bool:
+    """Whether a wrong number is what some other row of W_K makes of the memory."""
+    made = probe.case.weights["W_K"] @ probe.case.h[0, 0]  # (K, R)
+    return abs(probe.ratio - 1) > 1e-6 and bool(((made - probe.number).abs() <= 1e-9 * made.abs()).any())
+
+
+def _goes_with_memory(bench: Bench, probe: _Probe) -> bool:
+    """Whether a hidden unit's number is proportional to W[m] . h as the memory changes."""
+    case = probe.case
+    other = replace(case, h=3.0 - 2.0 * case.h)
+    answer, v = bench.got(other), case.weights["V"][probe.row]
+    if answer is None:
+        return False
+    before, after = (float(case.weights["W"][probe.row] @ c.h[0, 0]) for c in (case, other))
+    now = float(answer[0, 0] / case.layer_config.step_size @ v) / float(v @ v)
+    return abs(now * before - probe.number * after) <= 1e-9 * (abs(now * before) + abs(probe.number * after))

@@ -1,0 +1,274 @@
+"""The search for a counterexample to one property.
+
+Questions come from three sources in turn: small integer cases, whose violations are readable; dense cases, which
+are generic; and scattered ones from a plain random generator (see `questions.spaces`). The first violation ends the
+search, and is then made as small as it can be while it still fails in the same way.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import traceback
+import zlib
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import hypothesis
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.errors import Flaky, Unsatisfiable
+
+from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.implementations.contract import EnergyLayer
+from cemverify.conformance.implementations.faults import Discard, Fault, OutOfMemory, ran_out, words
+from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.oracle.evidence import Evidence
+from cemverify.conformance.properties import Asked, Property
+from cemverify.conformance.questions.spaces import Source
+
+_SOURCES: tuple[Source, ...] = ("small", "dense")  # what Hypothesis searches, before the scattered questions
+_TRIES = 400  # smaller forms of a violation that are looked at
+_KEPT = 12  # telling examples that are kept, to put trivial controls to
+
+
+class SuiteBroke(Exception):
+    """The suite itself raised: its fault, not the implementation's."""
+
+
+class _Violated(Exception):
+    """A comparison failed; raised in one place, so that Hypothesis shrinks within one kind of failure."""
+
+
+class _Faulted(Exception):
+    """A call gave no answer to compare."""
+
+
+class _TimeUp(Exception):
+    """The property's time budget is spent."""
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A question that an implementation got wrong.
+
+    Attributes:
+        evidence: the comparison that failed. fault: what it did instead of answering. Exactly one of them is given.
+    """
+
+    question: Any
+    evidence: Evidence | None
+    fault: Fault | None
+
+    @property
+    def margin(self) -> float:
+        """Its worst residual over the budget; infinite where that is NaN or where there was no answer."""
+        margin = math.inf if self.evidence is None else self.evidence.worst.margin
+        return math.inf if math.isnan(margin) else margin
+
+    @property
+    def asked(self) -> Any:
+        """The case as it was put to the implementation."""
+        return self.question if self.evidence is None or self.evidence.asked is None else self.evidence.asked
+
+
+@dataclass
+class Tally:
+    """What a property's examples amount to so far.
+
+    Attributes:
+        examples: valid ones. telling: those that could have told right from wrong. discarded: not judged.
+        margin: the worst of the examples that held.
+        found: the smallest violation so far. largest: the one with the largest margin, of those with an answer.
+        flaky: whether a case failed once and not again. cut_short: whether time ran out.
+        told: the latest telling examples that held.
+    """
+
+    examples: int = 0
+    telling: int = 0
+    discarded: int = 0
+    margin: float = 0.0
+    found: Violation | None = None
+    largest: Violation | None = None
+    flaky: bool = False
+    cut_short: bool = False
+    discard_reasons: list[str] = field(default_factory=list)
+    told: deque[Any] = field(default_factory=lambda: deque(maxlen=_KEPT))
+
+    def held(self, question: Any, margin: float, *, telling: bool) -> None:
+        """Counts an example; once a violation is found, nothing counts any more."""
+        if self.found is not None:
+            return
+        self.examples += 1
+        self.telling += telling
+        if telling:
+            self.told.append(question)
+        self.margin = max(self.margin, margin)
+
+    def discard(self, reason: str) -> None:
+        """Counts a question outside the premise."""
+        if self.found is None:
+            self.discarded += 1
+            self.discard_reasons.append(reason)
+
+    def violated(self, violation: Violation) -> None:
+        """Keeps a violation: the first counts as a telling example, later ones are smaller forms of it."""
+        if self.found is None:
+            self.examples += 1
+            self.telling += 1
+        self.found = violation
+        if violation.evidence is not None and (self.largest is None or violation.margin > self.largest.margin):
+            self.largest = violation
+
+
+@dataclass(frozen=True)
+class Search:
+    """One property, who is asked, and what came of it so far.
+
+    Attributes:
+        until: when the time budget is spent, on the monotonic clock.
+    """
+
+    caller: Caller
+    property: Property
+    until: float
+    tally: Tally = field(default_factory=Tally)
+
+    def look(self, effort: Effort) -> None:
+        """Asks until one question violates the property or all have been asked; the tally says what came of it.
+
+        Raises:
+            SuiteBroke: the check itself failed.
+        """
+        subject = self.caller.subject
+        asked = Asked(frozenset(subject.not_offered), subject.dim if isinstance(subject, EnergyLayer) else 1)
+        each = max(2, round(effort.examples * self.property.share / (len(_SOURCES) + 1)))
+        for source in _SOURCES:
+            if self.tally.found is None:
+                strategy = self.property.questions.search(source, asked)
+                self._explore(strategy, replace(effort, examples=each, seed=_seed(effort, self.property, source)))
+        if self.tally.found is None:
+            self._scatter(asked, replace(effort, examples=each, seed=_seed(effort, self.property, "scattered")))
+        if effort.shrink and not self.tally.flaky:
+            self._reduce(asked)
+
+    def look_at(self, question: Any) -> None:
+        """Asks one question.
+
+        Raises:
+            SuiteBroke: the check itself failed.
+        """
+        with suppress(_Violated, _Faulted, Discard):
+            self._ask(question)
+
+    def _ask(self, question: Any) -> float:
+        """Judges one question, counts it, raises on a violation, and returns the margin."""
+        tally = self.tally
+        if time.monotonic() > self.until:
+            tally.cut_short = True
+            if tally.found is None:
+                raise _TimeUp
+            return 0.0  # while shrinking: what was found so far will do
+        self.caller.watch.asking(question)
+        try:
+            evidence = self.property.check(self.caller, question)
+            margin = evidence.worst.margin
+        except Discard as discard:
+            tally.discard(str(discard))
+            raise
+        except Fault as fault:
+            tally.violated(Violation(question, None, fault))
+            raise _Faulted from fault
+        except Exception as error:
+            if ran_out(error):  # the suite needs little: an earlier call holds what is missing
+                shortage = OutOfMemory("it holds so much memory that the suite has none left")
+                tally.violated(Violation(question, None, shortage))
+                raise _Faulted from None
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            at = f"{words(error)} (line {where.lineno} of {where.name})"
+            raise SuiteBroke(f"the suite itself failed: {at}") from error
+        if not margin <= 1:
+            tally.violated(Violation(question, evidence, None))
+            raise _Violated
+        tally.held(question, margin, telling=evidence.telling)
+        return margin
+
+    def _explore(self, strategy: Any, effort: Effort) -> None:
+        """Runs Hypothesis, which shrinks whatever it finds; the last failure it runs is the smallest."""
+        phases = (Phase.generate, Phase.target, *((Phase.shrink,) if effort.shrink else ()))
+
+        # every field is stated: under CI Hypothesis loads a profile that would decide otherwise
+        @hypothesis.seed(effort.seed)
+        @settings(
+            max_examples=effort.examples,
+            database=None,
+            deadline=None,
+            derandomize=False,
+            report_multiple_bugs=False,
+            print_blob=False,
+            phases=phases,
+            suppress_health_check=list(HealthCheck),
+        )
+        @hypothesis.given(strategy)
+        def test(question: Any) -> None:
+            try:
+                margin = self._ask(question)
+            except Discard:
+                hypothesis.reject()
+            hypothesis.target(min(margin, 1e300))
+
+        quiet: Callable[[], None] = test
+        try:
+            quiet()
+        except (_Violated, _Faulted, _TimeUp, Unsatisfiable):
+            return
+        except Flaky:
+            # after the time is up nothing fails any more, which is not the implementation's doing
+            self.tally.flaky = not self.tally.cut_short
+
+    def _scatter(self, asked: Asked, effort: Effort) -> None:
+        """Asks questions from a plain random generator until one of them finds a violation."""
+        for i in range(effort.examples):
+            question = self.property.questions.scattered(asked, effort.seed + i)
+            if question is None:
+                return
+            try:
+                self._ask(question)
+            except Discard:
+                continue
+            except _TimeUp:
+                return
+            except (_Violated, _Faulted):
+                break
+        if (found := self.tally.found) is not None:  # Hypothesis replays what it finds, and so does this
+            self.tally.flaky = not self._still_fails(found.question, found)
+
+    def _reduce(self, asked: Asked) -> None:
+        """Makes the violation smaller for as long as it still fails, within a number of tries."""
+        tries = _TRIES
+        while tries > 0 and time.monotonic() < self.until and (found := self.tally.found) is not None:
+            for question in self.property.questions.smaller(asked, found.question):
+                tries -= 1
+                if self._still_fails(question, found) or tries <= 0:
+                    break
+            else:
+                return
+
+    def _still_fails(self, question: Any, found: Violation) -> bool:
+        """Whether a question fails as the violation did; if it does not, the violation stays what was found."""
+        try:
+            self._ask(question)
+        except (_Violated, _Faulted):
+            now = self.tally.found
+            if now is not None and type(now.fault) is type(found.fault):
+                return True
+        except (Discard, SuiteBroke):  # outside the premise after all
+            pass
+        self.tally.found = found
+        return False
+
+
+def _seed(effort: Effort, property_: Property, source: str) -> int:
+    return zlib.crc32(f"{effort.seed}/{property_.id}/{source}".encode())

@@ -1,0 +1,107 @@
+"""Turns what a search found into a verdict, a sentence and the numbers behind it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from cemverify.conformance.judging.search import Tally, Violation
+from cemverify.conformance.judging.verdicts import Record, Verdict
+from cemverify.conformance.oracle.evidence import Evidence
+from cemverify.conformance.properties import Property
+
+
+def unanswered(property_: Property) -> Record:
+    """A record that says what is asked, and nothing yet of the answer."""
+    p = property_
+    return Record(p.id, p.claim, p.source, Verdict.SUITE_ERROR, premise=p.premise, floor=p.floor)
+
+
+def conclude(record: Record, tally: Tally, *, once: bool) -> Record:
+    """The record with the verdict that the tally amounts to.
+
+    Args:
+        once: whether a single failure proves a violation even if it does not come back.
+    """
+    record = replace(record, examples=tally.examples, telling=tally.telling, discarded=tally.discarded)
+    if tally.flaky and not (once and tally.found is not None):
+        return _inconclusive(record, "non-deterministic: a case failed once and not again")
+    if tally.found is not None:
+        return _violated(record, tally.found, tally.largest)
+    if tally.cut_short:
+        reason = f"its time budget was spent after {tally.examples} examples"
+        return _inconclusive(record, reason, tally.margin)
+    if not tally.examples:
+        return _inconclusive(
+            record, f"no valid example: {', '.join(sorted(set(tally.discard_reasons))) or 'none could be drawn'}"
+        )
+    if not tally.telling:
+        reason = f"none of {tally.examples} examples could have told right from wrong"
+        return _inconclusive(record, reason, tally.margin)
+    share = tally.telling / tally.examples
+    if share < record.floor:
+        premise = f" ({record.premise})" if record.premise else ""
+        reason = (
+            f"only {_percent(share)} of {tally.examples} examples could have told right from wrong{premise}; "
+            f"at least {_percent(record.floor)} must"
+        )
+        return _inconclusive(record, reason, tally.margin)
+    return replace(record, verdict=Verdict.HOLDS, margin=tally.margin)
+
+
+def _inconclusive(record: Record, reason: str, margin: float | None = None) -> Record:
+    return replace(record, verdict=Verdict.INCONCLUSIVE, reason=reason, margin=margin)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
+
+
+def _violated(record: Record, found: Violation, largest: Violation | None) -> Record:
+    counterexample: dict[str, Any] = {"case": found.asked.describe()}
+    cause, reason, margin = "", "", None
+    if found.fault is not None:
+        cause, reason = found.fault.cause, str(found.fault)
+    elif found.evidence is not None:
+        comparison = found.evidence.worst
+        counterexample["comparison"] = comparison.describe()
+        cause, reason, margin = comparison.what, _sentence(found.evidence), comparison.margin
+    return replace(
+        record,
+        verdict=Verdict.VIOLATED,
+        cause=cause,
+        reason=reason,
+        margin=margin,
+        counterexample=counterexample,
+        worst=None if largest is None or largest.evidence is None else _in_few_words(largest.asked, largest.evidence),
+    )
+
+
+def _sentence(evidence: Evidence) -> str:
+    """What was got and what was due, at the worst coordinate."""
+    comparison = evidence.worst
+    there = comparison.describe()
+    beyond = f"{comparison.margin:.3g} times the budget of {there['budget_there']:.2g}"
+    if there["budget_there"] == 0:
+        beyond = "where roundoff explains nothing"
+    got, expected = _told_apart(there["got_there"], there["expected_there"])
+    relation = "expected" if comparison.relation == "equal" else "expected at most"
+    return f"{comparison.what}: got {got}, {relation} {expected} at {tuple(there['worst_index'])}, {beyond}"
+
+
+def _told_apart(got: float, expected: float) -> tuple[str, str]:
+    """Both numbers with as many digits as it takes to tell them apart."""
+    left = right = ""
+    for digits in (6, 10, 17):
+        left, right = f"{got + 0.0:.{digits}g}", f"{expected + 0.0:.{digits}g}"
+        if left != right:
+            break
+    return left, right
+
+
+def _in_few_words(asked: Any, evidence: Evidence) -> dict[str, Any]:
+    """An example without its arrays: how large it is, and how far off at its worst coordinate."""
+    case, comparison = asked.describe(), evidence.worst.describe()
+    kept = ("got_there", "expected_there", "budget_there", "worst_index", "margin")
+    sizes = {key: case[key] for key in ("tokens", "dim", "config") if key in case}
+    return {**sizes, "claim": comparison["claim"], **{key: comparison[key] for key in kept}}
