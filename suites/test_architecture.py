@@ -163,6 +163,12 @@ def test_the_reference_needs_torch_and_nothing_else_of_ours() -> None:
     assert printed.strip() == "[]"
 
 
+def test_the_script_of_a_counterexample_needs_nothing_of_ours() -> None:
+    needed = imports(ROOT / "cemverify" / "conformance" / "counterexamples" / "standalone.py")
+    ours = {"cemverify", "synthetic", "reports", "suites", "examples"}
+    assert not ours & {module.split(".")[0] for module in needed}
+
+
 def test_the_wheel_holds_cemverify_alone() -> None:
     text = (ROOT / "pyproject.toml").read_text()
     assert 'include = ["cemverify*"]' in text

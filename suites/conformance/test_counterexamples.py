@@ -106,8 +106,55 @@ def test_a_script_that_cannot_load_the_implementation_says_so_with_exit_code_2(t
     code, said = script(saved, "nowhere:nothing")
     assert code == 2
     assert "cannot be loaded" in said
-    assert "import cemverify" not in saved.with_suffix(".py").read_text()
-    assert "from cemverify" not in saved.with_suffix(".py").read_text()
+
+
+ALONE = """\
+import runpy, sys
+sys.modules["cemverify"] = None  # as where it is not installed
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+OWN = """\
+import numpy as np
+
+def mlp(x, h, weights, config):
+    z = x @ weights["V"].T{fault}
+    return x + config.step_size * (h @ weights["W"].T * z / (1 + np.exp(-z))) @ weights["V"]
+"""
+
+
+def test_a_script_needs_numpy_and_the_implementation_alone(tmp_path: Path) -> None:
+    """A module of plain functions is asked, without cemverify, what a mutant on torch was asked."""
+    _, saved = leave(tmp_path, "mlpascent")
+    path = saved.with_suffix(".py")
+    content = json.loads(saved.read_text())
+    content["asked"]["kind"] = "numpy"
+    saved.write_text(json.dumps(content))
+    (tmp_path / "alone.py").write_text(ALONE)
+    for fault, code in (("", 0), (" + 1", 1)):
+        (tmp_path / "own.py").write_text(OWN.format(fault=fault))
+        asked = [sys.executable, "alone.py", str(path), "own"]
+        done = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == code, done.stdout + done.stderr
+        assert content["property"]["claim"] in done.stdout
+
+
+def test_a_script_asks_an_implementation_that_takes_other_arrays(tmp_path: Path) -> None:
+    _, saved = leave(tmp_path, "mlpascent")
+    assert script(saved, "examples.loops_numpy:mine")[0] == 0
+
+
+@pytest.mark.parametrize("suffix", [".json", ".npz"])
+def test_a_script_without_its_data_says_so_with_exit_code_2(tmp_path: Path, suffix: str) -> None:
+    _, saved = leave(tmp_path, "mlpascent")
+    saved.with_suffix(suffix).write_text("{}")
+    code, said = script(saved)
+    assert (code, said.count("\n")) == (2, 1)
+    assert "is damaged" in said
+    saved.with_suffix(suffix).unlink()
+    code, said = script(saved)
+    assert (code, said.count("\n")) == (2, 1)
+    assert f"{suffix}: No such file" in said
 
 
 def test_replay_judges_the_saved_case_again(

@@ -2,7 +2,7 @@
 
     NAME.npz    every array, exactly
     NAME.json   a result of kind "counterexample": the property, the case, both sides, what made it
-    NAME.py     a script that asks the implementation the same again, without this package (see `scripts`)
+    NAME.py     a copy of `standalone`, which asks the implementation the same again without this package
 
 `cemverify replay NAME.json` asks the property itself again.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib import metadata
+from importlib import metadata, resources
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from cemverify.conformance.counterexamples.scripts import script
+from cemverify.conformance.counterexamples.demands import demands_of
 from cemverify.conformance.implementations.contract import ENTRY_POINTS
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.questions.saving import Saved, restored
-from cemverify.results import Maker, ResultError, Table, read, result, write, write_bytes, write_text
+from cemverify.results import Maker, ResultError, Table, read, result, write, write_bytes
 
 
 @dataclass(frozen=True)
@@ -93,19 +93,24 @@ def _save(implementation: str, record: Record, saved: Saved, folder: Path, maker
     write_bytes(arrays, _packed(saved.arrays))
     table = Table(f"Counterexample to {record.id}", ("what", "value"), _rows(implementation, record))
     payload = {
-        "implementation": implementation,
+        "implementation": resolved(implementation),
         "property": record.describe(),
         "arrays": arrays.name,
         "asked": {
             "question": saved.question,
             "dtype": saved.dtype,
             "device": saved.device,
-            "calls": [asdict(call) for call in saved.calls],
+            "kind": saved.kind,
+            "calls": [
+                {**asdict(call), "demands": demands}
+                for call, demands in zip(saved.calls, demands_of(record, saved), strict=True)
+            ],
+            "linear": saved.linear,
             "within": saved.within,
         },
     }
     write(stem.with_suffix(".json"), result("counterexample", maker, [table], payload))
-    write_text(stem.with_suffix(".py"), script(resolved(implementation), record, saved, arrays.name))
+    write_bytes(stem.with_suffix(".py"), resources.files(__package__).joinpath("standalone.py").read_bytes())
     return stem.with_suffix(".json")
 
 

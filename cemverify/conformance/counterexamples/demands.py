@@ -1,0 +1,111 @@
+"""What the recorded calls of a counterexample owed and did not give.
+
+Only demands that the calls broke are kept, so that the script beside a counterexample fails where the property did,
+and succeeds once the fault is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from cemverify.conformance.judging.verdicts import Record
+from cemverify.conformance.questions.saving import Call, Saved, Tree
+
+_REFUSAL, _DTYPE = "bad input is refused", "shape and dtype"
+
+
+def demands_of(record: Record, saved: Saved) -> list[dict[str, Any]]:
+    """For each call, what it owed and did not give, in words that `standalone` knows.
+
+    refuse    the input is bad and must be refused
+    shape     the shape of the answer, all of whose numbers are finite
+    dtype     that of the first argument
+    expected  the right answer, within its budget
+    norm      the right answer in norm: `at` an index, all of it if (), by at `most` so much
+    keeps     its arguments are what they were
+    repeats   the same bits as an earlier call, given by its number
+    """
+    cause = record.cause or ""
+    demands: list[dict[str, Any]] = []
+    for i, call in enumerate(saved.calls):
+        demand: dict[str, Any] = {}
+        earlier = [j for j in range(i) if _same_question(saved, saved.calls[j], call)]
+        if saved.within is not None:
+            if call.fault is None:  # what the reference answers, any answer will do for; bad input may be refused
+                demand["shape"] = _shape(saved, call)
+        elif cause.startswith(_REFUSAL):
+            if i == len(saved.calls) - 1:
+                demand["refuse"] = True
+        elif cause.startswith(_DTYPE):
+            demand["dtype"] = True
+        elif _broken(saved, call):
+            if call.expected is not None:
+                demand["expected"] = True
+            demand["shape"] = _shape(saved, call)
+        elif call.changed:
+            demand["keeps"] = True
+        elif earlier and not _agree(saved, saved.calls[earlier[0]], call):
+            demand["repeats"] = earlier[0]
+        elif (norm := _norm(record, saved, call)) is not None:
+            demand["norm"] = norm
+        demands.append(demand)
+    return demands
+
+
+def _broken(saved: Saved, call: Call) -> bool:
+    """Whether the call's own answer is none, or not the right one."""
+    if call.answer is None:
+        return True
+    answer = saved.arrays[call.answer]
+    if answer.shape != _shape(saved, call) or not np.isfinite(answer).all():
+        return True
+    if call.expected is None or call.budget is None:
+        return False
+    return bool((np.abs(answer - saved.arrays[call.expected]) > saved.arrays[call.budget]).any())
+
+
+def _norm(record: Record, saved: Saved, call: Call) -> dict[str, Any] | None:
+    """A demand on the norm of one token's error, or of all, where that is what the property compared."""
+    comparison = (record.counterexample or {}).get("comparison")
+    if comparison is None or call.answer is None or call.expected is None:
+        return None
+    error = saved.arrays[call.answer] - saved.arrays[call.expected]
+    index = tuple(comparison["worst_index"])
+    for at in (index, ()):
+        if len(at) < error.ndim and np.isclose(np.linalg.norm(error[at]), comparison["got_there"], rtol=1e-9, atol=0):
+            return {"at": at, "most": comparison["budget_there"]}
+    return None
+
+
+def _shape(saved: Saved, call: Call) -> tuple[int, ...]:
+    arguments = call.arguments["mapping"]
+    state = saved.arrays[(arguments["x"] if "x" in arguments else arguments["h"])["array"]]
+    shape: tuple[int, ...] = state.shape[:2] if call.function.endswith("energy") else state.shape
+    return shape
+
+
+def _same_question(saved: Saved, first: Call, second: Call) -> bool:
+    if first.function != second.function or first.config != second.config:
+        return False
+    a, b = _names(first.arguments), _names(second.arguments)
+    return len(a) == len(b) and all(
+        np.array_equal(saved.arrays[m], saved.arrays[n]) for m, n in zip(a, b, strict=True)
+    )
+
+
+def _agree(saved: Saved, first: Call, second: Call) -> bool:
+    if first.answer is None or second.answer is None:
+        return first.answer is second.answer
+    return np.array_equal(saved.arrays[first.answer], saved.arrays[second.answer])
+
+
+def _names(tree: Tree) -> list[str]:
+    """The arrays of a tree, in order."""
+    if isinstance(tree, Mapping):
+        if "array" in tree:
+            return [tree["array"]]
+        return [name for value in tree.values() for name in _names(value)]
+    return [name for value in tree for name in _names(value)] if isinstance(tree, list) else []

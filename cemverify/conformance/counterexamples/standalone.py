@@ -1,0 +1,350 @@
+"""Asks a saved counterexample again, without cemverify: needs NumPy, and torch or JAX where the implementation does.
+
+`cemverify check --save-counterexamples FOLDER` writes three files for each violation, this one among them:
+
+    NAME.json   the calls that were made, and what each of them owes
+    NAME.npz    every array, exactly
+    NAME.py     this script, which reads the two others; it is the same for every counterexample
+
+It makes the recorded calls on the same arrays and demands what the implementation broke: the right answer (float64
+autograd of the energy, stored), a shape and dtype, the same bits twice, inputs left alone, a refusal of bad input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import importlib
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, make_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Values = np.ndarray[Any, Any]
+
+DESCRIPTION = """\
+Asks an implementation the counterexample that is stored beside this script.
+
+exit code: 1 the fault is there; 0 it is gone; 2 it cannot be judged.
+"""
+
+_INSIDE = "CEMVERIFY_INSIDE"
+_CODES = (40, 41, 42)  # what an inner process says; an implementation that ends it hardly hits on these
+_WIDTH = 110  # characters of a line; longer arrays are left to the files
+
+
+class Unusable(Exception):
+    """The files or the implementation cannot be used; the message says why."""
+
+
+@dataclass(frozen=True)
+class Counterexample:
+    """What the files hold.
+
+    Attributes:
+        stem: the path without a suffix. implementation: who was asked. record: of the property.
+        kind: which arrays the implementation takes: "torch", "numpy" or "jax".
+        dtype, device: what floating-point arrays are rounded to, and where they live.
+        within: seconds in which a call must come back; None if all did.
+        calls: function, arguments, config, and the `demands` that the call did not meet.
+        linear: a sum of the answers, times weights, that must vanish or not be positive, if that is demanded.
+        arrays: by the names that the calls use.
+    """
+
+    stem: Path
+    implementation: str
+    record: Mapping[str, Any]
+    kind: str
+    dtype: str
+    device: str
+    within: float | None
+    calls: Sequence[Mapping[str, Any]]
+    linear: Mapping[str, Any] | None
+    arrays: Mapping[str, Values]
+
+    @property
+    def demanding(self) -> bool:
+        """Whether anything can be demanded call by call."""
+        lost = self.within is not None and bool(self.calls)
+        return lost or self.linear is not None or any(call["demands"] for call in self.calls)
+
+    def describe(self) -> str:
+        """The property, what was found, and the case as far as it fits a line."""
+        of = self.record
+        lines = [f"{of['id']}: {of['claim']}", f"  source: {of['source']}"]
+        lines.append(f"  found with {self.implementation}: {of.get('reason')}")
+        if of.get("part"):
+            lines.append(f"  wrong part: {of['part']}: {of.get('because')}")
+        case = (of.get("counterexample") or {}).get("case") or {}
+        lines.append("the smallest case found:" if self.within is None else "what was asked when the call was lost:")
+        for name, value in case.items():
+            text = f"  {name}: {json.dumps(value)}"
+            lines.append(text if len(text) <= _WIDTH else f"  {name}: in {self.stem.name}.json")
+        return "\n".join(lines)
+
+
+def load(stem: Path) -> Counterexample:
+    """Reads NAME.json and the arrays beside it.
+
+    Raises:
+        Unusable: a file is missing or damaged.
+    """
+    try:
+        content = json.loads(stem.with_suffix(".json").read_text(encoding="utf-8"))
+        asked = content["asked"]
+        with np.load(stem.with_name(content["arrays"]), allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+        return Counterexample(
+            stem,
+            content["implementation"],
+            content["property"],
+            arrays=arrays,
+            **{name: asked[name] for name in ("kind", "dtype", "device", "within", "calls", "linear")},
+        )
+    except OSError as error:
+        raise Unusable(f"{error.filename or stem}: {error.strerror or error}") from error
+    except Exception as error:  # whatever a damaged file leads to
+        raise Unusable(f"{stem}.json or .npz is damaged ({type(error).__name__}: {error})") from error
+
+
+# --- arguments ------------------------------------------------------------------------------------
+
+
+class _AttentionOptions:
+    """What an attention config derives from its fields."""
+
+    dim: int
+    heads: int
+    head_dim: int | None
+    temperature: float | None
+
+    @property
+    def R(self) -> int:
+        """The head dimension."""
+        return self.dim // self.heads if self.head_dim is None else self.head_dim
+
+    @property
+    def tau(self) -> float:
+        """The temperature."""
+        return math.sqrt(self.R) if self.temperature is None else self.temperature
+
+
+def config_class(name: str, options: Sequence[str]) -> type:
+    """A class for "MODULE:CLASS": cemverify's if the implementation itself brought it in, else one like it."""
+    module, _, kind = name.partition(":")
+    theirs = getattr(sys.modules.get(module), kind, None)
+    if isinstance(theirs, type):
+        return theirs
+    bases = (_AttentionOptions,) if kind == "AttentionConfig" else ()
+    return make_dataclass(kind, options, bases=bases, frozen=True)
+
+
+def value(tree: Any, asked: Counterexample) -> Any:
+    """The argument that a tree of plain data stands for; arrays are fresh ones."""
+    match tree:
+        case {"array": str(name)}:
+            return array(asked, name, tree.get("dtype"), tree.get("strides"))
+        case {"dataclass": str(name), "fields": Mapping() as options}:
+            kind = config_class(name, list(options))
+            made: Any = object.__new__(kind)  # unchecked: some questions are bad input on purpose
+            for option, content in options.items():
+                object.__setattr__(made, option, value(content, asked))
+            return made
+        case {"mapping": Mapping() as items}:
+            return {key: value(item, asked) for key, item in items.items()}
+        case {"sequence": list(items)}:
+            return tuple(value(item, asked) for item in items)
+        case {"float": str(text)}:
+            return float(text)
+        case {"dtype": str(word)}:
+            return getattr(importlib.import_module("torch"), word)
+    return tree
+
+
+def array(asked: Counterexample, name: str, dtype: str | None = None, strides: Sequence[int] | None = None) -> Any:
+    """A fresh array of the implementation's kind, rounded to its dtype; integers stay integers."""
+    values = np.array(asked.arrays[name])
+    dtype = (dtype or asked.dtype) if values.dtype.kind == "f" else str(values.dtype)
+    if asked.kind == "torch":
+        import torch
+
+        tensor = torch.from_numpy(values).to(getattr(torch, dtype))
+        if strides is not None and tensor.numel():
+            span = 1 + sum((n - 1) * stride for n, stride in zip(tensor.shape, strides, strict=True))
+            laid = torch.zeros(span, dtype=tensor.dtype).as_strided(tensor.shape, tuple(strides))
+            tensor = laid.copy_(tensor)
+        return tensor.to(asked.device)
+    if asked.kind == "jax":
+        import jax
+
+        jax.config.update("jax_enable_x64", True)
+        return jax.numpy.asarray(values).astype(dtype)
+    return values.astype(dtype)
+
+
+def numbers(returned: Any) -> Values:
+    """An array as NumPy's float64, whoever made it."""
+    if hasattr(returned, "detach"):
+        returned = returned.detach().cpu().double().numpy()
+    return np.array(returned, dtype=np.float64)
+
+
+def function(found: Any, name: str) -> Any:
+    """A function of the implementation, by its name."""
+    functions = getattr(found, "functions", None)
+    return functions[name] if functions is not None else getattr(found, name)
+
+
+# --- judging --------------------------------------------------------------------------------------
+
+
+def breaches(found: Any, asked: Counterexample) -> Iterator[str]:
+    """What the implementation still does wrong, one sentence each."""
+    answers: list[Values | None] = []
+    for call in asked.calls:
+        name, demands = call["function"], call["demands"]
+        arguments = value(call["arguments"], asked)
+        before = _copies(arguments)
+        options = [] if call["config"] is None else [value(call["config"], asked)]
+        if asked.within is not None:  # says where it stands then, and ends the process
+            faulthandler.dump_traceback_later(asked.within, exit=True)
+        try:
+            returned = function(found, name)(*arguments.values(), *options)
+            answer = numbers(returned)
+        except Exception as error:
+            answers.append(None)
+            if "refuse" in demands:
+                if not isinstance(error, ValueError | TypeError) or not error.args:
+                    yield f"{name} raised {type(error).__name__}, no ValueError or TypeError that says why"
+            elif demands:
+                yield f"{name} raised {type(error).__name__}: {error}"
+            continue
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+        answers.append(answer)
+        if "refuse" in demands:
+            yield f"{name} accepted bad input"
+        if "dtype" in demands:
+            dtype = getattr(returned, "dtype", type(returned).__name__)
+            if dtype != next(iter(arguments.values())).dtype:
+                yield f"{name} returned {dtype}"
+        if "keeps" in demands:
+            yield from (f"{name} changed {key}" for key in _changed(before, _copies(arguments)))
+        if "repeats" in demands:
+            first = answers[demands["repeats"]]
+            if first is None or not np.array_equal(answer, first, equal_nan=True):
+                yield f"{name} gave other bits the second time"
+        yield from _wrong(name, answer, call, asked.arrays)
+    yield from _off_the_sum(answers, asked)
+
+
+def _copies(arguments: Mapping[str, Any]) -> dict[str, Values]:
+    """Copies of the arrays among the arguments, by name."""
+    weights = arguments.get("weights", {})
+    arrays = {name: content for name, content in arguments.items() if name != "weights"}
+    return {name: numbers(a) for name, a in (arrays | {f"weights[{n!r}]": w for n, w in weights.items()}).items()}
+
+
+def _changed(before: Mapping[str, Values], after: Mapping[str, Values]) -> list[str]:
+    return [
+        name
+        for name, content in before.items()
+        if name not in after or not np.array_equal(content, after[name], equal_nan=True)
+    ]
+
+
+def _wrong(name: str, answer: Values, call: Mapping[str, Any], arrays: Mapping[str, Values]) -> Iterator[str]:
+    """Whether an answer is none, or not the right one."""
+    demands = call["demands"]
+    if "shape" in demands and not (answer.shape == tuple(demands["shape"]) and np.isfinite(answer).all()):
+        yield f"{name} returned shape {answer.shape}, finite: {bool(np.isfinite(answer).all())}"
+        return
+    if "expected" in demands:
+        expected = arrays[call["expected"]]
+        off = ~(np.abs(answer - expected) <= arrays[call["budget"]])
+        if off.any():
+            at = tuple(int(n) for n in np.argwhere(off)[0])
+            yield f"{name} gave {answer[at]:.17g}, expected {expected[at]:.17g} at {at}"
+    if "norm" in demands:
+        at, most = tuple(demands["norm"]["at"]), demands["norm"]["most"]
+        error = float(np.linalg.norm((answer - arrays[call["expected"]])[at]))
+        if not error <= most:
+            yield f"{name} is off by {error:.3g} at {at or 'all'}, at most {most:.3g} is allowed"
+
+
+def _off_the_sum(answers: Sequence[Values | None], asked: Counterexample) -> Iterator[str]:
+    """Whether the answers break the linear relation between them."""
+    relation = asked.linear
+    there = [answer for answer in answers if answer is not None]
+    if relation is None or len(there) < len(answers):
+        return
+    weights = [asked.arrays[name] for name in relation["weights"]]
+    total = relation["constant"] + sum(float((w * a).sum()) for w, a in zip(weights, there, strict=True))
+    wrong = abs(total) if relation["relation"] == "equal" else total
+    if not wrong <= relation["budget"]:
+        yield f"{relation['what']}: off by {total:.6g}, at most {relation['budget']:.3g} is allowed"
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def judge(asked: Counterexample, name: str) -> int:
+    """The exit code, after saying why."""
+    if not asked.demanding:
+        raise Unusable(f"the case cannot be judged call by call; use: cemverify replay {asked.stem.name}.json")
+    sys.path.insert(0, os.getcwd())
+    module, _, attribute = name.partition(":")
+    try:
+        found = importlib.import_module(module)
+        for part in filter(None, attribute.split(".")):
+            found = getattr(found, part)
+        for needed in {call["function"] for call in asked.calls}:
+            function(found, needed)
+    except Exception as error:
+        raise Unusable(f"{name} cannot be loaded ({type(error).__name__}: {error})") from error
+    kind = getattr(found, "arrays", None)  # another implementation may take arrays of another kind
+    said = list(breaches(found, replace(asked, kind=kind) if isinstance(kind, str) else asked))
+    print("\n".join(said) or "the fault is gone")
+    return 1 if said else 0
+
+
+def judge_from_outside(within: float) -> int:
+    """The exit code of this script in a process of its own, which the implementation may block or end."""
+    done = subprocess.run([sys.executable, *sys.argv], env={**os.environ, _INSIDE: "1"}, check=False)  # noqa: S603
+    if done.returncode in _CODES:
+        return _CODES.index(done.returncode)
+    print(f"a call did not return within {within:g} seconds, or ended the interpreter (exit code {done.returncode})")
+    return 1
+
+
+def main() -> int:
+    """`python NAME.py`."""
+    parser = argparse.ArgumentParser(
+        description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument(
+        "implementation", nargs="?", metavar="MODULE:ATTRIBUTE", help="who is asked (default: who was asked then)"
+    )
+    given = parser.parse_args().implementation
+    try:
+        asked = load(Path(__file__).with_suffix(""))
+        if _INSIDE in os.environ:
+            return _CODES[judge(asked, given or asked.implementation)]
+        print(asked.describe(), flush=True)
+        if asked.within is not None:
+            return judge_from_outside(asked.within)
+        return judge(asked, given or asked.implementation)
+    except Unusable as error:
+        print(f"cannot be judged: {error}")
+        return _CODES[2] if _INSIDE in os.environ else 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
