@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from cemverify._version import VERSION
 from cemverify.conformance.implementations.contract import LoadError
+from cemverify.errors import UsageError
 from cemverify.results import ResultError
 
 # What each says of itself in the overview; only the module of the chosen one is imported, since some take a second.
@@ -33,11 +34,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run: Callable[[argparse.Namespace], int] = options.run
     try:
         return run(options)
-    except (LoadError, ResultError, ValueError) as error:
+    except (LoadError, ResultError, UsageError, ValueError) as error:
         print(f"cemverify: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("cemverify: interrupted, nothing was written", file=sys.stderr)
+    except KeyboardInterrupt as told:
+        print(f"cemverify: {str(told) or 'interrupted, nothing was written'}", file=sys.stderr)
         return 130
 
 

@@ -12,11 +12,11 @@ from typing import Any
 from cemverify.errors import UsageError
 from cemverify.results import show
 from cemverify.runs.cells import Cell, find_algorithm
-from cemverify.runs.executors import compute, processes
+from cemverify.runs.executors import compute_all, processes
 from cemverify.runs.plain import dumps
 from cemverify.runs.progress import duration
 from cemverify.runs.run import commit
-from cemverify.runs.store import CorruptCell, Failure, Record, Store
+from cemverify.runs.store import CellStore, CorruptCell, Failure, StoredCell
 
 DESCRIPTION = """\
 Every number of a study comes from cells, small files named by the hash of all that decides their content. This says
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     """
     if not options.store.is_dir():
         raise UsageError(f"there is no store {options.store}; name the one of the study with --store")
-    store = Store(options.store)
+    store = CellStore(options.store)
     key = store.find(options.key)
     try:
         record = store.get(key)
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     return _rerun(store, record) if options.rerun else 0
 
 
-def explain(record: Record, folder: Path) -> list[str]:
+def explain(record: StoredCell, folder: Path) -> list[str]:
     """Lines that say how a record was made."""
     made = record.made_by
     lines = [f"cell {record.key}"]
@@ -79,7 +79,7 @@ def explain(record: Record, folder: Path) -> list[str]:
     return [*lines, "", "to make it again and compare", f"  {again}"]
 
 
-def _status(record: Record) -> list[str]:
+def _status(record: StoredCell) -> list[str]:
     if record.failure is not None:
         return [f"failed: {record.failure.cause}", *(f"  {line}" for line in record.failure.traceback.splitlines())]
     payload = record.payload or {}
@@ -100,7 +100,7 @@ def _made(made: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _rerun(store: Store, record: Record) -> int:
+def _rerun(store: CellStore, record: StoredCell) -> int:
     """Computes the cell again in this process and compares."""
     here = find_algorithm(record.cell.algorithm)
     if dict(here.versions) != dict(record.cell.versions):
@@ -131,7 +131,7 @@ def _rerun(store: Store, record: Record) -> int:
 def _perform_apart(cell: Cell) -> Mapping[str, Any] | Failure:
     """Computes a cell as a study does: in a process of its own, which it may take down."""
     found: list[Mapping[str, Any] | Failure] = []
-    compute([cell], processes(1), lambda _, outcome: found.append(outcome.found), lambda _: None)
+    compute_all([cell], processes(1), lambda _, outcome: found.append(outcome.found), lambda _: None)
     return found[0]
 
 

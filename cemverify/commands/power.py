@@ -1,4 +1,4 @@
-"""`cemverify power`: what a green verdict would have caught."""
+"""`cemverify power`: what a verdict that holds is worth."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ import os
 import sys
 from pathlib import Path
 
-import torch
-
 from cemverify.commands.arguments import check_outputs, positive
-from cemverify.conformance.workers.isolation import cores
-from cemverify.power import pages
 from cemverify.power.bank import BANK, unavailable
-from cemverify.power.plan import Plan, measure_power
-from cemverify.power.store import Store
 from cemverify.results import Maker, show, write, write_text
+from cemverify.runs import RunOptions, ShardFinished, add_run_arguments
 
 DESCRIPTION = """\
-Puts implementations with one known fault before the property that must catch it, at several budgets and many
-seeds, and correct implementations before every property. Prints the probability of detection with its exact
-interval, the smallest fault that is seen, and how often a correct implementation is called wrong.
+Measures how much a green verdict is worth. Implementations with one known fault (mutants) are put before the property
+that must catch the fault, and correct implementations before every property, with many seeds. The report gives the
+probability that each fault is detected, with its exact confidence interval; the smallest fault that each family of
+properties detects; and how often a correct implementation is called wrong.
 
-With IMPLEMENTATION the same faults are put into that one, around its own answers, so that you learn what a green
-verdict on *it* is worth. Faults of features that it does not offer are counted as not applicable.
-
-What was measured is kept in a folder: a run that was interrupted goes on where it ended.
-
-exit code: 0 every mutant was killed with every seed, and no correct implementation was called wrong; 1 otherwise;
-2 bad arguments.
+Without an argument the mutants are measured as they are. With IMPLEMENTATION the same faults are put into that one,
+around its own answers, so you learn what a green verdict on yours is worth. Faults of features that it does not offer
+are reported as not applicable.
 """
 
 EPILOG = """\
+The whole measurement takes about an hour on two cores. Every finished part of it is kept (--store), so you can stop
+it at any time and give the same command again. Editing cemverify or the implementation starts afresh.
+
 examples:
-  cemverify power --json power.json --markdown docs/power.md     as published
-  cemverify power mypkg.cem:implementation                        what a green on mine is worth
-  cemverify power --families subtle --seeds 5 --budgets 60 --no-sweep --no-bank       a quick look
-  cemverify power --matrix 1                                      every property x every mutant; takes hours
+  cemverify power --families subtle --seeds 5 --examples 60 --no-sweep --no-bank   a first look, about a minute
+  cemverify power mypkg.cem:implementation                                         what green means for mine
+  cemverify power --json power.json --markdown docs/power.md                       the published page
+  cemverify power --matrix 1                                                       every mutant, every property: hours
+
+exit code: 0 if every mutant was killed with every seed and no correct implementation was called wrong; 1 if not;
+2 if the arguments make no sense or a measurement failed.
 """
+
+HOW = "Every finished measurement is kept, so a run that was stopped goes on where it ended."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,50 +46,51 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "implementation",
         nargs="?",
         metavar="IMPLEMENTATION",
-        help="module:attribute, or an entry point's name; without it, the mutants as they are",
+        help="module:attribute, or the name of an entry point (default: the mutants as they are)",
     )
-    parser.add_argument("--seeds", type=positive, default=20, metavar="N", help="seeds 0 to N-1 (default 20)")
+    parser.add_argument("--seeds", type=positive, default=20, metavar="N", help="use seeds 0 to N-1 (default: 20)")
     parser.add_argument(
-        "--budgets",
+        "--examples",
         type=positive,
         nargs="+",
         default=[15, 60],
         metavar="N",
-        help="examples per property; the largest decides what counts as killed (default 15 60)",
+        help="examples for each property; of several, the largest decides what is killed (default: 15 60)",
     )
-    parser.add_argument("--families", nargs="+", default=[], metavar="F", help="only these families of mutants")
+    parser.add_argument("--families", nargs="+", default=[], metavar="F", help="only mutants of these families")
     parser.add_argument(
-        "--matrix", type=positive, default=0, metavar="N", help="also every property x every mutant, with N seeds"
+        "--matrix", type=positive, default=0, metavar="N", help="also put every mutant before every property, N seeds"
     )
     parser.add_argument("--no-sweep", action="store_true", help="do not look for the smallest fault")
     parser.add_argument("--no-bank", action="store_true", help="do not look for false alarms")
-    parser.add_argument(
-        "--store",
-        type=Path,
-        default=Path("out/power"),
-        metavar="DIR",
-        help="where measurements are kept (default out/power)",
-    )
-    parser.add_argument(
-        "--workers", type=positive, default=cores(), metavar="N", help="worker processes (default: one per core)"
-    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result file")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the page")
+    add_run_arguments(parser, HOW)
 
 
 def run(options: argparse.Namespace) -> int:
-    """`cemverify power`."""
+    """`cemverify power`.
+
+    Raises:
+        UsageError: the options make no sense, or a measurement failed. ResultError: a file cannot be written.
+        Interrupted: Ctrl-C; the message says how to go on.
+    """
+    import torch
+
+    from cemverify.power import pages
+    from cemverify.power.measuring import measure_power
+    from cemverify.power.plan import PowerPlan
+
     check_outputs(options.json, options.markdown)
-    if options.store.exists() and not options.store.is_dir():
-        raise ValueError(f"--store {options.store} is a file: name a folder, it is made where it is missing")
+    where = RunOptions.of(options)
     torch.set_num_threads(1)  # as in the workers, and as the result says
     sys.path.insert(0, os.getcwd())  # as `python -m` would; workers inherit it
-    plan = Plan(
+    plan = PowerPlan(
         options.seeds,
-        tuple(sorted(set(options.budgets))),
+        tuple(sorted(set(options.examples))),
         options.implementation,
         () if options.no_bank else _correct(options.implementation),
-        frozenset(entry.name for entry in BANK if entry.costly),
+        frozenset(correct.name for correct in BANK if correct.costly),
         tuple(options.families),
         options.matrix,
         not options.no_sweep,
@@ -102,17 +103,14 @@ def run(options: argparse.Namespace) -> int:
         "families": list(plan.families),
         "matrix": plan.matrix,
         "sweep": plan.sweep,
-        "workers": options.workers,
+        "workers": where.workers,
     }
     maker = Maker.now(options.command, configuration, 0, "cpu")
     try:
-        power = measure_power(plan, Store(options.store), options.workers, pages.Meter())
-    except KeyboardInterrupt:
-        print(
-            f"\ncemverify: interrupted; what was measured is in {options.store}, and the same command goes on there",
-            file=sys.stderr,
-        )
-        return 130
+        power = measure_power(plan, where)
+    except ShardFinished as told:
+        print(told, file=sys.stderr)
+        return 0
     show(pages.as_terminal(power))
     if options.json:
         write(options.json, pages.as_json(power, maker))
@@ -126,10 +124,10 @@ def _correct(implementation: str | None) -> tuple[str, ...]:
     if implementation is not None:
         return (implementation,)
     names = []
-    for entry in BANK:
-        reason = unavailable(entry)
+    for correct in BANK:
+        reason = unavailable(correct)
         if reason is None:
-            names.append(entry.name)
+            names.append(correct.name)
         else:
-            print(f"left out of the bank: {entry.name} ({reason})", file=sys.stderr)
+            print(f"left out of the bank: {correct.name} ({reason})", file=sys.stderr)
     return tuple(names)

@@ -15,7 +15,7 @@ plain = Plain().subject()
 
 
 @dataclass(frozen=True)
-class Entry:
+class CorrectImplementation:
     """One correct implementation.
 
     Attributes:
@@ -29,24 +29,25 @@ class Entry:
     costly: bool = False
 
 
-BANK: Sequence[Entry] = (
-    Entry("cemverify:reference", "the reference: energies and descents"),
-    Entry("cemverify.power.bank:plain", "einsums of the formulas, without energies"),
-    Entry("examples.attention_numpy:mine", "ten lines of NumPy"),
-    Entry("examples.loops_numpy:mine", "loops over tokens and heads, NumPy"),
-    Entry("examples.einsum_torch:mine", "einsums, torch"),
-    Entry("examples.sdpa_torch:mine", "scaled_dot_product_attention"),
-    Entry("examples.augmented_sdpa:mine", "scaled_dot_product_attention with wider heads for the diagonal"),
-    Entry("examples.attention_module:mine", "an nn.Module of four linear layers"),
-    Entry("examples.mlp_module:mine", "an nn.Module of three linear layers"),
-    Entry("examples.compiled_reference:mine", "the reference's modules under torch.compile", costly=True),
-    Entry("examples.energies_jax:mine", "gradients of two scalars by jax.grad", "jax", costly=True),
-    Entry("examples.llama_transformers:mine", "Llama's own modules with tied weights", "transformers"),
-    Entry("examples.energy_layer:mine", "a Hopfield layer, through the second door"),
+_Correct = CorrectImplementation
+BANK: Sequence[CorrectImplementation] = (
+    _Correct("cemverify:reference", "the reference: energies and descents"),
+    _Correct("cemverify.power.bank:plain", "einsums of the formulas, without energies"),
+    _Correct("examples.attention_numpy:mine", "ten lines of NumPy"),
+    _Correct("examples.loops_numpy:mine", "loops over tokens and heads, NumPy"),
+    _Correct("examples.einsum_torch:mine", "einsums, torch"),
+    _Correct("examples.sdpa_torch:mine", "scaled_dot_product_attention"),
+    _Correct("examples.augmented_sdpa:mine", "scaled_dot_product_attention with wider heads for the diagonal"),
+    _Correct("examples.attention_module:mine", "an nn.Module of four linear layers"),
+    _Correct("examples.mlp_module:mine", "an nn.Module of three linear layers"),
+    _Correct("examples.compiled_reference:mine", "the reference's modules under torch.compile", costly=True),
+    _Correct("examples.energies_jax:mine", "gradients of two scalars by jax.grad", "jax", costly=True),
+    _Correct("examples.llama_transformers:mine", "Llama's own modules with tied weights", "transformers"),
+    _Correct("examples.energy_layer:mine", "a Hopfield layer, through the second door"),
 )
 
 
-def unavailable(entry: Entry) -> str | None:
+def unavailable(entry: CorrectImplementation) -> str | None:
     """Why an implementation of the bank cannot be asked here, in a phrase; None if it can."""
     module = entry.name.partition(":")[0]
     try:

@@ -1,49 +1,16 @@
-"""Detection power for readers: progress, tables, a page that explains how to read them, a result file."""
+"""Detection power for readers: tables, a page that explains how to read them, a result file."""
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Sequence
-from typing import Any, TextIO
+from typing import Any
 
 from tabulate import tabulate
 
-from cemverify.power.plan import (
-    BANK_EXAMPLES,
-    SWEPT_SEEDS,
-    Alarms,
-    Detection,
-    Measured,
-    Power,
-    Progress,
-    Smallest,
-)
+from cemverify.power.findings import Alarms, Detection, Measured, Power, Smallest
+from cemverify.power.plan import BANK_EXAMPLES, SWEPT_SEEDS
 from cemverify.power.statistics import clopper_pearson
 from cemverify.results import Maker, Table, result
-
-_EVERY = 10.0  # seconds between lines of progress if stderr is not a terminal
-
-
-class Meter:
-    """Reports progress on stderr, with the time that is probably left."""
-
-    def __init__(self, stream: TextIO = sys.stderr) -> None:
-        self.stream = stream
-        self.said = 0.0
-
-    def __call__(self, progress: Progress) -> None:
-        live = self.stream.isatty()
-        last = progress.done == progress.due
-        if not last and time.monotonic() - self.said < (0.5 if live else _EVERY):
-            return
-        self.said = time.monotonic()
-        left = "" if progress.left is None or last else f", about {_duration(progress.left)} left"
-        line = f"[{progress.done}/{progress.due}] runs of a property{left}"
-        self.stream.write(f"\r\033[K{line}" if live else f"{line}\n")
-        if live and last:
-            self.stream.write("\n")
-        self.stream.flush()
 
 
 def as_terminal(power: Power) -> str:
@@ -213,7 +180,3 @@ def _size(smallest: Smallest | None) -> str:
 
 def _otherwise(measured: Measured) -> str:
     return f" **Survived**: {measured.otherwise}." if measured.otherwise else ""
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

@@ -1,6 +1,6 @@
 """Who computes: processes of this machine, the workers of a Dask cluster, or the calling process itself.
 
-All are executors of `concurrent.futures`; `compute` knows no other interface.
+All are executors of `concurrent.futures`; `compute_all` knows no other interface.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cemverify.errors import UsageError
 from cemverify.orphans import end_with_parent
 from cemverify.runs.cells import Cell
 from cemverify.runs.store import Failure
-from cemverify.runs.work import Outcome, perform
+from cemverify.runs.work import CellOutcome, compute
 
 # How long to wait for a scheduler to answer.
 CONNECT_SECONDS = 5
@@ -45,20 +45,20 @@ class Crew:
     lethal: type[BaseException] | None = None
 
 
-def compute(
+def compute_all(
     cells: Sequence[Cell],
     crew: Crew,
-    keep: Callable[[Cell, Outcome], None],
+    keep: Callable[[Cell, CellOutcome], None],
     tick: Callable[[int], None],
 ) -> None:
     """Computes cells, in their order; each is kept as soon as it is done.
 
-    A worker that dies takes the pool down, and it does not say which cell it was at: those in the air are computed
-    again, one at a time. One that dies alone is at fault, and is kept as failed.
+    A worker that dies takes the pool down, and the pool does not say which cell was to blame. So the cells in the air
+    are computed again, one at a time, and one that kills its worker on its own is stored as failed.
 
     Args:
-        keep: takes a cell and what came of it, in the calling thread. tick: takes the number of cells in the air,
-            about once a second.
+        keep: is given a cell and what came of it, in the calling thread. tick: is given the number of cells in the
+            air, about once a second.
 
     Raises:
         UsageError: the workers cannot do the work. What is kept stays kept.
@@ -68,25 +68,25 @@ def compute(
         suspects = _drain(waiting, crew, crew.slots, keep, tick)
         for cell in suspects:
             if _drain(deque([cell]), crew, 1, keep, tick):
-                keep(cell, Outcome(Failure(DIED), {"label": cell.label}))
+                keep(cell, CellOutcome(Failure(DIED), {"label": cell.label}))
 
 
 def _drain(
     waiting: deque[Cell],
     crew: Crew,
     slots: int | None,
-    keep: Callable[[Cell, Outcome], None],
+    keep: Callable[[Cell, CellOutcome], None],
     tick: Callable[[int], None],
 ) -> list[Cell]:
     """Computes until nothing waits, or the pool breaks; then those that were in the air."""
-    flying: dict[Future[Outcome], Cell] = {}
-    landed: queue.SimpleQueue[Future[Outcome]] = queue.SimpleQueue()
+    flying: dict[Future[CellOutcome], Cell] = {}
+    landed: queue.SimpleQueue[Future[CellOutcome]] = queue.SimpleQueue()
     lost: list[Cell] = []
     with crew.open() as executor:
         while flying or (waiting and not lost):
             while waiting and not lost and (slots is None or len(flying) < slots):
                 try:
-                    future = executor.submit(perform, waiting[0])
+                    future = executor.submit(compute, waiting[0])
                 except BrokenProcessPool:
                     break  # those in the air will say so, too
                 flying[future] = waiting.popleft()
@@ -105,7 +105,7 @@ def _drain(
     return lost
 
 
-def _outcome(future: Future[Outcome], crew: Crew) -> Outcome | None:
+def _outcome(future: Future[CellOutcome], crew: Crew) -> CellOutcome | None:
     """What came of a cell; None if the pool broke."""
     try:
         return future.result()
@@ -117,7 +117,7 @@ def _outcome(future: Future[Outcome], crew: Crew) -> Outcome | None:
         if isinstance(error, KeyboardInterrupt):
             raise
         if crew.lethal is not None and isinstance(error, crew.lethal):
-            return Outcome(Failure(DIED), {})
+            return CellOutcome(Failure(DIED), {})
         reason = ": ".join(filter(None, (type(error).__name__, *str(error).splitlines()[:1])))
         raise UsageError(
             f"the workers cannot go on ({reason}), do they run, and in a clone of this commit? "

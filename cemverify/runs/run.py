@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,11 +11,11 @@ from typing import Any
 
 from cemverify.errors import UsageError
 from cemverify.runs.cells import Cell
-from cemverify.runs.executors import Crew, cluster, compute, here, processes
+from cemverify.runs.executors import Crew, cluster, compute_all, here, processes
 from cemverify.runs.options import RunOptions
 from cemverify.runs.progress import Progress
-from cemverify.runs.store import CorruptCell, Record, Store
-from cemverify.runs.work import Outcome
+from cemverify.runs.store import CellStore, CorruptCell, StoredCell
+from cemverify.runs.work import CellOutcome
 
 
 class ShardFinished(Exception):
@@ -27,8 +26,8 @@ class Interrupted(KeyboardInterrupt):
     """Ctrl-C; the message says what is kept and how to go on."""
 
 
-def run_cells(cells: Sequence[Cell], options: RunOptions) -> list[Record]:
-    """The records of all cells, in their order; progress goes to stderr.
+def run_cells(cells: Sequence[Cell], options: RunOptions) -> list[StoredCell]:
+    """What is stored for all cells, in their order, after computing what was missing; progress goes to stderr.
 
     Cells with the same key are computed once.
 
@@ -37,7 +36,7 @@ def run_cells(cells: Sequence[Cell], options: RunOptions) -> list[Record]:
         ShardFinished: options.shard is set, and its part is computed.
         Interrupted: Ctrl-C.
     """
-    store = Store(options.store)
+    store = CellStore(options.store)
     store.sweep()
     asked = {cell.key: cell for cell in cells}
     known = _known(store, asked)
@@ -52,7 +51,7 @@ def run_cells(cells: Sequence[Cell], options: RunOptions) -> list[Record]:
     return [known[cell.key] for cell in cells]
 
 
-def payloads(records: Sequence[Record], store: Path = RunOptions.store) -> list[Mapping[str, Any]]:
+def payloads(records: Sequence[StoredCell], store: Path = RunOptions.store) -> list[Mapping[str, Any]]:
     """The payloads of cells none of which failed.
 
     Args:
@@ -65,15 +64,14 @@ def payloads(records: Sequence[Record], store: Path = RunOptions.store) -> list[
     if failed:
         first, failure = failed[0]
         name = first.made_by.get("label") or first.cell.algorithm
-        elsewhere = "" if store == RunOptions.store else f" --store {shlex.quote(str(store))}"
         raise UsageError(
             f"{len(failed)} of {_cells(len(records))} failed, {name} with {failure.cause!r}; "
-            f"`python -m synthetic explain {first.key[:12]}{elsewhere}` says more, --retry-failed tries them again"
+            f"{CellStore.path_in(store, first.key)} tells more, and --retry-failed tries them again"
         )
     return [record.payload for record in records if record.payload is not None]
 
 
-def _known(store: Store, asked: Mapping[str, Cell]) -> dict[str, Record]:
+def _known(store: CellStore, asked: Mapping[str, Cell]) -> dict[str, StoredCell]:
     """What the store holds of the cells; a damaged file counts as missing, and is named."""
     known = {}
     for key in asked:
@@ -87,7 +85,7 @@ def _known(store: Store, asked: Mapping[str, Cell]) -> dict[str, Record]:
     return known
 
 
-def _is_due(key: str, record: Record | None, options: RunOptions) -> bool:
+def _is_due(key: str, record: StoredCell | None, options: RunOptions) -> bool:
     if options.shard is not None and key not in options.shard:
         return False
     if record is None or not options.resume:
@@ -95,12 +93,14 @@ def _is_due(key: str, record: Record | None, options: RunOptions) -> bool:
     return options.retry_failed and record.failure is not None
 
 
-def _compute(todo: Sequence[Cell], store: Store, crew: Crew, known: Mapping[str, Record]) -> dict[str, Record]:
-    fresh: dict[str, Record] = {}
+def _compute(
+    todo: Sequence[Cell], store: CellStore, crew: Crew, known: Mapping[str, StoredCell]
+) -> dict[str, StoredCell]:
+    fresh: dict[str, StoredCell] = {}
     progress = Progress(len(todo), sum(cell.cost for cell in todo))
     now = commit()
 
-    def keep(cell: Cell, outcome: Outcome) -> None:
+    def keep(cell: Cell, outcome: CellOutcome) -> None:
         made_by = {**outcome.made_by, "label": cell.label, "commit": now}
         record = fresh[cell.key] = store.put(cell, outcome.found, made_by)
         progress.finished(cell.label, cell.cost, None if record.failure is None else record.failure.cause)
@@ -109,7 +109,7 @@ def _compute(todo: Sequence[Cell], store: Store, crew: Crew, known: Mapping[str,
             progress.note(f"cell {cell.key[:12]} ({cell.label}) is not what it was: other code, or another machine")
 
     try:
-        compute(todo, crew, keep, progress.tick)
+        compute_all(todo, crew, keep, progress.tick)
     except KeyboardInterrupt:
         raise Interrupted(
             f"interrupted; {len(fresh)} of {_cells(len(todo))} finished and kept in {store.folder}, "
@@ -132,7 +132,7 @@ def _say(text: str, options: RunOptions) -> None:
 
 
 def _tell_shard(
-    store: Store, asked: Mapping[str, Cell], known: Mapping[str, Record], computed: int, options: RunOptions
+    store: CellStore, asked: Mapping[str, Cell], known: Mapping[str, StoredCell], computed: int, options: RunOptions
 ) -> str:
     missing = sum(not store.path(key).exists() for key in asked)
     failed = sum(record.failure is not None for record in known.values())
@@ -151,11 +151,14 @@ def _cells(count: int) -> str:
 
 @lru_cache(maxsize=1)
 def commit() -> str | None:
-    """The commit of the code, with "-dirty" if it was edited since; None where there is no repository."""
+    """The commit of the clone that runs, with "-dirty" if files were edited since; None where it is installed."""
+    clone = Path(__file__).parents[2]
+    if not (clone / ".git").exists():  # installed, perhaps below somebody else's repository
+        return None
     try:
         found = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=12"],  # noqa: S607
-            cwd=Path(__file__).parent,
+            cwd=clone,
             capture_output=True,
             text=True,
             timeout=10,

@@ -1,12 +1,12 @@
-"""The store: one small file for each cell, named by its key.
+"""A folder with one small file for each finished cell, named by the cell's key.
 
-    STORE/3f/3f9c….json        what was asked and what came of it; the same bytes whoever computes it, whenever
+    STORE/3f/3f9c….json          what was asked and what came of it; the same bytes whoever computes it, and whenever
     STORE/3f/3f9c….made_by       the side file: seconds, host, date, library versions
-    STORE/aside/               files being written; renamed into place when they are complete
+    STORE/aside/                 files being written; renamed into place when they are complete
 
-There are no locks. Two processes that compute the same cell write the same bytes, and the second rename changes
-nothing; a process that is killed leaves at most a file in aside/, which the next one on that machine removes.
-Stores merge by copying.
+There are no locks. Two processes that compute the same cell write the same bytes, so the second rename changes
+nothing. A process that is killed leaves at most one file in aside/, which the next run on that machine removes. To
+merge two stores, copy one into the other.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cemverify.runs.plain import digest
 
 FORMAT = "cemverify.cell"
 
-# Whoever wrote aside for longer than this, on a machine that cannot be asked, is gone.
+# A file from another machine that has lain in aside/ for longer than this was left by a process that is gone.
 STALE_SECONDS = 24 * 3600
 
 
@@ -48,13 +48,13 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Record:
-    """What the store knows of a cell; just one of payload and failure is there.
+class StoredCell:
+    """A cell and what came of it: either a payload or a failure.
 
     Attributes:
         key: of the cell. cell: as it was asked, without cost and label.
-        payload: what its algorithm returned. failure: why it did not.
-        made_by: the side file: label, seconds, host, created, versions ...; empty if it is lost.
+        payload: what its algorithm returned. failure: why it returned nothing.
+        made_by: the side file (label, seconds, host, created, versions ...); empty if it is lost.
     """
 
     key: str
@@ -64,8 +64,8 @@ class Record:
     made_by: Mapping[str, Any]
 
 
-class Store:
-    """A folder of cells.
+class CellStore:
+    """A folder of cells, one file for each.
 
     Args:
         folder: made where it is missing.
@@ -90,7 +90,12 @@ class Store:
 
     def path(self, key: str) -> Path:
         """Where a cell lies, or would lie."""
-        return self.folder / key[:2] / f"{key}.json"
+        return self.path_in(self.folder, key)
+
+    @staticmethod
+    def path_in(folder: Path, key: str) -> Path:
+        """Where a cell lies in a store, without opening it."""
+        return folder / key[:2] / f"{key}.json"
 
     def keys(self) -> Iterator[str]:
         """The keys of all cells, sorted."""
@@ -99,8 +104,8 @@ class Store:
 
     def put(
         self, cell: Cell, outcome: Mapping[str, Any] | Failure, made_by: Mapping[str, Any] | None = None
-    ) -> Record:
-        """Keeps what came of a cell, and returns its record. When this returns, it survives a power cut.
+    ) -> StoredCell:
+        """Stores what came of a cell. Once this has returned, the file survives a power cut.
 
         Args:
             outcome: the payload, or why there is none. made_by: what the side file says.
@@ -128,8 +133,8 @@ class Store:
         """What the file of a cell holds: no clock, no machine."""
         return _written(_content(cell, outcome))
 
-    def get(self, key: str) -> Record | None:
-        """The record of a cell, None where the store has none.
+    def get(self, key: str) -> StoredCell | None:
+        """The stored cell of that key; None if there is none.
 
         Raises:
             CorruptCell: what lies there is not what was written. UsageError: it cannot be read at all.
@@ -154,7 +159,7 @@ class Store:
         return record
 
     def find(self, prefix: str) -> str:
-        """The one key that starts so.
+        """The one key that begins with those digits.
 
         Raises:
             UsageError: none does, or several do.
@@ -194,12 +199,12 @@ class Store:
             return {}  # no result depends on it
         return made_by if isinstance(made_by, dict) else {}
 
-    def _record(self, key: str, content: Mapping[str, Any], made_by: Mapping[str, Any]) -> Record:
+    def _record(self, key: str, content: Mapping[str, Any], made_by: Mapping[str, Any]) -> StoredCell:
         try:
             cell = Cell(content["algorithm"], content["versions"], content["spec"])
             failed = content["status"] == "failed"
             failure = Failure(**content["failure"]) if failed else None
-            return Record(key, cell, None if failed else content["payload"], failure, made_by)
+            return StoredCell(key, cell, None if failed else content["payload"], failure, made_by)
         except (KeyError, TypeError) as error:
             raise CorruptCell(f"{self.path(key)} lacks {error}") from error
 

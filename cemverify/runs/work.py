@@ -1,4 +1,4 @@
-"""What a worker does with a cell: restores the specification, computes, says what came of it and who made it."""
+"""What a worker does with a cell: restore the specification, compute, and report what came of it and who made it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from cemverify.runs.cells import Cell, find_algorithm
 from cemverify.runs.plain import plain
 from cemverify.runs.store import Failure
 
-# Libraries whose versions the side file names, where the cell has loaded them.
-LIBRARIES = ("torch", "numpy", "scipy", "sklearn", "gpytorch", "linear_operator")
+# The side file gives the versions of these libraries, if the cell has loaded them.
+LIBRARIES = ("torch", "numpy", "scipy", "sklearn", "gpytorch", "linear_operator", "hypothesis", "jax", "transformers")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CellOutcome:
     """What came of a cell.
 
     Attributes:
@@ -34,12 +34,12 @@ class Outcome:
     made_by: Mapping[str, Any]
 
 
-def perform(cell: Cell) -> Outcome:
-    """Computes a cell; what its algorithm raises becomes a failure.
+def compute(cell: Cell) -> CellOutcome:
+    """Computes a cell. Whatever its algorithm raises becomes a failure, except a UsageError.
 
     Raises:
-        UsageError: this machine cannot compute it at all: its code is missing or of another version, or what the cell
-            reads is not here. That is no fault of the cell's, and nothing to keep.
+        UsageError: this machine cannot compute the cell: its code is missing or of another version, or something
+            that it reads is not here. That says nothing about the cell, so nothing is stored.
     """
     algorithm = find_algorithm(cell.algorithm)
     if dict(algorithm.versions) != dict(cell.versions):
@@ -59,7 +59,7 @@ def perform(cell: Cell) -> Outcome:
         raise
     except (Exception, SystemExit) as error:
         found = Failure(f"{type(error).__name__}: {error}".strip(), traceback.format_exc())
-    return Outcome(found, _made_by(cell, created, time.monotonic() - started))
+    return CellOutcome(found, _made_by(cell, created, time.monotonic() - started))
 
 
 def pin_threads() -> None:

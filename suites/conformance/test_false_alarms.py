@@ -17,7 +17,7 @@ from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.golden import golden
 from cemverify.conformance.questions.spaces import Space, cases
-from cemverify.power.bank import BANK, Entry, unavailable
+from cemverify.power.bank import BANK, CorrectImplementation, unavailable
 
 # A costly implementation is asked a few.
 COSTLY = {
@@ -28,7 +28,7 @@ COSTLY = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("entry", BANK, ids=lambda entry: entry.name)
-def test_a_correct_implementation_is_never_called_wrong(entry: Entry) -> None:
+def test_a_correct_implementation_is_never_called_wrong(entry: CorrectImplementation) -> None:
     if (reason := unavailable(entry)) is not None:
         pytest.skip(reason)
     asked = COSTLY.get(entry.name, [])
@@ -39,12 +39,12 @@ def test_a_correct_implementation_is_never_called_wrong(entry: Entry) -> None:
 
 
 def test_what_cannot_be_asked_here_says_why() -> None:
-    missing = Entry("examples.nothing_of_the_kind:mine", "")
+    missing = CorrectImplementation("examples.nothing_of_the_kind:mine", "")
     assert unavailable(missing) == (
         "examples.nothing_of_the_kind is not installed: it is in a clone of the repository, and found from its folder"
     )
-    assert "not installed" in str(unavailable(Entry("no_such_package.examples:mine", "")))
-    needy = Entry("cemverify:reference", "", "no_such_package")
+    assert "not installed" in str(unavailable(CorrectImplementation("no_such_package.examples:mine", "")))
+    needy = CorrectImplementation("cemverify:reference", "", "no_such_package")
     assert unavailable(needy) == "it needs no_such_package: pip install 'cemverify[no_such_package]'"
 
 

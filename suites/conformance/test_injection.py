@@ -12,8 +12,9 @@ from cemverify.conformance.implementations.reference import reference
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_property
 from cemverify.conformance.questions.cases import Case, dense_case
+from cemverify.power.cells import IntroductionCell, by_id, introduce
+from cemverify.power.code import Code
 from cemverify.power.injection import falling_short, inject
-from cemverify.power.measurements import by_id, introduction
 from cemverify.power.mutants import Mutant, mutants
 from cemverify.power.mutants.base import sound
 
@@ -63,7 +64,7 @@ def test_an_injected_fault_is_the_mutants_own_difference() -> None:
 
 
 def test_faults_of_features_that_are_not_offered_do_not_apply() -> None:
-    reasons = introduction(_NUMPY)["inapplicable"]
+    reasons = introduce(IntroductionCell(_NUMPY, Code.here(_NUMPY)))["inapplicable"]
     assert "position:rotary" in reasons["unrotated-values"]
     assert reasons["rotary-loses-the-diagonal"] == "not offered: diagonal:per-head, position:rotary"
     assert "another kind" in reasons["layer-ascent"]

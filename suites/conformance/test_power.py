@@ -7,20 +7,26 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
 from scipy import stats
 
 from cemverify.cli import main
-from cemverify.power.measurements import measure
+from cemverify.errors import UsageError
+from cemverify.power import cells
+from cemverify.power.cells import DetectionCell, SmallestFaultCell, measure
+from cemverify.power.code import Code
+from cemverify.power.findings import Detection, Measured, Power
+from cemverify.power.measuring import measure_power
 from cemverify.power.mutants import mutants
 from cemverify.power.pages import as_markdown
-from cemverify.power.plan import Detection, Measured, Plan, Power
+from cemverify.power.plan import PowerPlan
 from cemverify.power.statistics import clopper_pearson, upper_bound
-from cemverify.power.store import Store
-from cemverify.results import ResultError
+from cemverify.runs import RunOptions
 
 _QUICK = (
     "power",
@@ -28,7 +34,7 @@ _QUICK = (
     "block",
     "--seeds",
     "2",
-    "--budgets",
+    "--examples",
     "15",
     "--no-bank",
     "--no-sweep",
@@ -53,48 +59,99 @@ def test_an_interval_of_many_trials_is_exact_too(successes: int, trials: int) ->
     assert clopper_pearson(successes, trials) == pytest.approx((exact.low, exact.high), rel=1e-8)
 
 
-@pytest.mark.parametrize("arguments", [(3, 2, 0.95), (0, 0, 0.95), (-1, 2, 0.95), (1, 2, 1.0)])
+@pytest.mark.parametrize("arguments", [(3, 2, 0.95), (0, 0, 0.95), (-1, 2, 0.95), (1, 2, 1.5)])
 def test_an_interval_of_nothing_is_refused(arguments: tuple[int, int, float]) -> None:
-    with pytest.raises(ValueError, match="not"):
+    with pytest.raises(ValueError, match=r"must be|not"):
         clopper_pearson(*arguments)
-
-
-def test_a_measurement_is_found_again_and_a_broken_one_is_named(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    assert store.get({"kind": "x"}) is None
-    store.put({"kind": "x"}, {"runs": [1]})
-    assert store.get({"kind": "x"}) == {"runs": [1]}
-    assert store.get({"kind": "y"}) is None
-    (path,) = tmp_path.iterdir()
-    path.write_text("{")
-    with pytest.raises(ResultError, match="delete it to measure again"):
-        store.get({"kind": "x"})
 
 
 def test_a_survivor_is_not_called_killed() -> None:
     mutant = mutants()[0]
     survived = Measured(mutant, (Detection(60, 19, 20, 0.75, 1.0, 3, 3.0),), "seed 7: holds")
-    power = Power(Plan(), [survived], [], [], {})
+    power = Power(PowerPlan(), [survived], [], [], {})
     assert not power.sound
     assert power.describe()["killed"] == 0
     assert power.describe()["mutants"][0]["detection"] == 0.95
     assert "**Survived**: seed 7: holds" in as_markdown(power, "cemverify power")
 
 
+def detected(mutant: str) -> dict[str, Any]:
+    cell = DetectionCell(mutant, "gradient/attention/plain", 15, (0,), None, Code.here(None))
+    (run,) = measure(cell)["runs"]
+    return dict(run)
+
+
 def test_what_dies_of_something_else_is_not_killed() -> None:
-    spec = {"mutant": "ascent", "property": "gradient/attention/plain", "examples": 15, "seeds": [0]}
-    (run,) = measure({"kind": "detection", **spec, "implementation": None})["runs"]
-    assert run["killed"]
-    other = next(m for m in mutants() if m.id == "drops-a-batch-of-one")
-    (run,) = measure({"kind": "detection", **spec, "mutant": other.id, "implementation": None})["runs"]
-    assert run["killed"]
-    assert run["cause"] == "wrong shape"
+    assert detected("ascent")["killed"]
+    other = detected("drops-a-batch-of-one")
+    assert other["killed"]
+    assert other["cause"] == "wrong shape"
 
 
 def test_the_smallest_fault_is_bracketed() -> None:
-    spec = {"kind": "smallest", "property": "gradient/attention/plain", "dtype": "float64", "place": "feature"}
-    found = measure({**spec, "examples": 30, "seeds": [0], "implementation": None})["epsilon"]
-    assert 1e-16 < found <= 1e-11
+    cell = SmallestFaultCell("gradient/attention/plain", "float64", "feature", 30, (0,), None, Code.here(None))
+    assert 1e-16 < measure(cell)["epsilon"] <= 1e-11
+
+
+def test_a_measurement_of_other_code_is_refused() -> None:
+    """As a worker of a cluster does that has another version installed."""
+    code = replace(Code.here(None), package="of another version")
+    with pytest.raises(UsageError, match=r"other code than a worker found \(package\)"):
+        measure(DetectionCell("ascent", "gradient/attention/plain", 15, (0,), None, code))
+
+
+def test_the_code_of_an_implementation_is_the_digest_of_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    file = tmp_path / "mine_for_the_digest.py"
+    file.write_text("one = 1\n")
+    before = Code.here("mine_for_the_digest:one")
+    file.write_text("one = 2\n")
+    after = Code.here("mine_for_the_digest:one")
+    assert before.implementation != after.implementation
+    assert before.package == after.package == Code.here("reference").package
+    assert Code.here("reference").implementation == ""
+
+
+_ONE_FAMILY = PowerPlan(seeds=2, budgets=(5,), families=("block",), sweep=False)
+
+
+def test_what_is_stored_is_not_measured_again_and_more_seeds_measure_the_new_ones_only(tmp_path: Path) -> None:
+    where = RunOptions(tmp_path, workers=0)
+    first = measure_power(_ONE_FAMILY, where).describe()
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")}
+    assert measure_power(_ONE_FAMILY, where).describe() == first
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")} == kept
+
+
+def test_a_measurement_that_fails_leaves_a_survivor_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object) -> None:
+        raise MemoryError("no memory")
+
+    monkeypatch.setattr(cells, "_judge", failing)
+    power = measure_power(replace(_ONE_FAMILY, bank=("cemverify:reference",)), RunOptions(tmp_path, workers=0))
+    assert power.killed == 0
+    assert {m.otherwise for m in power.applicable} == {"seed 0: failed, MemoryError: no memory"}
+    (alarms,) = power.alarms
+    assert (alarms.alarms, alarms.undecided) == (0, alarms.runs)
+
+
+def test_shards_share_the_measurements_and_the_whole_is_printed_from_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for shard in ("1/2", "2/2"):
+        assert main([*_QUICK, "--workers", "0", "--shard", shard]) == 0
+        told = capsys.readouterr()
+        assert told.out == ""
+    assert "all 7 cells there" in told.err
+    assert main([*_QUICK, "--workers", "0"]) == 0
+    told = capsys.readouterr()
+    assert "computing" not in told.err
+    assert "7 of 7 mutants were killed" in told.out
 
 
 def test_a_run_writes_what_the_schema_says(
@@ -125,14 +182,14 @@ def test_a_run_that_was_killed_goes_on_and_ends_the_same(tmp_path: Path) -> None
     started = subprocess.Popen([*command, "--store", "halves"], cwd=tmp_path, env=environment, start_new_session=True)
     halves = tmp_path / "halves"
     deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and not (halves.exists() and len(list(halves.glob("*.json"))) >= 2):
+    while time.monotonic() < deadline and len(list(halves.glob("*/*.json"))) < 3:
         time.sleep(0.05)
     started.kill()  # alone: its workers cannot be told, and notice
     started.wait()
     while _group_lives(started.pid):
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    kept = {path: path.stat().st_mtime_ns for path in halves.glob("[!.]*.json")}
+    kept = {path: path.stat().st_mtime_ns for path in halves.glob("*/*.json")}
     assert kept
     payloads = []
     for store in ("halves", "whole"):

@@ -24,11 +24,11 @@ from cemverify.errors import UsageError
 from cemverify.runs import (
     Algorithm,
     Cell,
+    CellStore,
     Failure,
     Interrupted,
     RunOptions,
     ShardFinished,
-    Store,
     add_run_arguments,
     payloads,
     run_cells,
@@ -151,7 +151,7 @@ def test_a_damaged_file_is_named_and_computed_again(
     cells = walks(3)
     run_cells(cells, here(tmp_path))
     before = contents(tmp_path)
-    path = Store(tmp_path).path(cells[2].key)
+    path = CellStore(tmp_path).path(cells[2].key)
     path.write_bytes(damage(path.read_bytes()))
     capsys.readouterr()
     run_cells(cells, here(tmp_path))
@@ -165,7 +165,7 @@ def test_a_damaged_file_is_named_and_computed_again(
 def test_a_cell_under_the_name_of_another_is_found_out(tmp_path: Path) -> None:
     cells = walks(2)
     run_cells(cells, here(tmp_path))
-    store = Store(tmp_path)
+    store = CellStore(tmp_path)
     store.path(cells[0].key).write_bytes(store.path(cells[1].key).read_bytes())
     with pytest.raises(CorruptCell, match="holds another cell"):
         store.get(cells[0].key)
@@ -188,7 +188,7 @@ def test_stores_merge_by_copying(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_what_a_killed_process_left_aside_is_swept_and_what_a_living_one_writes_is_not(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = CellStore(tmp_path)
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     host = os.uname().nodename
@@ -215,7 +215,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing_half_written(
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    store = Store(tmp_path)
+    store = CellStore(tmp_path)
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(UsageError, match="No space left"):
         store.put(walks(1)[0], {"end": 1.0})
@@ -266,7 +266,7 @@ def test_computing_all_cells_again_tells_which_are_not_what_they_were(
 ) -> None:
     cells = walks(2)
     run_cells(cells, here(tmp_path))
-    Store(tmp_path).put(cells[1], {"end": 0.0})
+    CellStore(tmp_path).put(cells[1], {"end": 0.0})
     capsys.readouterr()
     run_cells(cells, here(tmp_path, resume=False))
     told = capsys.readouterr().err
@@ -364,7 +364,7 @@ def test_explain_computes_a_cell_again_and_tells_whether_it_is_the_same(
     run_cells([cell], here(tmp_path))
     assert main(["explain", cell.key[:8], "--store", str(tmp_path), "--rerun"]) == 0
     assert "the same, byte for byte" in capsys.readouterr().out
-    Store(tmp_path).put(cell, {"end": 0.0, "path": []})
+    CellStore(tmp_path).put(cell, {"end": 0.0, "path": []})
     assert main(["explain", cell.key[:8], "--store", str(tmp_path), "--rerun"]) == 1
     assert "payload.end: 0.0 then, " in capsys.readouterr().out
 

@@ -1,0 +1,304 @@
+"""The cells of `cemverify power`: what can be asked of an implementation, and one measurement of detection power.
+
+A cell is a frozen specification of plain values. What is measured is plain values too, and follows from the
+specification alone: no clock, no machine, so that any process may take the measurement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from cemverify.conformance.implementations.contract import Implementation, LoadError, Subject, load
+from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.engine import judge_property, not_offered
+from cemverify.conformance.judging.verdicts import Record, Verdict
+from cemverify.conformance.properties import Property, catalogue
+from cemverify.errors import UsageError
+from cemverify.power.code import Code
+from cemverify.power.injection import door_of, falling_short, inject
+from cemverify.power.mutants import Mutant, mutants
+from cemverify.power.mutants.base import sound
+from cemverify.runs import Cell, algorithm
+
+DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16}
+SECONDS = 600.0  # for one property: a run cut short would make the measurement depend on the machine
+
+# relative sizes of faults, descending: 1e-1, 5e-2, 2e-2, 1e-2, ... 1e-15
+EPSILONS = (1e-1, *(float(f"{digit}e-{k}") for k in range(2, 16) for digit in (5, 2, 1)))
+_BISECTIONS = 6  # runs of a property that finding the smallest of them takes, for each seed
+
+
+@dataclass(frozen=True)
+class IntroductionCell:
+    """What can be asked of an implementation, or of the mutants as they are (None)."""
+
+    implementation: str | None
+    code: Code
+
+    @property
+    def label(self) -> str:
+        """For progress."""
+        return f"{self.implementation or 'the mutants'}: what can be asked"
+
+    @property
+    def cost(self) -> float:
+        """In seconds, roughly."""
+        return 2.0
+
+
+@dataclass(frozen=True)
+class DetectionCell:
+    """How often a mutant is killed by its property: once for each seed, with so many examples."""
+
+    mutant: str
+    property_id: str
+    examples: int
+    seeds: tuple[int, ...]
+    implementation: str | None
+    code: Code
+
+    @property
+    def label(self) -> str:
+        """For progress."""
+        return f"{self.mutant}, {self.examples} examples"
+
+    @property
+    def cost(self) -> float:
+        """In seconds, roughly."""
+        return 0.1 * len(self.seeds)
+
+
+@dataclass(frozen=True)
+class FalseAlarmCell:
+    """Whether a correct implementation is called wrong: each property with each seed.
+
+    Attributes:
+        costly: whether it runs through a compiler, which takes seconds for each shape.
+    """
+
+    implementation: str
+    properties: tuple[str, ...]
+    examples: int
+    seeds: tuple[int, ...]
+    costly: bool
+    code: Code
+
+    @property
+    def label(self) -> str:
+        """For progress."""
+        return f"{self.implementation}: {self.properties[0]} and {len(self.properties) - 1} more"
+
+    @property
+    def cost(self) -> float:
+        """In seconds, roughly."""
+        return (5.0 if self.costly else 0.1) * len(self.properties) * len(self.seeds)
+
+
+@dataclass(frozen=True)
+class SmallestFaultCell:
+    """The smallest fault in one place that a property sees with every seed.
+
+    Attributes:
+        place: "feature", "position" or "row": where the update falls short, in the last of them.
+    """
+
+    property_id: str
+    dtype: str
+    place: str
+    examples: int
+    seeds: tuple[int, ...]
+    implementation: str | None
+    code: Code
+
+    @property
+    def label(self) -> str:
+        """For progress."""
+        return f"smallest fault that {self.property_id} sees in {self.dtype}, in a {self.place}"
+
+    @property
+    def cost(self) -> float:
+        """In seconds, roughly."""
+        return 0.2 * _BISECTIONS * len(self.seeds)
+
+
+@dataclass(frozen=True)
+class MatrixCell:
+    """Which properties see one mutant, with how many of the seeds."""
+
+    mutant: str
+    examples: int
+    seeds: tuple[int, ...]
+    implementation: str | None
+    code: Code
+
+    @property
+    def label(self) -> str:
+        """For progress."""
+        return f"{self.mutant}, every property"
+
+    @property
+    def cost(self) -> float:
+        """In seconds, roughly."""
+        return 0.3 * len(by_id()) * len(self.seeds)
+
+
+Measurement = DetectionCell | FalseAlarmCell | SmallestFaultCell | MatrixCell
+
+
+def cell_of(asked: IntroductionCell | Measurement) -> Cell:
+    """The cell that computes it."""
+    if isinstance(asked, IntroductionCell):
+        return introduce.cell(asked, cost=asked.cost, label=asked.label)
+    return measure.cell(asked, cost=asked.cost, label=asked.label)
+
+
+@algorithm(introduction=1)
+def introduce(cell: IntroductionCell) -> dict[str, Any]:
+    """Finds out what can be asked.
+
+    Returns:
+        inapplicable: why a mutant's fault cannot be measured in it, by id. properties: ids that it can be asked.
+
+    Raises:
+        UsageError: it cannot be loaded.
+    """
+    cell.code.check(cell.implementation)
+    try:
+        subject = _correct(cell.implementation)
+    except LoadError as error:
+        raise UsageError(str(error)) from error
+    reasons = ((m.id, _inapplicable(m, subject, as_it_is=cell.implementation is None)) for m in mutants())
+    return {
+        "inapplicable": {id_: reason for id_, reason in reasons if reason is not None},
+        "properties": [p.id for p in offered_to(subject)],
+    }
+
+
+@algorithm(measurement=1)
+def measure(cell: DetectionCell | FalseAlarmCell | SmallestFaultCell | MatrixCell) -> dict[str, Any]:
+    """Takes a measurement."""
+    cell.code.check(cell.implementation)
+    match cell:
+        case DetectionCell():
+            return {"runs": _detection(cell)}
+        case FalseAlarmCell():
+            return {"runs": _false_alarms(cell)}
+        case SmallestFaultCell():
+            return {"epsilon": _smallest(cell)}
+        case MatrixCell():
+            return {"detected": _matrix(cell)}
+
+
+def offered_to(subject: Subject, dtype: torch.dtype = torch.float64) -> list[Property]:
+    """The properties that it can be asked."""
+    door = door_of(subject)
+    return [p for p in catalogue() if p.door == door and not_offered(p, subject.not_offered, dtype) is None]
+
+
+@lru_cache(maxsize=1)
+def by_id() -> Mapping[str, Property]:
+    """The catalogue by id."""
+    return {p.id: p for p in catalogue()}
+
+
+def _inapplicable(mutant: Mutant, subject: Subject, *, as_it_is: bool) -> str | None:
+    """Why a mutant's fault cannot be measured; None if it can."""
+    property_ = by_id()[mutant.property]
+    if as_it_is:
+        absent = not_offered(property_, mutant.subject().not_offered, torch.float64)
+        return None if absent is None else absent.reason or ""
+    if property_.door != door_of(subject):
+        return "the fault is one of another kind of implementation"
+    if missing := sorted(mutant.needs & subject.not_offered.keys()):
+        return f"not offered: {', '.join(missing)}"
+    if (absent := not_offered(property_, subject.not_offered, torch.float64)) is not None:
+        return absent.reason or ""
+    try:
+        inject(mutant, subject)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _detection(cell: DetectionCell) -> list[dict[str, Any]]:
+    """Per seed: whether the mutant was killed for its cause, after how many examples, and what was said."""
+    mutant, property_ = _mutant(cell.mutant), by_id()[cell.property_id]
+    runs = []
+    for seed in cell.seeds:
+        record = _judge(_faulty(mutant, cell.implementation), property_, cell.examples, seed)
+        killed = mutant.is_killed(record)
+        runs.append({"seed": seed, "killed": killed, "examples": record.examples, **_said(record)})
+    return runs
+
+
+def _false_alarms(cell: FalseAlarmCell) -> list[dict[str, Any]]:
+    """Per property and seed: whether a correct implementation was called wrong."""
+    subject = load(cell.implementation)
+    return [
+        {"property": id_, "seed": seed, **_said(_judge(subject, by_id()[id_], cell.examples, seed))}
+        for id_ in cell.properties
+        for seed in cell.seeds
+    ]
+
+
+def _smallest(cell: SmallestFaultCell) -> float | None:
+    """The smallest epsilon of the grid that every seed detects, by bisection; None if not even the largest."""
+    subject, property_ = _correct(cell.implementation), by_id()[cell.property_id]
+    assert isinstance(subject, Implementation)
+
+    def detected(epsilon: float) -> bool:
+        faulty = falling_short(subject, cell.place, epsilon)
+        return all(
+            _judge(faulty, property_, cell.examples, seed, DTYPES[cell.dtype]).verdict == Verdict.VIOLATED
+            for seed in cell.seeds
+        )
+
+    if not detected(EPSILONS[0]):
+        return None
+    seen, unseen = 0, len(EPSILONS)
+    while unseen - seen > 1:
+        middle = (seen + unseen) // 2
+        seen, unseen = (middle, unseen) if detected(EPSILONS[middle]) else (seen, middle)
+    return EPSILONS[seen]
+
+
+def _matrix(cell: MatrixCell) -> dict[str, int]:
+    """By property: how many of the seeds it called the mutant wrong, for whatever cause."""
+    mutant = _mutant(cell.mutant)
+    return {
+        property_.id: sum(
+            _judge(_faulty(mutant, cell.implementation), property_, cell.examples, seed).verdict == Verdict.VIOLATED
+            for seed in cell.seeds
+        )
+        for property_ in offered_to(_faulty(mutant, cell.implementation))
+    }
+
+
+def _judge(
+    subject: Subject, property_: Property, examples: int, seed: int, dtype: torch.dtype = torch.float64
+) -> Record:
+    effort = Effort(examples=examples, seed=seed, seconds=SECONDS, dtype=dtype, shrink=False)
+    return judge_property(subject, property_, effort)
+
+
+def _said(record: Record) -> dict[str, Any]:
+    said = {"verdict": str(record.verdict)}
+    return said | ({"cause": record.cause} if record.cause is not None else {"reason": record.reason})
+
+
+def _faulty(mutant: Mutant, implementation: str | None) -> Subject:
+    """A fresh one each time: some faults remember earlier calls."""
+    return mutant.subject() if implementation is None else inject(mutant, load(implementation))
+
+
+def _correct(implementation: str | None) -> Subject:
+    return sound() if implementation is None else load(implementation)
+
+
+def _mutant(id_: str) -> Mutant:
+    return next(mutant for mutant in mutants() if mutant.id == id_)

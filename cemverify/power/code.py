@@ -1,0 +1,81 @@
+"""The code that a measurement depends on, as digests and versions: part of every cell, and so of its key.
+
+A stored measurement is used again only by the same package, libraries and implementation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import cemverify
+from cemverify.errors import UsageError
+from cemverify.results import versions
+
+
+@dataclass(frozen=True)
+class Code:
+    """What decides a measurement besides the question.
+
+    Attributes:
+        package: digest of every source file of cemverify. libraries: their versions, "torch 2.13.0".
+        implementation: digest of the file that holds the implementation; what that file imports is not looked at.
+            Empty for the mutants as they are, and for entry points, whose packages have versions of their own.
+    """
+
+    package: str
+    libraries: tuple[str, ...]
+    implementation: str = ""
+
+    @classmethod
+    def here(cls, implementation: str | None) -> Code:
+        """The code on this machine.
+
+        Args:
+            implementation: module:attribute, or the name of an entry point; None for the mutants as they are.
+        """
+        return cls(_package(), _libraries(), "" if implementation is None else _implementation(implementation))
+
+    def check(self, implementation: str | None) -> None:
+        """Refuses to measure with other code than was asked for.
+
+        Raises:
+            UsageError: the code on this machine is another.
+        """
+        here = Code.here(implementation)
+        if here != self:
+            differ = [
+                name for name in ("package", "libraries", "implementation") if vars(here)[name] != vars(self)[name]
+            ]
+            raise UsageError(
+                f"the measurement was asked of other code than a worker found ({', '.join(differ)}); "
+                "do not edit it during a run, and install the same everywhere"
+            )
+
+
+@lru_cache(maxsize=1)
+def _package() -> str:
+    root = Path(cemverify.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+@lru_cache(maxsize=1)
+def _libraries() -> tuple[str, ...]:
+    return tuple(f"{name} {version}" for name, version in versions().items())
+
+
+def _implementation(name: str) -> str:
+    module, _, attribute = name.partition(":")
+    if not attribute:
+        return ""
+    try:
+        found = importlib.util.find_spec(module)
+        return hashlib.sha256(Path(found.origin).read_bytes()).hexdigest()[:16] if found and found.origin else ""
+    except (ImportError, OSError, ValueError):
+        return ""

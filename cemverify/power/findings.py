@@ -1,0 +1,249 @@
+"""What was measured, in numbers: probabilities of detection with exact intervals, false alarms, smallest faults."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cemverify.conformance.judging.verdicts import Verdict
+from cemverify.power.cells import DetectionCell, FalseAlarmCell, MatrixCell, Measurement, SmallestFaultCell, by_id
+from cemverify.power.mutants import Mutant
+from cemverify.power.plan import PowerPlan
+from cemverify.power.statistics import clopper_pearson, upper_bound
+
+Payload = Mapping[str, Any]
+Taken = Sequence[tuple[Measurement, Payload]]
+
+
+@dataclass(frozen=True)
+class Detection:
+    """How often one property killed one mutant at one budget.
+
+    Attributes:
+        examples: the budget. detected, seeds: how often, of how many. low, high: 95 % interval of the probability.
+        median, mean: examples up to the first failure, over the seeds that had one.
+    """
+
+    examples: int
+    detected: int
+    seeds: int
+    low: float
+    high: float
+    median: float | None
+    mean: float | None
+
+    @property
+    def probability(self) -> float:
+        """The share of seeds that detected it."""
+        return self.detected / self.seeds
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What became of one mutant.
+
+    Attributes:
+        mutant: which. detections: by budget, ascending.
+        otherwise: what was said where it was not killed, of the first such seed.
+        inapplicable: why its fault cannot be measured in this implementation.
+    """
+
+    mutant: Mutant
+    detections: tuple[Detection, ...]
+    otherwise: str | None = None
+    inapplicable: str | None = None
+
+    @property
+    def killed(self) -> bool:
+        """Whether every seed killed it, at the largest budget."""
+        return bool(self.detections) and self.detections[-1].detected == self.detections[-1].seeds
+
+    def describe(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "id": self.mutant.id,
+            "family": self.mutant.family,
+            "fault": self.mutant.fault,
+            "property": self.mutant.property,
+            "cause": self.mutant.cause,
+            "killed": self.killed,
+            "detection": self.detections[-1].probability,
+            "budgets": [{**asdict(d), "probability": d.probability} for d in self.detections],
+            **({"otherwise": self.otherwise} if self.otherwise else {}),
+        }
+
+
+@dataclass(frozen=True)
+class Alarms:
+    """How often a correct implementation was called wrong.
+
+    Attributes:
+        implementation: its name. properties: how many it was asked. runs: times seeds. alarms: violations.
+        undecided: runs that said neither. first: what the first of either said.
+    """
+
+    implementation: str
+    properties: int
+    runs: int
+    alarms: int
+    undecided: int
+    first: str | None = None
+
+
+@dataclass(frozen=True)
+class Smallest:
+    """The smallest fault that a family detects with every seed.
+
+    Attributes:
+        family, dtype: of the properties. epsilon: relative size; None if the family sees no such fault.
+        property, place: which property saw it, in the last feature, position or batch row.
+    """
+
+    family: str
+    dtype: str
+    epsilon: float | None
+    property: str | None = None
+    place: str | None = None
+
+
+@dataclass(frozen=True)
+class Power:
+    """All that was measured."""
+
+    plan: PowerPlan
+    mutants: Sequence[Measured]
+    alarms: Sequence[Alarms]
+    smallest: Sequence[Smallest]
+    matrix: Mapping[str, Mapping[str, int]]
+
+    @property
+    def applicable(self) -> list[Measured]:
+        """The mutants whose faults could be measured."""
+        return [m for m in self.mutants if m.inapplicable is None]
+
+    @property
+    def killed(self) -> int:
+        """How many every seed killed."""
+        return sum(m.killed for m in self.applicable)
+
+    @property
+    def false_alarms(self) -> int:
+        """How often a correct implementation was called wrong."""
+        return sum(a.alarms for a in self.alarms)
+
+    @property
+    def runs_without_fault(self) -> int:
+        """Runs of correct implementations."""
+        return sum(a.runs for a in self.alarms)
+
+    @property
+    def false_alarm_bound(self) -> float | None:
+        """95 % upper bound of the probability that a run of a property calls a correct implementation wrong."""
+        runs = self.runs_without_fault
+        return upper_bound(self.false_alarms, runs) if runs else None
+
+    @property
+    def sound(self) -> bool:
+        """Whether all were killed and nothing cried wolf."""
+        return self.killed == len(self.applicable) > 0 and not self.false_alarms
+
+    def families(self) -> list[tuple[str, int, int]]:
+        """Family, killed, applicable."""
+        names = dict.fromkeys(m.mutant.family for m in self.applicable)
+        return [
+            (name, sum(m.killed for m in self.applicable if m.mutant.family == name),
+             sum(m.mutant.family == name for m in self.applicable))
+            for name in names
+        ]  # fmt: skip
+
+    def describe(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "killed": self.killed,
+            "total": len(self.applicable),
+            "false_alarms": self.false_alarms,
+            "false_alarm_runs": self.runs_without_fault,
+            "false_alarm_bound": self.false_alarm_bound,
+            "not_applicable": [
+                {"id": m.mutant.id, "reason": m.inapplicable} for m in self.mutants if m.inapplicable is not None
+            ],
+            "families": [{"family": f, "killed": killed, "total": total} for f, killed, total in self.families()],
+            "mutants": [m.describe() for m in self.applicable],
+            "correct_implementations": [asdict(a) for a in self.alarms],
+            "smallest": [asdict(s) for s in self.smallest],
+            **({"matrix": {"seeds": self.plan.matrix, "detected": self.matrix}} if self.matrix else {}),
+        }
+
+
+def summarise(
+    plan: PowerPlan, inapplicable: Mapping[str, str], offered: Mapping[str, Sequence[str]], taken: Taken
+) -> Power:
+    """All findings of a plan.
+
+    Args:
+        inapplicable: mutants whose fault cannot be measured, and why.
+        offered: by correct implementation, the properties that it was asked.
+        taken: every measurement with its payload.
+    """
+    measured = []
+    for mutant in plan.mutants():
+        if (reason := inapplicable.get(mutant.id)) is not None:
+            measured.append(Measured(mutant, (), inapplicable=reason))
+            continue
+        runs = {examples: list(_detection_runs(taken, mutant.id, examples)) for examples in sorted(plan.budgets)}
+        escaped = [run for run in runs[plan.budget] if not run["killed"]]
+        measured.append(
+            Measured(
+                mutant,
+                tuple(_detection(examples, of) for examples, of in runs.items()),
+                _otherwise(escaped[0]) if escaped else None,
+            )
+        )
+    alarms = [_alarms(name, len(offered[name]), list(_alarm_runs(taken, name))) for name in plan.bank]
+    matrix = {asked.mutant: payload["detected"] for asked, payload in taken if isinstance(asked, MatrixCell)}
+    return Power(plan, measured, alarms, _smallest(taken), matrix)
+
+
+def _detection_runs(taken: Taken, mutant: str, examples: int) -> Iterator[Payload]:
+    for asked, payload in taken:
+        if isinstance(asked, DetectionCell) and (asked.mutant, asked.examples) == (mutant, examples):
+            yield from payload["runs"]
+
+
+def _alarm_runs(taken: Taken, implementation: str) -> Iterator[Payload]:
+    for asked, payload in taken:
+        if isinstance(asked, FalseAlarmCell) and asked.implementation == implementation:
+            yield from payload["runs"]
+
+
+def _detection(examples: int, runs: Sequence[Mapping[str, Any]]) -> Detection:
+    until = [run["examples"] for run in runs if run["killed"]]
+    low, high = clopper_pearson(len(until), len(runs))
+    median, mean = (statistics.median(until), statistics.fmean(until)) if until else (None, None)
+    return Detection(examples, len(until), len(runs), low, high, median, mean)
+
+
+def _otherwise(run: Mapping[str, Any]) -> str:
+    return f"seed {run['seed']}: {run['verdict']}, {run.get('cause') or run.get('reason') or 'without a violation'}"
+
+
+def _alarms(name: str, properties: int, runs: Sequence[Mapping[str, Any]]) -> Alarms:
+    wrong = [run for run in runs if run["verdict"] == Verdict.VIOLATED]
+    undecided = [run for run in runs if run["verdict"] not in (Verdict.VIOLATED, Verdict.HOLDS)]
+    first = next((f"{run['property']}, {_otherwise(run)}" for run in (*wrong, *undecided)), None)
+    return Alarms(name, properties, len(runs), len(wrong), len(undecided), first)
+
+
+def _smallest(taken: Taken) -> list[Smallest]:
+    """The best of each family and dtype."""
+    best: dict[tuple[str, str], Smallest] = {}
+    for asked, payload in taken:
+        if not isinstance(asked, SmallestFaultCell):
+            continue
+        family, dtype, epsilon = by_id()[asked.property_id].family, asked.dtype, payload["epsilon"]
+        before = best.setdefault((family, dtype), Smallest(family, dtype, None))
+        if epsilon is not None and (before.epsilon is None or epsilon < before.epsilon):
+            best[family, dtype] = Smallest(family, dtype, epsilon, asked.property_id, asked.place)
+    return list(best.values())

@@ -1,0 +1,51 @@
+"""Takes the measurements of a plan, as far as they are not stored already, and summarises them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from cemverify.power.cells import DetectionCell, FalseAlarmCell, IntroductionCell, Measurement, cell_of
+from cemverify.power.code import Code
+from cemverify.power.findings import Payload, Power, summarise
+from cemverify.power.plan import Introduced, PowerPlan
+from cemverify.runs import Failure, RunOptions, StoredCell, payloads, run_cells
+
+
+def measure_power(plan: PowerPlan, where: RunOptions) -> Power:
+    """Measures and summarises; progress goes to stderr.
+
+    Raises:
+        UsageError: an implementation cannot be loaded, a measurement failed that cannot be left out, or the store
+            cannot be read or written.
+        ShardFinished: where.shard is set, and its part is computed. Interrupted: Ctrl-C.
+    """
+    introduced = _introduce(plan, where)
+    asked = list(plan.cells(introduced))
+    stored = run_cells([cell_of(a) for a in asked], where)
+    taken = [(a, _payload(a, s, where)) for a, s in zip(asked, stored, strict=True)]
+    offered = {name: introduced[name].properties for name in plan.bank}
+    return summarise(plan, introduced[plan.implementation].inapplicable, offered, taken)
+
+
+def _introduce(plan: PowerPlan, where: RunOptions) -> dict[str | None, Introduced]:
+    """Every shard needs all introductions: the cells of the plan follow from them."""
+    names = list(dict.fromkeys((plan.implementation, *plan.bank)))
+    cells = [cell_of(IntroductionCell(name, Code.here(name))) for name in names]
+    found = payloads(run_cells(cells, replace(where, shard=None)), where.store)
+    return {name: Introduced(**payload) for name, payload in zip(names, found, strict=True)}
+
+
+def _payload(asked: Measurement, stored: StoredCell, where: RunOptions) -> Payload:
+    """What was measured. If the measurement failed, its runs neither killed a mutant nor judged an implementation."""
+    failure = stored.failure
+    if failure is not None and isinstance(asked, DetectionCell):
+        return {"runs": [{"killed": False, **_failed(seed, failure)} for seed in asked.seeds]}
+    if failure is not None and isinstance(asked, FalseAlarmCell):
+        pairs = [(id_, seed) for id_ in asked.properties for seed in asked.seeds]
+        return {"runs": [{"property": id_, **_failed(seed, failure)} for id_, seed in pairs]}
+    return payloads([stored], where.store)[0]
+
+
+def _failed(seed: int, failure: Failure) -> dict[str, Any]:
+    return {"seed": seed, "verdict": "failed", "reason": failure.cause}
