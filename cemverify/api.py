@@ -18,6 +18,7 @@ from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.listeners.terminal import violation
 from cemverify.conformance.properties import Property, select
 from cemverify.conformance.workers import isolation
+from cemverify.cores import cores
 
 
 def check_implementation(
@@ -44,7 +45,7 @@ def check_implementation(
     """
     effort = Effort(examples, seed, timeout=timeout, device=device)
     if isinstance(found, str):
-        events = isolation.run(found, select(properties), effort, workers=isolation.cores())
+        events = isolation.run(found, select(properties), effort, workers=cores())
     else:
         events = engine.run(as_subject(found), type(found).__name__, select(properties), effort)
     for event in events:

@@ -14,8 +14,8 @@ Files are written aside and renamed, so a reader never meets half of one.
 
 from __future__ import annotations
 
-import contextlib
 import json
+import math
 import os
 import platform
 import sys
@@ -27,11 +27,11 @@ from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
-from uuid import uuid4
 
 import torch
 
 from cemverify._version import VERSION
+from cemverify.files import replacing, sweep
 
 SCHEMA = "cemverify.result"
 SCHEMA_VERSION = 1
@@ -162,7 +162,7 @@ def write(path: Path, content: Mapping[str, Any]) -> None:
     Raises:
         ResultError: the file cannot be written.
     """
-    write_text(path, json.dumps(_finite(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    write_text(path, json.dumps(finite(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:
@@ -176,19 +176,12 @@ def write_bytes(path: Path, content: bytes) -> None:
     Raises:
         ResultError: the file cannot be written.
     """
-    aside = path.with_name(f".{path.name}.{uuid4().hex}")
+    sweep(path.parent)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(aside, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, path)
+        with replacing(path) as aside:
+            aside.write_bytes(content)
     except OSError as error:
         raise ResultError(f"cannot write {path}: {error.strerror or error}") from error
-    finally:
-        with contextlib.suppress(OSError):
-            aside.unlink(missing_ok=True)
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -219,11 +212,12 @@ def tables_of(content: Mapping[str, Any]) -> list[Table]:
     return [Table(t["title"], t["columns"], t["rows"]) for t in content["tables"]]
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """The value as JSON can hold it: infinity and NaN become None, wherever they stand."""
     if isinstance(value, float):
-        return value if value == value and abs(value) != float("inf") else None
+        return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(k): _finite(v) for k, v in value.items()}
+        return {str(k): finite(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(v) for v in value]
+        return [finite(v) for v in value]
     return value

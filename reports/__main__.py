@@ -6,8 +6,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
+from cemverify.errors import UsageError
+from cemverify.parsing import Parser
 from cemverify.results import ResultError, show, write, write_text
 from cemverify.tables import RENDERERS, csv_rows, markdown
 from reports.collect import Source, collect, merge
@@ -28,13 +29,6 @@ Exit code 0, or 2 with one sentence on stderr if a path is missing or is not a r
 """
 
 
-class Parser(argparse.ArgumentParser):
-    """A parser whose complaint is one sentence."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ResultError(f"{message}; see {self.prog} --help")
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     try:
@@ -45,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         text = RENDERERS[options.format](tables, origins)
         if options.output is not None:
             _write_all(options.output, sources)
-    except ResultError as error:
+    except (ResultError, UsageError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     show(text)

@@ -9,9 +9,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NoReturn
 
 from cemverify.errors import UsageError
+from cemverify.parsing import Parser
 from cemverify.runs import ShardFinished
 
 STUDIES = {
@@ -37,13 +37,6 @@ examples:
 Exit code 0; 1 if a study says that what it ran has failed; 2 with one sentence on stderr if the request makes no
 sense or a file cannot be written.
 """
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser whose complaint is one sentence."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}; see {self.prog} --help")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -18,8 +18,8 @@ from cemverify.conformance.judging.verdicts import counts, exit_code
 from cemverify.conformance.listeners import ci, files, terminal
 from cemverify.conformance.properties import select
 from cemverify.conformance.workers import isolation
-from cemverify.conformance.workers.isolation import cores
 from cemverify.conformance.workers.limits import USUAL_MEMORY, check_memory, usual_memory
+from cemverify.cores import cores
 from cemverify.results import Maker, show, write, write_text
 
 DESCRIPTION = """\

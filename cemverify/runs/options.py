@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from cemverify.cores import cores
 from cemverify.errors import UsageError
 
 HOW = "Kill it at any moment: the same command goes on from there."
@@ -60,7 +60,7 @@ class RunOptions:
         """
         if options.cluster is not None and options.workers is not None:
             raise UsageError("--workers starts processes on this machine and --cluster uses others; give one of them")
-        workers = cpus() if options.workers is None else options.workers
+        workers = cores() if options.workers is None else options.workers
         shard = None if options.shard is None else parse_shard(options.shard)
         return cls(options.store, workers, options.cluster, shard, options.retry_failed, options.resume)
 
@@ -113,8 +113,3 @@ def parse_shard(text: str) -> Shard:
     if match is None or not 1 <= int(match[1]) <= int(match[2]):
         raise UsageError(f"--shard {text} names no part; give I/N with I from 1 to N, as in 1/4")
     return Shard(int(match[1]), int(match[2]))
-
-
-def cpus() -> int:
-    """How many processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -22,6 +22,7 @@ from typing import Any
 from uuid import uuid4
 
 from cemverify.errors import UsageError
+from cemverify.files import replacing
 from cemverify.runs.cells import Cell
 from cemverify.runs.plain import digest
 
@@ -211,15 +212,8 @@ class CellStore:
     def _replace(self, path: Path, content: bytes, durable: bool) -> None:
         """Writes aside, then renames; durable waits for the disk, for the content first and then for the name."""
         aside = self._aside / f"{self._owner}{uuid4().hex}"
-        try:
-            with open(aside, "wb") as file:
-                file.write(content)
-                if durable:
-                    file.flush()
-                    os.fsync(file.fileno())
-            os.replace(aside, path)
-        finally:
-            aside.unlink(missing_ok=True)
+        with replacing(path, aside=aside, durable=durable):
+            aside.write_bytes(content)
         if durable:
             _sync(path.parent)
 

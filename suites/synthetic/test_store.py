@@ -21,6 +21,7 @@ from typing import Any, Literal
 import pytest
 
 from cemverify.errors import UsageError
+from cemverify.parsing import Parser
 from cemverify.runs import (
     Algorithm,
     Cell,
@@ -39,7 +40,7 @@ from cemverify.runs.progress import Progress
 from cemverify.runs.store import CorruptCell
 from suites.synthetic.interrupts import heed
 from suites.synthetic.light import Trap, Walk, contents, litter, trap, walk, walks
-from synthetic.__main__ import Parser, main
+from synthetic.__main__ import main
 
 ROOT = Path(__file__).parents[2]
 

@@ -17,10 +17,10 @@ from typing import Any, TextIO
 
 from torch import Tensor, from_numpy
 
+from cemverify.cores import cores
 from cemverify.errors import UsageError
 from cemverify.results import Maker, ResultError, check_writable, result, show, write
 from cemverify.runs.executors import processes
-from cemverify.runs.options import cpus
 from cemverify.tables import terminal
 from synthetic.corpora.batches import Batches, spread_windows
 from synthetic.corpora.chains import Chain
@@ -190,7 +190,7 @@ def _passed(asked: Study, entries: Sequence[Entry]) -> str:
 
 def _enter_all(options: argparse.Namespace, asked: Study, ground: Ground, machine: Machine) -> list[Entry]:
     """One entry for each contender, in their order."""
-    workers = min(cpus() if options.workers is None else options.workers, len(asked.contenders))
+    workers = min(cores() if options.workers is None else options.workers, len(asked.contenders))
     if workers <= 1 or machine.cuda or machine.world > 1:
         return [_enter(options, asked, c, ground.corpus, ground.windows, machine) for c in asked.contenders]
     by_cost = sorted(asked.contenders, key=lambda c: -cost(c.model, asked.recipe.context).training)  # longest first

@@ -165,12 +165,6 @@ def _for_its_door(properties: Sequence[Property], introduction: _Introduction) -
     return asked
 
 
-def cores() -> int:
-    """The cores that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
-
-
 class _Worker:
     """One process and the property it is at."""
 

@@ -11,15 +11,11 @@ renamed: a run that is killed leaves the last whole checkpoint.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -29,10 +25,10 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from cemverify.cem.models import LanguageModel
 from cemverify.errors import UsageError
+from cemverify.files import replacing, sweep
 from synthetic.language.training.machine import agree
 
 FORMAT = 1
-STALE_SECONDS = 3600
 _MOMENTS = {"first": "exp_avg", "second": "exp_avg_sq"}  # AdamW's names
 
 
@@ -180,28 +176,13 @@ def _write_together(path: Path, tensors: dict[str, Tensor], facts: Mapping[str, 
 
 
 def _write(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
-    aside = path.with_name(f".{path.name}.{uuid4().hex}")
+    sweep(path.parent)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(path)
-        save_file(tensors, aside, metadata)
-        with open(aside, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(aside, path)
+        with replacing(path) as aside:
+            save_file(tensors, aside, metadata)
     except (OSError, SafetensorError) as error:
         size = sum(tensor.nbytes for tensor in tensors.values()) / 1e6
         reason = (error.strerror if isinstance(error, OSError) else None) or error
         raise UsageError(
             f"cannot write {path} of {size:,.1f} MB: {reason}; make room, or name another folder with --folder"
         ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            aside.unlink(missing_ok=True)
-
-
-def _sweep(path: Path) -> None:
-    """Removes what killed runs left of this file; a living one needs no hour to write it."""
-    for left in path.parent.glob(f".{path.name}.*"):
-        with contextlib.suppress(OSError):
-            if time.time() - left.stat().st_mtime > STALE_SECONDS:
-                left.unlink()

@@ -9,13 +9,12 @@ A run that goes on from a checkpoint first drops the lines behind it, so that ea
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from cemverify.errors import UsageError
-from cemverify.results import ResultError, write_text
+from cemverify.results import ResultError, finite, write_text
 
 
 class Metrics:
@@ -47,7 +46,7 @@ class Metrics:
         if self._file is None:
             return
         try:
-            self._file.write(json.dumps(_finite(line), allow_nan=False) + "\n")
+            self._file.write(json.dumps(finite(line), allow_nan=False) + "\n")
         except OSError as error:
             raise UsageError(f"cannot write the metrics {self.path}: {error.strerror or error}") from error
 
@@ -66,13 +65,3 @@ def lines(path: Path) -> list[dict[str, Any]]:
         except ValueError:
             break
     return found
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: _finite(v) for key, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(v) for v in value]
-    return value

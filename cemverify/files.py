@@ -1,0 +1,61 @@
+"""Files and folders that are there whole or not at all: written aside, then renamed into place.
+
+What a killed process leaves aside is called `.NAME.` and 32 hexadecimal digits, and is swept a day later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+ABANDONED_SECONDS = 24 * 3600
+_ASIDE = re.compile(r"\..+\.[0-9a-f]{32}")
+
+
+@contextlib.contextmanager
+def replacing(path: Path, *, aside: Path | None = None, durable: bool = True) -> Iterator[Path]:
+    """Gives a path to write a file or a folder to; when the block ends without an error, it becomes `path`.
+
+    Whoever reads `path` meanwhile finds what was there before. Nothing is left aside, unless the process is killed.
+
+    Args:
+        aside: where to write, on the same file system; beside `path` if not given.
+        durable: whether to wait until the content of a file is on the disk, so that a power cut leaves the old
+            content or the new.
+
+    Raises:
+        OSError: it cannot be written or renamed.
+    """
+    if aside is None:
+        aside = path.with_name(f".{path.name}.{uuid4().hex}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield aside
+        if durable and aside.is_file():
+            with open(aside, "rb") as file:
+                os.fsync(file.fileno())
+        os.replace(aside, path)
+    finally:
+        _remove(aside)
+
+
+def sweep(folder: Path) -> None:
+    """Removes what was begun aside in a folder and not touched for a day, as its process must have been killed."""
+    with contextlib.suppress(OSError):  # no folder yet, or swept by somebody else
+        for path in folder.iterdir():
+            if _ASIDE.fullmatch(path.name) and time.time() - path.stat().st_mtime > ABANDONED_SECONDS:
+                _remove(path)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
