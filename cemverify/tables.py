@@ -9,14 +9,22 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
+from typing import Literal
 
 from tabulate import tabulate
 
 from cemverify.results import Cell, Table
 
 Renderer = Callable[[Sequence[Table], Sequence[str]], str]
+Style = Literal["terminal", "boxed", "markdown", "latex"]
+
+_FIGURE = re.compile(r"[+\-−<>]*\d(?!\w*-[a-z])")
+_TABULATE: Mapping[Style, str] = MappingProxyType(
+    {"terminal": "simple", "boxed": "simple_grid", "markdown": "github", "latex": "latex_booktabs"}
+)
 
 
 def terminal(tables: Sequence[Table], origins: Sequence[str] = ()) -> str:
@@ -30,7 +38,7 @@ def terminal(tables: Sequence[Table], origins: Sequence[str] = ()) -> str:
         ValueError: there are some origins, but not one for each table; or a row is not as long as its heading.
     """
     return "\n\n".join(
-        "\n".join([table.title, *_lines(origin), "", _grid(table, "simple")])
+        "\n".join([table.title, *_lines(origin), "", grid(table, "terminal")])
         for table, origin in _pairs(tables, origins)
     )
 
@@ -38,7 +46,7 @@ def terminal(tables: Sequence[Table], origins: Sequence[str] = ()) -> str:
 def markdown(tables: Sequence[Table], origins: Sequence[str] = ()) -> str:
     """Tables in GitHub's Markdown; arguments and errors as in `terminal`."""
     return "\n\n".join(
-        "\n\n".join([f"## {table.title}", *_lines(origin), _grid(_map(table, _markdown_cell), "github")])
+        "\n\n".join([f"## {table.title}", *_lines(origin), grid(table, "markdown")])
         for table, origin in _pairs(tables, origins)
     )
 
@@ -60,9 +68,35 @@ def latex(tables: Sequence[Table], origins: Sequence[str] = ()) -> str:
     Arguments and errors as in `terminal`.
     """
     return "\n\n".join(
-        "\n".join([*(f"% {line}" for line in (table.title, *_lines(origin))), _grid(table, "latex_booktabs")])
+        "\n".join([*(f"% {line}" for line in (table.title, *_lines(origin))), grid(table, "latex")])
         for table, origin in _pairs(tables, origins)
     )
+
+
+def grid(table: Table, style: Style) -> str:
+    """Heading and rows of one table, without its title; columns of figures are flush right.
+
+    Args:
+        style: "terminal", "boxed" for cells of several lines, "markdown" (GitHub's, escaped) or "latex" (booktabs).
+    """
+    text = markdown_cell if style == "markdown" else _text
+    columns = [text(column) for column in table.columns]
+    rows = [[text(cell) for cell in row] for row in table.rows]
+    # tabulate would print the text 0.10 as 0.1, hence disable_numparse; then it no longer aligns numbers itself
+    alignment = ["right" if _is_numeric([row[i] for row in rows]) else "left" for i in range(len(columns))]
+    return tabulate(
+        rows,
+        headers=columns,
+        tablefmt=_TABULATE[style],
+        colalign=alignment if rows else None,
+        disable_numparse=True,
+        preserve_whitespace=True,
+    )
+
+
+def markdown_cell(cell: Cell) -> str:
+    """A cell as GitHub's Markdown: a bar would open a new cell, and a line break would end the row."""
+    return _text(cell).replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")
 
 
 def csv_rows(table: Table) -> str:
@@ -93,24 +127,10 @@ def _lines(origin: str | None) -> list[str]:
     return [] if origin is None else [origin]
 
 
-def _grid(table: Table, style: str) -> str:
-    rows = [[_text(cell) for cell in row] for row in table.rows]
-    # tabulate would print the text 0.10 as 0.1, hence disable_numparse; then it no longer aligns numbers itself
-    alignment = ["right" if _is_numeric([row[i] for row in rows]) else "left" for i in range(len(table.columns))]
-    return tabulate(
-        rows,
-        headers=list(table.columns),
-        tablefmt=style,
-        colalign=alignment if rows else None,
-        disable_numparse=True,
-        preserve_whitespace=True,
-    )
-
-
 def _is_numeric(cells: Sequence[str]) -> bool:
-    """Whether a column holds figures, and so reads better flush right."""
+    """Whether a column holds figures, and so reads better flush right; names such as 4-concave are none."""
     filled = [cell for cell in cells if cell not in ("", "–")]
-    return bool(filled) and all(cell.lstrip("+-−<>")[:1].isdigit() for cell in filled)
+    return bool(filled) and all(_FIGURE.match(cell) for cell in filled)
 
 
 def _text(cell: Cell) -> str:
@@ -119,16 +139,3 @@ def _text(cell: Cell) -> str:
     if isinstance(cell, bool):
         return "yes" if cell else "no"
     return str(cell)
-
-
-def _map(table: Table, change: Callable[[Cell], str]) -> Table:
-    return Table(
-        table.title,
-        [change(column) for column in table.columns],
-        [[change(cell) for cell in row] for row in table.rows],
-    )
-
-
-def _markdown_cell(cell: Cell) -> str:
-    # tabulate leaves | alone, which would open a new cell; a line break would end the row
-    return _text(cell).replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")

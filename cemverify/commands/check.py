@@ -122,7 +122,7 @@ def run(options: argparse.Namespace) -> int:
         "workers": options.workers,
     }
     maker = Maker.now(options.command, configuration, effort.seed, effort.device)
-    progress = terminal.Progress()
+    progress = terminal.ProgressLines()
     finished: RunFinished | None = None
     for event in isolation.run(options.implementation, properties, effort, options.workers):
         progress(event)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import textwrap
 
-from tabulate import tabulate
-
 from cemverify.conformance.implementations.contract import FEATURES
 from cemverify.conformance.properties import select
-from cemverify.results import show
+from cemverify.results import Table, show
+from cemverify.tables import grid
 
 DESCRIPTION = "Every property with its source."
 
@@ -25,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """`cemverify list`."""
     if options.features:
-        show(tabulate(FEATURES.items(), ("feature", "what offering it means"), disable_numparse=True))
+        show(grid(Table("Features", ("feature", "what offering it means"), list(FEATURES.items())), "terminal"))
         show("\nThe word before a colon stands for all its members: not_offered=('diagonal',) declares both.")
         return 0
     properties = select(options.properties)
@@ -33,6 +32,6 @@ def run(options: argparse.Namespace) -> int:
         (p.id, textwrap.fill(p.claim, 52), textwrap.fill(p.source, 28), textwrap.fill(", ".join(sorted(p.needs)), 30))
         for p in properties
     ]
-    show(tabulate(rows, ("property", "claim", "source", "needs"), disable_numparse=True))
+    show(grid(Table("Properties", ("property", "claim", "source", "needs"), rows), "terminal"))
     show(f"\n{len(properties)} properties. `cemverify list --features` explains what they need.")
     return 0

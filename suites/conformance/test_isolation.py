@@ -18,7 +18,7 @@ from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import Property, select
 from cemverify.conformance.workers import isolation
-from cemverify.conformance.workers.giving_up import IN_A_ROW, IN_ALL, Patience
+from cemverify.conformance.workers.giving_up import IN_A_ROW, IN_ALL, LostWorkers
 from cemverify.conformance.workers.isolation import run
 from cemverify.conformance.workers.limits import LEAST_MEMORY, limits_memory
 
@@ -153,15 +153,15 @@ def test_a_call_that_costs_the_process_leaves_its_case_behind(
 
 
 def test_a_process_lost_now_and_then_is_given_up_in_the_end() -> None:
-    patience = Patience()
+    workers = LostWorkers()
     (crashing,), (sound,) = select(["gradient/attention/plain"]), select(["gradient/attention/rotary"])
     queue = deque([sound])
     for lost in range(IN_ALL):
-        assert patience.given_up(queue) == []
+        assert workers.give_up(queue) == []
         assert lost < IN_ALL
-        patience.note(crashing, Record("", "", "", Verdict.VIOLATED, cause="crashed"), lost=True)
-        patience.note(sound, Record("", "", "", Verdict.HOLDS), lost=False)
-    (record,) = patience.given_up(queue)
+        workers.note(crashing, Record("", "", "", Verdict.VIOLATED, cause="crashed"), lost=True)
+        workers.note(sound, Record("", "", "", Verdict.HOLDS), lost=False)
+    (record,) = workers.give_up(queue)
     assert (record.id, record.verdict, len(queue)) == (sound.id, Verdict.INCONCLUSIVE, 0)
     assert record.reason == f"given up: {IN_ALL} properties cost a process each"
 

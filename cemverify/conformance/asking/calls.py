@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cemverify.conformance.asking.process_state import Ambience
+from cemverify.conformance.asking.process_state import ProcessState
 from cemverify.conformance.implementations.contract import EnergyLayer, Implementation, Subject
 from cemverify.conformance.implementations.faults import (
     Fault,
@@ -158,7 +158,7 @@ class Caller:
             Raised: it raised; SystemExit counts, an interrupt of the user's does not.
             OutOfMemory: it asked for more memory than there is.
         """
-        before, own = Ambience.now(), os.getpid()
+        before, own = ProcessState.now(), os.getpid()
         self.watch.calling(time.monotonic())
         try:
             with jax_x64() if self.subject.arrays == "jax" else nullcontext():

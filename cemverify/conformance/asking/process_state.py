@@ -1,4 +1,4 @@
-"""What a call may change for everybody: put back after each, or told when it cannot be."""
+"""State of the whole process that a call may change: restored after each call, or reported where it cannot be."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-# Here the judge finds its own tools; its own modules are added.
+# Where the judge finds what it computes with; its own modules are added.
 _TOOLS: tuple[ModuleType | type, ...] = (
     *(builtins, math, os, random, time, np, np.random, np.linalg),
     *(torch, torch.Tensor, torch.autograd, torch.linalg, torch.nn.functional, torch.random),
@@ -26,8 +26,8 @@ _TOOLS: tuple[ModuleType | type, ...] = (
 
 
 @dataclass(frozen=True)
-class Ambience:
-    """Modes, defaults and settings of this process, which one call could change for all that come after it."""
+class ProcessState:
+    """Modes, defaults and settings that one call could change for all later ones."""
 
     folder: str
     path: tuple[str, ...]
@@ -42,8 +42,8 @@ class Ambience:
     alarm: float
 
     @classmethod
-    def now(cls) -> Ambience:
-        """As it is."""
+    def now(cls) -> ProcessState:
+        """The state as it is now."""
         return cls(
             os.getcwd(),
             tuple(sys.path),
@@ -59,7 +59,7 @@ class Ambience:
         )
 
     def restore(self) -> None:
-        """As it was."""
+        """Puts the state back."""
         sys.setrecursionlimit(self.recursion)  # first, since what follows calls functions
         if not self.alarm:  # one that was set before is somebody else's
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -84,8 +84,8 @@ class Ambience:
 class Originals:
     """The functions that the judge itself computes with, so that a replaced one is noticed.
 
-    A replaced `torch.softmax` would bend the golden together with the answer. What this sees is carelessness;
-    whoever sets out to deceive a judge in its own process can.
+    A replaced `torch.softmax` would change the golden along with the answer. This catches carelessness; code that
+    sets out to deceive a judge in its own process can do so.
     """
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class Originals:
         self.known = [(place, _functions(place)) for place in (*_TOOLS, *ours)]
 
     def replaced(self) -> list[str]:
-        """The names of functions that are no longer what they were, and of modes that nobody can leave."""
+        """The names of functions that were replaced, and of modes that cannot be left."""
         names = [
             f"{place.__name__}.{name}"
             for place, functions in self.known

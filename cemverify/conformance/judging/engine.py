@@ -19,7 +19,7 @@ from cemverify.conformance.judging.events import Event, PropertyFinished, RunFin
 from cemverify.conformance.judging.localisation.bench import WrongPart
 from cemverify.conformance.judging.localisation.localise import localise
 from cemverify.conformance.judging.recording import save
-from cemverify.conformance.judging.search import Search, SuiteBroke, Violation
+from cemverify.conformance.judging.search import PropertySearch, SuiteBroke, Violation
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.judging.wording import conclude, unanswered
 from cemverify.conformance.properties import Property
@@ -84,7 +84,7 @@ def judge_property(subject: Subject, property_: Property, effort: Effort, watch:
     """Searches for a counterexample to one property, and says what came of it."""
     started = time.monotonic()
     caller = Caller(subject, property_.dtype or effort.dtype, effort.device, watch)
-    search = Search(caller, property_, started + effort.seconds)
+    search = PropertySearch(caller, property_, started + effort.seconds)
     record = unanswered(property_)
     try:
         search.look(effort)
@@ -105,7 +105,7 @@ def judge_again(
 ) -> Record:
     """Asks a property one question that was saved: violated or not, or, where it cannot be said, inconclusive."""
     started = time.monotonic()
-    search = Search(Caller(subject, dtype, device, watch), property_, until=math.inf)
+    search = PropertySearch(Caller(subject, dtype, device, watch), property_, until=math.inf)
     record = unanswered(property_)
     try:
         search.look_at(question)
@@ -116,7 +116,7 @@ def judge_again(
     return replace(record, seconds=time.monotonic() - started)
 
 
-def _against_controls(record: Record, search: Search) -> Record:
+def _against_controls(record: Record, search: PropertySearch) -> Record:
     """Puts trivial answers to the latest examples that told; what one of them passes proves nothing."""
     told = list(search.tally.told)[::-1]  # the scattered ones first, which are generic
     outcomes = {}
@@ -141,7 +141,7 @@ def _fails(caller: Caller, property_: Property, question: Any) -> bool:
         return False
 
 
-def _explained(record: Record, search: Search, found: Violation) -> Record:
+def _explained(record: Record, search: PropertySearch, found: Violation) -> Record:
     """A violation with the part that is wrong, and with all that it takes to ask again."""
     try:
         part = _located(search, found)
@@ -156,7 +156,7 @@ def _explained(record: Record, search: Search, found: Violation) -> Record:
     )
 
 
-def _located(search: Search, found: Violation) -> WrongPart | None:
+def _located(search: PropertySearch, found: Violation) -> WrongPart | None:
     """From the smallest case, or from the worst one where that is too small to tell."""
     for violation in (found, search.tally.largest):
         for case in () if violation is None else (violation.asked, violation.question):

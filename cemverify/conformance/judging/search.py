@@ -124,7 +124,7 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class Search:
+class PropertySearch:
     """One property, who is asked, and what came of it so far.
 
     Attributes:

@@ -97,6 +97,15 @@ class Record:
         }
 
 
+def violations(records: Iterable[Record]) -> list[Record]:
+    """The violations that are not known, the most fundamental first: the first one is the headline of every report.
+
+    Args:
+        records: in catalogue order, which is that order.
+    """
+    return [record for record in records if record.verdict == Verdict.VIOLATED and record.known is None]
+
+
 def counts(records: Iterable[Record]) -> dict[str, int]:
     """The denominator: properties applicable, run, and each verdict; of the violated ones, how many are known."""
     records = list(records)

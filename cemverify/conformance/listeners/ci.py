@@ -7,12 +7,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from xml.etree import ElementTree
 
-from tabulate import tabulate
-
 from cemverify.conformance.gate.baselines import Compared
 from cemverify.conformance.gate.known_violations import Settled
 from cemverify.conformance.listeners.files import printable
 from cemverify.results import Table
+from cemverify.tables import grid
 
 
 def report(settled: Settled | None, compared: Compared | None) -> str:
@@ -61,10 +60,9 @@ def as_markdown(settled: Settled | None, compared: Compared | None) -> str:
         headings.append(_baseline_heading(compared))
     parts = []
     for table, heading in zip(_tables(settled, compared), headings, strict=True):
-        rows = [[str(cell).replace("|", "\\|").replace("\n", " ") for cell in row] for row in table.rows]
         parts.append(f"\n## {table.title}\n\n{heading[0].upper()}{heading[1:]}.")
-        if rows:
-            parts.append(tabulate(rows, table.columns, tablefmt="github", disable_numparse=True))
+        if table.rows:
+            parts.append(grid(table, "markdown"))
     return "\n\n".join(parts) + "\n" if parts else ""
 
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 from typing import Any
 from xml.etree import ElementTree
 
-from tabulate import tabulate
-
 from cemverify.conformance.judging.events import RunFinished
-from cemverify.conformance.judging.verdicts import Record, Verdict, counts
+from cemverify.conformance.judging.verdicts import Record, Verdict, counts, violations
 from cemverify.conformance.listeners import terminal
 from cemverify.results import Maker, result
+from cemverify.tables import grid
 
 
 def as_json(event: RunFinished, maker: Maker) -> dict[str, Any]:
-    """The result file: the envelope of `cemverify.results`, the counts and every property."""
+    """The result file: the envelope of `cemverify.results`, the counts, the headline and every property."""
+    violated = violations(event.records)
     payload = {
         "implementation": event.implementation,
         "counts": counts(event.records),
+        "headline": violated[0].id if violated else None,
         "properties": [record.describe() for record in event.records],
     }
     return result("check", maker, [terminal.verdict_table(event)], payload)
@@ -26,16 +27,14 @@ def as_json(event: RunFinished, maker: Maker) -> dict[str, Any]:
 def as_markdown(event: RunFinished, maker: Maker) -> str:
     """The table and the violations, with what made them."""
     table = terminal.verdict_table(event)
-    rows = [[_escaped(cell) for cell in row] for row in table.rows]
     made = maker.describe()
     parts = [
         f"# {table.title}",
         terminal.summary(event),
         f"`{made['command']}`, torch {made['versions']['torch']}, {made['device']['type']}, {made['created']}",
-        tabulate(rows, table.columns, tablefmt="github", disable_numparse=True),
+        grid(table, "markdown"),
     ]
-    violated = (r for r in event.records if r.verdict == Verdict.VIOLATED and r.known is None)
-    parts += [f"```\n{terminal.violation(record)}\n```" for record in violated]
+    parts += [f"```\n{terminal.violation(record)}\n```" for record in violations(event.records)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -82,7 +81,3 @@ def _test_case(record: Record) -> ElementTree.Element:
 def printable(text: str) -> str:
     """Without the control characters that XML cannot hold."""
     return "".join(c if c in "\n\t" or ord(c) >= 32 else "\N{REPLACEMENT CHARACTER}" for c in text)
-
-
-def _escaped(cell: Any) -> str:
-    return str(cell).replace("|", "\\|").replace("\n", " ")

@@ -8,17 +8,16 @@ from collections.abc import Mapping, Sequence
 from textwrap import fill, shorten
 from typing import Any, TextIO
 
-from tabulate import tabulate
-
 from cemverify.conformance.implementations.faults import Crashed, Hung
 from cemverify.conformance.judging.events import Event, PropertyFinished, RunFinished, RunStarted
-from cemverify.conformance.judging.verdicts import Record, Verdict, counts
+from cemverify.conformance.judging.verdicts import Record, Verdict, counts, violations
 from cemverify.results import Table
+from cemverify.tables import grid
 
 _IN_FULL = 3  # violations that are shown with their cases
 
 
-class Progress:
+class ProgressLines:
     """One line per property on a stream: how far, what, how long."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -65,8 +64,7 @@ def report(event: RunFinished) -> str:
     asked = [r for r in event.records if r.verdict != Verdict.NOT_OFFERED]
     rows = [(r.id, _verdict(r), str(r.examples), _telling(r), str(r.discarded), _margin(r)) for r in asked]
     columns = ("property", "verdict", "examples", "telling", "discarded", "margin")
-    parts = [tabulate(rows, columns, disable_numparse=True)]
-    parts += _violations(asked)
+    parts = [grid(Table("", columns, rows), "terminal"), *_violations(asked)]
     undecided = (r for r in asked if r.verdict in (Verdict.INCONCLUSIVE, Verdict.SUITE_ERROR))
     parts += [f"{r.verdict.upper()} {r.id}\n  {r.reason}" for r in undecided]
     if absent := _absences(event.records):
@@ -76,10 +74,8 @@ def report(event: RunFinished) -> str:
 
 
 def _violations(records: Sequence[Record]) -> list[str]:
-    """Violations, the most telling families first: the first few in full, then one line each."""
-    order = {"structure": 0, "gradient": 1, "tying": 2, "recursion": 3, "descent": 4}
-    violated = [r for r in records if r.verdict == Verdict.VIOLATED and r.known is None]
-    violated.sort(key=lambda r: order.get(r.id.partition("/")[0], 5))
+    """Violations, the most fundamental first: a few in full, then one line each."""
+    violated = violations(records)
     parts = [violation(record) for record in violated[:_IN_FULL]]
     if rest := violated[_IN_FULL:]:
         lines = [f"  {r.id}: {f'[{r.part}] ' if r.part else ''}{shorten(r.reason or '', 110)}" for r in rest]

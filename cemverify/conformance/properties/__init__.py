@@ -23,6 +23,7 @@ from cemverify.conformance.properties import (
 )
 from cemverify.conformance.properties.base import Asked, Door, Property
 
+# The most fundamental first: reports keep this order, so the first violation is the headline.
 _FAMILIES = (
     gradient,
     training,
@@ -42,7 +43,7 @@ _FAMILIES = (
 
 @lru_cache(maxsize=1)
 def catalogue() -> tuple[Property, ...]:
-    """Every property, in the order of the report."""
+    """Every property, the most fundamental first. Every report keeps this order."""
     return tuple(property_ for family in _FAMILIES for property_ in family.properties())
 
 

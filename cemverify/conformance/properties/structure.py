@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cemverify.cem.layers import PreconditionerConfig
 from cemverify.conformance.asking.calls import Caller, as_tensor
-from cemverify.conformance.asking.process_state import Ambience
+from cemverify.conformance.asking.process_state import ProcessState
 from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
@@ -145,14 +145,14 @@ def settings_are_left_alone(caller: Caller, case: Case) -> Evidence:
     case = case.to(caller.dtype).to(torch.float64)
     states = []
     with torch.random.fork_rng(devices=()), caller.guarded():
-        before = Ambience.now()
+        before = ProcessState.now()
         for seed in (1, 2):
             torch.manual_seed(seed)
             x, h, weights = caller.arguments(case)
             arguments = (h, weights) if case.layer == "block" else (x, h, weights)
             caller.functions[case.layer](*arguments, case.config)
             states.append(torch.get_rng_state())
-        after = Ambience.now()
+        after = ProcessState.now()
     kept = {
         name: getattr(before, name) == getattr(after, name)
         for name in ("gradients", "dtype", "device", "threads", "numpy_errors", "folder")

@@ -1,4 +1,4 @@
-"""When to stop asking: an implementation that costs one process after another is given up, so that runs end."""
+"""When to stop asking: an implementation that costs one worker after another is given up, so that the run ends."""
 
 from __future__ import annotations
 
@@ -9,30 +9,31 @@ from cemverify.conformance.implementations.contract import FUNCTIONS
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import Property
 
-IN_A_ROW, IN_ALL = 5, 25  # properties that may cost a process: of those that ask the same functions, and altogether
+IN_A_ROW, IN_ALL = 5, 25  # workers that may be lost: by properties that ask the same functions, and altogether
 
 
 @dataclass
-class Patience:
-    """Counts the processes that an implementation cost, so that a run has an end.
+class LostWorkers:
+    """Counts the workers that an implementation cost.
 
     Attributes:
-        in_a_row: what befell the last properties, by the functions that they ask. altogether: how many did.
+        in_a_row: causes of the latest losses without a success in between, by the functions that were asked.
+        altogether: how many workers were lost.
     """
 
     in_a_row: defaultdict[frozenset[str], list[str]] = field(default_factory=lambda: defaultdict(list))
     altogether: int = 0
 
     def note(self, asked: Property, record: Record, *, lost: bool) -> None:
-        """A property is finished; whether its worker is lost with it."""
+        """Takes note of a finished property, and of whether its worker was lost with it."""
         if not lost:
             self.in_a_row.pop(_functions(asked), None)
             return
         self.in_a_row[_functions(asked)].append(record.cause or "blocked")
         self.altogether += 1
 
-    def given_up(self, queue: deque[Property]) -> list[Record]:
-        """Takes from the queue what is not worth another process, with the reason."""
+    def give_up(self, queue: deque[Property]) -> list[Record]:
+        """Takes the properties that are not worth another worker off the queue; returns their records."""
         records = [
             Record(p.id, p.claim, p.source, Verdict.INCONCLUSIVE, reason=reason)
             for p in queue

@@ -1,13 +1,13 @@
 """Runs an implementation in worker processes of its own, so that it may hang or crash without ending the run.
 
-The parent never imports the implementation. Workers are fresh processes, use one thread each and take one property at
-a time; one that hangs is killed, one that dies is replaced, and the property that was under way gets a typed
-verdict. So does one after which a worker cannot be trusted any more: it ran out of memory, or finds torch's own
-functions replaced.
+The parent never imports the implementation. Workers are fresh processes that use one thread each and take one
+property at a time. A worker that hangs is killed, one that dies is replaced, and the property it was asking gets a
+typed verdict. So does a property after which its worker can no longer be trusted, because it ran out of memory or
+finds torch's own functions replaced.
 
-How long a run may take: a call at most `Effort.timeout` seconds, an import at most LOADING, a property at most
-`Effort.seconds`, twice over and a minute if the implementation blocks outside its calls, and what costs a process
-is given up (see `patience`). How much memory: see `confinement`.
+Every wait has a limit: a call may take `Effort.timeout` seconds, an import LOADING, a property `Effort.seconds`
+(twice that and a minute if the implementation blocks outside its calls). An implementation that costs one process
+after another is given up (see `giving_up`). What a worker may hold in memory: see `limits`.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from cemverify.conformance.judging.engine import applicable, judge_again, judge_
 from cemverify.conformance.judging.events import Event, PropertyFinished, RunFinished, RunStarted
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import Property, catalogue
-from cemverify.conformance.workers.giving_up import Patience
-from cemverify.conformance.workers.last_question import Notebook, Packed, case_of
+from cemverify.conformance.workers.giving_up import LostWorkers
+from cemverify.conformance.workers.last_question import LastQuestion, Packed, case_of
 from cemverify.conformance.workers.limits import adopt_orphans, check_memory, descendants, limit
 
 LOADING = 120.0  # seconds that an import may take
@@ -79,7 +79,7 @@ class _Watching:
     """Tells the parent, through what survives the worker."""
 
     call_started: Any
-    notebook: Notebook
+    last_question: LastQuestion
 
     def calling(self, started: float) -> None:
         """A call begins (a time) or ends (0)."""
@@ -87,7 +87,7 @@ class _Watching:
 
     def asking(self, question: Any) -> None:
         """A property is about to be asked this."""
-        self.notebook.note(question)
+        self.last_question.write(question)
 
 
 def run(name: str, properties: Sequence[Property], effort: Effort, workers: int = 1) -> Iterator[Event]:
@@ -109,10 +109,10 @@ def run(name: str, properties: Sequence[Property], effort: Effort, workers: int 
         yield RunStarted(name, len(asked), len(queue))
         for record in records.values():
             yield PropertyFinished(record)
-        patience = Patience()
+        lost = LostWorkers()
         crew += [_Worker(name, effort) for _ in range(min(workers, len(queue)) - 1)]
         while queue or any(worker.busy for worker in crew):
-            for record in patience.given_up(queue):
+            for record in lost.give_up(queue):
                 records[record.id] = record
                 yield PropertyFinished(record)
             for i, worker in enumerate(crew):
@@ -125,7 +125,7 @@ def run(name: str, properties: Sequence[Property], effort: Effort, workers: int 
             for worker in _ready(crew):
                 asked_now = worker.asked
                 if asked_now is not None and (finished := worker.answer()) is not None:
-                    patience.note(asked_now, finished, lost=not worker.alive)
+                    lost.note(asked_now, finished, lost=not worker.alive)
                     records[finished.id] = finished
                     yield PropertyFinished(finished)
     finally:
@@ -174,7 +174,7 @@ class _Worker:
         self.asked: Property | None = None
         self.since = 0.0
         self.call_started = _processes().Value("d", 0.0, lock=False)
-        self.notebook = Notebook.fresh()
+        self.last_question = LastQuestion.empty()
         self.arrays = "torch"
         self.connection, theirs = _processes().Pipe()
         self.introduced = False
@@ -184,7 +184,7 @@ class _Worker:
         try:
             self.process = _processes().Process(
                 target=_work,
-                args=(theirs, _Watching(self.call_started, self.notebook), name, effort, dict(os.environ)),
+                args=(theirs, _Watching(self.call_started, self.last_question), name, effort, dict(os.environ)),
                 daemon=True,
             )
             self.process.start()
@@ -265,7 +265,7 @@ class _Worker:
         if not self.alive:
             return self._died()
         if (call := self.call_started.value) and now - call > self.effort.timeout:
-            question = self.notebook.read()
+            question = self.last_question.read()
             self.dismiss()
             reason = f"a call did not return within {self.effort.timeout:g} seconds"
             return self._stopped(Verdict.VIOLATED, Hung.cause, reason, question)
@@ -278,7 +278,7 @@ class _Worker:
 
     def _died(self) -> Record:
         self.process.join(1.0)
-        question = self.notebook.read()
+        question = self.last_question.read()
         if self.process.is_alive():
             self.dismiss()
             reason = "it closed the connection over which it is asked"
@@ -304,7 +304,7 @@ class _Worker:
             self.process.kill()
         self.process.join()
         self.connection.close()
-        self.notebook.burn()
+        self.last_question.remove()
 
     def _stopped(self, verdict: Verdict, cause: str | None, reason: str, question: Any = None) -> Record:
         asked, effort = self.asked, self.effort

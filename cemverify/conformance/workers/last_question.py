@@ -1,8 +1,8 @@
-"""What was asked of a worker that is lost: the question stands in a file, which survives the worker.
+"""The last question that a worker was asked, in a file that survives the worker.
 
-Each question is written down before it is asked, in a tenth of a millisecond. When a call never comes back or takes
-its process along, the parent reads what the last question was, so that this violation too leaves a case behind. The
-calls that the case makes are those that the reference is asked in its place, with its answers as the right ones.
+Each question is written down before it is asked, which takes a tenth of a millisecond. When a call never returns or
+kills its process, the parent reads the last question, so that this violation leaves a case behind too. The calls of
+that case are recorded from the reference, which is asked in the lost worker's place and gives the right answers.
 """
 
 from __future__ import annotations
@@ -50,40 +50,40 @@ class Packed:
 
 
 @dataclass(frozen=True)
-class Notebook:
-    """A file of one page: the question under way."""
+class LastQuestion:
+    """A file that holds the question under way."""
 
     path: Path
 
     @classmethod
-    def fresh(cls) -> Notebook:
-        """An empty one, for one worker."""
+    def empty(cls) -> LastQuestion:
+        """A new file, for one worker."""
         file, path = tempfile.mkstemp(prefix="cemverify-asked-")
         os.close(file)
         return cls(Path(path))
 
-    def note(self, question: Any) -> None:
-        """Overwrites the page; what cannot be written down leaves it empty."""
+    def write(self, question: Any) -> None:
+        """Replaces the question; one that cannot be saved leaves the file empty."""
         try:
             content = pickle.dumps(Packed.of(question))
         except TypeError:
             content = b""
-        # a full disk costs the page, and nothing else
-        with contextlib.suppress(OSError), self.path.open("r+b") as page:
-            page.write(len(content).to_bytes(_LENGTH, "little") + content)
+        # a full disk costs the question, and nothing else
+        with contextlib.suppress(OSError), self.path.open("r+b") as file:
+            file.write(len(content).to_bytes(_LENGTH, "little") + content)
 
     def read(self) -> Any | None:
-        """The question; None if there is none, or the worker died while it wrote."""
+        """The question; None if there is none, or if the worker died while writing it."""
         try:
             content = self.path.read_bytes()
             length = int.from_bytes(content[:_LENGTH], "little")
-            # no more trusted than what comes through the pipe from the same process, and that is pickled too
+            # trusted no more than what comes through the pipe from the same process, and that is pickled too
             packed = pickle.loads(content[_LENGTH : _LENGTH + length]) if length else None  # noqa: S301
             return packed.unpacked() if isinstance(packed, Packed) else None
         except Exception:  # the implementation could write there, too
             return None
 
-    def burn(self) -> None:
+    def remove(self) -> None:
         """Removes the file; a second time does nothing."""
         with contextlib.suppress(OSError):
             self.path.unlink()
@@ -92,13 +92,13 @@ class Notebook:
 def case_of(
     property_: Property, question: Any, dtype: torch.dtype, device: str, arrays: str, within: float
 ) -> Saved | None:
-    """The question as a case to save, with the calls that the reference gets in its place.
+    """The question as a case to save, with the calls that the reference makes of it.
 
     Args:
-        arrays: the implementation's kind. within: seconds in which each call ought to have returned.
+        arrays: the implementation's kind. within: seconds in which each call should have returned.
     """
     try:
-        if property_.door != "cem":  # where there is no reference to ask
+        if property_.door != "cem":  # there is no reference to ask
             packed = Packed.of(question)
             word = str(dtype).removeprefix("torch.")
             return Saved(packed.tree, word, device, arrays, packed.arrays, [], within=within)

@@ -1,8 +1,8 @@
-"""What a worker process may hold and leave behind: a limit on memory, and an end to whatever it started.
+"""Limits on a worker process: how much memory it may hold, and an end to every process that it started.
 
-Linux keeps each process to an amount of private memory (RLIMIT_DATA). The address space would be the wrong measure:
-a worker that holds 300 MB with JAX imported has reserved 1900. Children have the same limit each, and shared
-memory does not count: whoever means harm needs a container.
+Linux limits the private memory of each process (RLIMIT_DATA). The address space would be the wrong measure: a
+worker that holds 300 MB with JAX imported has reserved 1900. Each child has the same limit again, and shared memory
+does not count: code that means harm needs a container.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SET_CHILD_SUBREAPER = 36  # of prctl(2)
 
 
 def check_memory(limit: int | None) -> None:
-    """Refuses a limit, in MB, that cannot be kept here.
+    """Refuses a limit, in MB, that cannot be enforced here.
 
     Raises:
         ValueError: what is wrong with it.
@@ -32,17 +32,17 @@ def check_memory(limit: int | None) -> None:
 
 
 def limits_memory() -> bool:
-    """Whether this platform can keep a process to an amount of memory."""
+    """Whether this platform can limit the memory of a process."""
     return sys.platform == "linux"
 
 
 def usual_memory(device: str) -> int | None:
-    """The limit where none is asked for, in MB: none off the CPU, whose drivers map what they please."""
+    """The default limit in MB: none on a device other than the CPU, since its driver maps as much as it likes."""
     return USUAL_MEMORY if limits_memory() and device == "cpu" else None
 
 
 def descendants(pid: int) -> list[int]:
-    """Processes below one, as Linux tells; those whose parent ended are its own, see `adopt_orphans`."""
+    """The processes below this one, as Linux lists them; orphans among them were adopted, see `adopt_orphans`."""
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:
@@ -51,13 +51,13 @@ def descendants(pid: int) -> list[int]:
 
 
 def adopt_orphans() -> None:
-    """Makes this process the parent of its orphaned descendants, where the platform can."""
+    """Makes this process the parent of its orphaned descendants, where the platform allows it."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def limit(memory: int | None) -> None:
-    """Keeps this process, and each that it starts, to so many MB of private memory, and from dumping its core."""
+    """Limits the private memory of this process, and of each that it starts, to so many MB; forbids core dumps."""
     import resource  # Windows has none
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
