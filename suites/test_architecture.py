@@ -70,6 +70,7 @@ ALLOWED: dict[str, set[str]] = {
         "cemverify._version",
         "cemverify.cores",
         "cemverify.results",
+        "cemverify.tables",
         "cemverify.claims",
         "cemverify.power",
         "cemverify.conformance",

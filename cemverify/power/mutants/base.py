@@ -85,6 +85,7 @@ class Zoo(list[Mutant]):
 
     def killed_by(
         self,
+        fault: str,
         property_: str,
         cause: str = UPDATE,
         *,
@@ -92,11 +93,15 @@ class Zoo(list[Mutant]):
         own_dtype: bool = False,
         needs: tuple[str, ...] = (),
     ) -> Callable[[Kind], Kind]:
-        """Enters a subclass of Plain; its name becomes the id, its docstring states the fault."""
+        """Enters a subclass of Plain; its name becomes the id.
+
+        Args:
+            fault: what is wrong with it, as a sentence. property_: the one that must be violated, for which cause.
+            also: patterns of properties that may be violated as well.
+        """
 
         def enter(kind: Kind) -> Kind:
             words = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", kind.__name__).lower()
-            fault = kind.__doc__ or ""
             self.append(
                 Mutant(
                     words,
@@ -117,6 +122,7 @@ class Zoo(list[Mutant]):
 
     def wraps(
         self,
+        fault: str,
         property_: str,
         cause: str,
         *,
@@ -124,11 +130,15 @@ class Zoo(list[Mutant]):
         original: Callable[[], Implementation] = sound,
         edits: bool = False,
     ) -> Callable[[Wrap], Wrap]:
-        """Enters a function from an implementation to a faulty one around it; its docstring states the fault."""
+        """Enters a function from an implementation to a faulty one around it; its name becomes the id.
+
+        Args:
+            fault: what is wrong with it, as a sentence. property_: the one that must be violated, for which cause.
+            also: patterns of properties that may be violated as well. original: what is wrapped.
+        """
 
         def enter(wrap: Wrap) -> Wrap:
             words = wrap.__name__.replace("_", "-")
-            fault = wrap.__doc__ or ""
             self.append(
                 Mutant(
                     words,

@@ -17,10 +17,14 @@ ZOO = Zoo("behaviour")
 _INPUTS = ("structure/mlp/inputs-unchanged", "structure/block/inputs-unchanged", "structure/decode/inputs-unchanged")
 
 
-@ZOO.wraps("structure/attention/inputs-unchanged", "x after the call", also=_INPUTS, edits=True)
+@ZOO.wraps(
+    "The first array is overwritten by the answer.",
+    "structure/attention/inputs-unchanged",
+    "x after the call",
+    also=_INPUTS,
+    edits=True,
+)
 def edits_its_input(implementation: Implementation) -> Implementation:
-    """The first array is overwritten by the answer."""
-
     def change(_: str, function: Function) -> Function:
         def edits(first: Any, *others: Any) -> Any:
             answer = function(first, *others)
@@ -33,10 +37,14 @@ def edits_its_input(implementation: Implementation) -> Implementation:
     return around(implementation, change)
 
 
-@ZOO.wraps("structure/attention/inputs-unchanged", "x after the call", also=_INPUTS[:2], edits=True)
+@ZOO.wraps(
+    "The first array is filled with NaN after use.",
+    "structure/attention/inputs-unchanged",
+    "x after the call",
+    also=_INPUTS[:2],
+    edits=True,
+)
 def wipes_its_input(implementation: Implementation) -> Implementation:
-    """The first array is filled with NaN after use."""
-
     def change(_: str, function: Function) -> Function:
         def wipes(first: Any, *others: Any) -> Any:
             answer = function(first, *others)
@@ -49,12 +57,12 @@ def wipes_its_input(implementation: Implementation) -> Implementation:
 
 
 @ZOO.wraps(
+    "Every call's output is larger than the last one's by one part in a million.",
     "structure/attention/determinism",
     "second call = first call",
     also=("structure/mlp/determinism", "structure/block/determinism"),
 )
 def counts_its_calls(implementation: Implementation) -> Implementation:
-    """Every call's output is larger than the last one's by one part in a million."""
     calls = itertools.count(1)
     return around(
         implementation, lambda _, function: lambda *arguments: function(*arguments) * (1 + 1e-6 * next(calls))
@@ -62,12 +70,12 @@ def counts_its_calls(implementation: Implementation) -> Implementation:
 
 
 @ZOO.wraps(
+    "The output is float32 whatever came in.",
     "structure/attention/shape-and-dtype",
     "shape and dtype*",
     also=("structure/mlp/shape-and-dtype", "structure/block/shape-and-dtype", "structure/decode/shape-and-dtype"),
 )
 def always_float32(implementation: Implementation) -> Implementation:
-    """The output is float32 whatever came in."""
     return around(implementation, lambda _, function: lambda *arguments: _single(function(*arguments)))
 
 
@@ -76,13 +84,12 @@ def _single(array: Any) -> Any:
 
 
 @ZOO.wraps(
+    "After a call torch's default dtype is float64.",
     "structure/attention/settings-unchanged",
     "the process keeps its default dtype*",
     also=("structure/mlp/settings-unchanged", "structure/block/settings-unchanged"),
 )
 def leaves_a_default_dtype(implementation: Implementation) -> Implementation:
-    """After a call torch's default dtype is float64."""
-
     def change(_: str, function: Function) -> Function:
         def leaves(*arguments: Any) -> Any:
             torch.set_default_dtype(torch.float64)
@@ -93,10 +100,12 @@ def leaves_a_default_dtype(implementation: Implementation) -> Implementation:
     return around(implementation, change)
 
 
-@ZOO.wraps("structure/attention/settings-unchanged", "the process keeps its random state*")
+@ZOO.wraps(
+    "Every call seeds torch's generator.",
+    "structure/attention/settings-unchanged",
+    "the process keeps its random state*",
+)
 def seeds_the_process(implementation: Implementation) -> Implementation:
-    """Every call seeds torch's generator."""
-
     def change(_: str, function: Function) -> Function:
         def seeds(*arguments: Any) -> Any:
             torch.manual_seed(0)

@@ -14,18 +14,23 @@ from cemverify.power.mutants.base import Zoo
 ZOO = Zoo("block")
 
 
-@ZOO.killed_by("tying/block/pre-norm", "block = standard*", also=("gradient/block/any-options",))
+@ZOO.killed_by(
+    "The block overwrites h by N(h) and starts there, as Algorithm 1 prints it.",
+    "tying/block/pre-norm",
+    "block = standard*",
+    also=("gradient/block/any-options",),
+)
 class BlockStartsAtTheNorm(Plain):
-    """The block overwrites h by N(h) and starts there, as Algorithm 1 prints it."""
-
     def sublayer(self, layer: Any, h: Tensor, w: Weights, c: Any) -> Tensor:
         return super().sublayer(layer, self.norm(h, w, c), w, c)
 
 
-@ZOO.killed_by("gradient/block/any-options", also=("tying/block/pre-norm",))
+@ZOO.killed_by(
+    "Attention and MLP both read the block's input, as parallel blocks do.",
+    "gradient/block/any-options",
+    also=("tying/block/pre-norm",),
+)
 class ParallelBlock(Plain):
-    """Attention and MLP both read the block's input, as parallel blocks do."""
-
     def block(self, h: Tensor, w: Weights, c: BlockConfig) -> Tensor:
         outputs = []
         for name, layer, config in (("attention", self.attention, c.attention), ("mlp", self.mlp, c.mlp)):
@@ -34,10 +39,8 @@ class ParallelBlock(Plain):
         return outputs[0] + outputs[1] - h
 
 
-@ZOO.killed_by("gradient/block/any-options", also=("tying/block/pre-norm",))
+@ZOO.killed_by("The MLP comes before attention.", "gradient/block/any-options", also=("tying/block/pre-norm",))
 class MLPFirst(Plain):
-    """The MLP comes before attention."""
-
     def block(self, h: Tensor, w: Weights, c: BlockConfig) -> Tensor:
         for name, layer, config in (("mlp", self.mlp, c.mlp), ("attention", self.attention, c.attention)):
             own = {key.removeprefix(f"{name}."): value for key, value in w.items() if key.startswith(f"{name}.")}
@@ -45,38 +48,30 @@ class MLPFirst(Plain):
         return h
 
 
-@ZOO.killed_by("gradient/block/any-options", needs=("norm:channel",))
+@ZOO.killed_by("The sublayers' memory is h instead of N(h).", "gradient/block/any-options", needs=("norm:channel",))
 class MemoryWithoutNorm(Plain):
-    """The sublayers' memory is h instead of N(h)."""
-
     def sublayer(self, layer: Any, h: Tensor, w: Weights, c: Any) -> Tensor:
         output: Tensor = layer(h, h, w, c)
         return output
 
 
-@ZOO.killed_by("gradient/block/any-options", needs=("norm:channel",))
+@ZOO.killed_by("The MLP's norm uses attention's gain.", "gradient/block/any-options", needs=("norm:channel",))
 class OneGainForBoth(Plain):
-    """The MLP's norm uses attention's gain."""
-
     def block(self, h: Tensor, w: Weights, c: BlockConfig) -> Tensor:
         gain = {"mlp.gain": w["attention.gain"]} if "mlp.gain" in w else {}
         return super().block(h, {**w, **gain}, c)
 
 
-@ZOO.killed_by("gradient/block/any-options", needs=("step-size",))
+@ZOO.killed_by("The MLP takes attention's step size.", "gradient/block/any-options", needs=("step-size",))
 class OneStepSizeForBoth(Plain):
-    """The MLP takes attention's step size."""
-
     def block(self, h: Tensor, w: Weights, c: BlockConfig) -> Tensor:
         config: Any = c
         mlp = replace(config.mlp, step_size=config.attention.step_size)
         return super().block(h, w, replace(c, mlp=mlp))
 
 
-@ZOO.killed_by("gradient/block/any-options", needs=("steps",))
+@ZOO.killed_by("The MLP takes as many steps as attention.", "gradient/block/any-options", needs=("steps",))
 class OneDepthForBoth(Plain):
-    """The MLP takes as many steps as attention."""
-
     def block(self, h: Tensor, w: Weights, c: BlockConfig) -> Tensor:
         config: Any = c
         mlp = replace(config.mlp, steps=config.attention.steps)

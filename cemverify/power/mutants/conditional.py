@@ -32,148 +32,131 @@ class _Sometimes(Plain):
         return super().advance(x, heads * (_TOO_LARGE if self.applies(x, c) else 1.0), w, c)
 
 
-@ZOO.killed_by("gradient/attention/plain")
+@ZOO.killed_by("Wrong only at odd head dimensions above one.", "gradient/attention/plain")
 class WrongAtOddHeadSizes(_Sometimes):
-    """Wrong only at odd head dimensions above one."""
-
     def applies(self, x: Tensor, c: Any) -> bool:  # noqa: ARG002
         return isinstance(c, AttentionConfig) and c.R % 2 == 1 and c.R > 1
 
 
-@ZOO.killed_by("gradient/attention/plain")
+@ZOO.killed_by("Wrong only where the number of heads is no power of two.", "gradient/attention/plain")
 class WrongAtThreeHeads(_Sometimes):
-    """Wrong only where the number of heads is no power of two."""
-
     def applies(self, x: Tensor, c: Any) -> bool:  # noqa: ARG002
         return isinstance(c, AttentionConfig) and c.heads & (c.heads - 1) != 0
 
 
-@ZOO.killed_by("gradient/mlp/silu")
+@ZOO.killed_by("Wrong only at odd numbers of hidden units above one.", "gradient/mlp/silu")
 class WrongAtOddHiddenSizes(_Sometimes):
-    """Wrong only at odd numbers of hidden units above one."""
-
     def applies(self, x: Tensor, c: Any) -> bool:  # noqa: ARG002
         return isinstance(c, MLPConfig) and c.hidden % 2 == 1 and c.hidden > 1
 
 
-@ZOO.killed_by("gradient/mlp/silu")
+@ZOO.killed_by("Wrong only where the MLP has more hidden units than features.", "gradient/mlp/silu")
 class WrongWhereHiddenExceedsWidth(_Sometimes):
-    """Wrong only where the MLP has more hidden units than features."""
-
     def applies(self, x: Tensor, c: Any) -> bool:  # noqa: ARG002
         return isinstance(c, MLPConfig) and c.hidden > c.dim
 
 
-@ZOO.killed_by("gradient/attention/plain", needs=("head-dim",))
+@ZOO.killed_by(
+    "Wrong only where the heads together have more features than the model.",
+    "gradient/attention/plain",
+    needs=("head-dim",),
+)
 class WrongWhereHeadsAreWide(_Sometimes):
-    """Wrong only where the heads together have more features than the model."""
-
     def applies(self, x: Tensor, c: Any) -> bool:  # noqa: ARG002
         return isinstance(c, AttentionConfig) and c.heads * c.R > c.dim
 
 
-@ZOO.killed_by("gradient/attention/plain")
+@ZOO.killed_by("Wrong only for a row of one token.", "gradient/attention/plain")
 class WrongForOneToken(_Sometimes):
-    """Wrong only for a row of one token."""
-
     def applies(self, x: Tensor, c: Any) -> bool:
         return isinstance(c, AttentionConfig) and x.shape[1] == 1
 
 
-@ZOO.killed_by("gradient/attention/plain")
+@ZOO.killed_by("Wrong only for a model of one feature.", "gradient/attention/plain")
 class WrongForOneFeature(_Sometimes):
-    """Wrong only for a model of one feature."""
-
     def applies(self, x: Tensor, c: Any) -> bool:  # noqa: ARG002
         return bool(c.dim == 1)
 
 
-@ZOO.killed_by("gradient/attention/plain")
+@ZOO.killed_by("Wrong only for more than one row.", "gradient/attention/plain")
 class WrongForBatches(_Sometimes):
-    """Wrong only for more than one row."""
-
     def applies(self, x: Tensor, c: Any) -> bool:  # noqa: ARG002
         return x.shape[0] > 1
 
 
-@ZOO.killed_by("gradient/attention/plain")
+@ZOO.killed_by("Wrong only beyond a block of four tokens.", "gradient/attention/plain")
 class WrongBeyondFourTokens(_Sometimes):
-    """Wrong only beyond a block of four tokens."""
-
     def applies(self, x: Tensor, c: Any) -> bool:  # noqa: ARG002
         return x.shape[1] > 4
 
 
-@ZOO.killed_by("precision/attention/float32", "|error| of*")
+@ZOO.killed_by("Wrong only beyond a block of eight tokens.", "precision/attention/float32", "|error| of*")
 class WrongBeyondEightTokens(_Sometimes):
-    """Wrong only beyond a block of eight tokens."""
-
     def applies(self, x: Tensor, c: Any) -> bool:
         return isinstance(c, AttentionConfig) and x.shape[1] > 8
 
 
-@ZOO.killed_by("precision/attention/float32", "|error| of*")
+@ZOO.killed_by("Wrong only beyond a block of sixteen tokens.", "precision/attention/float32", "|error| of*")
 class WrongBeyondSixteenTokens(_Sometimes):
-    """Wrong only beyond a block of sixteen tokens."""
-
     def applies(self, x: Tensor, c: Any) -> bool:
         return isinstance(c, AttentionConfig) and x.shape[1] > 16
 
 
-@ZOO.killed_by("precision/attention/float32", "|error| of*")
+@ZOO.killed_by(
+    "Beyond thirty-two tokens, the first sixteen are not read by the last ones.",
+    "precision/attention/float32",
+    "|error| of*",
+)
 class MissesTheFirstBlock(Plain):
-    """Beyond thirty-two tokens, the first sixteen are not read by the last ones."""
-
     def hidden(self, i: Tensor, j: Tensor) -> Tensor:
         return (j > i) | ((i >= 32) & (j < 16))
 
 
-@ZOO.killed_by("gradient/attention/plain", needs=("step-size",))
+@ZOO.killed_by("Wrong only where eta is not one.", "gradient/attention/plain", needs=("step-size",))
 class WrongAtSmallSteps(_Sometimes):
-    """Wrong only where eta is not one."""
-
     def applies(self, x: Tensor, c: Any) -> bool:  # noqa: ARG002
         return bool(c.step_size != 1.0)
 
 
-@ZOO.killed_by("gradient/attention/plain", needs=("temperature",))
+@ZOO.killed_by(
+    "Wrong only where tau is not the square root of the head dimension.",
+    "gradient/attention/plain",
+    needs=("temperature",),
+)
 class WrongAtOtherTemperatures(_Sometimes):
-    """Wrong only where tau is not the square root of the head dimension."""
-
     def applies(self, x: Tensor, c: Any) -> bool:  # noqa: ARG002
         return isinstance(c, AttentionConfig) and abs(c.tau**2 - c.R) > 1e-9
 
 
-@ZOO.killed_by("gradient/attention/plain")
+@ZOO.killed_by("Where two logits of a token tie, the later one is left out.", "gradient/attention/plain")
 class WrongForTies(Plain):
-    """Where two logits of a token tie, the later one is left out."""
-
     def attend(self, logits: Tensor, hidden: Tensor) -> Tensor:
         seen = logits.masked_fill(hidden, -torch.inf)
         same = (seen[..., None, :] == seen[..., :, None]).tril(-1) & ~hidden[..., :, None]  # (B, K, J, S, S)
         return self.softmax(seen.masked_fill(same.any(-1), -torch.inf))
 
 
-@ZOO.killed_by("gradient/attention/plain", needs=("start",))
+@ZOO.killed_by("Wrong only where x differs from h: the residual is h.", "gradient/attention/plain", needs=("start",))
 class WrongWhereTheStateIsTheMemory(Plain):
-    """Wrong only where x differs from h: the residual is h."""
-
     def attention(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
         return super().attention(x, h, w, c) - x + h
 
 
-@ZOO.killed_by("precision/attention/bfloat16", "|error| of*", own_dtype=True)
+@ZOO.killed_by(
+    "Updates are a tenth too large, in bfloat16 only.", "precision/attention/bfloat16", "|error| of*", own_dtype=True
+)
 class WrongInBfloat16(Plain):
-    """Updates are a tenth too large, in bfloat16 only."""
-
     def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
         return super().advance(x, heads * (1.1 if x.dtype == torch.bfloat16 else 1.0), w, c)
 
 
-@ZOO.killed_by("precision/attention/float32", "|error| of*", own_dtype=True)
+@ZOO.killed_by(
+    "Updates are one part in ten thousand too large, in float32 only.",
+    "precision/attention/float32",
+    "|error| of*",
+    own_dtype=True,
+)
 class WrongInFloat32(Plain):
-    """Updates are one part in ten thousand too large, in float32 only."""
-
     def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
         return super().advance(x, heads * (1.0001 if x.dtype == torch.float32 else 1.0), w, c)
 
@@ -181,10 +164,8 @@ class WrongInFloat32(Plain):
 # --- layouts, modes and calls -----------------------------------------------------------------------
 
 
-@ZOO.wraps("gradient/attention/plain", UPDATE)
+@ZOO.wraps("Arrays that are not contiguous are read as if they were.", "gradient/attention/plain", UPDATE)
 def wrong_on_views(implementation: Implementation) -> Implementation:
-    """Arrays that are not contiguous are read as if they were."""
-
     def change(_: str, function: Function) -> Function:
         return lambda first, *others: function(_misread(first), *others)
 
@@ -200,9 +181,13 @@ def _misread(array: Any) -> Any:
     return array.ravel(order="K").reshape(array.shape)
 
 
-@ZOO.wraps("structure/attention/determinism", "third call = second call", also=("structure/mlp/determinism",))
+@ZOO.wraps(
+    "Every second call gives an answer that is one part in a thousand too large.",
+    "structure/attention/determinism",
+    "third call = second call",
+    also=("structure/mlp/determinism",),
+)
 def wrong_every_second_call(implementation: Implementation) -> Implementation:
-    """Every second call gives an answer that is one part in a thousand too large."""
     calls = itertools.count()
 
     def change(_: str, function: Function) -> Function:
@@ -211,9 +196,13 @@ def wrong_every_second_call(implementation: Implementation) -> Implementation:
     return around(implementation, change)
 
 
-@ZOO.wraps("structure/attention/determinism", "second call = first call", also=("structure/mlp/determinism",))
+@ZOO.wraps(
+    "The first call of each shape is right, and every other is one part in a million too large.",
+    "structure/attention/determinism",
+    "second call = first call",
+    also=("structure/mlp/determinism",),
+)
 def wrong_once_a_shape_is_known(implementation: Implementation) -> Implementation:
-    """The first call of each shape is right, and every other is one part in a million too large."""
     known = set()
 
     def change(name: str, function: Function) -> Function:
@@ -228,9 +217,13 @@ def wrong_once_a_shape_is_known(implementation: Implementation) -> Implementatio
     return around(implementation, change)
 
 
-@ZOO.wraps("structure/attention/determinism", "second call = first call", also=("structure/mlp/determinism",))
+@ZOO.wraps(
+    "A thousandth of the last call's answer of that shape is added: state leaks from call to call.",
+    "structure/attention/determinism",
+    "second call = first call",
+    also=("structure/mlp/determinism",),
+)
 def remembers_the_last_call(implementation: Implementation) -> Implementation:
-    """A thousandth of the last call's answer of that shape is added: state leaks from call to call."""
     last: dict[tuple[str, tuple[int, ...]], Any] = {}
 
     def change(name: str, function: Function) -> Function:
@@ -245,9 +238,13 @@ def remembers_the_last_call(implementation: Implementation) -> Implementation:
     return around(implementation, change)
 
 
-@ZOO.wraps("structure/attention/determinism", "second call = first call", also=("structure/mlp/determinism",))
+@ZOO.wraps(
+    "Noise of one part in a million is added, as dropout left on would.",
+    "structure/attention/determinism",
+    "second call = first call",
+    also=("structure/mlp/determinism",),
+)
 def draws_noise(implementation: Implementation) -> Implementation:
-    """Noise of one part in a million is added, as dropout left on would."""
     generator = torch.Generator().manual_seed(0)
 
     def change(_: str, function: Function) -> Function:
@@ -256,19 +253,25 @@ def draws_noise(implementation: Implementation) -> Implementation:
     return around(implementation, change)
 
 
-@ZOO.wraps("gradient/attention/plain", UPDATE, also=("gradient/mlp/silu",))
+@ZOO.wraps(
+    "Answers are one part in a thousand too large while torch records gradients, which it does by default.",
+    "gradient/attention/plain",
+    UPDATE,
+    also=("gradient/mlp/silu",),
+)
 def wrong_with_gradients_enabled(implementation: Implementation) -> Implementation:
-    """Answers are one part in a thousand too large while torch records gradients, which it does by default."""
-
     def change(_: str, function: Function) -> Function:
         return lambda *arguments: function(*arguments) * (1.001 if torch.is_grad_enabled() else 1)
 
     return around(implementation, change)
 
 
-@ZOO.wraps("gradient/attention/plain", UPDATE)
+@ZOO.wraps(
+    "Answers are cached by the arrays' shapes and the configuration, and the weights are forgotten.",
+    "gradient/attention/plain",
+    UPDATE,
+)
 def answers_from_a_stale_cache(implementation: Implementation) -> Implementation:
-    """Answers are cached by the arrays' shapes and the configuration, and the weights are forgotten."""
     cache: dict[Any, Any] = {}
 
     def change(name: str, function: Function) -> Function:
@@ -283,20 +286,23 @@ def answers_from_a_stale_cache(implementation: Implementation) -> Implementation
     return around(implementation, change)
 
 
-@ZOO.wraps("structure/attention/batch-independence", "a batch row alone*", also=("structure/mlp/batch-independence",))
+@ZOO.wraps(
+    "Answers are larger by one part in a million for every row beside the first.",
+    "structure/attention/batch-independence",
+    "a batch row alone*",
+    also=("structure/mlp/batch-independence",),
+)
 def scales_by_the_batch(implementation: Implementation) -> Implementation:
-    """Answers are larger by one part in a million for every row beside the first."""
-
     def change(_: str, function: Function) -> Function:
         return lambda first, *others: function(first, *others) * (1 + 1e-6 * (first.shape[0] - 1))
 
     return around(implementation, change)
 
 
-@ZOO.wraps("structure/attention/inputs-unchanged", "W_Q after the call", edits=True)
+@ZOO.wraps(
+    "W_Q is scaled in place on its way.", "structure/attention/inputs-unchanged", "W_Q after the call", edits=True
+)
 def edits_its_weights(implementation: Implementation) -> Implementation:
-    """W_Q is scaled in place on its way."""
-
     def change(name: str, function: Function) -> Function:
         def edits(*arguments: Any) -> Any:
             answer, weights = function(*arguments), arguments[-2]
@@ -309,10 +315,13 @@ def edits_its_weights(implementation: Implementation) -> Implementation:
     return around(implementation, change)
 
 
-@ZOO.wraps("structure/attention/inputs-unchanged", "h after the call", edits=True)
+@ZOO.wraps(
+    "The memory is overwritten by zeros after use.",
+    "structure/attention/inputs-unchanged",
+    "h after the call",
+    edits=True,
+)
 def edits_its_memory(implementation: Implementation) -> Implementation:
-    """The memory is overwritten by zeros after use."""
-
     def change(_: str, function: Function) -> Function:
         def edits(*arguments: Any) -> Any:
             answer = function(*arguments)
@@ -325,10 +334,8 @@ def edits_its_memory(implementation: Implementation) -> Implementation:
     return around(implementation, change)
 
 
-@ZOO.wraps("gradient/attention/plain", "wrong shape")
+@ZOO.wraps("A batch of one row comes back without its batch axis.", "gradient/attention/plain", "wrong shape")
 def drops_a_batch_of_one(implementation: Implementation) -> Implementation:
-    """A batch of one row comes back without its batch axis."""
-
     def change(_: str, function: Function) -> Function:
         return lambda first, *others: _squeezed(function(first, *others))
 
@@ -339,10 +346,13 @@ def _squeezed(answer: Any) -> Any:
     return answer[0] if answer.shape[0] == 1 else answer
 
 
-@ZOO.wraps("gradient/attention/plain", UPDATE, also=("gradient/mlp/silu",))
+@ZOO.wraps(
+    "Answers are rounded to float32 and given back in the dtype they came in.",
+    "gradient/attention/plain",
+    UPDATE,
+    also=("gradient/mlp/silu",),
+)
 def rounds_to_float32(implementation: Implementation) -> Implementation:
-    """Answers are rounded to float32 and given back in the dtype they came in."""
-
     def change(_: str, function: Function) -> Function:
         return lambda *arguments: _rounded(function(*arguments))
 
@@ -355,60 +365,58 @@ def _rounded(answer: Any) -> Any:
     return answer.astype("float32").astype(answer.dtype)
 
 
-@ZOO.wraps("gradient/attention/plain", UPDATE, also=("gradient/mlp/silu",))
+@ZOO.wraps(
+    "The update comes back without the state it is to be added to.",
+    "gradient/attention/plain",
+    UPDATE,
+    also=("gradient/mlp/silu",),
+)
 def returns_the_update(implementation: Implementation) -> Implementation:
-    """The update comes back without the state it is to be added to."""
-
     def change(name: str, function: Function) -> Function:
         return function if name.endswith("_energy") else lambda first, *others: function(first, *others) - first
 
     return around(implementation, change)
 
 
-@ZOO.killed_by("gradient/mlp/any-options")
+@ZOO.killed_by("Wrong by one part in a million, only beyond a block of sixteen features.", "gradient/mlp/any-options")
 class WrongBeyondSixteenFeatures(_Sometimes):
-    """Wrong by one part in a million, only beyond a block of sixteen features."""
-
     def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
         return Plain.advance(self, x, heads * (1 + 1e-6 * (c.dim > 16)), w, c)
 
 
-@ZOO.killed_by("gradient/mlp/silu")
+@ZOO.killed_by("Wrong only beyond three rows.", "gradient/mlp/silu")
 class WrongBeyondThreeRows(_Sometimes):
-    """Wrong only beyond three rows."""
-
     def applies(self, x: Tensor, c: Any) -> bool:  # noqa: ARG002
         return x.shape[0] > 3
 
 
-@ZOO.killed_by("gradient/mlp/preconditioner-low-rank-printed")
+@ZOO.killed_by(
+    "Of a low-rank preconditioner, the first three ranks are used.", "gradient/mlp/preconditioner-low-rank-printed"
+)
 class ThreeRanksAtMost(Plain):
-    """Of a low-rank preconditioner, the first three ranks are used."""
-
     def cross(self, w: Weights) -> Tensor:
         return super().cross({name: w[name][..., :3] for name in ("P_U", "P_V")})
 
 
-@ZOO.killed_by("gradient/mlp/silu")
+@ZOO.killed_by("States are clipped to 20 on their way into the gradient.", "gradient/mlp/silu")
 class StatesClipped(Plain):
-    """States are clipped to 20 on their way into the gradient."""
-
     def mlp_direction(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
         return super().mlp_direction(x.clamp(-20, 20), h, w, c)
 
 
-@ZOO.killed_by("gradient/mlp/silu", needs=("step-size",))
+@ZOO.killed_by("The step size passes through float32.", "gradient/mlp/silu", needs=("step-size",))
 class StepSizeInFloat32(Plain):
-    """The step size passes through float32."""
-
     def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
         return super().advance(x, heads, w, replace(c, step_size=float(torch.tensor(c.step_size))))
 
 
-@ZOO.wraps("structure/attention/one-array", "answer where x and h are one array*", also=("structure/mlp/one-array",))
+@ZOO.wraps(
+    "Where x and h are the same array, answers are one part in a thousand too large.",
+    "structure/attention/one-array",
+    "answer where x and h are one array*",
+    also=("structure/mlp/one-array",),
+)
 def wrong_where_arrays_are_one(implementation: Implementation) -> Implementation:
-    """Where x and h are the same array, answers are one part in a thousand too large."""
-
     def change(_: str, function: Function) -> Function:
         return lambda *arguments: function(*arguments) * (1.001 if arguments[0] is arguments[1] else 1)
 

@@ -14,86 +14,84 @@ from cemverify.power.mutants.base import Zoo
 ZOO = Zoo("diagonals")
 
 
-@ZOO.killed_by("gradient/attention/diagonal-shared")
+@ZOO.killed_by(
+    "The diagonal enters the scores but not the values, as Algorithm 1 prints it.",
+    "gradient/attention/diagonal-shared",
+)
 class ScoreOnlyDiagonal(Plain):
-    """The diagonal enters the scores but not the values, as Algorithm 1 prints it."""
-
     def diagonal_value(self, a: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor | float:  # noqa: ARG002
         return 0.0
 
 
-@ZOO.killed_by("gradient/attention/diagonal-per-head")
+@ZOO.killed_by("Every head uses the first head's diagonal.", "gradient/attention/diagonal-per-head")
 class DiagonalOfTheFirstHead(Plain):
-    """Every head uses the first head's diagonal."""
-
     def diagonal(self, w: Weights, c: AttentionConfig) -> Tensor:
         return super().diagonal(w, c)[:1].expand(c.heads, -1)
 
 
-@ZOO.killed_by("gradient/attention/any-options", needs=("position:rotary", "diagonal:per-head"))
+@ZOO.killed_by(
+    "A diagonal per head is forgotten where positions are rotary.",
+    "gradient/attention/any-options",
+    needs=("position:rotary", "diagonal:per-head"),
+)
 class RotaryLosesTheDiagonal(Plain):
-    """A diagonal per head is forgotten where positions are rotary."""
-
     def diagonal(self, w: Weights, c: AttentionConfig) -> Tensor:
         both = c.position == "rotary" and c.diagonal == "per-head"
         return super().diagonal(w, c) * (0.0 if both else 1.0)
 
 
-@ZOO.killed_by("gradient/attention/diagonal-shared")
+@ZOO.killed_by("The diagonal enters the values but not the scores.", "gradient/attention/diagonal-shared")
 class ValueOnlyDiagonal(Plain):
-    """The diagonal enters the values but not the scores."""
-
     def scores(self, q: Tensor, k: Tensor, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
         return super().scores(q, k, x, h, w, replace(c, diagonal="none"))
 
 
-@ZOO.killed_by("gradient/attention/diagonal-shared")
+@ZOO.killed_by("The diagonal enters the scores twice.", "gradient/attention/diagonal-shared")
 class DiagonalTwiceInTheScores(Plain):
-    """The diagonal enters the scores twice."""
-
     def scores(self, q: Tensor, k: Tensor, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
         without = super().scores(q, k, x, h, w, replace(c, diagonal="none"))
         return 2 * super().scores(q, k, x, h, w, c) - without
 
 
-@ZOO.killed_by("gradient/attention/diagonal-shared", also=("gradient/attention/rotary-with-shared-diagonal",))
+@ZOO.killed_by(
+    "The diagonal enters the values twice.",
+    "gradient/attention/diagonal-shared",
+    also=("gradient/attention/rotary-with-shared-diagonal",),
+)
 class DiagonalTwiceInTheValues(Plain):
-    """The diagonal enters the values twice."""
-
     def diagonal_value(self, a: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor | float:
         return 2 * super().diagonal_value(a, h, w, c)
 
 
-@ZOO.killed_by("gradient/attention/diagonal-per-head")
+@ZOO.killed_by(
+    "A shared diagonal is divided by the number of heads, so that the heads have it once between them.",
+    "gradient/attention/diagonal-per-head",
+)
 class DiagonalOnceForAllHeads(Plain):
-    """A shared diagonal is divided by the number of heads, so that the heads have it once between them."""
-
     def diagonal(self, w: Weights, c: AttentionConfig) -> Tensor:
         return super().diagonal(w, c) / c.heads
 
 
-@ZOO.killed_by("gradient/attention/diagonal-shared")
+@ZOO.killed_by(
+    "The diagonal's part of the scores is not divided by the temperature.", "gradient/attention/diagonal-shared"
+)
 class DiagonalColdInTheScores(Plain):
-    """The diagonal's part of the scores is not divided by the temperature."""
-
     def scores(self, q: Tensor, k: Tensor, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
         without = super().scores(q, k, x, h, w, replace(c, diagonal="none"))
         return without + (super().scores(q, k, x, h, w, c) - without) * c.tau
 
 
-@ZOO.killed_by("gradient/attention/diagonal-shared")
+@ZOO.killed_by(
+    "The diagonal's values are the token's own memory, not the attended ones.", "gradient/attention/diagonal-shared"
+)
 class DiagonalReadsTheOwnToken(Plain):
-    """The diagonal's values are the token's own memory, not the attended ones."""
-
     def diagonal_value(self, a: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor | float:
         if c.diagonal == "none":
             return 0.0
         return torch.einsum("kd,bid->bkid", self.diagonal(w, c), h[:, -a.shape[-2] :])
 
 
-@ZOO.killed_by("gradient/attention/diagonal-per-head")
+@ZOO.killed_by("Every head uses the mean of the diagonals.", "gradient/attention/diagonal-per-head")
 class AveragedDiagonal(Plain):
-    """Every head uses the mean of the diagonals."""
-
     def diagonal(self, w: Weights, c: AttentionConfig) -> Tensor:
         return super().diagonal(w, c).mean(0, keepdim=True).expand(c.heads, -1)

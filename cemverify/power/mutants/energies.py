@@ -22,14 +22,13 @@ _STATED = "stated energy = energy"
 
 
 @ZOO.wraps(
+    "Asking for an energy overwrites x.",
     "structure/attention-energy/inputs-unchanged",
     "x after the call",
     also=("structure/mlp-energy/inputs-unchanged",),
     edits=True,
 )
 def energies_edit_their_input(implementation: Implementation) -> Implementation:
-    """Asking for an energy overwrites x."""
-
     def change(name: str, function: Function) -> Function:
         if not name.endswith("_energy"):
             return function
@@ -79,27 +78,39 @@ ZOO += [
 ]
 
 
-@ZOO.wraps("gradient/attention/stated-energy-plain", _STATED)
+@ZOO.wraps(
+    "Energies are divided by batch times tokens, as a mean would, while updates are those of the sum.",
+    "gradient/attention/stated-energy-plain",
+    _STATED,
+)
 def energy_averaged_over_everything(implementation: Implementation) -> Implementation:
-    """Energies are divided by batch times tokens, as a mean would, while updates are those of the sum."""
     return _restated(implementation, lambda value: value / (value.shape[0] * value.shape[1]))
 
 
-@ZOO.wraps("gradient/attention/stated-energy-plain", _STATED, also=("gradient/mlp/stated-energy-silu",))
+@ZOO.wraps(
+    "The stated energy has the wrong sign.",
+    "gradient/attention/stated-energy-plain",
+    _STATED,
+    also=("gradient/mlp/stated-energy-silu",),
+)
 def energy_negated(implementation: Implementation) -> Implementation:
-    """The stated energy has the wrong sign."""
     return _restated(implementation, lambda value: -value)
 
 
-@ZOO.wraps("gradient/mlp/stated-energy-gelu", _STATED)
+@ZOO.wraps(
+    "The stated energy is too large by one part in a billion of one.", "gradient/mlp/stated-energy-gelu", _STATED
+)
 def energy_shifted(implementation: Implementation) -> Implementation:
-    """The stated energy is too large by one part in a billion of one."""
     return _restated(implementation, lambda value: value + 1e-9)
 
 
-@ZOO.wraps("gradient/attention/stated-energy-any-options", _STATED, also=("gradient/mlp/stated-energy-any-options",))
+@ZOO.wraps(
+    "Every token is told the first one's energy.",
+    "gradient/attention/stated-energy-any-options",
+    _STATED,
+    also=("gradient/mlp/stated-energy-any-options",),
+)
 def energy_of_the_first_token(implementation: Implementation) -> Implementation:
-    """Every token is told the first one's energy."""
     return _restated(implementation, lambda value: 0 * value + value[:, :1])
 
 

@@ -17,52 +17,58 @@ from cemverify.power.mutants.base import Function, Zoo, around
 ZOO = Zoo("extremes")
 
 
-@ZOO.killed_by("extremes/attention/large-logits", "not finite")
+@ZOO.killed_by(
+    "The softmax does not subtract its largest logit first.", "extremes/attention/large-logits", "not finite"
+)
 class NaiveSoftmax(Plain):
-    """The softmax does not subtract its largest logit first."""
-
     def softmax(self, logits: Tensor) -> Tensor:
         return logits.exp() / logits.exp().sum(-1, keepdim=True)
 
 
-@ZOO.killed_by("extremes/attention/subnormal-states", "not finite", also=("extremes/mlp/subnormal-states",))
+@ZOO.killed_by(
+    "States are divided by their length and multiplied by it again.",
+    "extremes/attention/subnormal-states",
+    "not finite",
+    also=("extremes/mlp/subnormal-states",),
+)
 class DividesByLength(Plain):
-    """States are divided by their length and multiplied by it again."""
-
     def norm(self, x: Tensor, w: Weights, c: Any) -> Tensor:
         length = x.square().sum(-1, keepdim=True).sqrt()
         return super().norm(x / length * length, w, c)
 
 
-@ZOO.killed_by("extremes/attention/long-row", "update in a long row")
+@ZOO.killed_by("Keys more than 128 tokens back are not read.", "extremes/attention/long-row", "update in a long row")
 class ForgetsAfterABlock(Plain):
-    """Keys more than 128 tokens back are not read."""
-
     def hidden(self, i: Tensor, j: Tensor) -> Tensor:
         return super().hidden(i, j) | (j < i - 128)
 
 
-@ZOO.killed_by("extremes/attention/exact-ties", "update at x = 0")
+@ZOO.killed_by(
+    "A token of zeros is taken for padding, and stays.", "extremes/attention/exact-ties", "update at x = 0"
+)
 class ZerosArePadding(Plain):
-    """A token of zeros is taken for padding, and stays."""
-
     def attention(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
         return torch.where((x == 0).all(-1, keepdim=True), x, super().attention(x, h, w, c))
 
 
-@ZOO.killed_by("extremes/attention/zero-memory", "update at h = 0", also=("extremes/mlp/zero-memory",))
+@ZOO.killed_by(
+    "Where nothing moves, the state is nudged by one part in a million.",
+    "extremes/attention/zero-memory",
+    "update at h = 0",
+    also=("extremes/mlp/zero-memory",),
+)
 class NeverStandsStill(Plain):
-    """Where nothing moves, the state is nudged by one part in a million."""
-
     def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
         after = super().advance(x, heads, w, c)
         return torch.where(after == x, after * (1 + 1e-6), after)
 
 
-@ZOO.killed_by("extremes/mlp/large-preactivations", "not finite")
+@ZOO.killed_by(
+    "Sigmoid, SiLU and softplus are written with e^z, which overflows.",
+    "extremes/mlp/large-preactivations",
+    "not finite",
+)
 class NaiveActivations(Plain):
-    """Sigmoid, SiLU and softplus are written with e^z, which overflows."""
-
     def sigma(self, z: Tensor, c: MLPConfig) -> Tensor:
         naive: Mapping[str, Any] = {
             "sigmoid": lambda: z.exp() / (1 + z.exp()),
@@ -73,10 +79,12 @@ class NaiveActivations(Plain):
         return value
 
 
-@ZOO.wraps("extremes/attention/energy-large-logits", "stated energy at logits of 1e4*")
+@ZOO.wraps(
+    "The attention energy saturates at the largest exponent of float64.",
+    "extremes/attention/energy-large-logits",
+    "stated energy at logits of 1e4*",
+)
 def energy_saturates(implementation: Implementation) -> Implementation:
-    """The attention energy saturates at the largest exponent of float64."""
-
     def change(name: str, function: Function) -> Function:
         if name != "attention_energy":
             return function
@@ -86,27 +94,34 @@ def energy_saturates(implementation: Implementation) -> Implementation:
     return around(implementation, change)
 
 
-@ZOO.killed_by("structure/decode/every-prefix", "decoded prefix = prefix of the whole row")
+@ZOO.killed_by(
+    "Rows of an even length decode with a direction that is too large by one part in a thousand.",
+    "structure/decode/every-prefix",
+    "decoded prefix = prefix of the whole row",
+)
 class DecodesEvenRowsOff(Plain):
-    """Rows of an even length decode with a direction that is too large by one part in a thousand."""
-
     def decode(self, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
         decoded = super().decode(h, w, c)
         return decoded if h.shape[1] % 2 else h + 1.001 * (decoded - h)
 
 
-@ZOO.killed_by("extremes/mlp/large-preconditioner", "not finite", also=("extremes/attention/large-preconditioner",))
+@ZOO.killed_by(
+    "The preconditioner's softplus is log(1 + e^d), which overflows.",
+    "extremes/mlp/large-preconditioner",
+    "not finite",
+    also=("extremes/attention/large-preconditioner",),
+)
 class NaivePreconditioner(Plain):
-    """The preconditioner's softplus is log(1 + e^d), which overflows."""
-
     def positive(self, d: Tensor) -> Tensor:
         return torch.log1p(torch.exp(d))
 
 
-@ZOO.wraps("extremes/mlp/energy-large-preactivations", "stated energy at pre-activations of 1e4 = energy")
+@ZOO.wraps(
+    "The MLP's energy saturates at ten million.",
+    "extremes/mlp/energy-large-preactivations",
+    "stated energy at pre-activations of 1e4 = energy",
+)
 def mlp_energy_saturates(implementation: Implementation) -> Implementation:
-    """The MLP's energy saturates at ten million."""
-
     def change(name: str, function: Function) -> Function:
         if name != "mlp_energy":
             return function

@@ -15,161 +15,174 @@ from cemverify.power.mutants.base import Function, Zoo, around
 ZOO = Zoo("metamorphic")
 
 
-@ZOO.killed_by("metamorphic/attention/rescaled-heads", "update at W_Q times c*")
+@ZOO.killed_by("Scores read queries of length one.", "metamorphic/attention/rescaled-heads", "update at W_Q times c*")
 class NormalisedQueries(Plain):
-    """Scores read queries of length one."""
-
     def scores(self, q: Tensor, k: Tensor, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
         return super().scores(q / q.norm(dim=-1, keepdim=True).clamp(min=1e-30), k, x, h, w, c)
 
 
-@ZOO.killed_by("metamorphic/attention/temperature", "update at twice A and tau*")
+@ZOO.killed_by(
+    "A temperature above two is taken for two.", "metamorphic/attention/temperature", "update at twice A and tau*"
+)
 class TemperatureCapped(Plain):
-    """A temperature above two is taken for two."""
-
     def temperature(self, c: AttentionConfig) -> float:
         return min(c.tau, 2.0)
 
 
-@ZOO.killed_by("metamorphic/attention/head-permutation", "update with the heads turned*")
+@ZOO.killed_by(
+    "Each head counts one part in a thousand more than the one before.",
+    "metamorphic/attention/head-permutation",
+    "update with the heads turned*",
+)
 class LaterHeadsLouder(Plain):
-    """Each head counts one part in a thousand more than the one before."""
-
     def sum_heads(self, heads: Tensor) -> Tensor:
         return torch.einsum("bkjd,k->bjd", heads, 1 + 1e-3 * torch.arange(heads.shape[1], dtype=heads.dtype))
 
 
-@ZOO.killed_by("metamorphic/attention/feature-permutation", "update with every head's features reversed*")
+@ZOO.killed_by(
+    "The first feature of every head's keys is too large by one part in a thousand.",
+    "metamorphic/attention/feature-permutation",
+    "update with every head's features reversed*",
+)
 class FirstFeatureLouder(Plain):
-    """The first feature of every head's keys is too large by one part in a thousand."""
-
     def keys(self, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
         keys = super().keys(h, w, c)
         return torch.cat((keys[..., :1] * 1.001, keys[..., 1:]), -1)
 
 
 @ZOO.killed_by(
-    "metamorphic/attention/joint-rotation", "update of the turned case*", also=("metamorphic/mlp/joint-rotation",)
+    "The first coordinate of the direction is too large by one part in a thousand.",
+    "metamorphic/attention/joint-rotation",
+    "update of the turned case*",
+    also=("metamorphic/mlp/joint-rotation",),
 )
 class FirstCoordinateLouder(Plain):
-    """The first coordinate of the direction is too large by one part in a thousand."""
-
     def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
         return super().advance(x, torch.cat((heads[..., :1] * 1.001, heads[..., 1:]), -1), w, c)
 
 
 @ZOO.killed_by(
+    "The softmax's denominator is larger by one, so that weights do not sum to one.",
     "metamorphic/attention/logit-shift",
     "update at biases larger by one*",
     also=("metamorphic/attention/equal-tokens",),
 )
 class SoftmaxOverOneMore(Plain):
-    """The softmax's denominator is larger by one, so that weights do not sum to one."""
-
     def softmax(self, logits: Tensor) -> Tensor:
         return torch.softmax(torch.cat((logits, torch.zeros_like(logits[..., :1])), -1), -1)[..., :-1]
 
 
-@ZOO.killed_by("metamorphic/attention/equal-tokens", "output at each of equal tokens*")
+@ZOO.killed_by(
+    "Each token's direction is one part in a thousand larger than the one's before.",
+    "metamorphic/attention/equal-tokens",
+    "output at each of equal tokens*",
+)
 class LaterTokensLouder(Plain):
-    """Each token's direction is one part in a thousand larger than the one's before."""
-
     def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
         louder = 1 + 1e-3 * torch.arange(heads.shape[2], dtype=heads.dtype)
         return super().advance(x, heads * louder[:, None], w, c)
 
 
 @ZOO.killed_by(
+    "Each row of the batch counts one part in a thousand more than the one before.",
     "metamorphic/attention/batch-permutation",
     "update with the rows in reverse order*",
     also=("metamorphic/mlp/batch-permutation", "metamorphic/block/batch-permutation"),
 )
 class LaterRowsLouder(Plain):
-    """Each row of the batch counts one part in a thousand more than the one before."""
-
     def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
         louder = 1 + 1e-3 * torch.arange(heads.shape[0], dtype=heads.dtype)
         return super().advance(x, heads * louder[:, None, None, None], w, c)
 
 
-@ZOO.killed_by("metamorphic/attention/gain-and-temperature", "update at twice the gain*")
+@ZOO.killed_by(
+    "The gain is read as its distance from one.",
+    "metamorphic/attention/gain-and-temperature",
+    "update at twice the gain*",
+)
 class GainFromOne(Plain):
-    """The gain is read as its distance from one."""
-
     def gain(self, w: Weights) -> Tensor:
         return 1 + w["gain"]
 
 
 @ZOO.killed_by(
+    "The low-rank part is 2 U V^T.",
     "metamorphic/attention/preconditioner-factors",
     "update with U and V in each other's place*",
     also=("metamorphic/mlp/preconditioner-factors",),
 )
 class LopsidedCross(Plain):
-    """The low-rank part is 2 U V^T."""
-
     def cross(self, w: Weights) -> Tensor:
         return 2 * w["P_U"] @ w["P_V"].mT
 
 
 @ZOO.killed_by(
-    "metamorphic/attention/step-size", "update at half the step size*", also=("metamorphic/mlp/step-size",)
+    "The step size enters twice.",
+    "metamorphic/attention/step-size",
+    "update at half the step size*",
+    also=("metamorphic/mlp/step-size",),
 )
 class StepSizeSquared(Plain):
-    """The step size enters twice."""
-
     def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
         return super().advance(x, heads * c.step_size, w, c)
 
 
 @ZOO.killed_by(
-    "metamorphic/mlp/gate-linearity", "update at minus twice W*", also=("metamorphic/mlp/gate-additivity",)
+    "The gate passes through tanh.",
+    "metamorphic/mlp/gate-linearity",
+    "update at minus twice W*",
+    also=("metamorphic/mlp/gate-additivity",),
 )
 class BoundedGate(Plain):
-    """The gate passes through tanh."""
-
     def gated(self, activated: Tensor, linear: Tensor, c: MLPConfig) -> Tensor:
         return super().gated(activated, torch.tanh(linear), c)
 
 
-@ZOO.killed_by("metamorphic/mlp/gate-additivity", "update of the sum of two gates*")
+@ZOO.killed_by("The gate loses its sign.", "metamorphic/mlp/gate-additivity", "update of the sum of two gates*")
 class AbsoluteGate(Plain):
-    """The gate loses its sign."""
-
     def gated(self, activated: Tensor, linear: Tensor, c: MLPConfig) -> Tensor:
         return super().gated(activated, linear.abs(), c)
 
 
-@ZOO.killed_by("metamorphic/mlp/unit-permutation", "update with the hidden units reversed*")
+@ZOO.killed_by(
+    "The first hidden unit is too large by one part in a thousand.",
+    "metamorphic/mlp/unit-permutation",
+    "update with the hidden units reversed*",
+)
 class FirstUnitLouder(Plain):
-    """The first hidden unit is too large by one part in a thousand."""
-
     def gated(self, activated: Tensor, linear: Tensor, c: MLPConfig) -> Tensor:
         hidden = super().gated(activated, linear, c)
         return torch.cat((hidden[..., :1] * 1.001, hidden[..., 1:]), -1)
 
 
-@ZOO.killed_by("metamorphic/mlp/split-units", "update with every hidden unit halved*")
+@ZOO.killed_by(
+    "The direction is divided by the root of the hidden dimension.",
+    "metamorphic/mlp/split-units",
+    "update with every hidden unit halved*",
+)
 class ScaledByWidth(Plain):
-    """The direction is divided by the root of the hidden dimension."""
-
     def mlp_direction(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
         direction: Tensor = super().mlp_direction(x, h, w, c) / w["V"].shape[0] ** 0.5
         return direction
 
 
-@ZOO.killed_by("metamorphic/mlp/reflection-silu", "update(V) + update(-V)*", also=("metamorphic/mlp/reflection-*",))
+@ZOO.killed_by(
+    "The activation leaks one part in a million of its argument.",
+    "metamorphic/mlp/reflection-silu",
+    "update(V) + update(-V)*",
+    also=("metamorphic/mlp/reflection-*",),
+)
 class LeakyActivation(Plain):
-    """The activation leaks one part in a million of its argument."""
-
     def sigma(self, z: Tensor, c: MLPConfig) -> Tensor:
         return super().sigma(z, c) + 1e-6 * z
 
 
-@ZOO.wraps("metamorphic/attention/energy-temperature", "energy at twice A and tau*")
+@ZOO.wraps(
+    "The attention energy lacks its factor tau.",
+    "metamorphic/attention/energy-temperature",
+    "energy at twice A and tau*",
+)
 def energy_loses_its_temperature(implementation: Implementation) -> Implementation:
-    """The attention energy lacks its factor tau."""
-
     def change(name: str, function: Function) -> Function:
         if name != "attention_energy":
             return function
@@ -178,10 +191,12 @@ def energy_loses_its_temperature(implementation: Implementation) -> Implementati
     return around(implementation, change)
 
 
-@ZOO.wraps("metamorphic/attention/energy-logit-shift", "energy at biases larger by one*")
+@ZOO.wraps(
+    "The attention energy is averaged over the heads.",
+    "metamorphic/attention/energy-logit-shift",
+    "energy at biases larger by one*",
+)
 def energy_averages_its_heads(implementation: Implementation) -> Implementation:
-    """The attention energy is averaged over the heads."""
-
     def change(name: str, function: Function) -> Function:
         if name != "attention_energy":
             return function

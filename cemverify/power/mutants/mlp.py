@@ -14,6 +14,7 @@ ZOO = Zoo("mlp")
 
 
 @ZOO.killed_by(
+    "The MLP's update is subtracted.",
     "gradient/mlp/silu",
     also=(
         "gradient/mlp/gelu",
@@ -32,124 +33,112 @@ ZOO = Zoo("mlp")
     ),
 )
 class MLPAscent(Plain):
-    """The MLP's update is subtracted."""
-
     def mlp_direction(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
         return -super().mlp_direction(x, h, w, c)
 
 
-@ZOO.killed_by("gradient/mlp/silu")
+@ZOO.killed_by(
+    "The memory's projection is activated and the state's is linear: the paper's gate and up, read as Llama's.",
+    "gradient/mlp/silu",
+)
 class WrongFactorActivated(Plain):
-    """The memory's projection is activated and the state's is linear: the paper's gate and up, read as Llama's."""
-
     def gated(self, activated: Tensor, linear: Tensor, c: MLPConfig) -> Tensor:
         return activated * self.sigma(linear, c)
 
 
-@ZOO.killed_by("gradient/mlp/gelu")
+@ZOO.killed_by("GELU is its tanh approximation.", "gradient/mlp/gelu")
 class TanhForErf(Plain):
-    """GELU is its tanh approximation."""
-
     def sigma(self, z: Tensor, c: MLPConfig) -> Tensor:
         return F.gelu(z, approximate="tanh") if c.activation == "gelu" else super().sigma(z, c)
 
 
 @ZOO.killed_by(
-    "tying/mlp/gated-mlp-silu", "update = eta down*", also=("tying/mlp/*", "gradient/mlp/conservative-field")
+    "The down projection is W^T instead of V^T.",
+    "tying/mlp/gated-mlp-silu",
+    "update = eta down*",
+    also=("tying/mlp/*", "gradient/mlp/conservative-field"),
 )
 class UntiedDown(Plain):
-    """The down projection is W^T instead of V^T."""
-
     def mlp_direction(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
         return self.gated(F.linear(x, w["V"]), F.linear(h, w["W"]), c) @ w["W"]
 
 
-@ZOO.killed_by("structure/mlp/token-independence", "the first token's output stays")
+@ZOO.killed_by(
+    "The MLP's update is scaled by a mean over the tokens.",
+    "structure/mlp/token-independence",
+    "the first token's output stays",
+)
 class TokensShareAScale(Plain):
-    """The MLP's update is scaled by a mean over the tokens."""
-
     def mlp_direction(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
         return super().mlp_direction(x, h, w, c) * (1 + 1e-3 * x.mean(1, keepdim=True))
 
 
-@ZOO.killed_by("tying/mlp/gated-mlp-silu", "update = eta down*")
+@ZOO.killed_by(
+    "V and W have changed places, in the down projection too.", "tying/mlp/gated-mlp-silu", "update = eta down*"
+)
 class GateAndUpSwapped(Plain):
-    """V and W have changed places, in the down projection too."""
-
     def mlp(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
         return super().mlp(x, h, {**w, "V": w["W"], "W": w["V"]}, c)
 
 
-@ZOO.killed_by("gradient/mlp/silu", also=("gradient/mlp/identity",))
+@ZOO.killed_by(
+    "The memory's projection has the wrong sign in its negative part.",
+    "gradient/mlp/silu",
+    also=("gradient/mlp/identity",),
+)
 class NegatedGate(Plain):
-    """The memory's projection has the wrong sign in its negative part."""
-
     def gated(self, activated: Tensor, linear: Tensor, c: MLPConfig) -> Tensor:
         return super().gated(activated, linear.abs(), c)
 
 
-@ZOO.killed_by("gradient/mlp/silu", needs=("start",))
+@ZOO.killed_by("Both projections read x, as a layer without memory would.", "gradient/mlp/silu", needs=("start",))
 class GateReadsTheState(Plain):
-    """Both projections read x, as a layer without memory would."""
-
     def mlp_direction(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
         return super().mlp_direction(x, x + 0 * h, w, c)
 
 
-@ZOO.killed_by("gradient/mlp/gelu-tanh")
+@ZOO.killed_by("The tanh approximation of GELU is GELU itself.", "gradient/mlp/gelu-tanh")
 class ErfForTanh(Plain):
-    """The tanh approximation of GELU is GELU itself."""
-
     def sigma(self, z: Tensor, c: MLPConfig) -> Tensor:
         return F.gelu(z) if c.activation == "gelu-tanh" else super().sigma(z, c)
 
 
-@ZOO.killed_by("gradient/mlp/relu2")
+@ZOO.killed_by("The squared ReLU is not squared.", "gradient/mlp/relu2")
 class ReluNotSquared(Plain):
-    """The squared ReLU is not squared."""
-
     def sigma(self, z: Tensor, c: MLPConfig) -> Tensor:
         return z.clamp(min=0) if c.activation == "relu2" else super().sigma(z, c)
 
 
-@ZOO.killed_by("gradient/mlp/relu")
+@ZOO.killed_by("ReLU lets one part in a thousand of the negative side through.", "gradient/mlp/relu")
 class LeakyRelu(Plain):
-    """ReLU lets one part in a thousand of the negative side through."""
-
     def sigma(self, z: Tensor, c: MLPConfig) -> Tensor:
         return F.leaky_relu(z, 1e-3) if c.activation == "relu" else super().sigma(z, c)
 
 
-@ZOO.killed_by("gradient/mlp/softplus")
+@ZOO.killed_by("Softplus is the identity above 5.", "gradient/mlp/softplus")
 class SoftplusWithThreshold(Plain):
-    """Softplus is the identity above 5."""
-
     def sigma(self, z: Tensor, c: MLPConfig) -> Tensor:
         return torch.where(z > 5, z, super().sigma(z, c)) if c.activation == "softplus" else super().sigma(z, c)
 
 
-@ZOO.killed_by("gradient/mlp/silu")
+@ZOO.killed_by("SiLU is z sigmoid(1.702 z), the quick approximation of GELU.", "gradient/mlp/silu")
 class SwishOfAnotherSlope(Plain):
-    """SiLU is z sigmoid(1.702 z), the quick approximation of GELU."""
-
     def sigma(self, z: Tensor, c: MLPConfig) -> Tensor:
         return z * torch.sigmoid(1.702 * z) if c.activation == "silu" else super().sigma(z, c)
 
 
-@ZOO.killed_by("gradient/mlp/silu")
+@ZOO.killed_by(
+    "The activation is its own derivative, as if its primitive had been differentiated twice.", "gradient/mlp/silu"
+)
 class DerivativeForActivation(Plain):
-    """The activation is its own derivative, as if its primitive had been differentiated twice."""
-
     def sigma(self, z: Tensor, c: MLPConfig) -> Tensor:
         with torch.enable_grad():
             at = z.detach().requires_grad_()
             return torch.autograd.grad(super().sigma(at, c).sum(), at)[0]
 
 
-@ZOO.killed_by("gradient/mlp/silu")
+@ZOO.killed_by("With more than three hidden units, the last is left out.", "gradient/mlp/silu")
 class LastUnitForgotten(Plain):
-    """With more than three hidden units, the last is left out."""
-
     def mlp_direction(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
         used = c.hidden - 1 if c.hidden > 3 else c.hidden
         return super().mlp_direction(x, h, {"V": w["V"][:used], "W": w["W"][:used]}, c)

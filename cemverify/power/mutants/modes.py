@@ -14,95 +14,112 @@ from cemverify.power.mutants.base import Zoo
 ZOO = Zoo("modes")
 
 
-@ZOO.killed_by("modes/attention/compiled", "compiled = eager", also=("modes/mlp/compiled",))
+@ZOO.killed_by(
+    "Compiled, the direction is too large by one part in a thousand.",
+    "modes/attention/compiled",
+    "compiled = eager",
+    also=("modes/mlp/compiled",),
+)
 class OffWhenCompiled(Plain):
-    """Compiled, the direction is too large by one part in a thousand."""
-
     def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
         return super().advance(x, heads * 1.001 if torch.compiler.is_compiling() else heads, w, c)
 
 
-@ZOO.killed_by("modes/attention/vmap", "mapped*= looped", also=("modes/mlp/vmap", "modes/block/vmap"))
+@ZOO.killed_by(
+    "Mapped over a further axis, the direction is too large by one part in a thousand.",
+    "modes/attention/vmap",
+    "mapped*= looped",
+    also=("modes/mlp/vmap", "modes/block/vmap"),
+)
 class OffWhenMapped(Plain):
-    """Mapped over a further axis, the direction is too large by one part in a thousand."""
-
     def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
         mapped = torch._C._functorch.is_batchedtensor(heads)
         return super().advance(x, heads * 1.001 if mapped else heads, w, c)
 
 
 @ZOO.killed_by(
+    "While gradients are recorded, the direction is too large by one part in a thousand.",
     "modes/attention/no-gradients",
     "answer with gradients recorded = without",
     also=("modes/mlp/no-gradients", "modes/block/no-gradients"),
 )
 class OffWhileTraining(Plain):
-    """While gradients are recorded, the direction is too large by one part in a thousand."""
-
     def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
         return super().advance(x, heads * 1.001 if heads.requires_grad else heads, w, c)
 
 
-@ZOO.killed_by("modes/attention/cuda", "on CUDA = on the CPU", also=("modes/mlp/cuda", "modes/block/cuda"))
+@ZOO.killed_by(
+    "On a CUDA device the direction is too large by one part in a thousand.",
+    "modes/attention/cuda",
+    "on CUDA = on the CPU",
+    also=("modes/mlp/cuda", "modes/block/cuda"),
+)
 class OffOnCuda(Plain):
-    """On a CUDA device the direction is too large by one part in a thousand."""
-
     def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
         return super().advance(x, heads * 1.001 if heads.is_cuda else heads, w, c)
 
 
 @ZOO.killed_by(
+    "In inference mode the direction is too large by one part in a thousand.",
     "modes/mlp/surroundings",
     "in inference mode = as usual",
     also=("modes/attention/surroundings", "modes/block/surroundings"),
 )
 class OffInInferenceMode(Plain):
-    """In inference mode the direction is too large by one part in a thousand."""
-
     def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
         return super().advance(x, heads * 1.001 if torch.is_inference_mode_enabled() else heads, w, c)
 
 
-@ZOO.killed_by("modes/mlp/surroundings", "with the default dtype float64 = as usual")
+@ZOO.killed_by(
+    "The direction passes through float16 unless the default dtype is float32.",
+    "modes/mlp/surroundings",
+    "with the default dtype float64 = as usual",
+)
 class ComputesInTheDefaultDtype(Plain):
-    """The direction passes through float16 unless the default dtype is float32."""
-
     def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
         usual = torch.get_default_dtype() == torch.float32
         return super().advance(x, heads if usual else heads.half().to(heads.dtype), w, c)
 
 
-@ZOO.killed_by("modes/mlp/vmap", "mapped over x and h alone = looped")
+@ZOO.killed_by(
+    "Mapped over states with one set of weights, the direction is too large by one part in a thousand.",
+    "modes/mlp/vmap",
+    "mapped over x and h alone = looped",
+)
 class OffWhenStatesAreMapped(Plain):
-    """Mapped over states with one set of weights, the direction is too large by one part in a thousand."""
-
     def mlp_direction(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
         mapped = [torch._C._functorch.is_batchedtensor(a) for a in (x, w["V"])]
         return super().mlp_direction(x, h, w, c) * (1.001 if mapped == [True, False] else 1.0)
 
 
-@ZOO.killed_by("modes/mlp/no-gradients", "answer with gradients recorded for the weights alone = without")
+@ZOO.killed_by(
+    "Where the weights are trained and x is not, the direction is too large by one part in a thousand.",
+    "modes/mlp/no-gradients",
+    "answer with gradients recorded for the weights alone = without",
+)
 class OffInTheFirstLayer(Plain):
-    """Where the weights are trained and x is not, the direction is too large by one part in a thousand."""
-
     def mlp_direction(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
         first = w["V"].requires_grad and not x.requires_grad
         return super().mlp_direction(x, h, w, c) * (1.001 if first else 1.0)
 
 
-@ZOO.killed_by("modes/mlp/compiled", "compiled = eager")
+@ZOO.killed_by(
+    "Compiled with a norm inside, the norm is too large by one part in a thousand.",
+    "modes/mlp/compiled",
+    "compiled = eager",
+)
 class OffWhenCompiledWithNorm(Plain):
-    """Compiled with a norm inside, the norm is too large by one part in a thousand."""
-
     def norm(self, x: Tensor, w: Weights, c: Any) -> Tensor:
         n = super().norm(x, w, c)
         return n * 1.001 if c.norm != "none" and torch.compiler.is_compiling() else n
 
 
-@ZOO.killed_by("structure/mlp/inputs-unchanged", "x requires gradients after the call*")
+@ZOO.killed_by(
+    "x requires gradients after the call, as differentiating an energy inside would leave it.",
+    "structure/mlp/inputs-unchanged",
+    "x requires gradients after the call*",
+)
 class FlagsItsInput(Plain):
-    """x requires gradients after the call, as differentiating an energy inside would leave it."""
-
     def mlp(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
         answer = super().mlp(x, h, w, c)
         x.requires_grad_()

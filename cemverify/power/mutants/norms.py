@@ -15,30 +15,25 @@ from cemverify.power.mutants.base import Zoo
 ZOO = Zoo("norms")
 
 
-@ZOO.killed_by("gradient/attention/norm-channel")
+@ZOO.killed_by("RMSNorm inside is left out.", "gradient/attention/norm-channel")
 class NormMissing(Plain):
-    """RMSNorm inside is left out."""
-
     def norm(self, x: Tensor, w: Weights, c: Any) -> Tensor:  # noqa: ARG002
         return x
 
 
-@ZOO.killed_by("gradient/attention/norm-channel")
+@ZOO.killed_by("RMSNorm inside is applied twice.", "gradient/attention/norm-channel")
 class NormTwice(Plain):
-    """RMSNorm inside is applied twice."""
-
     def norm(self, x: Tensor, w: Weights, c: Any) -> Tensor:
         return super().norm(super().norm(x, w, c), w, c)
 
 
 @ZOO.killed_by(
+    "A folded gain is applied after the preconditioner instead of before.",
     "gradient/attention/any-options",
     also=("gradient/mlp/any-options",),
     needs=("norm:folded", "preconditioner:low-rank"),
 )
 class FoldedGainAfterP(Plain):
-    """A folded gain is applied after the preconditioner instead of before."""
-
     def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
         if c.norm != "folded":
             return super().advance(x, heads, w, c)
@@ -46,10 +41,12 @@ class FoldedGainAfterP(Plain):
         return x + step
 
 
-@ZOO.killed_by("gradient/attention/norm-channel", also=("gradient/mlp/norm-channel",))
+@ZOO.killed_by(
+    "RMSNorm is applied to the update instead of the state.",
+    "gradient/attention/norm-channel",
+    also=("gradient/mlp/norm-channel",),
+)
 class NormOnTheUpdate(Plain):
-    """RMSNorm is applied to the update instead of the state."""
-
     def norm(self, x: Tensor, w: Weights, c: Any) -> Tensor:  # noqa: ARG002
         return x
 
@@ -57,92 +54,88 @@ class NormOnTheUpdate(Plain):
         return x + super().norm(super().advance(x, heads, w, c) - x, w, c)
 
 
-@ZOO.killed_by("gradient/attention/norm-channel")
+@ZOO.killed_by("The state is normalised after each step as well.", "gradient/attention/norm-channel")
 class NormAfterwards(Plain):
-    """The state is normalised after each step as well."""
-
     def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
         return self.norm(super().advance(x, heads, w, c), w, c)
 
 
-@ZOO.killed_by("gradient/attention/norm-channel", also=("gradient/mlp/norm-channel",))
+@ZOO.killed_by(
+    "The update is added to N(x) instead of x.",
+    "gradient/attention/norm-channel",
+    also=("gradient/mlp/norm-channel",),
+)
 class NormOverwritesTheState(Plain):
-    """The update is added to N(x) instead of x."""
-
     def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
         return super().advance(self.norm(x, w, c), heads, w, c)
 
 
-@ZOO.killed_by("gradient/attention/norm-channel")
+@ZOO.killed_by("The memory is normalised too.", "gradient/attention/norm-channel")
 class NormOfTheMemory(Plain):
-    """The memory is normalised too."""
-
     def attention_direction(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
         return super().attention_direction(x, self.norm(h, w, c), w, c)
 
 
-@ZOO.killed_by("gradient/mlp/norm-scalar", also=("gradient/attention/norm-scalar",))
+@ZOO.killed_by(
+    "The mean is subtracted, as LayerNorm does.", "gradient/mlp/norm-scalar", also=("gradient/attention/norm-scalar",)
+)
 class CentredNorm(Plain):
-    """The mean is subtracted, as LayerNorm does."""
-
     def norm(self, x: Tensor, w: Weights, c: Any) -> Tensor:
         return super().norm(x - x.mean(-1, keepdim=True), w, c) if c.norm != "none" else x
 
 
-@ZOO.killed_by("gradient/attention/norm-channel")
+@ZOO.killed_by("The gain is forgotten.", "gradient/attention/norm-channel")
 class NormWithoutGain(Plain):
-    """The gain is forgotten."""
-
     def gain(self, w: Weights) -> Tensor:
         return torch.ones_like(super().gain(w))
 
 
-@ZOO.killed_by("gradient/attention/norm-scalar")
+@ZOO.killed_by("The gain is one more than its weight, as some models store it.", "gradient/attention/norm-scalar")
 class GainPlusOne(Plain):
-    """The gain is one more than its weight, as some models store it."""
-
     def gain(self, w: Weights) -> Tensor:
         return 1 + super().gain(w)
 
 
-@ZOO.killed_by("gradient/attention/norm-channel")
+@ZOO.killed_by("The root mean square has its epsilon added after the root.", "gradient/attention/norm-channel")
 class EpsilonOutsideTheRoot(Plain):
-    """The root mean square has its epsilon added after the root."""
-
     def root(self, x: Tensor, c: Any) -> Tensor:
         root: Tensor = x.square().mean(-1, keepdim=True).sqrt() + c.norm_eps
         return root
 
 
-@ZOO.killed_by("gradient/attention/norm-channel")
+@ZOO.killed_by(
+    "The root mean square has the epsilon 1e-6, whatever the configuration says.", "gradient/attention/norm-channel"
+)
 class EpsilonForgotten(Plain):
-    """The root mean square has the epsilon 1e-6, whatever the configuration says."""
-
     def root(self, x: Tensor, c: Any) -> Tensor:
         return super().root(x, replace(c, norm_eps=1e-6))
 
 
-@ZOO.killed_by("gradient/attention/norm-channel")
+@ZOO.killed_by(
+    "The norm divides by the length of the vector instead of its root mean square.", "gradient/attention/norm-channel"
+)
 class SumForTheMeanSquare(Plain):
-    """The norm divides by the length of the vector instead of its root mean square."""
-
     def root(self, x: Tensor, c: Any) -> Tensor:
         root: Tensor = (x.square().sum(-1, keepdim=True) + c.norm_eps).sqrt()
         return root
 
 
-@ZOO.killed_by("gradient/attention/norm-folded", also=("gradient/mlp/norm-folded",))
+@ZOO.killed_by(
+    "A folded gain enters the state's path only.",
+    "gradient/attention/norm-folded",
+    also=("gradient/mlp/norm-folded",),
+)
 class FoldedGainOnce(Plain):
-    """A folded gain enters the state's path only."""
-
     def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
         return super().advance(x, heads, w, replace(c, norm="channel") if c.norm == "folded" else c)
 
 
-@ZOO.killed_by("gradient/attention/any-options", needs=("norm:channel", "steps"))
+@ZOO.killed_by(
+    "Only the first step asks at N(x), the later ones at x.",
+    "gradient/attention/any-options",
+    needs=("norm:channel", "steps"),
+)
 class NormOnlyBeforeTheFirstStep(Plain):
-    """Only the first step asks at N(x), the later ones at x."""
-
     def attention(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
         for t in range(c.steps):
             folded = c.norm == "folded"

@@ -14,27 +14,24 @@ from cemverify.power.mutants.base import Zoo
 ZOO = Zoo("positions")
 
 
-@ZOO.killed_by("gradient/attention/alibi")
+@ZOO.killed_by("ALiBi is added with the printed sign.", "gradient/attention/alibi")
 class AlibiFavoursTheDistant(Plain):
-    """ALiBi is added with the printed sign."""
-
     def bias(self, rows: Tensor, length: int, w: Weights, c: AttentionConfig) -> Tensor:
         bias = super().bias(rows, length, w, c)
         return -bias if c.position == "alibi" else bias
 
 
-@ZOO.killed_by("gradient/attention/alibi")
+@ZOO.killed_by("ALiBi's slopes are 2^-k for any number of heads.", "gradient/attention/alibi")
 class PrintedSlopes(Plain):
-    """ALiBi's slopes are 2^-k for any number of heads."""
-
     def slopes(self, heads: int) -> list[float]:
         return [2.0 ** -(k + 1) for k in range(heads)]
 
 
-@ZOO.killed_by("gradient/attention/alibi")
+@ZOO.killed_by(
+    "For a number of heads that is no power of two, the extra slopes are the next ones, not every second one.",
+    "gradient/attention/alibi",
+)
 class ConsecutiveExtraSlopes(Plain):
-    """For a number of heads that is no power of two, the extra slopes are the next ones, not every second one."""
-
     def slopes(self, heads: int) -> list[float]:
         power = 2 ** int(math.log2(heads))
         return [2 ** (-8 * (k + 1) / power) for k in range(power)] + [
@@ -42,20 +39,20 @@ class ConsecutiveExtraSlopes(Plain):
         ]
 
 
-@ZOO.killed_by("gradient/attention/self-cross-bias")
+@ZOO.killed_by(
+    "The bias of a token's own key is given to the others, and theirs to it.", "gradient/attention/self-cross-bias"
+)
 class SelfAndCrossSwapped(Plain):
-    """The bias of a token's own key is given to the others, and theirs to it."""
-
     def bias(self, rows: Tensor, length: int, w: Weights, c: AttentionConfig) -> Tensor:
         if c.position != "self-cross":
             return super().bias(rows, length, w, c)
         return super().bias(rows, length, {**w, "to_self": w["to_others"], "to_others": w["to_self"]}, c)
 
 
-@ZOO.killed_by("gradient/attention/rotary")
+@ZOO.killed_by(
+    "Rotary positions leave the values unrotated, as standard attention does.", "gradient/attention/rotary"
+)
 class UnrotatedValues(Plain):
-    """Rotary positions leave the values unrotated, as standard attention does."""
-
     def values(self, keys: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
         return torch.einsum("bjd,krd->bkjr", h, w["W_K"]) if c.position == "rotary" else super().values(keys, h, w, c)
 
@@ -63,53 +60,43 @@ class UnrotatedValues(Plain):
         return attended
 
 
-@ZOO.killed_by("gradient/attention/rotary")
+@ZOO.killed_by("Rotary outputs are not turned back.", "gradient/attention/rotary")
 class OutputStaysRotated(Plain):
-    """Rotary outputs are not turned back."""
-
     def unrotate(self, attended: Tensor, rows: Tensor, c: AttentionConfig) -> Tensor:  # noqa: ARG002
         return attended
 
 
-@ZOO.killed_by("gradient/attention/alibi")
+@ZOO.killed_by("The bias is added before the division by tau instead of after.", "gradient/attention/alibi")
 class BiasDividedByTemperature(Plain):
-    """The bias is added before the division by tau instead of after."""
-
     def bias(self, rows: Tensor, length: int, w: Weights, c: AttentionConfig) -> Tensor:
         return super().bias(rows, length, w, c) / c.tau
 
 
-@ZOO.killed_by("gradient/attention/alibi")
+@ZOO.killed_by("The first head gets the last head's slope.", "gradient/attention/alibi")
 class SlopesReversed(Plain):
-    """The first head gets the last head's slope."""
-
     def slopes(self, heads: int) -> list[float]:
         return super().slopes(heads)[::-1]
 
 
-@ZOO.killed_by("gradient/attention/alibi")
+@ZOO.killed_by("Slopes start at 1, one power too early.", "gradient/attention/alibi")
 class SlopesFromHeadZero(Plain):
-    """Slopes start at 1, one power too early."""
-
     def slopes(self, heads: int) -> list[float]:
         first = super().slopes(heads)[0]
         return [slope / first for slope in super().slopes(heads)]
 
 
-@ZOO.killed_by("gradient/attention/alibi")
+@ZOO.killed_by("ALiBi falls with the square of the distance.", "gradient/attention/alibi")
 class SquaredDistance(Plain):
-    """ALiBi falls with the square of the distance."""
-
     def bias(self, rows: Tensor, length: int, w: Weights, c: AttentionConfig) -> Tensor:
         bias = super().bias(rows, length, w, c)
         distance = (rows[:, None] - torch.arange(length)[None, :]).abs()
         return bias * distance if c.position == "alibi" else bias
 
 
-@ZOO.killed_by("gradient/attention/alibi", needs=("position:alibi",))
+@ZOO.killed_by(
+    "ALiBi does not tell distances above four apart.", "gradient/attention/alibi", needs=("position:alibi",)
+)
 class DistanceCapped(Plain):
-    """ALiBi does not tell distances above four apart."""
-
     def bias(self, rows: Tensor, length: int, w: Weights, c: AttentionConfig) -> Tensor:
         bias = super().bias(rows, length, w, c)
         if c.position != "alibi":
@@ -118,44 +105,40 @@ class DistanceCapped(Plain):
         return bias * distance.clamp(max=4) / distance.clamp(min=1)
 
 
-@ZOO.killed_by("structure/decode/cached-equals-uncached-alibi", "cached = uncached")
+@ZOO.killed_by(
+    "A token's position is its place in the call, so that a decoded token always has the first.",
+    "structure/decode/cached-equals-uncached-alibi",
+    "cached = uncached",
+)
 class PositionsCountFromTheCall(Plain):
-    """A token's position is its place in the call, so that a decoded token always has the first."""
-
     def bias(self, rows: Tensor, length: int, w: Weights, c: AttentionConfig) -> Tensor:
         return super().bias(rows - rows[0], length, w, c)
 
 
-@ZOO.killed_by("gradient/attention/self-cross-bias")
+@ZOO.killed_by("A token's own key gets no bias.", "gradient/attention/self-cross-bias")
 class BiasWithoutSelf(Plain):
-    """A token's own key gets no bias."""
-
     def bias(self, rows: Tensor, length: int, w: Weights, c: AttentionConfig) -> Tensor:
         changed = {**w, "to_self": torch.zeros_like(w["to_self"])} if c.position == "self-cross" else w
         return super().bias(rows, length, changed, c)
 
 
-@ZOO.killed_by("gradient/attention/self-cross-bias")
+@ZOO.killed_by("Every head uses the first head's biases.", "gradient/attention/self-cross-bias")
 class BiasOfTheFirstHead(Plain):
-    """Every head uses the first head's biases."""
-
     def bias(self, rows: Tensor, length: int, w: Weights, c: AttentionConfig) -> Tensor:
         first = {name: b[:1].expand_as(b) for name, b in w.items() if name in ("to_self", "to_others")}
         return super().bias(rows, length, {**w, **first}, c)
 
 
-@ZOO.killed_by("gradient/attention/rotary")
+@ZOO.killed_by("Outputs are turned on instead of back.", "gradient/attention/rotary")
 class RotaryBackwards(Plain):
-    """Outputs are turned on instead of back."""
-
     def unrotate(self, attended: Tensor, rows: Tensor, c: AttentionConfig) -> Tensor:
         return self.rotate(attended, rows, c, 1.0)
 
 
-@ZOO.killed_by("gradient/attention/rotary")
+@ZOO.killed_by(
+    "Neighbouring features are turned together instead of those half a head apart.", "gradient/attention/rotary"
+)
 class RotaryInterleaved(Plain):
-    """Neighbouring features are turned together instead of those half a head apart."""
-
     def rotate(self, x: Tensor, rows: Tensor, c: AttentionConfig, sign: float) -> Tensor:
         R = x.shape[-1]
         if c.position != "rotary":
@@ -164,10 +147,10 @@ class RotaryInterleaved(Plain):
         return torch.stack((turned[..., : R // 2], turned[..., R // 2 :]), -1).flatten(-2)
 
 
-@ZOO.killed_by("gradient/attention/rotary")
+@ZOO.killed_by(
+    "The base is 500000, so that only heads of more than two features differ.", "gradient/attention/rotary"
+)
 class RotaryOfAnotherBase(Plain):
-    """The base is 500000, so that only heads of more than two features differ."""
-
     def rotate(self, x: Tensor, rows: Tensor, c: AttentionConfig, sign: float) -> Tensor:
         if c.position != "rotary":
             return x

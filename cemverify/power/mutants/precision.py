@@ -16,54 +16,57 @@ from cemverify.power.mutants.base import Function, Zoo, around
 ZOO = Zoo("precision")
 
 
-@ZOO.killed_by("precision/attention/float32", "|error| of*", own_dtype=True)
+@ZOO.killed_by(
+    "Attention weights pass through bfloat16.", "precision/attention/float32", "|error| of*", own_dtype=True
+)
 class RoundsItsWeights(Plain):
-    """Attention weights pass through bfloat16."""
-
     def softmax(self, logits: Tensor) -> Tensor:
         return torch.softmax(logits, -1).bfloat16().to(logits.dtype)
 
 
 @ZOO.killed_by(
+    "The norm inside is computed in bfloat16, unless arrays are float64.",
     "precision/attention/float32-any-options",
     also=("precision/mlp/float32-any-options",),
     own_dtype=True,
     needs=("norm:channel",),
 )
 class NormsInBfloat16(Plain):
-    """The norm inside is computed in bfloat16, unless arrays are float64."""
-
     def norm(self, x: Tensor, w: Weights, c: Any) -> Tensor:
         n = super().norm(x, w, c)
         return n if x.dtype == torch.float64 else n.bfloat16().to(x.dtype)
 
 
 @ZOO.killed_by(
+    "Directions are rounded to four significant bits.",
     "precision/mlp/float32",
     "|error| of*",
     also=("precision/mlp/bfloat16", "precision/attention/bfloat16"),
     own_dtype=True,
 )
 class RoundsToFourBits(Plain):
-    """Directions are rounded to four significant bits."""
-
     def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
         mantissa, exponent = torch.frexp(heads.float())
         return super().advance(x, torch.ldexp((mantissa * 16).round() / 16, exponent).to(x.dtype), w, c)
 
 
-@ZOO.killed_by("precision/block/float32-any-options", own_dtype=True)
+@ZOO.killed_by(
+    "The block's update is one part in a hundred too large, in float32 only.",
+    "precision/block/float32-any-options",
+    own_dtype=True,
+)
 class BlockWrongInFloat32(Plain):
-    """The block's update is one part in a hundred too large, in float32 only."""
-
     def block(self, h: Tensor, w: Weights, c: BlockConfig) -> Tensor:
         return _off_in_float32(h, super().block(h, w, c))
 
 
-@ZOO.killed_by("precision/decode/float32-any-options", "cached = uncached", own_dtype=True)
+@ZOO.killed_by(
+    "Decoded updates are one part in a hundred too large, in float32 only.",
+    "precision/decode/float32-any-options",
+    "cached = uncached",
+    own_dtype=True,
+)
 class DecodesWronglyInFloat32(Plain):
-    """Decoded updates are one part in a hundred too large, in float32 only."""
-
     def decode(self, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
         return _off_in_float32(h, super().decode(h, w, c))
 
@@ -73,13 +76,12 @@ def _off_in_float32(start: Tensor, answer: Tensor) -> Tensor:
 
 
 @ZOO.wraps(
+    "Energies are one part in a hundred too large, in float32 only.",
     "precision/mlp-energy/float32-any-options",
     "stated energy = energy",
     also=("precision/attention-energy/float32-any-options",),
 )
 def energies_wrong_in_float32(implementation: Implementation) -> Implementation:
-    """Energies are one part in a hundred too large, in float32 only."""
-
     def change(name: str, function: Function) -> Function:
         if not name.endswith("_energy"):
             return function

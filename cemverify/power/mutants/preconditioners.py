@@ -15,48 +15,46 @@ from cemverify.power.mutants.base import Zoo
 ZOO = Zoo("preconditioners")
 
 
-@ZOO.killed_by("gradient/attention/preconditioner-low-rank-printed")
+@ZOO.killed_by("P lacks V U^T, and so is not symmetric.", "gradient/attention/preconditioner-low-rank-printed")
 class HalfTheCrossTerm(Plain):
-    """P lacks V U^T, and so is not symmetric."""
-
     def cross(self, w: Weights) -> Tensor:
         return w["P_U"] @ w["P_V"].mT
 
 
-@ZOO.killed_by("gradient/attention/preconditioner-low-rank")
+@ZOO.killed_by(
+    "The positive-definite form lacks its factor c, and is not positive definite.",
+    "gradient/attention/preconditioner-low-rank",
+)
 class NeverShrunk(Plain):
-    """The positive-definite form lacks its factor c, and is not positive definite."""
-
     def shrink(self, w: Weights) -> Tensor:
         return torch.ones_like(super().shrink(w))
 
 
-@ZOO.killed_by("gradient/attention/preconditioner-diagonal-per-head")
+@ZOO.killed_by("One average preconditioner serves all heads.", "gradient/attention/preconditioner-diagonal-per-head")
 class AveragedPreconditioners(Plain):
-    """One average preconditioner serves all heads."""
-
     def preconditioner(self, w: Weights, c: Any) -> Tensor:
         P = super().preconditioner(w, c)
         return P.mean(0) if P.dim() == 3 else P
 
 
-@ZOO.killed_by("gradient/attention/preconditioner-diagonal", also=("gradient/mlp/preconditioner-diagonal",))
+@ZOO.killed_by(
+    "softplus(d) is clamped to [0.01, 5].",
+    "gradient/attention/preconditioner-diagonal",
+    also=("gradient/mlp/preconditioner-diagonal",),
+)
 class ClampedPreconditioner(Plain):
-    """softplus(d) is clamped to [0.01, 5]."""
-
     def preconditioner(self, w: Weights, c: Any) -> Tensor:
         P = super().preconditioner(w, c)
         return torch.diag_embed(torch.diagonal(P, dim1=-2, dim2=-1).clamp(0.01, 5.0)) if "P_U" not in w else P
 
 
 @ZOO.killed_by(
+    "Only the first step is preconditioned.",
     "gradient/attention/any-options",
     also=("gradient/mlp/any-options", "gradient/block/any-options"),
     needs=("preconditioner:diagonal", "steps"),
 )
 class PreconditionsOnce(Plain):
-    """Only the first step is preconditioned."""
-
     def attention(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
         for t in range(c.steps):
             kind = c.preconditioner if t == 0 else PreconditionerConfig()
@@ -70,50 +68,50 @@ class PreconditionsOnce(Plain):
         return x
 
 
-@ZOO.killed_by("gradient/attention/preconditioner-low-rank-printed", also=("gradient/mlp/preconditioner-low-rank",))
+@ZOO.killed_by(
+    "The cross term is U U^T + V V^T.",
+    "gradient/attention/preconditioner-low-rank-printed",
+    also=("gradient/mlp/preconditioner-low-rank",),
+)
 class SquaresForTheCrossTerm(Plain):
-    """The cross term is U U^T + V V^T."""
-
     def cross(self, w: Weights) -> Tensor:
         return w["P_U"] @ w["P_U"].mT + w["P_V"] @ w["P_V"].mT
 
 
-@ZOO.killed_by("gradient/mlp/preconditioner-low-rank-printed")
+@ZOO.killed_by("P is its diagonal alone.", "gradient/mlp/preconditioner-low-rank-printed")
 class CrossTermMissing(Plain):
-    """P is its diagonal alone."""
-
     def cross(self, w: Weights) -> Tensor:
         return 0 * super().cross(w)
 
 
-@ZOO.killed_by("gradient/attention/preconditioner-diagonal")
+@ZOO.killed_by("The diagonal of P is exp(d) instead of softplus(d).", "gradient/attention/preconditioner-diagonal")
 class ExponentialPreconditioner(Plain):
-    """The diagonal of P is exp(d) instead of softplus(d)."""
-
     def positive(self, d: Tensor) -> Tensor:
         return d.exp()
 
 
-@ZOO.killed_by("gradient/mlp/preconditioner-diagonal", also=("gradient/attention/preconditioner-diagonal",))
+@ZOO.killed_by(
+    "The diagonal of P is d itself, of either sign.",
+    "gradient/mlp/preconditioner-diagonal",
+    also=("gradient/attention/preconditioner-diagonal",),
+)
 class IndefinitePreconditioner(Plain):
-    """The diagonal of P is d itself, of either sign."""
-
     def positive(self, d: Tensor) -> Tensor:
         return d
 
 
-@ZOO.killed_by("gradient/attention/preconditioner-diagonal")
+@ZOO.killed_by("Gradients are divided by the preconditioner.", "gradient/attention/preconditioner-diagonal")
 class DividesByP(Plain):
-    """Gradients are divided by the preconditioner."""
-
     def positive(self, d: Tensor) -> Tensor:
         return 1 / super().positive(d)
 
 
-@ZOO.killed_by("gradient/attention/preconditioner-diagonal", also=("gradient/mlp/preconditioner-diagonal",))
+@ZOO.killed_by(
+    "P is applied before the gradient, to the state it is taken at, instead of after.",
+    "gradient/attention/preconditioner-diagonal",
+    also=("gradient/mlp/preconditioner-diagonal",),
+)
 class PreconditionsTheState(Plain):
-    """P is applied before the gradient, to the state it is taken at, instead of after."""
-
     def attention_direction(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
         return super().attention_direction(_first_of(self.precondition(x[:, None], _shared(w), c)), h, w, c)
 
@@ -133,19 +131,20 @@ def _first_of(heads: Tensor) -> Tensor:
     return heads[:, 0]
 
 
-@ZOO.killed_by("gradient/attention/preconditioner-low-rank-printed-per-head")
+@ZOO.killed_by(
+    "Every head uses the first head's preconditioner.", "gradient/attention/preconditioner-low-rank-printed-per-head"
+)
 class PreconditionerOfTheFirstHead(Plain):
-    """Every head uses the first head's preconditioner."""
-
     def preconditioner(self, w: Weights, c: Any) -> Tensor:
         P = super().preconditioner(w, c)
         return P[:1].expand_as(P) if P.dim() == 3 else P
 
 
-@ZOO.killed_by("gradient/attention/preconditioner-low-rank")
+@ZOO.killed_by(
+    "The positive-definite form multiplies by S^1/2 on the left only, and so is not symmetric.",
+    "gradient/attention/preconditioner-low-rank",
+)
 class RootOfTheDiagonalOnce(Plain):
-    """The positive-definite form multiplies by S^1/2 on the left only, and so is not symmetric."""
-
     def preconditioner(self, w: Weights, c: Any) -> Tensor:
         P = super().preconditioner(w, c)
         if c.preconditioner.kind != "low-rank":
@@ -155,11 +154,11 @@ class RootOfTheDiagonalOnce(Plain):
 
 
 @ZOO.killed_by(
-    "gradient/attention/preconditioner-low-rank-printed", also=("gradient/mlp/preconditioner-low-rank-printed",)
+    "Of a low-rank preconditioner, only the first rank is used.",
+    "gradient/attention/preconditioner-low-rank-printed",
+    also=("gradient/mlp/preconditioner-low-rank-printed",),
 )
 class SecondRankForgotten(Plain):
-    """Of a low-rank preconditioner, only the first rank is used."""
-
     def cross(self, w: Weights) -> Tensor:
         U, V = w["P_U"][..., :1], w["P_V"][..., :1]
         return U @ V.mT + V @ U.mT

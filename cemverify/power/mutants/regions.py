@@ -36,50 +36,43 @@ class _Where(Plain):
 # --- sizes and options ------------------------------------------------------------------------------
 
 
-@ZOO.killed_by("gradient/attention/long-rows")
+@ZOO.killed_by("Wrong only beyond a block of 256 tokens.", "gradient/attention/long-rows")
 class WrongBeyondTwoHundredAndFiftySixTokens(_Where):
-    """Wrong only beyond a block of 256 tokens."""
-
     def within(self, x: Tensor, c: AttentionConfig) -> bool:  # noqa: ARG002
         return x.shape[1] > 256
 
 
-@ZOO.killed_by("gradient/attention/long-rows")
+@ZOO.killed_by(
+    "Wrong only beyond sixteen tokens, where their number is no multiple of sixteen.", "gradient/attention/long-rows"
+)
 class WrongForPartialBlocks(_Where):
-    """Wrong only beyond sixteen tokens, where their number is no multiple of sixteen."""
-
     def within(self, x: Tensor, c: AttentionConfig) -> bool:  # noqa: ARG002
         return x.shape[1] > 16 and x.shape[1] % 16 != 0
 
 
-@ZOO.killed_by("gradient/attention/long-rows")
+@ZOO.killed_by("Wrong only for rows of exactly 128 tokens.", "gradient/attention/long-rows")
 class WrongForExactlyOneBlock(_Where):
-    """Wrong only for rows of exactly 128 tokens."""
-
     def within(self, x: Tensor, c: AttentionConfig) -> bool:  # noqa: ARG002
         return x.shape[1] == 128
 
 
-@ZOO.killed_by("gradient/attention/long-rows")
+@ZOO.killed_by("Keys two hundred tokens back are not read.", "gradient/attention/long-rows")
 class ForgetsAfterTwoHundred(Plain):
-    """Keys two hundred tokens back are not read."""
-
     def hidden(self, i: Tensor, j: Tensor) -> Tensor:
         return super().hidden(i, j) | (j <= i - 200)
 
 
-@ZOO.killed_by("gradient/attention/long-rows-rotary")
+@ZOO.killed_by(
+    "Angles are read from a table of 200 positions, of which the last serves every later one.",
+    "gradient/attention/long-rows-rotary",
+)
 class RotaryTableEnds(Plain):
-    """Angles are read from a table of 200 positions, of which the last serves every later one."""
-
     def rotate(self, x: Tensor, rows: Tensor, c: AttentionConfig, sign: float) -> Tensor:
         return super().rotate(x, rows.clamp(max=199), c, sign)
 
 
-@ZOO.killed_by("gradient/attention/long-rows-alibi")
+@ZOO.killed_by("ALiBi does not tell distances above two hundred apart.", "gradient/attention/long-rows-alibi")
 class DistanceCappedAtTwoHundred(Plain):
-    """ALiBi does not tell distances above two hundred apart."""
-
     def bias(self, rows: Tensor, length: int, w: Weights, c: AttentionConfig) -> Tensor:
         bias = super().bias(rows, length, w, c)
         if c.position != "alibi":
@@ -88,10 +81,11 @@ class DistanceCappedAtTwoHundred(Plain):
         return torch.maximum(bias, -200 * slopes[:, None, None])
 
 
-@ZOO.killed_by("gradient/attention/long-rows-with-diagonal-and-bias")
+@ZOO.killed_by(
+    "From the two hundredth token on, a token's own key gets the bias of the others.",
+    "gradient/attention/long-rows-with-diagonal-and-bias",
+)
 class BiasEnds(Plain):
-    """From the two hundredth token on, a token's own key gets the bias of the others."""
-
     def bias(self, rows: Tensor, length: int, w: Weights, c: AttentionConfig) -> Tensor:
         bias = super().bias(rows, length, w, c)
         if c.position != "self-cross":
@@ -99,26 +93,24 @@ class BiasEnds(Plain):
         return torch.where(rows[:, None] >= 200, w["to_others"][:, None, None], bias)
 
 
-@ZOO.killed_by("gradient/attention/wide")
+@ZOO.killed_by("Wrong only beyond 128 features.", "gradient/attention/wide")
 class WrongForWideModels(_Where):
-    """Wrong only beyond 128 features."""
-
     def within(self, x: Tensor, c: AttentionConfig) -> bool:  # noqa: ARG002
         return c.dim > 128
 
 
-@ZOO.killed_by("gradient/attention/wide")
+@ZOO.killed_by("Wrong only in float64 for heads of more than sixteen features.", "gradient/attention/wide")
 class WrongForWideHeads(_Where):
-    """Wrong only in float64 for heads of more than sixteen features."""
-
     def within(self, x: Tensor, c: AttentionConfig) -> bool:
         return c.R > 16 and x.dtype == torch.float64
 
 
-@ZOO.wraps("gradient/attention/stated-energy-long-rows", "stated energy = energy")
+@ZOO.wraps(
+    "The attention energy of rows of more than sixteen tokens is too large by one part in a million.",
+    "gradient/attention/stated-energy-long-rows",
+    "stated energy = energy",
+)
 def energy_of_long_rows(implementation: Implementation) -> Implementation:
-    """The attention energy of rows of more than sixteen tokens is too large by one part in a million."""
-
     def change(name: str, function: Function) -> Function:
         if name != "attention_energy":
             return function
@@ -127,102 +119,89 @@ def energy_of_long_rows(implementation: Implementation) -> Implementation:
     return around(implementation, change)
 
 
-@ZOO.killed_by("structure/decode/long-rows", "cached = uncached")
+@ZOO.killed_by("The cache holds the newest sixteen tokens.", "structure/decode/long-rows", "cached = uncached")
 class CacheOfSixteen(Plain):
-    """The cache holds the newest sixteen tokens."""
-
     def cached(self, h: Tensor, i: int) -> Tensor:
         return super().cached(h, i) if i < 16 else h[:, i - 15 : i + 1]
 
 
-@ZOO.killed_by("gradient/attention/any-options")
+@ZOO.killed_by("Wrong only for a batch of four rows or more.", "gradient/attention/any-options")
 class WrongForFourRows(_Where):
-    """Wrong only for a batch of four rows or more."""
-
     def within(self, x: Tensor, c: AttentionConfig) -> bool:  # noqa: ARG002
         return x.shape[0] >= 4
 
 
-@ZOO.killed_by("gradient/attention/any-options")
+@ZOO.killed_by("Wrong only from eight heads on.", "gradient/attention/any-options")
 class WrongForEightHeads(_Where):
-    """Wrong only from eight heads on."""
-
     def within(self, x: Tensor, c: AttentionConfig) -> bool:  # noqa: ARG002
         return c.heads >= 8
 
 
-@ZOO.killed_by("gradient/attention/alibi")
+@ZOO.killed_by(
+    "ALiBi's slopes are rounded to float32, which shows from nine heads on, where they are no powers of two.",
+    "gradient/attention/alibi",
+)
 class SlopesInFloat32(Plain):
-    """ALiBi's slopes are rounded to float32, which shows from nine heads on, where they are no powers of two."""
-
     def slopes(self, heads: int) -> list[float]:
         return [float(torch.tensor(slope, dtype=torch.float32)) for slope in super().slopes(heads)]
 
 
-@ZOO.killed_by("gradient/attention/rotary", needs=("head-dim",))
+@ZOO.killed_by("Only the first two planes of each head are turned.", "gradient/attention/rotary", needs=("head-dim",))
 class RotaryOfTwoPlanes(Plain):
-    """Only the first two planes of each head are turned."""
-
     def rotate(self, x: Tensor, rows: Tensor, c: AttentionConfig, sign: float) -> Tensor:
         turned, half = super().rotate(x, rows, c, sign), x.shape[-1] // 2
         still = torch.arange(x.shape[-1], device=x.device) % half >= 2 if half else torch.zeros(0, dtype=torch.bool)
         return torch.where(still, x, turned)
 
 
-@ZOO.killed_by("gradient/attention/any-options", needs=("preconditioner:low-rank",))
+@ZOO.killed_by(
+    "Of a low-rank preconditioner, the first three ranks are used.",
+    "gradient/attention/any-options",
+    needs=("preconditioner:low-rank",),
+)
 class FourthRankForgotten(Plain):
-    """Of a low-rank preconditioner, the first three ranks are used."""
-
     def cross(self, w: Weights) -> Tensor:
         U, V = w["P_U"][..., :3], w["P_V"][..., :3]
         return U @ V.mT + V @ U.mT
 
 
-@ZOO.killed_by("gradient/attention/plain", needs=("step-size",))
+@ZOO.killed_by("Wrong only where eta is above one.", "gradient/attention/plain", needs=("step-size",))
 class WrongAtLargeSteps(_Where):
-    """Wrong only where eta is above one."""
-
     def within(self, x: Tensor, c: AttentionConfig) -> bool:  # noqa: ARG002
         return c.step_size > 1
 
 
-@ZOO.killed_by("gradient/attention/plain", needs=("temperature",))
+@ZOO.killed_by(
+    "Temperatures are clamped to between a half and ten.", "gradient/attention/plain", needs=("temperature",)
+)
 class ClampedTemperature(Plain):
-    """Temperatures are clamped to between a half and ten."""
-
     def temperature(self, c: AttentionConfig) -> float:
         return min(max(c.tau, 0.5), 10.0)
 
 
-@ZOO.killed_by("gradient/attention/norm-scalar", also=("gradient/mlp/norm-scalar",))
+@ZOO.killed_by(
+    "The norm's epsilon is at least 1e-5.", "gradient/attention/norm-scalar", also=("gradient/mlp/norm-scalar",)
+)
 class EpsilonAtLeast(Plain):
-    """The norm's epsilon is at least 1e-5."""
-
     def root(self, x: Tensor, c: Any) -> Tensor:
         return super().root(x, replace(c, norm_eps=max(c.norm_eps, 1e-5)))
 
 
-@ZOO.killed_by("gradient/attention/plain")
+@ZOO.killed_by("What attention remembers is clamped to a hundred either way.", "gradient/attention/plain")
 class ClampedMemory(Plain):
-    """What attention remembers is clamped to a hundred either way."""
-
     def attention(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
         return super().attention(x, h.clamp(-100, 100), w, c)
 
 
-@ZOO.killed_by("recursion/attention/equals-descent")
+@ZOO.killed_by("The seventh step is not taken.", "recursion/attention/equals-descent")
 class SeventhStepNotTaken(Plain):
-    """The seventh step is not taken."""
-
     def steps(self, c: Any) -> int:
         steps = super().steps(c)
         return steps - (steps >= 7)
 
 
-@ZOO.killed_by("recursion/attention/equals-descent")
+@ZOO.killed_by("Wrong only for exactly four steps.", "recursion/attention/equals-descent")
 class WrongAtFourSteps(_Where):
-    """Wrong only for exactly four steps."""
-
     def within(self, x: Tensor, c: AttentionConfig) -> bool:  # noqa: ARG002
         return c.steps == 4
 
@@ -240,52 +219,51 @@ class _OneForBoth(Plain):
         return super().block(h, w, replace(c, mlp=mlp))
 
 
-@ZOO.killed_by("gradient/block/any-options", needs=("steps",))
+@ZOO.killed_by("The MLP of a block takes as many steps as attention.", "gradient/block/any-options", needs=("steps",))
 class StepsOfAttention(_OneForBoth):
-    """The MLP of a block takes as many steps as attention."""
-
     option = "steps"
 
 
-@ZOO.killed_by("gradient/block/any-options", needs=("step-size",))
+@ZOO.killed_by(
+    "The MLP of a block takes steps of attention's size.", "gradient/block/any-options", needs=("step-size",)
+)
 class StepSizeOfAttention(_OneForBoth):
-    """The MLP of a block takes steps of attention's size."""
-
     option = "step_size"
 
 
-@ZOO.killed_by("gradient/block/any-options", needs=("norm:scalar",))
+@ZOO.killed_by(
+    "The MLP of a block norms with attention's epsilon.", "gradient/block/any-options", needs=("norm:scalar",)
+)
 class EpsilonOfAttention(_OneForBoth):
-    """The MLP of a block norms with attention's epsilon."""
-
     option = "norm_eps"
 
 
 # --- gradients ----------------------------------------------------------------------------------------
 
 
-@ZOO.killed_by("training/attention/plain", _PRODUCT)
+@ZOO.killed_by("Gradients flow through the last two steps only.", "training/attention/plain", _PRODUCT)
 class GradientOfTwoSteps(Plain):
-    """Gradients flow through the last two steps only."""
-
     def attention(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
         if c.steps > 2:
             x = super().attention(x, h, w, replace(c, steps=c.steps - 2)).detach()
         return super().attention(x, h, w, replace(c, steps=min(c.steps, 2)))
 
 
-@ZOO.killed_by("training/decode/any-options", _PRODUCT)
+@ZOO.killed_by(
+    "No gradient flows through the cache of incremental decoding.", "training/decode/any-options", _PRODUCT
+)
 class DetachedCache(Plain):
-    """No gradient flows through the cache of incremental decoding."""
-
     def cached(self, h: Tensor, i: int) -> Tensor:
         return super().cached(h, i).detach()
 
 
-@ZOO.wraps("training/attention-energy/any-options", _PRODUCT, also=("training/mlp-energy/any-options",))
+@ZOO.wraps(
+    "The stated energies are right, and have no gradient in any weight.",
+    "training/attention-energy/any-options",
+    _PRODUCT,
+    also=("training/mlp-energy/any-options",),
+)
 def detached_energies(implementation: Implementation) -> Implementation:
-    """The stated energies are right, and have no gradient in any weight."""
-
     def change(name: str, function: Function) -> Function:
         if not name.endswith("_energy"):
             return function
@@ -298,10 +276,12 @@ def _constant(array: Any) -> Any:
     return array.detach() if isinstance(array, Tensor) else array
 
 
-@ZOO.killed_by("modes/attention/no-gradients", "answer with gradients recorded for the weights alone = without")
+@ZOO.killed_by(
+    "Where gradients are recorded for weights and not for x, the direction is a thousandth too large.",
+    "modes/attention/no-gradients",
+    "answer with gradients recorded for the weights alone = without",
+)
 class OffWhereWeightsRecord(Plain):
-    """Where gradients are recorded for weights and not for x, the direction is a thousandth too large."""
-
     def attention(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
         after = super().attention(x, h, w, c)
         return after if x.requires_grad or not w["W_Q"].requires_grad else x + 1.001 * (after - x)
@@ -310,41 +290,47 @@ class OffWhereWeightsRecord(Plain):
 # --- dtypes -------------------------------------------------------------------------------------------
 
 
-@ZOO.killed_by("precision/attention/bfloat16-any-options", own_dtype=True)
+@ZOO.killed_by(
+    "In bfloat16 the diagonal enters the scores and not the values.",
+    "precision/attention/bfloat16-any-options",
+    own_dtype=True,
+)
 class NoDiagonalInBfloat16(Plain):
-    """In bfloat16 the diagonal enters the scores and not the values."""
-
     def diagonal_value(self, a: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor | float:
         return 0.0 if a.dtype == torch.bfloat16 else super().diagonal_value(a, h, w, c)
 
 
-@ZOO.killed_by("precision/block/float32-any-options", own_dtype=True)
+@ZOO.killed_by(
+    "In float32 a block's sublayers read a norm that went through bfloat16.",
+    "precision/block/float32-any-options",
+    own_dtype=True,
+)
 class BlockNormsInBfloat16(Plain):
-    """In float32 a block's sublayers read a norm that went through bfloat16."""
-
     def sublayer(self, layer: Any, h: Tensor, w: Weights, c: Any) -> Tensor:
         n = self.norm(h, w, c)
         output: Tensor = layer(h, n.bfloat16().to(n.dtype) if n.dtype == torch.float32 else n, w, c)
         return output
 
 
-@ZOO.killed_by("precision/decode/float32-any-options", "cached = uncached", own_dtype=True)
+@ZOO.killed_by(
+    "In float32 the cache is kept in float16.",
+    "precision/decode/float32-any-options",
+    "cached = uncached",
+    own_dtype=True,
+)
 class HalfCache(Plain):
-    """In float32 the cache is kept in float16."""
-
     def cached(self, h: Tensor, i: int) -> Tensor:
         memory = super().cached(h, i)
         return memory.half().to(memory.dtype) if memory.dtype == torch.float32 else memory
 
 
 @ZOO.wraps(
+    "In float32 the stated energies pass through bfloat16.",
     "precision/attention-energy/float32-any-options",
     "stated energy = energy",
     also=("precision/mlp-energy/float32-any-options",),
 )
 def energies_in_bfloat16(implementation: Implementation) -> Implementation:
-    """In float32 the stated energies pass through bfloat16."""
-
     def change(name: str, function: Function) -> Function:
         if not name.endswith("_energy"):
             return function
@@ -363,12 +349,12 @@ def _coarse(energy: Any) -> Any:
 
 
 @ZOO.wraps(
+    "Weights are copied once, and read anew only when they are other arrays, whatever was written into them.",
     "structure/attention/edited-arrays",
     _EDITED,
     also=("structure/mlp/edited-arrays", "structure/block/edited-arrays"),
 )
 def weights_by_identity(implementation: Implementation) -> Implementation:
-    """Weights are copied once, and read anew only when they are other arrays, whatever was written into them."""
     kept: dict[str, tuple[tuple[Any, ...], Weights]] = {}
 
     def change(name: str, function: Function) -> Function:
@@ -389,9 +375,13 @@ def weights_by_identity(implementation: Implementation) -> Implementation:
     return around(implementation, change)
 
 
-@ZOO.wraps("structure/attention/edited-arrays", "an answer after the next call = before it", edits=True)
+@ZOO.wraps(
+    "Answers of one shape are written into one buffer, where the next call overwrites the last one's.",
+    "structure/attention/edited-arrays",
+    "an answer after the next call = before it",
+    edits=True,
+)
 def answers_in_one_buffer(implementation: Implementation) -> Implementation:
-    """Answers of one shape are written into one buffer, where the next call overwrites the last one's."""
     buffers: dict[Any, Any] = {}
 
     def change(name: str, function: Function) -> Function:
@@ -406,10 +396,13 @@ def answers_in_one_buffer(implementation: Implementation) -> Implementation:
     return around(implementation, change)
 
 
-@ZOO.wraps("structure/attention/windows", _WINDOWS, also=("structure/mlp/windows", "structure/block/windows"))
+@ZOO.wraps(
+    "The memory is read from where its storage begins, not from where its window does.",
+    "structure/attention/windows",
+    _WINDOWS,
+    also=("structure/mlp/windows", "structure/block/windows"),
+)
 def reads_from_the_start(implementation: Implementation) -> Implementation:
-    """The memory is read from where its storage begins, not from where its window does."""
-
     def change(_: str, function: Function) -> Function:
         return lambda *arguments: function(*arguments[:-3], _from_the_start(arguments[-3]), *arguments[-2:])
 
@@ -423,10 +416,12 @@ def _from_the_start(array: Any) -> Any:
     return array if base is None or base.shape[1:] != array.shape[1:] else base[: array.shape[0]]
 
 
-@ZOO.wraps("structure/attention/windows", _WINDOWS)
+@ZOO.wraps(
+    "The first two arrays of the mapping are taken for W_Q and W_K, whatever their names.",
+    "structure/attention/windows",
+    _WINDOWS,
+)
 def weights_by_place(implementation: Implementation) -> Implementation:
-    """The first two arrays of the mapping are taken for W_Q and W_K, whatever their names."""
-
     def change(name: str, function: Function) -> Function:
         if name != "attention":
             return function

@@ -16,17 +16,23 @@ def _careful() -> Implementation:
     return reference.reference
 
 
-@ZOO.killed_by("rejection/attention/nan-input", "bad input is refused*", also=("rejection/*",))
+@ZOO.killed_by(
+    "Whatever comes in is computed with, or fails deep inside.",
+    "rejection/attention/nan-input",
+    "bad input is refused*",
+    also=("rejection/*",),
+)
 class ValidatesNothing(Plain):
-    """Whatever comes in is computed with, or fails deep inside."""
-
     not_offered = ("attention_energy", "mlp_energy")
 
 
-@ZOO.wraps("rejection/attention/nan-input", "bad input is refused*it raised no ValueError*", original=_careful)
+@ZOO.wraps(
+    "Bad input raises a RuntimeError.",
+    "rejection/attention/nan-input",
+    "bad input is refused*it raised no ValueError*",
+    original=_careful,
+)
 def refuses_with_the_wrong_error(implementation: Implementation) -> Implementation:
-    """Bad input raises a RuntimeError."""
-
     def change(_: str, function: Function) -> Function:
         def refuses(*arguments: Any) -> Any:
             try:
@@ -39,10 +45,13 @@ def refuses_with_the_wrong_error(implementation: Implementation) -> Implementati
     return around(implementation, change)
 
 
-@ZOO.wraps("rejection/attention/wrong-weight-shape", "bad input is refused*without a message", original=_careful)
+@ZOO.wraps(
+    "Bad input raises a ValueError that says nothing.",
+    "rejection/attention/wrong-weight-shape",
+    "bad input is refused*without a message",
+    original=_careful,
+)
 def refuses_without_a_word(implementation: Implementation) -> Implementation:
-    """Bad input raises a ValueError that says nothing."""
-
     def change(_: str, function: Function) -> Function:
         def refuses(*arguments: Any) -> Any:
             try:

@@ -16,10 +16,13 @@ ZOO = Zoo("sequences")
 _STEP = "each step of a sequence = its own golden step"
 
 
-@ZOO.killed_by("sequences/attention/changing-steps", _STEP, also=("sequences/mlp/changing-steps",))
+@ZOO.killed_by(
+    "The step size of the first call is kept for good.",
+    "sequences/attention/changing-steps",
+    _STEP,
+    also=("sequences/mlp/changing-steps",),
+)
 class KeepsItsStepSize(Plain):
-    """The step size of the first call is kept for good."""
-
     def __init__(self) -> None:
         self.kept: float | None = None
 
@@ -29,10 +32,12 @@ class KeepsItsStepSize(Plain):
         return super().advance(x, heads * (self.kept / c.step_size), w, c)
 
 
-@ZOO.killed_by("sequences/attention/changing-steps", _STEP)
+@ZOO.killed_by(
+    "Keys are computed anew only when W_K or the shape of the memory changes, not its numbers.",
+    "sequences/attention/changing-steps",
+    _STEP,
+)
 class KeepsItsKeys(Plain):
-    """Keys are computed anew only when W_K or the shape of the memory changes, not its numbers."""
-
     def __init__(self) -> None:
         self.kept: dict[object, Tensor] = {}
 
@@ -41,10 +46,12 @@ class KeepsItsKeys(Plain):
         return self.kept.setdefault(name, super().keys(h, w, c))
 
 
-@ZOO.killed_by("sequences/mlp/changing-steps", _STEP)
+@ZOO.killed_by(
+    "The preconditioner is computed anew only when d changes, not when its kind does.",
+    "sequences/mlp/changing-steps",
+    _STEP,
+)
 class KeepsItsPreconditioner(Plain):
-    """The preconditioner is computed anew only when d changes, not when its kind does."""
-
     def __init__(self) -> None:
         self.kept: dict[object, Tensor] = {}
 
@@ -53,13 +60,13 @@ class KeepsItsPreconditioner(Plain):
 
 
 @ZOO.wraps(
+    "Answers are kept for the very arrays that were given, whatever is written into them later.",
     "structure/attention/edited-arrays",
     "answer of edited arrays = of arrays made anew",
     also=("structure/*/edited-arrays",),
     edits=True,
 )
 def knows_arrays_by_identity(implementation: Implementation) -> Implementation:
-    """Answers are kept for the very arrays that were given, whatever is written into them later."""
     kept: dict[Any, Any] = {}
 
     def change(name: str, function: Function) -> Function:

@@ -16,66 +16,66 @@ ZOO = Zoo("training")
 _PRODUCT = "vector-Jacobian product with respect to*"
 
 
-@ZOO.killed_by("training/attention/plain", _PRODUCT, also=("training/*",))
+@ZOO.killed_by(
+    "The update is right, and no gradient flows through it.",
+    "training/attention/plain",
+    _PRODUCT,
+    also=("training/*",),
+)
 class DetachedUpdate(Plain):
-    """The update is right, and no gradient flows through it."""
-
     def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
         return super().advance(x, heads.detach(), w, c)
 
 
-@ZOO.killed_by("training/attention/plain", _PRODUCT)
+@ZOO.killed_by("No gradient flows through the keys to W_K and the memory.", "training/attention/plain", _PRODUCT)
 class DetachedKeys(Plain):
-    """No gradient flows through the keys to W_K and the memory."""
-
     def keys(self, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
         return super().keys(h, w, c).detach()
 
 
-@ZOO.killed_by("training/attention/plain", _PRODUCT)
+@ZOO.killed_by(
+    "The output projection is a copy of W_Q that is not trained: half of its gradient is missing.",
+    "training/attention/plain",
+    _PRODUCT,
+)
 class TiedGradientHalved(Plain):
-    """The output projection is a copy of W_Q that is not trained: half of its gradient is missing."""
-
     def output(self, w: Weights) -> Tensor:
         return w["W_Q"].detach()
 
 
-@ZOO.killed_by("training/attention/diagonal-shared", _PRODUCT)
+@ZOO.killed_by("The diagonal is not trained.", "training/attention/diagonal-shared", _PRODUCT)
 class DetachedDiagonal(Plain):
-    """The diagonal is not trained."""
-
     def diagonal(self, w: Weights, c: AttentionConfig) -> Tensor:
         return super().diagonal(w, c).detach()
 
 
-@ZOO.killed_by("training/mlp/silu", _PRODUCT)
+@ZOO.killed_by("The activation is a constant to the gradient.", "training/mlp/silu", _PRODUCT)
 class StraightThroughGate(Plain):
-    """The activation is a constant to the gradient."""
-
     def sigma(self, z: Tensor, c: MLPConfig) -> Tensor:
         return super().sigma(z, c).detach()
 
 
-@ZOO.killed_by("training/mlp/preconditioner-low-rank", _PRODUCT)
+@ZOO.killed_by("The preconditioner is not trained.", "training/mlp/preconditioner-low-rank", _PRODUCT)
 class DetachedPreconditioner(Plain):
-    """The preconditioner is not trained."""
-
     def preconditioner(self, w: Weights, c: Any) -> Tensor:
         return super().preconditioner(w, c).detach()
 
 
-@ZOO.killed_by("training/mlp/any-options", _PRODUCT, also=("training/attention/any-options",))
+@ZOO.killed_by(
+    "The root mean square inside is a constant to the gradient.",
+    "training/mlp/any-options",
+    _PRODUCT,
+    also=("training/attention/any-options",),
+)
 class DetachedNorm(Plain):
-    """The root mean square inside is a constant to the gradient."""
-
     def root(self, x: Tensor, c: Any) -> Tensor:
         return super().root(x, c).detach()
 
 
-@ZOO.killed_by("training/mlp/float32-any-options", _PRODUCT)
+@ZOO.killed_by(
+    "In float32 the projection of the memory is not trained.", "training/mlp/float32-any-options", _PRODUCT
+)
 class FrozenInFloat32(Plain):
-    """In float32 the projection of the memory is not trained."""
-
     def mlp_direction(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
         frozen = {**w, "W": w["W"].detach()} if x.dtype == torch.float32 else w
         return super().mlp_direction(x, h, frozen, c)
@@ -97,10 +97,12 @@ class _LastProduct(torch.autograd.Function):
         return products[0] * b, products[0] * a
 
 
-@ZOO.killed_by("training/mlp/silu", _PRODUCT)
+@ZOO.killed_by(
+    "A gradient is pulled back through the numbers of the last call, whichever answer it is of.",
+    "training/mlp/silu",
+    _PRODUCT,
+)
 class PullsBackTheLastCall(Plain):
-    """A gradient is pulled back through the numbers of the last call, whichever answer it is of."""
-
     def gated(self, activated: Tensor, linear: Tensor, c: MLPConfig) -> Tensor:
         product: Tensor = _LastProduct.apply(self.sigma(activated, c), linear)  # type: ignore[no-untyped-call]
         return product
