@@ -1,0 +1,1 @@
+"""The paper's claims, judged: what the properties, derivations and counterexamples come to."""
