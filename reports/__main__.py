@@ -11,7 +11,7 @@ from cemverify.errors import UsageError
 from cemverify.parsing import Parser
 from cemverify.results import ResultError, show, write, write_text
 from cemverify.tables import RENDERERS, csv_rows, markdown
-from reports.collect import Source, collect, merge
+from reports.collect import ResultFile, collect, merge
 
 DESCRIPTION = """\
 Renders result files as tables. A result file is what `cemverify check`, `python -m synthetic recursion` and
@@ -66,7 +66,7 @@ def _parser() -> Parser:
     return parser
 
 
-def _write_all(folder: Path, sources: Sequence[Source]) -> None:
+def _write_all(folder: Path, sources: Sequence[ResultFile]) -> None:
     shown = [(source, table) for source in sources for table in source.tables]
     text = markdown([table for _, table in shown], [source.origin for source, _ in shown])
     files = {folder / "report.md": f"# Report\n\n{text}\n"}

@@ -16,7 +16,7 @@ MERGED_SCHEMA = "cemverify.report"
 
 
 @dataclass(frozen=True)
-class Source:
+class ResultFile:
     """A result and the file it came from.
 
     Attributes:
@@ -29,7 +29,7 @@ class Source:
     origin: str
 
 
-def collect(paths: Iterable[Path]) -> list[Source]:
+def collect(paths: Iterable[Path]) -> list[ResultFile]:
     """The results at the paths, in the order given, those of a folder sorted by path; each file once.
 
     A folder is searched with all its sub-folders; JSON files of another schema in it are passed over, files
@@ -38,14 +38,14 @@ def collect(paths: Iterable[Path]) -> list[Source]:
     Raises:
         ResultError: a path is missing, a folder holds no result, or a file is damaged or not a result.
     """
-    found: dict[Path, Source] = {}
+    found: dict[Path, ResultFile] = {}
     for path in paths:
         for file in _results_in(path) if path.is_dir() else [path]:
-            found.setdefault(file.resolve(), _source(file))
+            found.setdefault(file.resolve(), _result_file(file))
     return list(found.values())
 
 
-def merge(sources: Iterable[Source]) -> dict[str, Any]:
+def merge(sources: Iterable[ResultFile]) -> dict[str, Any]:
     """Everything of several results in one value, for tools that read further."""
     entries = [{"path": str(source.path), "result": source.content} for source in sources]
     return {"schema": MERGED_SCHEMA, "schema_version": 1, "results": entries}
@@ -67,7 +67,7 @@ def _is_ours(file: Path) -> bool:
     return isinstance(content, dict) and content.get("schema") == results.SCHEMA
 
 
-def _source(path: Path) -> Source:
+def _result_file(path: Path) -> ResultFile:
     content = results.read(path)
     try:
         tables = results.tables_of(content)
@@ -79,7 +79,7 @@ def _source(path: Path) -> Source:
         ) from error
     if ragged:
         raise ResultError(f"{path} is damaged: table {ragged[0]!r} has rows of unequal length; make it again")
-    return Source(path, content, tables, origin)
+    return ResultFile(path, content, tables, origin)
 
 
 def _origin(content: Mapping[str, Any]) -> str:

@@ -24,9 +24,9 @@ from synthetic.gp.difficulty import (
     HARDEST,
     NEGATIVE_CONTROLS,
     Difficulty,
+    assess,
     average,
     is_negative_control,
-    judge,
 )
 from synthetic.gp.streams import Streams
 from synthetic.gp.tasks import EXACT_POINTS, FEATURES, TaskConfig, draw_many
@@ -73,7 +73,7 @@ examples:
 
 
 @dataclass(frozen=True)
-class Entry:
+class PriorDifficulty:
     """One prior and its difficulty at each number of training points."""
 
     prior: str
@@ -92,7 +92,9 @@ class Entry:
         return f"{reasons}" + ("" if len(refused) == len(self.difficulties) else f" at n = {_list(refused)}")
 
 
-def survey(texts: Sequence[str], points: Sequence[int], seed: int, report: Callable[[str], None]) -> list[Entry]:
+def survey(
+    texts: Sequence[str], points: Sequence[int], seed: int, report: Callable[[str], None]
+) -> list[PriorDifficulty]:
     """The difficulty of each prior at each number of training points.
 
     Args:
@@ -108,15 +110,15 @@ def survey(texts: Sequence[str], points: Sequence[int], seed: int, report: Calla
         found = {}
         for config in row:
             tasks = draw_many(config, Streams(seed, config.prior, seed), FUNCTIONS)
-            found[config.train_points] = average([judge(task) for task in tasks])
+            found[config.train_points] = average([assess(task) for task in tasks])
             done += _cost(config)
-        entries.append(Entry(row[0].prior, is_negative_control(row[0]), found))
+        entries.append(PriorDifficulty(row[0].prior, is_negative_control(row[0]), found))
         left = (time.monotonic() - started) * (total - done) / done
         report(f"[{len(entries)}/{len(configs)}] {row[0].prior}: {entries[-1].verdict}; about {left:.0f} s left")
     return entries
 
 
-def table(entries: Sequence[Entry]) -> results.Table:
+def table(entries: Sequence[PriorDifficulty]) -> results.Table:
     """One row per prior, with floor / linear fit at each number of points."""
     points = list(entries[0].difficulties)
     rows = [
@@ -236,7 +238,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _record(entry: Entry) -> dict[str, object]:
+def _record(entry: PriorDifficulty) -> dict[str, object]:
     difficulties = [{"train_points": n, **asdict(d), "objection": d.objection} for n, d in entry.difficulties.items()]
     return {
         "prior": entry.prior,

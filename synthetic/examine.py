@@ -15,9 +15,9 @@ from cemverify import results
 from cemverify.errors import UsageError
 from cemverify.tables import terminal
 from synthetic.gp import features, priors
-from synthetic.gp.difficulty import Difficulty, is_negative_control, judge
-from synthetic.gp.distribution import FALSE_ALARM, Verdict, judge_draws
-from synthetic.gp.oracle import Agreement, covariance, second_opinion
+from synthetic.gp.difficulty import Difficulty, assess, is_negative_control
+from synthetic.gp.distribution import FALSE_ALARM, DrawsTest, check_draws
+from synthetic.gp.oracle import OracleAgreement, covariance, second_opinion
 from synthetic.gp.streams import Stream, Streams
 from synthetic.gp.tasks import Task, TaskConfig, draw, draw_many
 
@@ -66,9 +66,9 @@ class Examination:
 
     task: Task
     difficulty: Difficulty
-    agreement: Agreement
+    agreement: OracleAgreement
     agreement_points: int
-    sampler: Verdict
+    sampler: DrawsTest
     points: int
     kernel_error: float | None
 
@@ -89,11 +89,11 @@ def examine(config: TaskConfig, streams: Streams) -> Examination:
     if config.points > SECOND_OPINION:
         asked = draw(replace(config, train_points=SMALLER[0], test_points=SMALLER[1]), streams)
     return Examination(
-        task, judge(task), second_opinion(asked, streams), asked.config.points, *_test_sampler(config, streams)
+        task, assess(task), second_opinion(asked, streams), asked.config.points, *_test_sampler(config, streams)
     )
 
 
-def _test_sampler(config: TaskConfig, streams: Streams) -> tuple[Verdict, int, float | None]:
+def _test_sampler(config: TaskConfig, streams: Streams) -> tuple[DrawsTest, int, float | None]:
     # the test values are what is drawn without noise; the training set cannot be empty
     small = replace(config, train_points=2, test_points=TEST_POINTS)
     tasks = draw_many(small, streams, TEST_DRAWS)
@@ -107,7 +107,7 @@ def _test_sampler(config: TaskConfig, streams: Streams) -> tuple[Verdict, int, f
         finite = _finite_covariance(config, streams, x)
         error = float((finite - exact).square().mean().sqrt()) / tasks[0].prior_std ** 2
         exact = finite
-    return judge_draws(values, exact, streams.generator(Stream.SELF_TEST)), TEST_POINTS, error
+    return check_draws(values, exact, streams.generator(Stream.SELF_TEST)), TEST_POINTS, error
 
 
 def _finite_covariance(config: TaskConfig, streams: Streams, x: Tensor) -> Tensor:

@@ -15,8 +15,8 @@ from cemverify.errors import UsageError
 from suites.synthetic.test_priors import COMPOSED, OWN, SINGLE, dense, points
 from synthetic.examine import AGREEMENT
 from synthetic.gp import memory, priors
-from synthetic.gp.difficulty import NEGATIVE_CONTROLS, admit, is_negative_control, judge
-from synthetic.gp.distribution import FALSE_ALARM, Verdict, judge_draws, pairs, whiteness, with_noise
+from synthetic.gp.difficulty import NEGATIVE_CONTROLS, admit, assess, is_negative_control
+from synthetic.gp.distribution import FALSE_ALARM, DrawsTest, check_draws, pairs, whiteness, with_noise
 from synthetic.gp.oracle import second_opinion
 from synthetic.gp.sampling import JITTERS, factorise
 from synthetic.gp.streams import Stream, Streams
@@ -34,8 +34,8 @@ def normals(*shape: int, seed: int = 2) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def judged(draws: Tensor, exact: Tensor) -> Verdict:
-    return judge_draws(draws, exact, torch.Generator().manual_seed(3))
+def judged(draws: Tensor, exact: Tensor) -> DrawsTest:
+    return check_draws(draws, exact, torch.Generator().manual_seed(3))
 
 
 # --- draws come from the prior ------------------------------------------------------------------
@@ -286,8 +286,8 @@ def test_declared_negative_controls_are_admitted_though_there_is_little_to_learn
     for text in NEGATIVE_CONTROLS:
         task = drawn(text)[0]
         assert is_negative_control(task.config)
-        assert judge(task).objection is not None
-        assert admit(task) == judge(task)
+        assert assess(task).objection is not None
+        assert admit(task) == assess(task)
         with pytest.raises(UsageError, match="nothing to learn"):
             admit(task, controls=False)
     assert not is_negative_control(TaskConfig(NEGATIVE_CONTROLS[0], features=50))

@@ -46,7 +46,7 @@ class Difficulty:
         return None
 
 
-def judge(task: Task) -> Difficulty:
+def assess(task: Task) -> Difficulty:
     """How hard a task is; the linear fit is ridge regression with the noise variance as penalty."""
     linear = task.score(ridge(task, penalty=task.config.noise**2)).expected
     return Difficulty(task.floor, linear, task.prior_std)
@@ -79,7 +79,7 @@ def admit(task: Task, controls: bool = True) -> Difficulty:
     Raises:
         UsageError: it is not worth a comparison, and no negative control.
     """
-    difficulty = judge(task)
+    difficulty = assess(task)
     if difficulty.objection and not (controls and is_negative_control(task.config)):
         raise UsageError(
             f"prior {task.config.prior} with {task.config.train_points} training points leaves "

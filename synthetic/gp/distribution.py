@@ -22,7 +22,7 @@ NOISE = 1e-9
 
 
 @dataclass(frozen=True)
-class Verdict:
+class DrawsTest:
     """What the tests say of some draws.
 
     Attributes:
@@ -38,7 +38,7 @@ class Verdict:
         return min(self.whiteness, self.pairs) >= FALSE_ALARM / 2
 
 
-def judge_draws(draws: Tensor, covariance: Tensor, generator: torch.Generator) -> Verdict:
+def check_draws(draws: Tensor, covariance: Tensor, generator: torch.Generator) -> DrawsTest:
     """Whether draws (s, n) come from N(0, covariance), all float64.
 
     Args:
@@ -46,7 +46,7 @@ def judge_draws(draws: Tensor, covariance: Tensor, generator: torch.Generator) -
         generator: of the noise that is added.
     """
     draws, covariance = with_noise(draws, covariance, generator)
-    return Verdict(whiteness(draws, covariance), pairs(draws, covariance))
+    return DrawsTest(whiteness(draws, covariance), pairs(draws, covariance))
 
 
 def with_noise(draws: Tensor, covariance: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:

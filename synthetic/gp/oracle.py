@@ -2,7 +2,7 @@
 
 Covariances of GPyTorch kernels are written down once more, from scikit-learn's kernels and NumPy alone (the periodic
 one as an RBF on circles: scikit-learn's ExpSineSquared is no kernel in more than one dimension). A kernel that is not
-known here is evaluated as it is; then only the algebra is checked, and `Agreement.independent` says so.
+known here is evaluated as it is; then only the algebra is checked, and `OracleAgreement.independent` says so.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ KNOWN = (
 
 
 @dataclass(frozen=True)
-class Agreement:
+class OracleAgreement:
     """How far two oracles are apart on one task.
 
     Attributes:
@@ -54,7 +54,7 @@ class Agreement:
         return max(self.mean, self.variance, self.floor)
 
 
-def second_opinion(task: Task, streams: Streams) -> Agreement:
+def second_opinion(task: Task, streams: Streams) -> OracleAgreement:
     """The task's oracle beside scikit-learn's, on all its points; O((n + m)^2) memory at finite rank, too.
 
     Args:
@@ -76,7 +76,7 @@ def second_opinion(task: Task, streams: Streams) -> Agreement:
     mean, std = regressor.fit(inputs, task.targets.numpy()).predict(test_inputs, return_std=True)
     variance = std**2 + task.jitter  # the jitter is part of the function
     floor = float(np.sqrt(variance.mean()))
-    return Agreement(
+    return OracleAgreement(
         float(np.abs(mean - task.mean.numpy()).max()) / task.prior_std,
         float(np.abs(variance - task.variance.numpy()).max()) / task.prior_std**2,
         abs(floor - task.floor) / floor,

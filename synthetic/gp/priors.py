@@ -32,7 +32,7 @@ Build = Callable[[int, Sequence[Kernel], Mapping[str, Value]], Kernel]
 
 
 @dataclass(frozen=True)
-class Family:
+class PriorFamily:
     """The kernels of one name.
 
     Attributes:
@@ -111,7 +111,7 @@ def _complete(expression: Expression, dimensions: int) -> Expression:
     )
 
 
-def _parameters(expression: Named, family: Family, dimensions: int) -> dict[str, Value]:
+def _parameters(expression: Named, family: PriorFamily, dimensions: int) -> dict[str, Value]:
     if unknown := [name for name in expression.parameters if name not in family.parameters]:
         known = ", ".join(family.parameters) or "none"
         raise UsageError(f"{expression.name} has no parameter {unknown[0]!r}; its parameters: {known}")
@@ -131,7 +131,7 @@ def _parameters(expression: Named, family: Family, dimensions: int) -> dict[str,
     return {name: float(v) if isinstance(v, int) else v for name, v in values.items()}
 
 
-def _family(name: str) -> Family:
+def _family(name: str) -> PriorFamily:
     if name not in FAMILIES:
         raise UsageError(f"no prior {name!r}; choose from {', '.join(FAMILIES)}, or name your own as module:object")
     return FAMILIES[name]
@@ -268,33 +268,35 @@ def _number(value: Value) -> float:
 
 _ONE = {"lengthscale": 2.0}
 
-FAMILIES: Mapping[str, Family] = MappingProxyType(
+FAMILIES: Mapping[str, PriorFamily] = MappingProxyType(
     {
-        "rbf": Family(_rbf, "infinitely smooth", _ONE, ard=True),
-        "matern12": Family(_matern(0.5), "continuous but nowhere differentiable: little to learn", _ONE, ard=True),
-        "matern32": Family(_matern(1.5), "once differentiable", _ONE, ard=True),
-        "matern52": Family(_matern(2.5), "twice differentiable", _ONE, ard=True),
-        "rational-quadratic": Family(
+        "rbf": PriorFamily(_rbf, "infinitely smooth", _ONE, ard=True),
+        "matern12": PriorFamily(
+            _matern(0.5), "continuous but nowhere differentiable: little to learn", _ONE, ard=True
+        ),
+        "matern32": PriorFamily(_matern(1.5), "once differentiable", _ONE, ard=True),
+        "matern52": PriorFamily(_matern(2.5), "twice differentiable", _ONE, ard=True),
+        "rational-quadratic": PriorFamily(
             _rational_quadratic, "smooth, a mixture of many lengthscales", {**_ONE, "alpha": 1.0}, ard=True
         ),
         # its lengthscale is not squared; at 1 the ten-dimensional task is unlearnable
-        "periodic": Family(_periodic, "periodic in every input", {"lengthscale": 10.0, "period": 2.0}, ard=True),
-        "linear": Family(lambda *_: Linear().double(), "x . x': planes through the origin"),
-        "constant": Family(lambda *_: Constant().double(), "the same value everywhere"),
-        "additive": Family(
+        "periodic": PriorFamily(_periodic, "periodic in every input", {"lengthscale": 10.0, "period": 2.0}, ard=True),
+        "linear": PriorFamily(lambda *_: Linear().double(), "x . x': planes through the origin"),
+        "constant": PriorFamily(lambda *_: Constant().double(), "the same value everywhere"),
+        "additive": PriorFamily(
             lambda _, inner, __: Additive(inner[0]),
             "a mean of functions of one input each",
             {},
             ("rbf(lengthscale=0.5)",),
         ),
-        "gibbs": Family(
+        "gibbs": PriorFamily(
             _gibbs, "non-stationary: the lengthscale is multiplied by exp(contrast * s)", {**_ONE, "contrast": 0.5}
         ),
-        "warped": Family(
+        "warped": PriorFamily(
             _warped, "a function of x + amplitude sin(frequency x)", {"amplitude": 0.3, "frequency": 3.0}, ("rbf",)
         ),
-        "modulated": Family(_modulated, "a function times exp(depth * s)", {"depth": 0.5}, ("rbf",)),
-        "changepoint": Family(
+        "modulated": PriorFamily(_modulated, "a function times exp(depth * s)", {"depth": 0.5}, ("rbf",)),
+        "changepoint": PriorFamily(
             _changepoint,
             "changes from one function to another where s crosses the location",
             {"location": 0.0, "steepness": 4.0},
