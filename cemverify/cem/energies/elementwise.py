@@ -51,6 +51,10 @@ class Elementwise:
         """The memory of h (B, J, D)."""
         return ElementwiseMemory(h @ self.W.mT)
 
+    def window(self, memory: ElementwiseMemory, tokens: int, start: int, stop: int) -> ElementwiseMemory:  # noqa: ARG002
+        """The memory of the tokens from start to stop, as a view."""
+        return ElementwiseMemory(memory.gate[:, start:stop])
+
     def gradient(self, x: Tensor, memory: ElementwiseMemory) -> Tensor:
         """grad_x xi in closed form: x (B, J, D) -> (B, J, D)."""
         return -(memory.gate * self.activation.sigma(x @ self.V.mT)) @ self.V

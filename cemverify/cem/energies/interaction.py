@@ -27,10 +27,12 @@ class InteractionMemory:
     Attributes:
         keys: W_K h, rotated if positions are rotary, (B, K, S, R).
         states: h itself, (B, S, D), kept only where a diagonal needs it.
+        ahead: how many of the tokens remembered come after the last query; 0 but in a window on a part of them.
     """
 
     keys: Tensor
     states: Tensor | None = None
+    ahead: int = 0
 
     @property
     def length(self) -> int:
@@ -77,6 +79,19 @@ class Interaction:
             states = torch.cat((past.states, memory.states), dim=1)
         return replace(memory, keys=torch.cat((past.keys, keys), dim=2), states=states)
 
+    def window(self, memory: InteractionMemory, tokens: int, start: int, stop: int) -> InteractionMemory:
+        """What the queries from start to stop see of the memory, as views: all up to the last, or all there is.
+
+        Args:
+            tokens: J, how many queries there are; they are the last of those remembered.
+        """
+        ahead = memory.ahead + tokens - stop
+        if not self.causal:
+            return replace(memory, ahead=ahead)
+        seen = memory.length - ahead
+        states = None if memory.states is None else memory.states[:, :seen]
+        return InteractionMemory(memory.keys[:, :, :seen], states)
+
     def gradient(self, x: Tensor, memory: InteractionMemory) -> Tensor:
         """grad_x eps in closed form, first-order operations only: x (B, J, D) -> (B, J, D)."""
         if self.diagonal is None:
@@ -112,9 +127,10 @@ class Interaction:
     # --- the parts of the formula ---------------------------------------------------------------
 
     def _positions(self, queries: int, memory: InteractionMemory) -> tuple[Tensor, Tensor]:
-        """Query and key positions: the J queries are the last of the S tokens remembered."""
+        """Query and key positions: the J queries are the last of the S tokens remembered, but for those ahead."""
         columns = torch.arange(memory.length, device=memory.keys.device)
-        return columns[memory.length - queries :], columns
+        stop = memory.length - memory.ahead
+        return columns[stop - queries : stop], columns
 
     def _queries(self, x: Tensor, memory: InteractionMemory) -> Tensor:
         queries = torch.einsum("bjd,krd->bkjr", x, self.W_Q)

@@ -1,0 +1,177 @@
+"""A descent by blocks of tokens, recomputed in the backward pass: T steps in the memory of one.
+
+Tokens do not see each other's states, only the memory h, which is fixed while x moves. So a block of tokens can go
+all T steps before the next one starts, with no more of the memory than it sees, and one block of attention weights
+exists at a time. For the backward pass only the states x^(t) are kept; a step is computed again, from its formula,
+when its derivative is wanted.
+
+Exact: the same operations as `Descent` on the same numbers, but for the order in which sums are taken.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from cemverify.cem.descent import Descent
+from cemverify.cem.energies import Elementwise, Energy, Interaction
+from cemverify.cem.energies.tiled import TiledInteraction
+
+
+def descend(descent: Descent, energy: Energy, start: Tensor, memory: Any, *, rows: int | None = None, tile: int | None = None) -> Tensor:
+    """`descent(energy, start, memory)`, by blocks: (B, J, D) -> (B, J, D).
+
+    Where a derivative of another kind is asked for (vmap, forward mode, a second derivative) the formula answers.
+
+    Args:
+        rows: tokens in a block; chosen by device and size if not given.
+
+    Raises:
+        ValueError: rows is less than 1.
+        TypeError: an energy without windows (`Energy.window`), whose tokens cannot be separated.
+    """
+    if rows is not None and rows < 1:
+        raise ValueError(f"a block has at least 1 row, not {rows}")
+    if not isinstance(energy, Interaction | Elementwise):
+        raise TypeError(f"{type(energy).__name__} does not say what part of its memory a block of tokens sees")
+    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+        return descent(energy, start, memory)
+    if isinstance(energy, Interaction):
+        energy = TiledInteraction.of(energy, tile or usual_tile(start))
+    problem = _Problem(descent, energy, memory)
+    tensors = list(_tensors(problem))
+    output: Tensor = _Blocked.apply(problem, rows or usual_rows(energy, start), start, *tensors)
+    return output
+
+
+def usual_rows(energy: Energy, start: Tensor) -> int:
+    """How many tokens make a block: enough for efficient products, few enough for the cache of a core."""
+    return 512
+
+
+def usual_tile(start: Tensor) -> int:
+    """How many rows of attention weights make a tile."""
+    return 64 if start.device.type == "cpu" else 256
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """All that decides where a state goes."""
+
+    descent: Descent
+    energy: Interaction | Elementwise
+    memory: Any
+
+    def step(self, x: Tensor) -> Tensor:
+        return x + self.descent.update(self.energy, x, self.memory)
+
+
+class _Blocked(torch.autograd.Function):
+    """x^(T) from x^(0), keeping the states and nothing else."""
+
+    @staticmethod
+    def forward(ctx: Any, problem: _Problem, rows: int, start: Tensor, *tensors: Tensor) -> Tensor:
+        steps, tokens = problem.descent.steps, start.shape[1]
+        problem = _replace(problem, iter(t.detach() for t in tensors))
+        # x^(1) ... x^(T), each with memory of its own, so that the last can outlive the others
+        states = [torch.empty_like(start, memory_format=torch.contiguous_format) for _ in range(steps)]
+        for a in range(0, tokens, rows):
+            b = min(a + rows, tokens)
+            window = _window(problem, tokens, a, b)
+            x = start[:, a:b]
+            for state in states:
+                x = window.step(x)
+                state[:, a:b] = x
+        ctx.problem, ctx.rows = problem, rows
+        ctx.autocast = torch.is_autocast_enabled(start.device.type), torch.get_autocast_dtype(start.device.type)
+        ctx.save_for_backward(start, *tensors, *states[:-1])
+        return states[-1]
+
+    @staticmethod
+    def backward(ctx: Any, *outputs: Tensor) -> Any:
+        """The derivative of each block, the last step first."""
+        (output,) = outputs
+        steps: int = ctx.problem.descent.steps
+        saved: Sequence[Tensor] = ctx.saved_tensors
+        inputs, later = saved[: len(saved) - (steps - 1)], saved[len(saved) - (steps - 1) :]
+        enabled, dtype = ctx.autocast
+        with torch.autocast(output.device.type, dtype=dtype, enabled=enabled):
+            if torch.is_grad_enabled():  # a second derivative may be wanted: the formula has one
+                return None, None, *_by_formula(ctx, inputs, output)
+            return None, None, *_by_blocks(ctx, inputs, later, output)
+
+
+def _by_formula(ctx: Any, inputs: Sequence[Tensor], output: Tensor) -> list[Tensor | None]:
+    """The gradients of all inputs, which can be differentiated again."""
+    wanted = ctx.needs_input_grad[2:]
+    start, *tensors = inputs
+    problem = _replace(ctx.problem, iter(tensors))
+    energy = problem.energy.formula if isinstance(problem.energy, TiledInteraction) else problem.energy
+    reached = problem.descent(energy, start, problem.memory)
+    asked = [t for t, w in zip((start, *tensors), wanted, strict=True) if w]
+    found = iter(torch.autograd.grad(reached, asked, output, create_graph=True, allow_unused=True))
+    return [next(found) if w else None for w in wanted]
+
+
+def _by_blocks(ctx: Any, inputs: Sequence[Tensor], later: Sequence[Tensor], output: Tensor) -> list[Tensor | None]:
+    """The gradients of all inputs, a block of tokens at a time."""
+    start, *tensors = inputs
+    tokens = start.shape[1]
+    problem = _replace(ctx.problem, iter(t.detach() for t in tensors))
+    d_start = torch.empty_like(start, memory_format=torch.contiguous_format)
+    # sums over blocks and steps, in float32 at least
+    sums = [torch.zeros_like(t, dtype=torch.promote_types(t.dtype, torch.float32)) for t in tensors]
+    totals = _replace(ctx.problem, iter(sums))
+    for a in range(0, tokens, ctx.rows):
+        b = min(a + ctx.rows, tokens)
+        parts = [t.detach() for t in _tensors(_window(problem, tokens, a, b))]
+        wanted = ctx.needs_input_grad[3:]
+        parts = [t.requires_grad_() if w else t for t, w in zip(parts, wanted, strict=True)]
+        window = _replace(_window(problem, tokens, a, b), iter(parts))
+        summed = list(_tensors(_window(totals, tokens, a, b)))
+        d_x = output[:, a:b]
+        for state in (*reversed(later), start):
+            with torch.enable_grad():
+                x = state[:, a:b].detach().requires_grad_()
+                reached = window.step(x)
+            asked = [x, *(t for t, w in zip(parts, wanted, strict=True) if w)]
+            d_x, *d_parts = torch.autograd.grad(reached, asked, d_x, allow_unused=True)
+            for total, d_part in zip((t for t, w in zip(summed, wanted, strict=True) if w), d_parts, strict=True):
+                if d_part is not None:
+                    total += d_part
+        d_start[:, a:b] = d_x
+    found = [s.to(t.dtype) if w else None for s, t, w in zip(sums, tensors, ctx.needs_input_grad[3:], strict=True)]
+    return [d_start if ctx.needs_input_grad[2] else None, *found]
+
+
+def _window(problem: _Problem, tokens: int, a: int, b: int) -> _Problem:
+    """The same problem for the tokens a to b of all there are; its tensors are views."""
+    descent = problem.descent
+    if isinstance(descent.step_size, Tensor) and descent.step_size.dim() > 1 and descent.step_size.shape[-2] == tokens:
+        descent = dataclasses.replace(descent, step_size=descent.step_size[..., a:b, :])  # one for each token
+    return _Problem(descent, problem.energy, problem.energy.window(problem.memory, tokens, a, b))
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    """The tensors in a value object and those it is made of, in the order of its fields."""
+    if isinstance(value, Tensor):
+        yield value
+    elif dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            yield from _tensors(getattr(value, field.name))
+
+
+def _replace(value: Any, tensors: Iterator[Tensor]) -> Any:
+    """The same value object made of other tensors, in the order of `_tensors`."""
+    if isinstance(value, Tensor):
+        return next(tensors)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        parts = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        return dataclasses.replace(value, **{name: _replace(part, tensors) for name, part in parts.items()})
+    return value
