@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         energy_layer,
         implementation,
     )
+    from cemverify.conformance.implementations.fast import fast
     from cemverify.conformance.implementations.modules import implementation_from_modules
     from cemverify.conformance.implementations.reference import reference
     from cemverify.conformance.judging.verdicts import Record, Verdict
@@ -31,6 +32,7 @@ __all__ = [
     "Verdict",
     "check_implementation",
     "energy_layer",
+    "fast",
     "implementation",
     "implementation_from_modules",
     "parametrize_with_properties",
@@ -42,6 +44,7 @@ _HOMES = {
     "api": ("check_implementation", "parametrize_with_properties"),
     "conformance.implementations.contract": ("EnergyLayer", "Implementation", "energy_layer", "implementation"),
     "conformance.implementations.modules": ("implementation_from_modules",),
+    "conformance.implementations.fast": ("fast",),
     "conformance.implementations.reference": ("reference",),
     "conformance.judging.verdicts": ("Record", "Verdict"),
 }

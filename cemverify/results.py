@@ -4,7 +4,8 @@ Every file says what made it. Around the payload of its kind stands the same env
 
     schema          "cemverify.result"
     schema_version  1
-    kind            "check", "counterexample", "claims", "power", "recursion", "language", "examine", "atlas"
+    kind            "check", "counterexample", "claims", "power", "recursion", "language", "examine", "atlas",
+                    "benchmarks", "gpu"
     suite_version   the version of this package
     made_by         {command, configuration, seed, versions, device, created, duration_seconds}
     tables          [{title, columns, rows}], what a person reads; `python -m reports` renders them
@@ -35,7 +36,18 @@ from cemverify.files import replacing, sweep
 
 SCHEMA = "cemverify.result"
 SCHEMA_VERSION = 1
-KINDS = ("check", "counterexample", "claims", "power", "recursion", "language", "examine", "atlas")
+KINDS = (
+    "check",
+    "counterexample",
+    "claims",
+    "power",
+    "recursion",
+    "language",
+    "examine",
+    "atlas",
+    "benchmarks",
+    "gpu",
+)
 
 Cell = str | int | float | bool | None
 

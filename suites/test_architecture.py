@@ -91,6 +91,7 @@ ALLOWED: dict[str, set[str]] = {
     "synthetic.statistics": {"cemverify.errors"},
     "synthetic.gp": {"cemverify.errors", "synthetic.statistics"},
     "synthetic.corpora": {"cemverify.errors"},
+    "benchmarks": {"cemverify", "reports", "synthetic"},
     "synthetic": {
         "cemverify.cem",
         "cemverify.conformance",
@@ -132,6 +133,7 @@ def test_a_room_imports_only_from_below(room: str) -> None:
                 "cemverify",
                 "synthetic",
                 "reports",
+                "benchmarks",
                 "suites",
                 "examples",
             ):
@@ -141,7 +143,7 @@ def test_a_room_imports_only_from_below(room: str) -> None:
             )
 
 
-@pytest.mark.parametrize("package", ["cemverify", "synthetic", "reports"])
+@pytest.mark.parametrize("package", ["cemverify", "synthetic", "reports", "benchmarks"])
 def test_importing_a_module_only_defines(package: str) -> None:
     """No statement calls anything for its effect, edits the environment or another module's settings."""
     for path in sorted((ROOT / package).rglob("*.py")):

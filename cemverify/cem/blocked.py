@@ -10,10 +10,11 @@ Exact: the same operations as `Descent` on the same numbers, but for the order i
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -23,41 +24,103 @@ from cemverify.cem.descent import Descent
 from cemverify.cem.energies import Elementwise, Energy, Interaction
 from cemverify.cem.energies.tiled import TiledInteraction
 
+Path = Literal["formula", "blocks"]
 
-def descend(descent: Descent, energy: Energy, start: Tensor, memory: Any, *, rows: int | None = None, tile: int | None = None) -> Tensor:
+# A descent on this many pairs of a token and one remembered, or more, goes by blocks: below, its weights fit a cache.
+PAIRS = 256 * 256
+# Tokens of a block: enough for efficient products, few enough that the weights of a block are little memory.
+USUAL_ROWS = {"cpu": 512, "cuda": 2048}
+# Rows of weights in a tile: few waste little beyond the causal half, many make few calls.
+USUAL_TILE = {"cpu": 64, "cuda": 256}
+# Steps of an MLP beyond which what they keep for the backward pass costs more than computing it again.
+KEPT_STEPS = 2
+
+
+@dataclass(frozen=True)
+class _Forced:
+    """What a caller has decided."""
+
+    path: Path
+    rows: int | None
+    tile: int | None
+
+
+_forced: list[_Forced] = []
+
+
+@contextlib.contextmanager
+def using(path: Path, *, rows: int | None = None, tile: int | None = None) -> Iterator[None]:
+    """Layers called inside take this path, whatever the size: for comparing the two, or for ruling one out.
+
+    Args:
+        rows, tile: as of `descend`.
+
+    Raises:
+        ValueError: there is no such path.
+    """
+    if path not in get_args(Path):
+        raise ValueError(f"no path {path!r}; there are: {', '.join(get_args(Path))}")
+    _forced.append(_Forced(path, rows, tile))
+    try:
+        yield
+    finally:
+        _forced.pop()
+
+
+def path_for(descent: Descent, energy: Energy, start: Tensor, memory: Any) -> Path:
+    """The path that a layer takes: blocks where they save time or memory, and the formula where it is as good.
+
+    One step of attention without diagonal and bias is torch's own fused attention, which nothing here beats.
+    """
+    if _forced:
+        return _forced[-1].path if isinstance(energy, Interaction | Elementwise) else "formula"
+    if isinstance(energy, Elementwise):
+        return "blocks" if descent.steps > KEPT_STEPS and start.requires_grad else "formula"
+    if not isinstance(energy, Interaction) or start.shape[1] * memory.length < PAIRS:
+        return "formula"
+    plain = energy.diagonal is None and energy.bias is None
+    return "formula" if plain and (descent.steps == 1 or not torch.is_grad_enabled()) else "blocks"
+
+
+def run(descent: Descent, energy: Energy, start: Tensor, memory: Any) -> Tensor:
+    """x^(T), by the path that suits: (B, J, D) -> (B, J, D)."""
+    if path_for(descent, energy, start, memory) == "blocks":
+        forced = _forced[-1] if _forced else None
+        rows, tile = (None, None) if forced is None else (forced.rows, forced.tile)
+        output: Tensor = descend(descent, energy, start, memory, rows=rows, tile=tile)
+        return output
+    return descent(energy, start, memory)
+
+
+@torch.compiler.disable(recursive=True)  # type: ignore[no-untyped-call, untyped-decorator]
+def descend(
+    descent: Descent, energy: Energy, start: Tensor, memory: Any, *, rows: int | None = None, tile: int | None = None
+) -> Tensor:
     """`descent(energy, start, memory)`, by blocks: (B, J, D) -> (B, J, D).
 
     Where a derivative of another kind is asked for (vmap, forward mode, a second derivative) the formula answers.
 
     Args:
-        rows: tokens in a block; chosen by device and size if not given.
+        rows: tokens in a block. tile: rows of attention weights computed together; the usual ones if not given.
 
     Raises:
-        ValueError: rows is less than 1.
+        ValueError: rows or tile is less than 1.
         TypeError: an energy without windows (`Energy.window`), whose tokens cannot be separated.
     """
-    if rows is not None and rows < 1:
-        raise ValueError(f"a block has at least 1 row, not {rows}")
+    for size in (rows, tile):
+        if size is not None and size < 1:
+            raise ValueError(f"a block and a tile have at least 1 row, not {size}")
     if not isinstance(energy, Interaction | Elementwise):
         raise TypeError(f"{type(energy).__name__} does not say what part of its memory a block of tokens sees")
     if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
         return descent(energy, start, memory)
     if isinstance(energy, Interaction):
-        energy = TiledInteraction.of(energy, tile or usual_tile(start))
+        energy = TiledInteraction.of(energy, tile or USUAL_TILE.get(start.device.type, 256))
     problem = _Problem(descent, energy, memory)
     tensors = list(_tensors(problem))
-    output: Tensor = _Blocked.apply(problem, rows or usual_rows(energy, start), start, *tensors)
+    apply: Any = _Blocked.apply
+    output: Tensor = apply(problem, rows or USUAL_ROWS.get(start.device.type, 512), start, *tensors)
     return output
-
-
-def usual_rows(energy: Energy, start: Tensor) -> int:
-    """How many tokens make a block: enough for efficient products, few enough for the cache of a core."""
-    return 512
-
-
-def usual_tile(start: Tensor) -> int:
-    """How many rows of attention weights make a tile."""
-    return 64 if start.device.type == "cpu" else 256
 
 
 @dataclass(frozen=True)
@@ -153,7 +216,11 @@ def _by_blocks(ctx: Any, inputs: Sequence[Tensor], later: Sequence[Tensor], outp
 def _window(problem: _Problem, tokens: int, a: int, b: int) -> _Problem:
     """The same problem for the tokens a to b of all there are; its tensors are views."""
     descent = problem.descent
-    if isinstance(descent.step_size, Tensor) and descent.step_size.dim() > 1 and descent.step_size.shape[-2] == tokens:
+    if (
+        isinstance(descent.step_size, Tensor)
+        and descent.step_size.dim() > 1
+        and descent.step_size.shape[-2] == tokens
+    ):
         descent = dataclasses.replace(descent, step_size=descent.step_size[..., a:b, :])  # one for each token
     return _Problem(descent, problem.energy, problem.energy.window(problem.memory, tokens, a, b))
 

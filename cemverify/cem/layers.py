@@ -2,7 +2,7 @@
 
     layer.energy     what it minimises, built from its parameters
     layer.descent    how
-    layer(x, h)      descent(energy, start=x, memory=energy.remember(h))
+    layer(x, h)      descent(energy, start=x, memory=energy.remember(h)), by blocks of tokens where that pays
 
 A layer owns the RMSNorm gain that its descent uses inside, and `layer.residual(h)` is the sublayer of a
 standard pre-norm block: it starts at h, reads N(h) as its memory and asks the energy at N(x). At T = 1 and
@@ -18,6 +18,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from cemverify.cem import blocked
 from cemverify.cem.activations import activation
 from cemverify.cem.descent import Descent, Trajectory
 from cemverify.cem.energies import Elementwise, Energy, Interaction, InteractionMemory
@@ -239,7 +240,7 @@ class CEMLayer(nn.Module):
     def forward(self, x: Tensor, h: Tensor | None = None) -> Tensor:
         """x^(T) from x^(0) = x with memory h, x itself if not given: (B, J, D) -> (B, J, D)."""
         energy = self.energy
-        return self.descent(energy, x, energy.remember(x if h is None else h))
+        return blocked.run(self.descent, energy, x, energy.remember(x if h is None else h))
 
     def trajectory(self, x: Tensor, h: Tensor | None = None) -> Trajectory:
         """The same with every state on the way and its energy."""
@@ -290,7 +291,7 @@ class CEMAttention(CEMLayer):
         """
         energy = self.energy
         memory = energy.remember(self.norm().into(h), past)
-        return self.descent(energy, h, memory), memory
+        return blocked.run(self.descent, energy, h, memory), memory
 
     def _bias(self) -> Bias | None:
         if self.config.position == "alibi":
@@ -324,4 +325,4 @@ class CEMGatedMLP(CEMLayer):
     def residual(self, h: Tensor) -> Tensor:
         """The sublayer of a pre-norm block: (B, J, D) -> (B, J, D)."""
         energy = self.energy
-        return self.descent(energy, h, energy.remember(self.norm().into(h)))
+        return blocked.run(self.descent, energy, h, energy.remember(self.norm().into(h)))

@@ -13,7 +13,7 @@ from cemverify.cem.layers import check_word, normal
 from cemverify.cem.norms import rms_normalise
 from cemverify.cem.positions import Alibi, Rotary, alibi_slopes
 
-LlamaPositionKind = Literal["rotary", "alibi"]
+LlamaPositionKind = Literal["none", "rotary", "alibi"]
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class LlamaAttentionConfig:
     """Multi-head attention with its own query, key, value and output projections.
 
     Attributes:
-        dim: D, a multiple of heads. heads: K. position: rotary, or ALiBi with Press's sign and slopes.
+        dim: D, a multiple of heads. heads: K. position: none, rotary, or ALiBi with Press's sign and slopes.
     """
 
     dim: int
@@ -101,7 +101,7 @@ class LlamaAttention(nn.Module):
             queries, keys = Rotary().rotate(queries, rows), Rotary().rotate(keys, rows)
         if past is not None:
             keys, values = torch.cat((past.keys, keys), 2), torch.cat((past.values, values), 2)
-        if past is None and self.config.position == "rotary":
+        if past is None and self.config.position != "alibi":
             attended = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
         else:
             columns = torch.arange(keys.shape[2], device=x.device)

@@ -32,6 +32,7 @@ class CorrectImplementation:
 _Correct = CorrectImplementation
 BANK: Sequence[CorrectImplementation] = (
     _Correct("cemverify:reference", "the reference: energies and descents"),
+    _Correct("cemverify:fast", "the reference by blocks of tokens and tiles of weights"),
     _Correct("cemverify.power.bank:plain", "einsums of the formulas, without energies"),
     _Correct("examples.attention_numpy:mine", "ten lines of NumPy"),
     _Correct("examples.loops_numpy:mine", "loops over tokens and heads, NumPy"),

@@ -51,7 +51,7 @@ class Elementwise:
         """The memory of h (B, J, D)."""
         return ElementwiseMemory(h @ self.W.mT)
 
-    def window(self, memory: ElementwiseMemory, tokens: int, start: int, stop: int) -> ElementwiseMemory:  # noqa: ARG002
+    def window(self, memory: ElementwiseMemory, _tokens: int, start: int, stop: int) -> ElementwiseMemory:
         """The memory of the tokens from start to stop, as a view."""
         return ElementwiseMemory(memory.gate[:, start:stop])
 

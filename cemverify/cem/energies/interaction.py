@@ -79,8 +79,8 @@ class Interaction:
             states = torch.cat((past.states, memory.states), dim=1)
         return replace(memory, keys=torch.cat((past.keys, keys), dim=2), states=states)
 
-    def window(self, memory: InteractionMemory, tokens: int, start: int, stop: int) -> InteractionMemory:
-        """What the queries from start to stop see of the memory, as views: all up to the last, or all there is.
+    def window(self, memory: InteractionMemory, tokens: int, _start: int, stop: int) -> InteractionMemory:
+        """What the queries up to stop see of the memory, as views: all up to the last, or all there is.
 
         Args:
             tokens: J, how many queries there are; they are the last of those remembered.

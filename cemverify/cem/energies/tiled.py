@@ -46,9 +46,7 @@ class TiledInteraction(Interaction):
     @property
     def formula(self) -> Interaction:
         """The same energy, evaluated as it is written."""
-        return Interaction(
-            self.W_Q, self.W_K, self.temperature, self.diagonal, self.bias, self.rotary, self.causal
-        )
+        return Interaction(self.W_Q, self.W_K, self.temperature, self.diagonal, self.bias, self.rotary, self.causal)
 
     def gradient(self, x: Tensor, memory: InteractionMemory) -> Tensor:
         """grad_x eps: x (B, J, D) -> (B, J, D)."""
@@ -81,7 +79,8 @@ class TiledInteraction(Interaction):
             weighted = weighted / self.temperature
         bias = self._tile_bias(rows, memory)
         how = _How(self.tile, memory.length - memory.ahead - rows if self.causal else None, kind)
-        attended, context = _Attended.apply(queries, memory.keys, weighted, memory.states, bias, how)
+        apply: Any = _Attended.apply
+        attended, context = apply(queries, memory.keys, weighted, memory.states, bias, how)
         return attended, context
 
     def _tile_bias(self, rows: int, memory: InteractionMemory) -> Tensor | None:
@@ -137,13 +136,15 @@ class _Attended(torch.autograd.Function):
             kept = []
             for a, b, s in how.tiles(J, k.shape[2]):
                 p = _weights(q[:, :, a:b], k[:, :, :s], None if w is None else w[..., a:b, :], h, bias, a, b, s, how)
-                attended[:, :, a:b] = (p.flatten(0, 1) @ k.flatten(0, 1)[:, :s]).unflatten(0, (B, K))
+                attended[:, :, a:b] = (p.flatten(0, 1) @ k.flatten(0, 1)[:, :s]).view(B, K, b - a, R)
                 if how.context == "summed":
-                    assert h is not None and context is not None
+                    assert h is not None
+                    assert context is not None
                     context[:, a:b] = p.sum(1) @ h[:, :s]
                 elif how.context == "per-head":
-                    assert h is not None and context is not None
-                    context[:, :, a:b] = (p.flatten(1, 2) @ h[:, :s]).unflatten(1, (K, b - a))
+                    assert h is not None
+                    assert context is not None
+                    context[:, :, a:b] = (p.flatten(1, 2) @ h[:, :s]).view(B, K, b - a, -1)
                 if any(ctx.needs_input_grad):
                     kept.append(p)
         ctx.how, ctx.shared = how, weighted is not None and weighted.dim() == 3
@@ -173,7 +174,7 @@ class _Attended(torch.autograd.Function):
             for (a, b, s), p in zip(how.tiles(J, S), kept, strict=True):
                 d_o_tile = d_o[:, :, a:b].flatten(0, 1)  # (B K, r, R)
                 q_tile = q[:, :, a:b].flatten(0, 1)
-                d_p = torch.bmm(d_o_tile, flat_k[:, :s].mT).unflatten(0, (B, K))
+                d_p = torch.bmm(d_o_tile, flat_k[:, :s].mT).view(B, K, b - a, s)
                 add_product(d_k[:, :s], p.flatten(0, 1).mT, d_o_tile)
                 if d_c is not None and how.context == "summed":
                     assert d_h is not None
@@ -188,19 +189,20 @@ class _Attended(torch.autograd.Function):
                 if d_bias is not None:
                     _add_bias(d_bias, d_s, a, b, s)
                 d_s_flat = d_s.flatten(0, 1)
-                d_q[:, :, a:b] = torch.bmm(d_s_flat, flat_k[:, :s]).unflatten(0, (B, K))
+                d_q[:, :, a:b] = torch.bmm(d_s_flat, flat_k[:, :s]).view(B, K, b - a, R)
                 add_product(d_k[:, :s], d_s_flat.mT, q_tile)
                 if w is not None:
-                    assert d_w is not None and d_h is not None
+                    assert d_w is not None
+                    assert d_h is not None
                     if ctx.shared:
                         summed = d_s.sum(1)  # (B, r, s)
                         d_w[:, a:b] = summed @ h[:, :s]
                         add_product(d_h[:, :s], summed.mT, w[:, a:b])
                     else:
                         rows = d_s.flatten(1, 2)  # (B, K r, s)
-                        d_w[:, :, a:b] = (rows @ h[:, :s]).unflatten(1, (K, b - a))
+                        d_w[:, :, a:b] = (rows @ h[:, :s]).view(B, K, b - a, -1)
                         add_product(d_h[:, :s], rows.mT, w[:, :, a:b].flatten(1, 2))
-            found = (d_q, d_k.unflatten(0, (B, K)), d_w, d_h, d_bias)
+            found = (d_q, d_k.view(B, K, S, R), d_w, d_h, d_bias)
             return *(g if g is None else g.to(t) for g, t in zip(found, ctx.dtypes, strict=True)), None
 
 
@@ -217,7 +219,7 @@ def _weights(
 ) -> Tensor:
     """a_kij of the rows a to b on the columns up to s, (B, K, r, s), of q's dtype."""
     B, K, rows, _ = q.shape
-    scores = torch.bmm(q.flatten(0, 1), k.flatten(0, 1).mT).unflatten(0, (B, K))
+    scores = torch.bmm(q.flatten(0, 1), k.flatten(0, 1).mT).view(B, K, rows, s)
     if w is not None:
         assert h is not None
         if w.dim() == 3:
@@ -235,7 +237,7 @@ def _weights(
     if bias is not None and p.device.type == "cpu":
         # products with numbers too small for the exponent are many times slower on a CPU; next to 1 they are nothing
         limits = torch.finfo(p.dtype)
-        torch.nn.functional.threshold_(p, limits.tiny / limits.eps, 0.0)
+        torch.threshold_(p, limits.tiny / limits.eps, 0.0)
     return p.to(q.dtype)
 
 

@@ -1,0 +1,145 @@
+"""The command line of the benchmarks: `python -m benchmarks COMMAND ...`."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+DESCRIPTION = """\
+Measures what the fast paths buy: ratios of time, taken in turn in one process, beside the ratio of FLOPs. No speed is
+printed for a path that misses its error budget in the same process.
+"""
+
+GPU = """\
+All that a GPU is wanted for: the GPU-marked suites, `cemverify check` on it in three dtypes, attention against flash
+attention, training and decoding at the paper's sizes, and a short training whose loss falls. Stages are bounded in
+seconds; one that is finished is not done again, so the command can be stopped and repeated. Without a GPU the same
+stages run at small sizes, and the page says what is owed.
+"""
+
+EPILOG = """\
+examples:
+  python -m benchmarks gpu                                  everything, at most 25 minutes
+  python -m benchmarks gpu --only training attention        some stages
+  python -m benchmarks gpu --report --page docs/results/gpu.md   no measurement: the page of what was found
+
+Exit code 0, or 2 with one sentence on stderr if the request makes no sense or a file cannot be written.
+"""
+
+
+class UsageError(Exception):
+    """Bad input; the message is one sentence."""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose complaint is one sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}; see {self.prog} --help")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line; returns the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        options = _parser().parse_args(given)
+    except UsageError as error:
+        return _refuse(error)
+    from cemverify.results import ResultError  # here, since it brings torch, for which --help should not wait
+
+    options.made_by = shlex.join(["python", "-m", "benchmarks", *given])
+    try:
+        return int(options.run(options))
+    except (UsageError, ResultError, ValueError) as error:
+        return _refuse(error)
+    except KeyboardInterrupt:
+        return _refuse("interrupted; stages that were finished are kept", code=130)
+
+
+def _refuse(error: object, code: int = 2) -> int:
+    print(f"error: {error}", file=sys.stderr)
+    return code
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="python -m benchmarks",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    gpu = commands.add_parser(
+        "gpu",
+        help="the harvest of a GPU, in stages",
+        description=GPU,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    gpu.add_argument("--only", nargs="+", metavar="STAGE", help="these stages; all if not given")
+    gpu.add_argument("--device", default="auto", help="auto, cpu or cuda (default auto: a GPU if there is one)")
+    gpu.add_argument(
+        "--budget-minutes", type=float, default=25.0, metavar="M", help="begin no stage after that (default 25)"
+    )
+    gpu.add_argument("--again", action="store_true", help="run stages that are finished once more")
+    gpu.add_argument("--report", action="store_true", help="run nothing: make the result of what is in the folder")
+    gpu.add_argument(
+        "--folder", type=Path, default=Path("out/gpu"), help="of the stages' files and gpu.json (default out/gpu)"
+    )
+    gpu.add_argument("--page", type=Path, metavar="FILE", help="write the page, Markdown")
+    gpu.set_defaults(run=_gpu)
+    stage = commands.add_parser("gpu-stage", description="One stage of the harvest, in this process.")
+    stage.add_argument("stage")
+    stage.add_argument("--device", default="cpu")
+    stage.add_argument("--folder", type=Path, required=True)
+    stage.add_argument("--seconds", type=float, default=60.0)
+    stage.set_defaults(run=_gpu_stage)
+    return parser
+
+
+def _gpu(options: argparse.Namespace) -> int:
+    from benchmarks import harvest
+    from cemverify import results
+    from cemverify.devices import find_device
+    from cemverify.results import Maker
+    from cemverify.tables import terminal
+
+    names = [stage.name for stage in harvest.STAGES]
+    if unknown := [name for name in options.only or () if name not in names]:
+        raise UsageError(f"no stage {unknown[0]!r}; there are: {', '.join(names)}")
+    if not options.budget_minutes > 0:
+        raise UsageError(f"the budget must be positive, not {options.budget_minutes:g} minutes")
+    result_file = options.folder / "gpu.json"
+    for path in (result_file, *([options.page] if options.page else [])):
+        results.check_writable(path)
+    device = find_device(options.device)
+    options.folder.mkdir(parents=True, exist_ok=True)
+    configuration = {"stages": options.only or names, "budget_minutes": options.budget_minutes}
+    maker = Maker.now(options.made_by, configuration, 0, device)
+    if not options.report:
+        chosen = [name for name in names if name in (options.only or names)]
+        harvest.harvest(chosen, device, options.folder, options.budget_minutes, again=options.again)
+    result = harvest.compose(options.folder, maker)
+    results.write(result_file, result)
+    if options.page:
+        results.write_text(options.page, harvest.page(result, "python -m benchmarks gpu"))
+    results.show(terminal(results.tables_of(result)))
+    if result["owed"]:
+        results.show("\nowed, to be run on a GPU: " + "; ".join(result["owed"]))
+    return 0
+
+
+def _gpu_stage(options: argparse.Namespace) -> int:
+    from benchmarks import harvest
+
+    options.folder.mkdir(parents=True, exist_ok=True)
+    harvest.perform(options.stage, options.device, options.folder, options.seconds)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

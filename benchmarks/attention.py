@@ -1,0 +1,214 @@
+"""Attention, forward and backward: CEM's kinds against four linear maps and torch's fused attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.budget import Met, error_budget
+from benchmarks.measuring import Timing, gigabytes, in_turn, ratio, show_ratio
+from cemverify.cem import blocked
+from cemverify.cem.layers import AttentionConfig, CEMAttention, CEMLayer, DiagonalKind, PositionKind
+from cemverify.cem.llama import LlamaAttention, LlamaAttentionConfig
+from cemverify.results import Table
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of CEM attention."""
+
+    name: str
+    steps: int = 1
+    diagonal: DiagonalKind = "none"
+    position: PositionKind = "none"
+
+    def config(self, dim: int, heads: int) -> AttentionConfig:
+        """Its layer of that width."""
+        return AttentionConfig(
+            dim, heads, diagonal=self.diagonal, position=self.position, steps=self.steps, init_std=dim**-0.5
+        )
+
+
+def kinds(depths: Sequence[int]) -> list[Kind]:
+    """At each T: plain, with ALiBi, with the shared diagonal and ALiBi, with a diagonal per head."""
+    return [
+        kind
+        for T in depths
+        for kind in (
+            Kind(f"T={T}", T),
+            Kind(f"T={T}, ALiBi", T, position="alibi"),
+            Kind(f"T={T}, shared diagonal, ALiBi", T, "shared", "alibi"),
+            Kind(f"T={T}, diagonal per head", T, "per-head"),
+        )
+    ]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """B sequences of J tokens of width D with K heads."""
+
+    batch: int
+    tokens: int
+    dim: int
+    heads: int
+
+    def __str__(self) -> str:
+        return f"J = {self.tokens:,}, B = {self.batch}, D = {self.dim}, K = {self.heads}"
+
+
+BASELINE = "MHA"
+
+
+def flops(kind: Kind | None, shape: Shape) -> float:
+    """FLOPs of a forward pass per token, causal attention counted by half (docs/mathematics.md §14); MHA for None."""
+    D, K, n = shape.dim, shape.heads, (shape.tokens + 1) / 2
+    if kind is None:
+        return 8 * D * D + 4 * n * D
+    T = kind.steps
+    total = 2 * D * D + T * (4 * D * D + 4 * n * D)
+    if kind.diagonal == "shared":
+        total += T * (D + 2 * D * n + n * K) + T * (n * K + 2 * n * D + 2 * D)
+    if kind.diagonal == "per-head":
+        total += T * K * (D + 2 * D * n + n) + T * K * (2 * n * D + 2 * D)
+    return total
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was measured of one kind by one path."""
+
+    shape: Shape
+    kind: Kind
+    path: blocked.Path
+    timing: Timing
+    baseline: Timing
+    budget: Met
+
+    @property
+    def flop_ratio(self) -> float:
+        """Its FLOPs over the baseline's."""
+        return flops(self.kind, self.shape) / flops(None, self.shape)
+
+
+def measure(
+    shape: Shape,
+    chosen: Sequence[Kind],
+    *,
+    device: str,
+    dtype: torch.dtype,
+    paths: Sequence[blocked.Path],
+    rounds: int,
+    seconds: float,
+) -> list[Row]:
+    """Times each kind by each path against the baseline, all in turn."""
+    h = torch.randn(shape.batch, shape.tokens, shape.dim, generator=torch.Generator().manual_seed(0))
+    h = h.to(device, dtype)
+    mha = LlamaAttention(LlamaAttentionConfig(shape.dim, shape.heads, "none", init_std=shape.dim**-0.5), _seed())
+    layers = {kind: _layer(kind, shape).to(device, dtype) for kind in chosen}
+    budgets = {kind: error_budget(layer, h[:1, : min(shape.tokens, 512)]) for kind, layer in layers.items()}
+    tasks: dict[str, Callable[[], object]] = {
+        BASELINE: _task(mha.to(device, dtype), h, lambda module, x: module(x)[0])
+    }
+    for kind, layer in layers.items():
+        for path in paths:
+            tasks[f"{kind.name} {path}"] = _by(path, _task(layer, h, lambda module, x: module(x)))
+    timings = in_turn(tasks, device, rounds, seconds)
+    return [
+        Row(shape, kind, path, timings[f"{kind.name} {path}"], timings[BASELINE], budgets[kind])
+        for kind in chosen
+        for path in paths
+    ]
+
+
+def table(title: str, rows: Sequence[Row]) -> Table:
+    """One line for each kind and path; no time is shown for a path that missed its error budget."""
+    columns = (
+        "tokens",
+        "attention",
+        "path",
+        "time / MHA",
+        "FLOPs / MHA",
+        "time / FLOPs",
+        "peak GB",
+        "MHA's",
+        "error / budget",
+    )
+    return Table(title, columns, [_cells(row) for row in rows])
+
+
+def _cells(row: Row) -> list[Any]:
+    own = [f"{row.shape.tokens:,}", row.kind.name, row.path]
+    budget = f"{row.budget.margin:.2f}"
+    if not row.budget.holds:
+        return [*own, f"error budget missed: {row.budget.what}", f"{row.flop_ratio:.2f}", "", "", "", budget]
+    memory = [gigabytes(row.timing.peak), gigabytes(row.baseline.peak)]
+    if row.timing.failure or row.baseline.failure:
+        return [
+            *own,
+            row.timing.failure or f"MHA: {row.baseline.failure}",
+            f"{row.flop_ratio:.2f}",
+            "",
+            *memory,
+            budget,
+        ]
+    found = ratio(row.timing, row.baseline)
+    return [*own, show_ratio(found), f"{row.flop_ratio:.2f}", f"{found.mean / row.flop_ratio:.2f}", *memory, budget]
+
+
+def as_json(rows: Sequence[Row]) -> list[Mapping[str, Any]]:
+    """What a program reads."""
+    return [
+        {
+            "tokens": row.shape.tokens,
+            "batch": row.shape.batch,
+            "dim": row.shape.dim,
+            "heads": row.shape.heads,
+            "attention": row.kind.name,
+            "path": row.path,
+            "seconds": list(row.timing.seconds),
+            "baseline_seconds": list(row.baseline.seconds),
+            "flop_ratio": row.flop_ratio,
+            "flops": flops(row.kind, row.shape),
+            "peak_bytes": row.timing.peak,
+            "baseline_peak_bytes": row.baseline.peak,
+            "failure": row.timing.failure,
+            "error_over_budget": row.budget.margin,
+        }
+        for row in rows
+    ]
+
+
+def _seed() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+def _layer(kind: Kind, shape: Shape) -> CEMLayer:
+    layer = CEMAttention(kind.config(shape.dim, shape.heads), _seed())
+    if layer.diagonal is not None:
+        with torch.no_grad():
+            layer.diagonal.copy_(0.03 * torch.randn(layer.diagonal.shape, generator=_seed()))
+    return layer
+
+
+def _task(module: nn.Module, h: Tensor, call: Callable[[Any, Tensor], Tensor]) -> Callable[[], object]:
+    """Forward and backward, to h and to every parameter."""
+    weights = torch.ones_like(h)
+
+    def task() -> None:
+        x = h.detach().requires_grad_()
+        call(module, x).backward(weights)  # type: ignore[no-untyped-call]
+        module.zero_grad()
+
+    return task
+
+
+def _by(path: blocked.Path, task: Callable[[], object]) -> Callable[[], object]:
+    def by() -> None:
+        with blocked.using(path):
+            task()
+
+    return by

@@ -1,0 +1,65 @@
+"""Before anything is timed: the fast path is as near to float64 as the formula, output and gradients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cemverify.cem import blocked
+from cemverify.cem.layers import CEMLayer
+
+
+@dataclass(frozen=True)
+class Met:
+    """How one path compares with a float64 evaluation of the formula.
+
+    Attributes:
+        margin: the worst error over its budget, which is twice the formula's own error in the same dtype and
+            2 eps of the largest value; at most 1 if the budget is met. what: where it is worst.
+    """
+
+    margin: float
+    what: str
+
+    @property
+    def holds(self) -> bool:
+        """Whether the budget is met."""
+        return self.margin <= 1
+
+
+def error_budget(layer: CEMLayer, states: Tensor) -> Met:
+    """Holds the path by blocks against the formula: x^(T) and the gradients of h and of every parameter.
+
+    Args:
+        layer: in the dtype and on the device that are timed. states: h, (B, J, D).
+    """
+    dtype = states.dtype
+    exact = _evaluate(_copy(layer).double(), states.double(), "formula")
+    plain, fast = (_evaluate(_copy(layer), states, path) for path in ("formula", "blocks"))
+    worst = Met(0.0, "nothing")
+    for name, golden in exact.items():
+        error, usual = ((found[name].double() - golden).abs().max().item() for found in (fast, plain))
+        budget = 2 * usual + 2 * torch.finfo(dtype).eps * golden.abs().max().item()
+        margin = error / budget if budget else float(error > 0)
+        if not margin <= worst.margin:
+            worst = Met(margin, name)
+    return worst
+
+
+def _copy(layer: CEMLayer) -> CEMLayer:
+    import copy
+
+    return copy.deepcopy(layer)
+
+
+def _evaluate(layer: CEMLayer, states: Tensor, path: blocked.Path) -> dict[str, Tensor]:
+    h = states.detach().clone().requires_grad_()
+    with blocked.using(path):
+        output: Tensor = layer(h)
+    weights = torch.randn(output.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    output.backward(weights.to(output))  # type: ignore[no-untyped-call]
+    found = {"output": output.detach(), "gradient of h": h.grad}
+    found |= {f"gradient of {name}": parameter.grad for name, parameter in layer.named_parameters()}
+    return {name: value for name, value in found.items() if value is not None}

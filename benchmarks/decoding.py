@@ -1,0 +1,129 @@
+"""Decoding one token at a time from a cache: CEM keeps one tensor for keys and values, Llama two."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.measuring import synchronise
+from cemverify.cem.models import LanguageModel, LanguageModelConfig
+from cemverify.results import Table
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """What a token costs after a context.
+
+    Attributes:
+        model: its name. context: tokens in the cache. batch: sequences decoded together.
+        seconds: of each token step. cache: bytes that the cache holds for one token of one sequence.
+    """
+
+    model: str
+    context: int
+    batch: int
+    seconds: Sequence[float]
+    cache: float
+    failure: str | None = None
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Of all sequences together."""
+        return self.batch / statistics.median(self.seconds)
+
+
+@torch.no_grad()
+def measure(
+    models: Mapping[str, LanguageModelConfig],
+    *,
+    contexts: Sequence[int],
+    batch: int,
+    device: str,
+    dtype: torch.dtype,
+    rounds: int,
+    seconds: float,
+) -> list[Decoded]:
+    """Fills each model's cache with a context, then takes single steps in turn."""
+    built = {name: LanguageModel(c, torch.Generator().manual_seed(0)).to(device, dtype) for name, c in models.items()}
+    found = []
+    for context in contexts:
+        generator = torch.Generator().manual_seed(0)
+        tokens = torch.randint(256, (batch, context), generator=generator).to(device)
+        caches = {name: _filled(model, tokens) for name, model in built.items()}
+        taken: dict[str, list[float]] = {name: [] for name in built}
+        started = time.monotonic()
+        for i in range(rounds + 2):
+            for name, model in built.items():
+                synchronise(device)
+                began = time.perf_counter()
+                model.decode(tokens[:, -1:], caches[name])  # the longer cache is dropped, so each step is the same
+                synchronise(device)
+                if i >= 2:
+                    taken[name].append(time.perf_counter() - began)
+            if i >= 4 and time.monotonic() - started > seconds:
+                break
+        for name in built:
+            size = sum(t.numel() * t.element_size() for t in _tensors(caches[name])) / context / batch
+            found.append(Decoded(name, context, batch, taken[name], size))
+        del caches
+    return found
+
+
+def table(title: str, decoded: Sequence[Decoded]) -> Table:
+    """One line for each model and context; the first model of a context is what the others are compared with."""
+    columns = ("context", "sequences", "model", "tokens / s", "time / first", "cache bytes / token")
+    first = {d.context: d for d in reversed(decoded)}
+    rows: list[list[Any]] = []
+    for d in decoded:
+        own = [f"{d.context:,}", d.batch, d.model]
+        if d.failure:
+            rows.append([*own, d.failure, "", ""])
+            continue
+        against = first[d.context].tokens_per_second / d.tokens_per_second
+        rows.append([*own, f"{d.tokens_per_second:,.0f}", f"{against:.2f}", f"{d.cache:,.0f}"])
+    return Table(title, columns, rows)
+
+
+def as_json(decoded: Sequence[Decoded]) -> list[Mapping[str, Any]]:
+    """What a program reads."""
+    return [
+        {
+            "model": d.model,
+            "context": d.context,
+            "batch": d.batch,
+            "seconds": list(d.seconds),
+            "cache_bytes_per_token": d.cache,
+            "failure": d.failure,
+        }
+        for d in decoded
+    ]
+
+
+def _filled(model: LanguageModel, tokens: Tensor) -> list[Any]:
+    """The cache after the tokens, a part of them at a time, so that no more than a part's weights exist at once."""
+    cache: list[Any] | None = None
+    for part in torch.split(tokens, 1024, dim=1):
+        h = model.embedding[part]
+        memories = []
+        for block, past in zip(model.blocks, cache or [None] * len(model.blocks), strict=True):
+            h, memory = block(h, past)
+            memories.append(memory)
+        cache = memories
+    assert cache is not None
+    return cache
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, list):
+        return [t for part in value for t in _tensors(part)]
+    if is_dataclass(value):
+        return [t for field in fields(value) for t in _tensors(getattr(value, field.name))]
+    return []

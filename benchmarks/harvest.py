@@ -1,0 +1,501 @@
+"""All that a GPU is wanted for, in stages: each bounded in seconds, done once, and skipped with a reason.
+
+A stage runs in a process of its own and writes what it has found so far into FOLDER/STAGE.json. One that is
+stopped at its limit leaves that behind; one that is finished is not done again. The result file and the page are made
+of whatever stages lie in the folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks import attention, decoding, training
+from benchmarks.measuring import peak_flops, synchronise
+from cemverify import results
+from cemverify.cem import blocked, presets
+from cemverify.cem.presets import CONTEXT
+from cemverify.results import Maker, ResultError, Table
+from cemverify.tables import markdown
+from synthetic.corpora.sources import standard_library
+
+DTYPES = ("float64", "float32", "bfloat16")
+_GRACE = 15.0  # seconds that a stage may take beyond its limit to end by itself
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where a stage runs, and how much it may do.
+
+    Attributes:
+        device: "cpu" or "cuda". seconds: the stage's limit. folder: for files that it makes on the way.
+    """
+
+    device: str
+    seconds: float
+    folder: Path
+
+    @property
+    def small(self) -> bool:
+        """Whether sizes are those of a CPU: to show that a stage works, not to measure anything."""
+        return not self.device.startswith("cuda")
+
+    def scaled(self, large: Any, small: Any) -> Any:
+        """The first on a GPU, the second elsewhere."""
+        return small if self.small else large
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a stage has found so far.
+
+    Attributes:
+        tables: for a person. data: for a program. skipped: why the stage did nothing, if it did not.
+    """
+
+    tables: Sequence[Table] = ()
+    data: Mapping[str, Any] | None = None
+    skipped: str | None = None
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One part of the harvest.
+
+    Attributes:
+        run: yields its findings as they grow. seconds: its limit on a GPU; on a CPU a third of it.
+        owed: what a machine without a GPU cannot say.
+    """
+
+    name: str
+    run: Callable[[Setting], Iterator[Findings]]
+    seconds: float
+    owed: str
+
+
+# --- the stages -----------------------------------------------------------------------------------
+
+
+def device(setting: Setting) -> Iterator[Findings]:
+    """How fast the device is at matrix products, and how fast it reads and writes."""
+    precisions = setting.scaled(("float64", "float32", "bfloat16"), ("float64", "float32"))
+    speeds = {name: peak_flops(setting.device, getattr(torch, name)) for name in precisions}
+    a = torch.ones(setting.scaled(2**30, 2**25) // 4, device=setting.device)
+    b = torch.empty_like(a)
+    best = float("inf")
+    for _ in range(10):
+        synchronise(setting.device)
+        started = time.perf_counter()
+        b.copy_(a)
+        synchronise(setting.device)
+        best = min(best, time.perf_counter() - started)
+    bandwidth = 2 * a.numel() * 4 / best
+    rows = [
+        [f"products of square matrices in {name}", f"{speed / 1e12:.2f} TFLOP/s"] for name, speed in speeds.items()
+    ]
+    rows.append(["copying within its memory", f"{bandwidth / 1e9:,.0f} GB/s"])
+    if not setting.small:
+        free, total = torch.cuda.mem_get_info()
+        rows.append(["memory", f"{total / 1e9:.1f} GB, {free / 1e9:.1f} GB of it free"])
+    data = {"flops_per_second": speeds, "bytes_per_second": bandwidth}
+    yield Findings([Table("The device, as measured", ("what", "how much"), rows)], data)
+
+
+def suites(setting: Setting) -> Iterator[Findings]:
+    """The GPU-marked suites but for the slow one, which the stage `smoke` stands for."""
+    if setting.small:
+        yield Findings(skipped="no CUDA device")
+        return
+    workers = min(8, os.cpu_count() or 1)
+    report = setting.folder / "suites.xml"
+    code, text = _run(
+        ["-m", "pytest", "-q", "-m", "gpu and not slow", "-n", str(workers), f"--junit-xml={report}", "suites"],
+        setting.seconds,
+    )
+    lines = text.splitlines()
+    summary = next((line for line in reversed(lines) if re.search(r"\d+ (passed|failed|skipped).* in ", line)), "")
+    failed = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
+    rows = [[summary.strip("= ") or f"no summary (exit code {code})", "; ".join(failed)]]
+    data = {"exit_code": code, "summary": summary.strip("= "), "failed": failed, "output": text[-4000:]}
+    yield Findings([Table("GPU-marked suites", ("summary", "failed"), rows)], data)
+
+
+def check(dtype: str) -> Callable[[Setting], Iterator[Findings]]:
+    """`cemverify check` of the reference and of the path by blocks in that dtype."""
+
+    def run(setting: Setting) -> Iterator[Findings]:
+        names = ("cemverify:reference", "cemverify:fast")
+        rows: list[list[Any]] = []
+        data: dict[str, Any] = {}
+        began = time.monotonic()
+        for name in names:
+            file = setting.folder / f"check-{dtype}-{name.partition(':')[2]}.json"
+            options = ["--device", setting.device, "--dtype", dtype, "--json", str(file), "--seconds", "20"]
+            options += ["--examples", setting.scaled("24", "4")]
+            if setting.small:
+                options += ["--properties", "gradient/attention"]
+            else:
+                options += ["--workers", str(min(14, os.cpu_count() or 1))]
+            started = time.monotonic()
+            limit = max(setting.seconds - (started - began) - 5, 5.0) / (len(names) - len(data))
+            code, text = _run(["-m", "cemverify", "check", name, *options], limit)
+            seconds = time.monotonic() - started
+            if not file.exists():
+                why = "stopped at its limit" if code is None else (text.strip().splitlines() or ["no output"])[-1]
+                rows.append([name, dtype, *[""] * 5, f"no verdict: {why}", f"{seconds:.0f}"])
+                data[name] = {"exit_code": code, "output": text[-2000:]}
+            else:
+                content = results.read(file)
+                counts = content["counts"]
+                named = [
+                    f"{p['id']} ({p['verdict']}{_margin(p['margin'])})"
+                    for p in content["properties"]
+                    if p["verdict"] in ("violated", "inconclusive", "suite error")
+                ]
+                keys = ("run", "holds", "violated", "inconclusive", "not_offered")
+                rows.append([name, dtype, *(counts[key] for key in keys), "; ".join(named), f"{seconds:.0f}"])
+                data[name] = {"exit_code": code, "counts": counts, "named": named}
+            counted = ("asked", "hold", "violated", "inconclusive", "not offered")
+            columns = ("implementation", "dtype", *counted, "which", "seconds")
+            yield Findings([Table(f"cemverify check on {setting.device} in {dtype}", columns, rows)], data)
+
+    return run
+
+
+def _margin(margin: float | None) -> str:
+    return "" if margin is None else f", margin {margin:.2f}"
+
+
+def attend(setting: Setting) -> Iterator[Findings]:
+    """Attention forward and backward against torch's fused attention, at growing lengths."""
+    lengths = setting.scaled((1024, 2048, 4096, 8192, 16384), (256, 512))
+    found: list[attention.Row] = []
+    started = time.monotonic()
+    for i, J in enumerate(lengths):
+        left = setting.seconds - (time.monotonic() - started)
+        shape = setting.scaled(attention.Shape(max(1, 16384 // J), J, 768, 12), attention.Shape(1, J, 64, 2))
+        chosen = attention.kinds(setting.scaled((1, 2, 8), (1, 2)))
+        # the formula beside it where its weights are few enough to fit
+        paths: tuple[blocked.Path, ...] = ("blocks", "formula") if J <= 4096 else ("blocks",)
+        found += attention.measure(
+            shape,
+            chosen,
+            device=setting.device,
+            dtype=setting.scaled(torch.bfloat16, torch.float32),
+            paths=paths,
+            rounds=setting.scaled(8, 2),
+            seconds=left / (2 * (len(lengths) - i)),
+        )
+        title = "Attention, forward and backward, against four linear maps and torch's fused attention"
+        if not setting.small:
+            title += ", bfloat16, 16,384 tokens, D = 768, K = 12"
+        yield Findings([attention.table(title, found)], {"attention": attention.as_json(found)})
+
+
+def train(setting: Setting) -> Iterator[Findings]:
+    """Steps of training at the paper's sizes: tokens per second, utilisation, memory."""
+    speed = peak_flops(setting.device, setting.scaled(torch.bfloat16, torch.float32))
+    contenders = [
+        c for size in setting.scaled(("86M", "162M"), ("86M",)) for c in training.contenders(size, (1, 2, 4, 8))
+    ]
+    if setting.small:
+        contenders = [replace(c, model=_shrunk(c.model)) for c in contenders]
+    # what the page is most wanted for comes first, should the time not suffice
+    contenders.sort(key=lambda c: ("full" in c.name, c.path == "formula"))
+    steps: list[training.Step] = []
+    started = time.monotonic()
+    for c in contenders:
+        if time.monotonic() - started > setting.seconds - 5:
+            break
+        batch, context = setting.scaled((8, CONTEXT), (1, 128))
+        steps.append(training.measure(c, batch=batch, context=context, device=setting.device, steps=5, seconds=4.0))
+        _forget()
+        order = {c.name + str(c.path): i for i, c in enumerate(contenders)}
+        listed = sorted(steps, key=lambda s: (s.contender.name[:4], order[s.contender.name + str(s.contender.path)]))
+        data = {"training": training.as_json(listed), "peak_flops": speed, "asked": len(contenders)}
+        precision = setting.scaled("bfloat16", "float32")
+        title = f"A step of training, products in {precision}; utilisation is of {speed / 1e12:.1f} TFLOP/s"
+        yield Findings([training.table(title, listed, speed)], data)
+
+
+def decode(setting: Setting) -> Iterator[Findings]:
+    """Tokens per second and cache size at growing contexts."""
+    models = {"Llama RoPE": presets.llama("86M")}
+    for T in (1, 2):
+        models[f"CEM T={T}"] = training.shared_preconditioners(presets.full_cem("86M", T))
+        models[f"CEM T={T}, no diagonal"] = training.without_diagonal(models[f"CEM T={T}"])
+    if setting.small:
+        models = {name: _shrunk(config) for name, config in models.items()}
+    found: list[decoding.Decoded] = []
+    for batch in setting.scaled((1, 16), (1,)):
+        for context in setting.scaled((1024, 4096, 16384), (128,)):
+            found += decoding.measure(
+                models,
+                contexts=(context,),
+                batch=batch,
+                device=setting.device,
+                dtype=setting.scaled(torch.bfloat16, torch.float32),
+                rounds=30,
+                seconds=8.0,
+            )
+            title = "Decoding one token at a time, size 86M; the cache is bytes per token and sequence"
+            yield Findings([decoding.table(title, found)], {"decoding": decoding.as_json(found)})
+
+
+def smoke(setting: Setting) -> Iterator[Findings]:
+    """A short training of the 86M models on the bytes of Python's standard library."""
+    source = standard_library()
+    texts = {
+        part: torch.frombuffer(
+            bytearray(b"".join(d.content for d in source.documents() if d.part == part)), dtype=torch.uint8
+        )
+        for part in ("train", "validation")
+    }
+    contenders = [training.Contender("86M Llama RoPE", presets.llama("86M"))]
+    contenders += [
+        training.Contender(f"86M CEM T={T}", training.shared_preconditioners(presets.full_cem("86M", T)))
+        for T in (1, 2)
+    ]
+    if setting.small:
+        contenders = [replace(c, model=_shrunk(c.model)) for c in contenders]
+    runs: list[training.Run] = []
+    started = time.monotonic()
+    for i, c in enumerate(contenders):
+        left = setting.seconds - 10 - (time.monotonic() - started)
+        runs.append(
+            training.short_run(
+                c,
+                texts["train"].long(),
+                texts["validation"].long(),
+                steps=setting.scaled(200, 12),
+                batch=setting.scaled(16, 2),
+                passes=setting.scaled(2, 1),
+                context=setting.scaled(CONTEXT, 128),
+                device=setting.device,
+                seconds=left / (len(contenders) - i),
+                report=lambda line: print(line, flush=True),
+            )
+        )
+        _forget()
+        data = {"runs": training.runs_as_json(runs)}
+        yield Findings([training.run_table("A short training on the bytes of Python's standard library", runs)], data)
+
+
+STAGES: Sequence[Stage] = (
+    Stage("device", device, 40, "the speed of a GPU"),
+    Stage("training", train, 270, "utilisation and memory of training at 86M and 162M with T = 1, 2, 4, 8"),
+    Stage("attention", attend, 220, "attention against flash attention at J = 1,024 to 16,384"),
+    Stage("suites", suites, 100, "the GPU-marked suites"),
+    *(Stage(f"check-{dtype}", check(dtype), 140, f"the catalogue on a GPU in {dtype}") for dtype in DTYPES),
+    Stage("decoding", decode, 90, "decoding at 86M from 1,024 to 16,384 tokens of context"),
+    Stage("smoke", smoke, 240, "a training of the 86M models whose loss falls"),
+)  # fmt: skip
+
+
+def _shrunk(config: Any) -> Any:
+    """The same kind of model, small enough for a CPU."""
+    attention_, mlp = config.block.attention, config.block.mlp
+    block = replace(config.block, attention=replace(attention_, dim=32, heads=2), mlp=replace(mlp, dim=32, hidden=64))
+    return replace(config, vocabulary=256, layers=2, block=block)
+
+
+def _forget() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def _run(arguments: Sequence[str], seconds: float) -> tuple[int | None, str]:
+    """Exit code, None if it had to be stopped, and what it printed."""
+    process = subprocess.Popen(  # noqa: S603 -- this Python, on our own modules
+        [sys.executable, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    try:
+        text, _ = process.communicate(timeout=seconds)
+        return process.returncode, text
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, 9)
+        text, _ = process.communicate()
+        return None, text
+
+
+# --- running them -----------------------------------------------------------------------------------
+
+
+def perform(name: str, device_: str, folder: Path, seconds: float) -> None:
+    """One stage, in this process: writes its findings each time that they grow."""
+    stage = next(stage for stage in STAGES if stage.name == name)
+    started = time.monotonic()
+    setting = Setting(device_, seconds, folder)
+    with torch.random.fork_rng(devices=()):
+        torch.set_num_threads(1)
+        latest = Findings(skipped="it found nothing")
+        for latest in stage.run(setting):
+            _write_stage(folder, stage, setting, latest, started, finished=False)
+        _write_stage(folder, stage, setting, latest, started, finished=True)
+
+
+def _write_stage(
+    folder: Path, stage: Stage, setting: Setting, found: Findings, started: float, *, finished: bool
+) -> None:
+    content = {
+        "stage": stage.name,
+        "finished": finished,
+        "device": results.describe_device(setting.device),
+        "versions": results.versions(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seconds": round(time.monotonic() - started, 1),
+        "skipped": found.skipped,
+        "tables": [asdict(table) for table in found.tables],
+        "data": found.data or {},
+    }
+    results.write(_file(folder, stage.name), content)
+
+
+def _file(folder: Path, name: str) -> Path:
+    return folder / f"stage-{name}.json"
+
+
+def read_stage(folder: Path, name: str) -> Mapping[str, Any] | None:
+    """What a stage has left in the folder; None if nothing that can be read."""
+    try:
+        content: Mapping[str, Any] = json.loads(_file(folder, name).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return content if content.get("stage") == name else None
+
+
+def harvest(names: Sequence[str], device_: str, folder: Path, minutes: float, *, again: bool) -> None:
+    """Runs the stages that are not finished yet, each in a process of its own, until the time is spent."""
+    started = time.monotonic()
+    for name in names:
+        stage = next(stage for stage in STAGES if stage.name == name)
+        before = read_stage(folder, name)
+        same_device = before is not None and before["device"]["type"] == device_
+        if before is not None and before["finished"] and same_device and not again:
+            _say(f"{name}: finished before, in {before['seconds']:.0f} s; not done again")
+            continue
+        left = 60 * minutes - (time.monotonic() - started)
+        allowed = min(stage.seconds if device_.startswith("cuda") else stage.seconds / 3, left - _GRACE)
+        if allowed < 10:
+            _say(f"{name}: skipped, since the {minutes:g} minutes are spent")
+            continue
+        _say(f"{name}: at most {allowed:.0f} s")
+        began = time.monotonic()
+        command = ["-m", "benchmarks", "gpu-stage", name, "--device", device_, "--folder", str(folder)]
+        code, text = _run([*command, "--seconds", str(allowed)], allowed + _GRACE)
+        took = time.monotonic() - began
+        (folder / f"stage-{name}.log").write_text(text)
+        if code is None:
+            _say(f"{name}: stopped after {took:.0f} s, with what it had found so far")
+        elif code:
+            last = (text.strip().splitlines() or ["it printed nothing"])[-1]
+            _say(f"{name}: failed after {took:.0f} s: {last}")
+            _note_failure(folder, stage, device_, last)
+        else:
+            found = read_stage(folder, name)
+            skipped = None if found is None else found["skipped"]
+            _say(f"{name}: skipped, {skipped}" if skipped else f"{name}: done in {took:.0f} s")
+
+
+def _note_failure(folder: Path, stage: Stage, device_: str, why: str) -> None:
+    """Keeps what a failed stage had found, and says that it failed."""
+    before = read_stage(folder, stage.name)
+    if before is not None and before["tables"]:
+        results.write(_file(folder, stage.name), {**before, "failed": why})
+        return
+    setting = Setting(device_, 0, folder)
+    _write_stage(folder, stage, setting, Findings(skipped=f"it failed: {why}"), time.monotonic(), finished=False)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+# --- the result -------------------------------------------------------------------------------------
+
+
+def compose(folder: Path, maker: Maker) -> dict[str, Any]:
+    """The result of all stages that lie in the folder.
+
+    Raises:
+        ResultError: there is none.
+    """
+    found = [stage for stage in (read_stage(folder, s.name) for s in STAGES) if stage is not None]
+    if not found:
+        raise ResultError(f"no stage has left anything in {folder}; run `python -m benchmarks gpu` first")
+    tables = [Table(t["title"], t["columns"], t["rows"]) for stage in found for t in stage["tables"]]
+    return results.result("gpu", maker, [_overview(found), *tables], {"stages": found, "owed": owed(found)})
+
+
+def owed(found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What no stage on a GPU has said."""
+    said = {s["stage"] for s in found if s["device"]["type"].startswith("cuda") and s["tables"]}
+    return [stage.owed for stage in STAGES if stage.name not in said]
+
+
+def _overview(found: Sequence[Mapping[str, Any]]) -> Table:
+    by_name = {stage["stage"]: stage for stage in found}
+    rows = [[s.name, *_standing(by_name.get(s.name))] for s in STAGES]
+    return Table("Stages", ("stage", "state", "device", "seconds", "at"), rows)
+
+
+def _standing(stage: Mapping[str, Any] | None) -> list[Any]:
+    if stage is None:
+        return ["not run", "", "", ""]
+    state = "done" if stage["finished"] else "stopped at its limit; what it had found is below"
+    if stage["skipped"]:
+        state = f"skipped: {stage['skipped']}"
+    if stage.get("failed"):
+        state = f"failed: {stage['failed']}; what it had found is below"
+    return [state, stage["device"]["name"], f"{stage['seconds']:.0f}", stage["created"]]
+
+
+def page(result: Mapping[str, Any], command: str) -> str:
+    """The page of a result: what was run where, what is owed, and every table."""
+    stages = result["stages"]
+    gpus = sorted({s["device"]["name"] for s in stages if s["device"]["type"].startswith("cuda")})
+    dates = sorted({s["created"][:10] for s in stages})
+    versions = stages[0]["versions"]
+    where = f"on {', '.join(gpus)}" if gpus else "on a CPU: sizes are small, and only show that the stages work"
+    parts = [
+        "# What a GPU says",
+        (
+            f"Made by `{command}` {where}, {', '.join(dates)}, with torch {versions['torch']} and Python"
+            f" {versions['python']}. Repeat the command to go on where it stopped; `--again` measures again."
+        ),
+    ]
+    if result["owed"]:
+        parts.append("Owed, since no GPU was at hand or the time was spent: " + "; ".join(result["owed"]) + ".")
+    parts.append(LEGEND)
+    parts.append(markdown(results.tables_of(result)))
+    return "\n\n".join(parts) + "\n"
+
+
+LEGEND = """\
+- **Attention**: one layer, forward and backward to its input and its parameters. *Time / MHA* is the geometric mean
+  of ratios taken in turn, with a 95 % interval, against four linear maps and `scaled_dot_product_attention` of the
+  same width. *FLOPs / MHA* counts causal attention by half and nothing twice. *Time / FLOPs* is their quotient, 1 if
+  CEM makes as good use of the device as MHA. *formula* evaluates the energy's gradient as it is written; *blocks* a
+  block of tokens at a time, recomputed in the backward pass. *Error / budget* is the worst error of the output and
+  gradients of the path by blocks against float64, over twice the formula's own; no time is shown where it exceeds 1.
+- **Training**: forward, backward and update on random tokens, parameters in float32. *CEM* has a shared diagonal,
+  ALiBi, and preconditioners that are diagonal and shared by the heads. *Full CEM* has the paper's low-rank ones per
+  head, for which each head reads the states out by itself. *Utilisation* is the model's FLOPs, counted as above, over
+  what square products reach on the same device. "Out of memory" is a finding.
+- **Checks**: `cemverify check` with 24 examples for each property; properties that do not hold are named."""

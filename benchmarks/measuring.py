@@ -1,0 +1,131 @@
+"""Times of several ways to do the same, taken in turn in one process, and their ratios."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from synthetic.statistics import Ratio, paired_ratio
+
+Task = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What one way took.
+
+    Attributes:
+        seconds: of each round; empty if it did not fit the memory. failure: why there is none, in a phrase.
+        peak: bytes allocated on the GPU at most, None on a CPU.
+    """
+
+    seconds: Sequence[float]
+    failure: str | None = None
+    peak: int | None = None
+
+    @property
+    def median(self) -> float:
+        """Seconds."""
+        return statistics.median(self.seconds)
+
+
+def in_turn(tasks: Mapping[str, Task], device: str, rounds: int, seconds: float) -> dict[str, Timing]:
+    """Runs each task once to warm up, then all of them in turn, round after round: A B C, C B A, ...
+
+    On a CPU the clock is that of the process, which other processes do not move as much; on a GPU it is the wall's,
+    around a synchronisation. A task that runs out of memory is left out of the rounds, and says so.
+
+    Args:
+        rounds: at most so many.
+        seconds: no further round is begun after that, but for three, which an interval takes.
+    """
+    started = time.monotonic()
+    failures: dict[str, str] = {}
+    peaks: dict[str, int | None] = {}
+    for name, task in tasks.items():
+        before = forget_peak(device)
+        try:
+            task()
+            synchronise(device)
+        except (torch.OutOfMemoryError, MemoryError) as error:
+            failures[name] = "out of memory"
+            del error
+        except RuntimeError as error:
+            if "memory" not in str(error):
+                raise
+            failures[name] = "out of memory"
+        peaks[name] = peak(device, before)
+        if device.startswith("cuda"):
+            torch.cuda.empty_cache()
+    taken: dict[str, list[float]] = {name: [] for name in tasks}
+    order = [name for name in tasks if name not in failures]
+    for i in range(rounds):
+        if i >= 3 and time.monotonic() - started > seconds:
+            break
+        for name in order if i % 2 == 0 else reversed(order):
+            taken[name].append(_seconds(tasks[name], device))
+    return {name: Timing(taken[name], failures.get(name), peaks[name]) for name in tasks}
+
+
+def ratio(way: Timing, baseline: Timing) -> Ratio:
+    """Geometric mean of a way's times over the baseline's of the same round, with its 95 % interval."""
+    return paired_ratio(way.seconds, baseline.seconds)
+
+
+def show_ratio(found: Ratio) -> str:
+    """As in a table: 1.13 [1.10, 1.16]."""
+    if found.low is None or found.high is None:
+        return f"{found.mean:.2f}"
+    return f"{found.mean:.2f} [{found.low:.2f}, {found.high:.2f}]"
+
+
+def peak_flops(device: str, dtype: torch.dtype, seconds: float = 0.5) -> float:
+    """FLOP/s of square matrix products, the best of several: measured, since a data sheet does not know the clock."""
+    size = 8192 if device.startswith("cuda") else 768
+    a = torch.randn(size, size, generator=torch.Generator().manual_seed(0)).to(device, dtype)
+    a @ a
+    best, began = float("inf"), time.monotonic()
+    while time.monotonic() - began < seconds:
+        synchronise(device)
+        started = time.perf_counter()
+        a @ a
+        synchronise(device)
+        best = min(best, time.perf_counter() - started)
+    return float(2 * size**3 / best)
+
+
+def synchronise(device: str) -> None:
+    """Until a GPU has done what it was told."""
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
+
+
+def forget_peak(device: str) -> int:
+    """Starts the measurement of `peak` anew; the bytes allocated on the GPU now."""
+    if not device.startswith("cuda"):
+        return 0
+    torch.cuda.reset_peak_memory_stats()
+    return int(torch.cuda.memory_allocated())
+
+
+def peak(device: str, before: int = 0) -> int | None:
+    """Bytes allocated on the GPU at most since `forget_peak`, beyond those of before; None on a CPU."""
+    return int(torch.cuda.max_memory_allocated()) - before if device.startswith("cuda") else None
+
+
+def gigabytes(amount: int | None) -> str:
+    """Bytes as in a table, in GB of 10^9."""
+    return "" if amount is None else f"{amount / 1e9:.2f}"
+
+
+def _seconds(task: Task, device: str) -> float:
+    clock = time.perf_counter if device.startswith("cuda") else time.process_time
+    synchronise(device)
+    started = clock()
+    task()
+    synchronise(device)
+    return clock() - started

@@ -1,0 +1,318 @@
+"""A training step of a language model: tokens per second, model FLOPs utilisation, peak memory.
+
+Utilisation is the share of this device's own speed, measured on square products, that goes into the model's
+matrix products: forward and backward by the formula, causal attention counted by half, nothing computed again.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from benchmarks.measuring import forget_peak, gigabytes, peak, synchronise
+from cemverify.cem import blocked, presets
+from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
+from cemverify.cem.models import BlockConfig, LanguageModel, LanguageModelConfig
+from cemverify.results import Table
+from synthetic.flops import matmul_flops
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A model and the path that its descents take; None leaves the choice to each layer."""
+
+    name: str
+    model: LanguageModelConfig
+    path: blocked.Path | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a step of training took.
+
+    Attributes:
+        contender: of what. batch, context: windows of one pass, and J. flops: of a step, as above.
+        seconds: of each step. peak: bytes. failure: why there are none.
+    """
+
+    contender: Contender
+    batch: int
+    context: int
+    flops: float
+    seconds: Sequence[float]
+    peak: int | None
+    failure: str | None = None
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Of the median step."""
+        return self.batch * self.context / statistics.median(self.seconds)
+
+    def utilisation(self, peak_flops: float) -> float:
+        """The share of the device's speed."""
+        return self.flops / statistics.median(self.seconds) / peak_flops
+
+
+def shared_preconditioners(config: LanguageModelConfig) -> LanguageModelConfig:
+    """The same model with a diagonal preconditioner shared by the heads, as the language studies take it."""
+    block = config.block
+    assert isinstance(block.attention, AttentionConfig)
+    assert isinstance(block.mlp, MLPConfig)
+    diagonal = PreconditionerConfig("diagonal")
+    return replace(
+        config,
+        block=BlockConfig(
+            replace(block.attention, preconditioner=diagonal), replace(block.mlp, preconditioner=diagonal)
+        ),
+    )
+
+
+def without_diagonal(config: LanguageModelConfig) -> LanguageModelConfig:
+    """The same CEM model with no diagonal in its attention."""
+    assert isinstance(config.block.attention, AttentionConfig)
+    return replace(config, block=replace(config.block, attention=replace(config.block.attention, diagonal="none")))
+
+
+def contenders(size: str, depths: Sequence[int]) -> list[Contender]:
+    """Llama of the paper's size, and CEM with the preconditioners of the studies and of the paper, by both paths."""
+    found = [Contender(f"{size} Llama RoPE", presets.llama(size))]
+    for T in depths:
+        config = shared_preconditioners(presets.full_cem(size, T))
+        found += [Contender(f"{size} CEM T={T}", config, path) for path in ("blocks", "formula")]
+    for T in depths:
+        found.append(Contender(f"{size} full CEM T={T}", presets.full_cem(size, T), "blocks"))
+    return found
+
+
+def measure(contender: Contender, *, batch: int, context: int, device: str, steps: int, seconds: float) -> Step:
+    """Trains on random tokens: one step to warm up, then some more, each timed; in bfloat16 on a GPU.
+
+    Args:
+        steps: at most. seconds: no further step is begun after that.
+    """
+    flops = training_flops(contender.model, context) * batch * context
+    measured = Step(contender, batch, context, flops, (), None)
+    try:
+        model = LanguageModel(contender.model, torch.Generator().manual_seed(0)).to(device)
+        optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+        generator = torch.Generator().manual_seed(0)
+        tokens = torch.randint(contender.model.vocabulary, (batch, context + 1), generator=generator).to(device)
+        before = forget_peak(device)
+        taken: list[float] = []
+        started = time.monotonic()
+        for i in range(steps + 1):
+            synchronise(device)
+            began = time.perf_counter()
+            loss(model, tokens, contender.path).backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+            optimiser.zero_grad()
+            synchronise(device)
+            if i > 0:
+                taken.append(time.perf_counter() - began)
+            if i > 0 and time.monotonic() - started > seconds:
+                break
+        del before
+        return replace(measured, seconds=taken, peak=peak(device))
+    except (torch.OutOfMemoryError, RuntimeError) as error:
+        if "memory" not in str(error):
+            raise
+        return replace(measured, failure="out of memory")
+
+
+def loss(model: LanguageModel, tokens: Tensor, path: blocked.Path | None = None) -> Tensor:
+    """The mean of -log p(next token) over tokens (B, J+1), in nats; products in bfloat16 on a GPU."""
+    kind = tokens.device.type
+    with torch.autocast(kind, dtype=torch.bfloat16, enabled=kind == "cuda"):
+        if path is None:
+            logits = model(tokens[:, :-1])
+        else:
+            with blocked.using(path):
+                logits = model(tokens[:, :-1])
+    return F.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten())
+
+
+def training_flops(config: LanguageModelConfig, context: int) -> float:
+    """FLOPs of forward and backward per token; counted at two lengths, so that attention can be halved.
+
+    What a token costs is a + b J, of which the formula computes b J on all pairs and causal attention on half.
+    """
+    short, long = (_counted(config, J) for J in (64, 128))
+    per_key = (long - short) / 64
+    return 3 * (short - 64 * per_key + per_key * (context + 1) / 2)
+
+
+def _counted(config: LanguageModelConfig, context: int) -> float:
+    with torch.device("meta"):
+        model = LanguageModel(config, torch.Generator("cpu"))
+        tokens = torch.zeros(1, context, dtype=torch.int64)
+    with blocked.using("formula"):
+        return matmul_flops(model, tokens) / context
+
+
+def table(title: str, steps: Sequence[Step], peak_flops: float) -> Table:
+    """One line for each contender."""
+    columns = ("model", "path", "parameters", "batch", "GFLOP / token", "tokens / s", "utilisation", "peak GB")
+    return Table(title, columns, [_cells(step, peak_flops) for step in steps])
+
+
+def _cells(step: Step, peak_flops: float) -> list[Any]:
+    config = step.contender
+    tokens = step.batch * step.context
+    own = [
+        config.name,
+        config.path or "by size",
+        f"{parameters(config.model) / 1e6:.1f}M",
+        f"{step.batch} x {step.context:,}",
+        f"{step.flops / tokens / 1e9:.2f}",
+    ]
+    if not step.seconds:
+        return [*own, step.failure, "", ""]
+    used = f"{100 * step.utilisation(peak_flops):.1f} %"
+    return [*own, f"{step.tokens_per_second:,.0f}", used, gigabytes(step.peak)]
+
+
+def parameters(config: LanguageModelConfig) -> int:
+    """How many a model has; a tied weight counts once."""
+    with torch.device("meta"):
+        return sum(p.numel() for p in LanguageModel(config, torch.Generator("cpu")).parameters())
+
+
+def as_json(steps: Sequence[Step]) -> list[Mapping[str, Any]]:
+    """What a program reads."""
+    return [
+        {
+            "model": step.contender.name,
+            "path": step.contender.path or "by size",
+            "parameters": parameters(step.contender.model),
+            "batch": step.batch,
+            "context": step.context,
+            "flops_per_step": step.flops,
+            "seconds": list(step.seconds),
+            "peak_bytes": step.peak,
+            "failure": step.failure,
+        }
+        for step in steps
+    ]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A short training on real text.
+
+    Attributes:
+        losses: (step, bits per byte of that batch). validation: bits per byte of text that was not trained on.
+    """
+
+    contender: Contender
+    losses: Sequence[tuple[int, float]]
+    validation: float
+    tokens_per_second: float
+    peak: int | None
+
+
+def short_run(
+    contender: Contender,
+    train: Tensor,
+    validation: Tensor,
+    *,
+    steps: int,
+    batch: int,
+    passes: int,
+    context: int,
+    device: str,
+    seconds: float,
+    report: Callable[[str], None],
+) -> Run:
+    """Trains with the paper's optimiser (Table 2) on bytes, and scores bytes that it has not seen.
+
+    Args:
+        train, validation: bytes as int64, one long row each.
+        batch, passes: windows of a step, and in how many passes they go through the model.
+        seconds: the run ends after that, with the steps it has.
+    """
+    model = LanguageModel(contender.model, torch.Generator().manual_seed(0)).to(device)
+    optimiser = torch.optim.AdamW(
+        model.parameters(), lr=2e-3, betas=(0.9, 0.95), eps=1e-9, weight_decay=0.1, fused=True
+    )
+    rising = max(1, steps // 20)
+    generator = torch.Generator().manual_seed(0)
+    losses: list[tuple[int, float]] = []
+    forget_peak(device)
+    spent, began = 0.0, time.monotonic()
+    for step in range(steps):
+        starts = torch.randint(len(train) - context - 1, (batch,), generator=generator)
+        windows = torch.stack([train[s : s + context + 1] for s in starts.tolist()]).to(device)
+        progress = (step - rising) / max(1, steps - rising)
+        share = (step + 1) / rising if step < rising else 0.1 + 0.45 * (1 + math.cos(math.pi * progress))
+        for group in optimiser.param_groups:
+            group["lr"] = 2e-3 * share
+        synchronise(device)
+        started = time.perf_counter()
+        total = torch.zeros((), device=device)
+        for part in windows.chunk(passes):
+            nats = loss(model, part, contender.path) / passes
+            nats.backward()  # type: ignore[no-untyped-call]
+            total += nats.detach()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        optimiser.zero_grad()
+        synchronise(device)
+        spent += time.perf_counter() - started if step else 0.0
+        if step in (0, 1, 2, 5) or (step + 1) % 10 == 0:
+            losses.append((step + 1, total.item() / math.log(2)))
+        if (step + 1) % 50 == 0:
+            report(f"{contender.name}: step {step + 1}, {losses[-1][1]:.2f} bits per byte")
+        if time.monotonic() - began > seconds:
+            break
+    done = step + 1
+    with torch.no_grad():
+        windows = validation[: len(validation) // (context + 1) * (context + 1)].unfold(0, context + 1, context + 1)
+        windows = windows[:32]
+        scores = [
+            loss(model, part.to(device), contender.path).item()
+            for part in torch.split(windows, max(1, batch // passes))
+        ]
+    rate = (done - 1) * batch * context / spent if done > 1 else math.nan
+    return Run(contender, losses, statistics.mean(scores) / math.log(2), rate, peak(device))
+
+
+def run_table(title: str, runs: Sequence[Run]) -> Table:
+    """One line for each contender: how its loss fell."""
+    columns = ("model", "path", "steps", "bits/byte at step 1", "at the end", "validation", "tokens / s", "peak GB")
+    rows: list[list[Any]] = [
+        [
+            run.contender.name,
+            run.contender.path or "by size",
+            run.losses[-1][0],
+            f"{run.losses[0][1]:.2f}",
+            f"{run.losses[-1][1]:.2f}",
+            f"{run.validation:.3f}",
+            f"{run.tokens_per_second:,.0f}",
+            gigabytes(run.peak),
+        ]
+        for run in runs
+    ]
+    return Table(title, columns, rows)
+
+
+def runs_as_json(runs: Sequence[Run]) -> list[Mapping[str, Any]]:
+    """What a program reads."""
+    return [
+        {
+            "model": run.contender.name,
+            "path": run.contender.path or "by size",
+            "losses": [list(loss) for loss in run.losses],
+            "validation_bits_per_byte": run.validation,
+            "tokens_per_second": run.tokens_per_second,
+            "peak_bytes": run.peak,
+        }
+        for run in runs
+    ]

@@ -1,0 +1,47 @@
+"""The path by blocks as an implementation of the contract: what a layer does on many tokens, here on any number.
+
+Blocks and tiles are so small that the cases of the catalogue, which have few tokens, cross their edges.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from cemverify.cem import blocked
+from cemverify.cem.layers import AttentionConfig, MLPConfig
+from cemverify.cem.models import BlockConfig
+from cemverify.conformance.implementations import reference as formula
+from cemverify.conformance.implementations.contract import implementation
+from cemverify.conformance.implementations.reference import Weights
+
+# neither divides the other, nor most numbers of tokens
+ROWS, TILE = 5, 2
+
+
+def attention(x: Tensor, h: Tensor, weights: Weights, config: AttentionConfig) -> Tensor:
+    """x^(T) by blocks, (B, J, D)."""
+    with blocked.using("blocks", rows=ROWS, tile=TILE):
+        return formula.attention(x, h, weights, config)
+
+
+def mlp(x: Tensor, h: Tensor, weights: Weights, config: MLPConfig) -> Tensor:
+    """x^(T) by blocks, (B, J, D)."""
+    with blocked.using("blocks", rows=ROWS, tile=TILE):
+        return formula.mlp(x, h, weights, config)
+
+
+def block(h: Tensor, weights: Weights, config: BlockConfig) -> Tensor:
+    """The pre-norm block, both halves by blocks of tokens: (B, J, D)."""
+    with blocked.using("blocks", rows=ROWS, tile=TILE):
+        return formula.block(h, weights, config)
+
+
+def decode(h: Tensor, weights: Weights, config: AttentionConfig) -> Tensor:
+    """Attention of h on itself, token by token from a cache, each by tiles: (B, J, D)."""
+    with blocked.using("blocks", rows=ROWS, tile=TILE):
+        return formula.decode(h, weights, config)
+
+
+fast = implementation(
+    attention=attention, mlp=mlp, block=block, decode=decode, not_offered=("attention_energy", "mlp_energy")
+)

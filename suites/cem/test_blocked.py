@@ -1,0 +1,154 @@
+"""A descent by blocks is the descent: same states, same derivatives, of first and second order, in less memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import product
+
+import pytest
+import torch
+from torch import Tensor
+
+from cemverify.cem import blocked
+from cemverify.cem.blocked import descend
+from cemverify.cem.layers import (
+    AttentionConfig,
+    CEMAttention,
+    CEMGatedMLP,
+    CEMLayer,
+    DiagonalKind,
+    MLPConfig,
+    PositionKind,
+    PreconditionerConfig,
+)
+
+PER_HEAD = PreconditionerConfig("low-rank", per_head=True)
+
+
+def layer(
+    diagonal: DiagonalKind = "none",
+    position: PositionKind = "none",
+    preconditioner: PreconditionerConfig = PER_HEAD,
+    *,
+    causal: bool = True,
+    steps: int = 2,
+) -> CEMAttention:
+    config = AttentionConfig(
+        12,
+        3,
+        diagonal=diagonal,
+        position=position,
+        preconditioner=preconditioner,
+        norm="channel",
+        causal=causal,
+        steps=steps,
+        init_std=0.4,
+    )
+    return stirred(CEMAttention(config, torch.Generator().manual_seed(1)))  # type: ignore[return-value]
+
+
+def stirred(module: CEMLayer) -> CEMLayer:
+    """No parameter stays at the special value at which it starts."""
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for parameter in module.double().parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    return module
+
+
+def states(tokens: int, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(2, tokens, 12, generator=generator, dtype=torch.float64).requires_grad_()
+
+
+def answers(module: CEMLayer, x: Tensor, h: Tensor, go: Callable[..., Tensor]) -> Iterator[Tensor]:
+    """x^(T), and the gradients of x, h and every parameter."""
+    energy = module.energy
+    reached = go(module.descent, energy, x, energy.remember(h))
+    yield reached
+    weights = torch.randn(reached.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    yield from torch.autograd.grad(
+        reached, (x, h, *module.parameters()), weights, allow_unused=True, materialize_grads=True
+    )
+
+
+def assert_same(module: CEMLayer, x: Tensor, h: Tensor, rows: int, tile: int) -> None:
+    wanted = answers(module, x, h, lambda descent, *rest: descent(*rest))
+    found = answers(module, x, h, lambda *all_: descend(*all_, rows=rows, tile=tile))
+    for a, b in zip(wanted, found, strict=True):
+        torch.testing.assert_close(b, a, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "not causal"])
+@pytest.mark.parametrize("position", ["none", "alibi", "self-cross", "rotary"])
+@pytest.mark.parametrize("diagonal", ["none", "shared", "per-head"])
+def test_attention_by_blocks_is_the_formula(diagonal: DiagonalKind, position: PositionKind, causal: bool) -> None:
+    for preconditioner in (PER_HEAD, PreconditionerConfig()):
+        # nine tokens remembered, seven of them asked: as when decoding from a cache
+        assert_same(layer(diagonal, position, preconditioner, causal=causal), states(7, 4), states(9, 5), 3, 2)
+
+
+@pytest.mark.parametrize(("rows", "tile"), list(product((1, 4, 7, 50), (1, 3, 50))))
+def test_blocks_and_tiles_of_any_size_give_the_same(rows: int, tile: int) -> None:
+    assert_same(layer("shared", "alibi", steps=3), states(7, 4), states(7, 5), rows, tile)
+
+
+def test_an_mlp_by_blocks_is_the_formula() -> None:
+    config = MLPConfig(12, 20, steps=3, norm="folded", preconditioner=PreconditionerConfig("low-rank"), init_std=0.4)
+    assert_same(stirred(CEMGatedMLP(config, torch.Generator().manual_seed(1))), states(7, 4), states(7, 5), 3, 2)
+
+
+def test_a_second_derivative_is_that_of_the_formula() -> None:
+    module = layer("shared", "alibi")
+    energy = module.energy
+
+    def go(x: Tensor, h: Tensor) -> Tensor:
+        return descend(module.descent, energy, x, energy.remember(h), rows=2, tile=2)  # type: ignore[no-any-return]
+
+    small = [t.detach()[:1, :3].requires_grad_() for t in (states(3, 4), states(3, 5))]
+    assert torch.autograd.gradgradcheck(go, small)
+
+
+def test_what_is_kept_for_the_backward_pass_grows_with_the_tokens_and_not_their_square() -> None:
+    def kept(tokens: int, steps: int) -> int:
+        module = layer("shared", "alibi", PreconditionerConfig(), steps=steps)
+        sizes: list[int] = []
+
+        def note(tensor: Tensor) -> Tensor:
+            sizes.append(tensor.numel())
+            return tensor
+
+        with (
+            torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor),
+            blocked.using("blocks", rows=8, tile=4),
+        ):
+            module(states(tokens, 4))
+        return sum(sizes)
+
+    assert kept(80, 2) < 2.1 * kept(40, 2)
+    # each further step keeps one state of 2 x 40 tokens and 12 features
+    assert kept(40, 8) - kept(40, 7) == 2 * 40 * 12
+
+
+def test_a_layer_goes_by_blocks_where_that_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = layer("shared", "alibi", PreconditionerConfig())
+    energy = module.energy
+    h = states(7, 4)
+
+    def path() -> blocked.Path:
+        return blocked.path_for(module.descent, energy, h, energy.remember(h))
+
+    assert path() == "formula"
+    with blocked.using("blocks"):
+        assert path() == "blocks"
+    monkeypatch.setattr(blocked, "PAIRS", 49)
+    assert path() == "blocks"
+
+
+def test_sizes_below_one_are_refused_in_a_sentence() -> None:
+    module = layer()
+    energy = module.energy
+    with pytest.raises(ValueError, match="at least 1 row, not 0"):
+        descend(module.descent, energy, states(3, 4), energy.remember(states(3, 5)), tile=0)
+    with pytest.raises(ValueError, match="no path 'quick'; there are: formula, blocks"), blocked.using("quick"):  # type: ignore[arg-type]
+        pass
