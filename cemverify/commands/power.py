@@ -10,7 +10,7 @@ from pathlib import Path
 from cemverify.commands.arguments import check_outputs, positive
 from cemverify.power.bank import BANK, unavailable
 from cemverify.results import Maker, show, write, write_text
-from cemverify.runs import RunOptions, ShardFinished, add_run_arguments
+from cemverify.runs import ShardFinished, add_run_arguments, run_options
 
 DESCRIPTION = """\
 Measures how much a green verdict is worth. Implementations with one known fault (mutants) are put before the property
@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
     from cemverify.power.plan import PowerPlan
 
     check_outputs(options.json, options.markdown)
-    where = RunOptions.of(options)
+    where = run_options(options)
     torch.set_num_threads(1)  # as in the workers, and as the result says
     sys.path.insert(0, os.getcwd())  # as `python -m` would; workers inherit it
     plan = PowerPlan(

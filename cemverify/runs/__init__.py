@@ -3,14 +3,14 @@
 A caller states what it needs as *cells* and reads what is stored for them. The studies of the synthetic bench and
 `cemverify power` all run this way:
 
-    from cemverify.runs import RunOptions, add_run_arguments, algorithm, payloads, run_cells
+    from cemverify.runs import add_run_arguments, algorithm, payloads, run_cells, run_options
 
     @algorithm(draw=1, references=1)           # hand-bumped versions of whatever decides the payload
     def record_task(spec: TaskCell) -> dict[str, Any]:
         return {"floor": ..., "scores": {...}}  # plain JSON values, finite, following from the specification alone
 
     add_run_arguments(parser)                  # --store --workers --cluster --shard --retry-failed --resume
-    where = RunOptions.of(options)             # raises UsageError, one sentence
+    where = run_options(options)               # raises UsageError, one sentence
     cells = [record_task.cell(spec, cost=spec.cost, label="rbf seed 0") for spec in specs]
     stored = run_cells(cells, where)           # in the order of the cells; computes only what the store lacks
     found = payloads(stored)                   # or look at each one's .failure
@@ -33,8 +33,9 @@ Nothing here imports torch; the module of an algorithm may.
 
 from __future__ import annotations
 
+from cemverify.runs.arguments import add_run_arguments, run_options
 from cemverify.runs.cells import Algorithm, Cell, algorithm
-from cemverify.runs.options import RunOptions, add_run_arguments
+from cemverify.runs.options import RunOptions
 from cemverify.runs.run import Interrupted, ShardFinished, payloads, run_cells
 from cemverify.runs.store import CellStore, Failure, StoredCell
 
@@ -51,4 +52,5 @@ __all__ = [
     "algorithm",
     "payloads",
     "run_cells",
+    "run_options",
 ]

@@ -33,8 +33,9 @@ from cemverify.runs import (
     add_run_arguments,
     payloads,
     run_cells,
+    run_options,
 )
-from cemverify.runs.options import parse_shard
+from cemverify.runs.arguments import parse_shard
 from cemverify.runs.plain import plain, restore
 from cemverify.runs.progress import Progress
 from cemverify.runs.store import CorruptCell
@@ -321,7 +322,7 @@ def test_every_cell_belongs_to_just_one_shard_and_shards_are_about_equal() -> No
 def options(*words: str) -> RunOptions:
     parser = Parser()
     add_run_arguments(parser)
-    return RunOptions.of(parser.parse_args(words))
+    return run_options(parser.parse_args(words))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import torch
 from cemverify import results
 from cemverify.devices import check_device
 from cemverify.errors import UsageError
-from cemverify.runs import Cell, RunOptions, add_run_arguments, payloads, run_cells
+from cemverify.runs import Cell, RunOptions, add_run_arguments, payloads, run_cells, run_options
 from cemverify.tables import terminal
 from synthetic.gp import priors
 from synthetic.recursion.cells import ModelCell, TaskCell, compute_model, compute_task
@@ -100,7 +100,7 @@ def run(options: argparse.Namespace) -> int:
         UsageError: the options make no sense. cemverify.results.ResultError: the output cannot be written.
     """
     config = _configured(options)
-    where = RunOptions.of(options)
+    where = run_options(options)
     for path in (options.output, options.page):
         if path is not None:
             results.check_writable(path)

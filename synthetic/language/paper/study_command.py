@@ -16,7 +16,7 @@ from cemverify import results
 from cemverify.cem import presets as paper
 from cemverify.devices import find_device
 from cemverify.errors import UsageError
-from cemverify.runs import Cell, RunOptions, payloads, run_cells
+from cemverify.runs import Cell, RunOptions, payloads, run_cells, run_options
 from cemverify.tables import terminal
 from synthetic.corpora.batches import Batches, spread_windows
 from synthetic.corpora.chains import ChainSpec
@@ -73,7 +73,7 @@ def run_study(options: argparse.Namespace) -> int:
     )
     if options.estimate:
         return _estimate(options)
-    where = RunOptions.of(_one_process_a_gpu(options))
+    where = run_options(_one_process_a_gpu(options))
     for path in (options.output, options.page):
         if path is not None:
             results.check_writable(path)
