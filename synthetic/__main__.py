@@ -9,6 +9,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from types import ModuleType
 
 from cemverify.errors import UsageError
 from cemverify.parsing import Parser
@@ -16,11 +17,14 @@ from cemverify.runs import ShardFinished
 
 STUDIES = {
     "recursion": "recursive CEM MLPs on functions of known difficulty, beside the Bayes-optimal error",
-    "language": "small language models, Llama and CEM, on the standard library's source, beside bigram, gzip and xz",
+    "language": "small language models, Llama and CEM, on text or on sources of known entropy",
     "examine": "one regression task: its difficulty, a second opinion on its floor, a test of its sampler",
     "explain": "how a stored cell was made, and whether it comes out the same again",
     "atlas": "the difficulty of every prior, by lengthscale and number of points",
 }
+
+# the module of a study that does not have its name
+MODULES = {"language": "language.commands"}
 
 DESCRIPTION = """\
 Studies that measure what recursion depth T and the choice of energy buy. Each prints its table, shows its
@@ -30,7 +34,7 @@ progress on stderr, and writes a result file (--output).
 EPILOG = """\
 examples:
   python -m synthetic recursion --prior rbf --steps 1 2 4 8 --seeds 3 --preset quick --output out/recursion.json
-  python -m synthetic language --help
+  python -m synthetic language train --preset tiny
   python -m synthetic examine "warped(matern52) + 0.1*linear"
   python -m reports out                     every result below out/ as tables
 
@@ -52,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from cemverify.results import ResultError  # here, since it brings torch, for which --help should not wait
 
     try:
-        return int(import_module(f"synthetic.{options.study}").run(options))
+        return int(_module(options.study).run(options))
     except ShardFinished as told:
         print(told, file=sys.stderr)
         return 0
@@ -74,8 +78,12 @@ def _parser(chosen: str | None) -> Parser:
     for name, summary in STUDIES.items():
         study = studies.add_parser(name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
         if name == chosen:
-            import_module(f"synthetic.{name}").add_arguments(study)
+            _module(name).add_arguments(study)
     return parser
+
+
+def _module(study: str) -> ModuleType:
+    return import_module(f"synthetic.{MODULES.get(study, study)}")
 
 
 def _refuse(reason: object, code: int = 2) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from cemverify.claims.base import Claim
 
-_LANGUAGE = "python -m synthetic language --preset smoke"
+_LANGUAGE = "python -m synthetic language train --preset smoke"
 _RECURSION = "python -m synthetic recursion --preset quick"
 
 

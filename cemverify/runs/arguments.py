@@ -13,11 +13,11 @@ from cemverify.runs.options import RunOptions, Shard
 HOW = "Stop it at any moment; the same command continues from there."
 
 
-def add_run_arguments(parser: argparse.ArgumentParser, how: str = HOW) -> None:
+def add_run_arguments(parser: argparse.ArgumentParser, how: str | None = HOW) -> None:
     """Adds --store, --workers, --cluster, --shard, --retry-failed and --resume; `run_options` reads them.
 
     Args:
-        how: what the help says about all of them.
+        how: what the help says about all of them; None says nothing.
     """
     group = parser.add_argument_group("how it runs", how)
     group.add_argument(
@@ -25,13 +25,13 @@ def add_run_arguments(parser: argparse.ArgumentParser, how: str = HOW) -> None:
         type=Path,
         metavar="DIR",
         default=RunOptions.store,
-        help="where every finished cell is kept, one file each (default: %(default)s)",
+        help="where finished cells are kept, one file each (default: %(default)s)",
     )
     group.add_argument(
         "--workers",
         type=int,
         metavar="N",
-        help="processes on this machine, one thread each; 0: in this process, for a debugger (default: one per CPU)",
+        help="processes of one thread each; 0: only this one (default: one for each CPU)",
     )
     group.add_argument(
         "--cluster", metavar="ADDRESS", help="compute on the workers of a Dask scheduler: tcp://HOST:PORT"
@@ -39,8 +39,7 @@ def add_run_arguments(parser: argparse.ArgumentParser, how: str = HOW) -> None:
     group.add_argument(
         "--shard",
         metavar="I/N",
-        help="compute only part I of N (1/4 ... 4/4), each part in a job of its own on one store; "
-        "afterwards, the same command without --shard prints the tables",
+        help="compute only part I of N; without it, the same command prints the tables",
     )
     group.add_argument("--retry-failed", action="store_true", help="compute failed cells again")
     group.add_argument(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import math
@@ -12,22 +13,22 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 import torch
 
 from cemverify.errors import UsageError
-from synthetic.corpora import chains, shards, sources
+from cemverify.runs.plain import plain, restore
+from synthetic.corpora import chains, sources
 from synthetic.corpora.batches import Batches, spread_windows
+from synthetic.corpora.choice import CorpusChoice, PinnedCorpus, TextFiles, chain_of, open_corpus
 from synthetic.corpora.corpus import Corpus, tokenised
 from synthetic.corpora.hub import DatasetSpec, dataset
-from synthetic.corpora.shards import Tokens, read_shard, write_shard
 from synthetic.corpora.tokenisers import Codes, Subwords, Symbols, subwords
+from synthetic.corpora.tokens import Tokens, read_tokens, write_tokens
 from synthetic.corpora.yardsticks import Counts, yardsticks
-
-DIGEST = "ab" * 32
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
     return root
 
 
-def parts(source: sources.Source) -> dict[str, list[str]]:
+def parts(source: sources.DocumentSource) -> dict[str, list[str]]:
     """The names of the documents of each part."""
     found: dict[str, list[str]] = {"train": [], "validation": []}
     for document in source.documents():
@@ -153,56 +154,65 @@ def test_a_corpus_is_made_once_and_found_again(folder: Path, tmp_path: Path) -> 
     assert [path.name.startswith(".") for path in (tmp_path / "corpora").iterdir()] == [False]
 
 
-def test_a_shard_gives_back_what_was_written(tmp_path: Path) -> None:
-    write_shard(tmp_path / "a.tokens", codes(3, 1, 65535), 65536, DIGEST, DIGEST)
-    assert read_shard(tmp_path / "a.tokens", DIGEST).tolist() == [3, 1, 65535]
-    header = shards.read_header(tmp_path / "a.tokens")
-    assert (header.vocabulary, header.tokens, header.tokeniser, header.source) == (65536, 3, DIGEST, DIGEST)
+def test_tokens_on_disk_are_what_was_written_and_any_numpy_reads_them(tmp_path: Path) -> None:
+    said = write_tokens(tmp_path / "a.npy", codes(3, 1, 65535), 65536)
+    assert (said.name, said.tokens) == ("a.npy", 3)
+    found = read_tokens(tmp_path, said)
+    assert isinstance(found, np.memmap)
+    assert found.tolist() == np.load(tmp_path / "a.npy").tolist() == [3, 1, 65535]
 
 
-def test_a_token_that_is_not_below_the_size_of_the_vocabulary_is_written_to_no_shard(tmp_path: Path) -> None:
+def test_a_token_that_is_not_below_the_size_of_the_vocabulary_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"a token 7 where each must be below 7.*take another --tokeniser"):
-        write_shard(tmp_path / "a.tokens", codes(3, 7), 7, DIGEST, DIGEST)
+        write_tokens(tmp_path / "a.npy", codes(3, 7), 7)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_damaged_shard_is_named_in_one_sentence(tmp_path: Path) -> None:
-    path = tmp_path / "a.tokens"
-    write_shard(path, codes(*range(100)), 256, DIGEST, DIGEST)
-    whole = path.read_bytes()
-    damages = {
-        "is truncated: its header promises 100 tokens, the file holds 95": whole[:-10],
-        "is truncated in its header": whole[:100],
-        "is corrupt": whole[:-1] + b"\xff",
-        "is no shard of tokens": b"something else",
-        "has version 2": whole[:8] + b"\x02" + whole[9:],
-        "is too long": whole + b"\0\0",
-    }
-    for sentence, damaged in damages.items():
-        path.write_bytes(damaged)
-        with pytest.raises(UsageError, match=f"a.tokens {sentence}"):
-            read_shard(path, DIGEST)
-    path.write_bytes(whole)
-    with pytest.raises(UsageError, match="another tokeniser"):
-        read_shard(path, "cd" * 32)
+def npy(array: np.ndarray[Any, Any]) -> bytes:
+    written = io.BytesIO()
+    np.save(written, array)
+    return written.getvalue()
 
 
-def test_a_shard_is_verified_once_and_again_when_its_file_has_changed(
+HUNDRED = npy(np.arange(100, dtype=np.uint16))
+
+
+@pytest.mark.parametrize(
+    ("damaged", "sentence"),
+    [
+        (HUNDRED[:-10], "is truncated, or is not a .npy file of tokens"),
+        (HUNDRED[:60], "is truncated, or is not a .npy file of tokens"),
+        (b"", "is truncated, or is not a .npy file of tokens"),
+        (b"something else", "is truncated, or is not a .npy file of tokens"),
+        (HUNDRED.replace(b"descr", b'"desc'), "is truncated, or is not a .npy file of tokens"),
+        (HUNDRED[:-1] + b"\xff", "is corrupt: its tokens do not have the checksum in corpus.json"),
+        (npy(np.arange(99, dtype=np.uint16)), r"does not hold the 100 two-byte tokens .* an array \(99,\) of uint16"),
+        (npy(np.arange(100)), r"does not hold the 100 two-byte tokens .* an array \(100,\) of int64"),
+    ],
+)
+def test_a_damaged_file_of_tokens_is_named_in_one_sentence(damaged: bytes, sentence: str, tmp_path: Path) -> None:
+    said = write_tokens(tmp_path / "a.npy", codes(*range(100)), 256)
+    assert read_tokens(tmp_path, said).tolist() == list(range(100))
+    (tmp_path / "a.npy").write_bytes(damaged)
+    with pytest.raises(UsageError, match=f"a.npy {sentence}.*; delete its folder, and it is made again"):
+        read_tokens(tmp_path, said)
+
+
+def test_tokens_are_verified_once_and_again_when_their_file_has_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "a.tokens"
-    write_shard(path, codes(3, 1, 2), 256, DIGEST, DIGEST)
-    first = read_shard(path, DIGEST).tolist()
+    path = tmp_path / "a.npy"
+    said = write_tokens(path, codes(3, 1, 2), 256)
+    first = read_tokens(tmp_path, said).tolist()
     with monkeypatch.context() as patch:
-        patch.setattr("synthetic.corpora.shards.hashlib.sha256", None)  # whoever verifies now fails
-        assert read_shard(path, DIGEST).tolist() == first
+        patch.setattr("synthetic.corpora.tokens.hashlib.sha256", None)  # whoever verifies now fails
+        assert read_tokens(tmp_path, said).tolist() == first
     time_ns = path.stat().st_mtime_ns
     path.write_bytes(path.read_bytes()[:-1] + b"\xff")
     os.utime(path, ns=(time_ns + 1, time_ns + 1))
-    with pytest.raises(UsageError, match=r"a.tokens is corrupt"):
-        read_shard(path, DIGEST)
-    with pytest.raises(UsageError, match=r"a.tokens is corrupt"):
-        read_shard(path, DIGEST)
+    for _ in range(2):
+        with pytest.raises(UsageError, match=r"a.npy is corrupt"):
+            read_tokens(tmp_path, said)
 
 
 @pytest.fixture
@@ -218,17 +228,17 @@ def test_a_full_disk_is_a_sentence_that_names_the_folder_asked_for_and_leaves_no
     tmp_path: Path, small_disk: None
 ) -> None:
     (tmp_path / "one.txt").write_text("word " * 10_000)
-    sentence = f"cannot write a shard of 90 kB to {tmp_path / 'corpora'}: File too large; make room, or"
+    sentence = f"cannot write 90 kB of tokens to {tmp_path / 'corpora'}: File too large; make room, or"
     with pytest.raises(UsageError, match=sentence):
         tokenised(sources.text_files([tmp_path / "one.txt"]), Symbols(), tmp_path / "corpora")
     assert list((tmp_path / "corpora").iterdir()) == []
 
 
-def test_a_corpus_whose_shard_is_missing_says_to_delete_its_folder(folder: Path, tmp_path: Path) -> None:
+def test_a_corpus_of_which_a_file_is_missing_says_to_delete_its_folder(folder: Path, tmp_path: Path) -> None:
     tokenised(sources.text_files([folder]), Symbols(), tmp_path / "corpora")
-    [shard] = (tmp_path / "corpora").glob("*/train-00000.tokens")
-    shard.unlink()
-    with pytest.raises(UsageError, match=f"the shard {shard}: No such file or directory; delete its folder"):
+    [path] = (tmp_path / "corpora").glob("*/train-00000.npy")
+    path.unlink()
+    with pytest.raises(UsageError, match=f"the tokens {path}: No such file or directory; delete its folder"):
         tokenised(sources.text_files([folder]), Symbols(), tmp_path / "corpora")
 
 
@@ -238,7 +248,7 @@ def test_what_a_killed_process_left_aside_is_swept_a_day_later_and_nothing_else(
     abandoned, living, others = (corpora / name for name in (begun, begun.replace("1", "2"), ".others"))
     for path in (abandoned, living, others):
         path.mkdir(parents=True)
-        (path / "train-00000.tokens").touch()
+        (path / "train-00000.npy").touch()
     for path in (abandoned, others):
         os.utime(path, (old, old))
     tokenised(sources.text_files([folder]), Symbols(), corpora)
@@ -272,7 +282,9 @@ def test_a_process_that_takes_days_is_seen_to_live(
         ('"compressed": {}', '"compressed": {', "is truncated, or was edited"),
         ('"compressed": {}', '"compressed": 1', "is truncated, or was edited"),
         ("{", "[", "is truncated, or was edited"),
-        ('"tokens": ', '"tokens": 1', "promises 1[0-9,]* tokens, its shards hold"),
+        ('"files": ', '"flies": ', "is truncated, or was edited"),
+        ('"sha256": ', '"sha256": 1, "was": ', "is truncated, or was edited"),
+        ('"tokens": ', '"tokens": 1', "is truncated, or was edited"),
     ],
 )
 def test_a_damaged_description_of_a_corpus_is_named_in_one_sentence(
@@ -288,10 +300,62 @@ def test_a_damaged_description_of_a_corpus_is_named_in_one_sentence(
         tokenised(source, Symbols(), tmp_path / "corpora")
 
 
-def test_windows_reach_across_shards() -> None:
+def test_a_long_part_lies_in_several_files(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = sources.text_files([folder])
+    whole = tokenised(source, Symbols(), tmp_path / "whole")
+    monkeypatch.setattr("synthetic.corpora.corpus.TOKENS_PER_FILE", 100)
+    split = tokenised(source, Symbols(), tmp_path / "split")
+    assert len(list((tmp_path / "split").glob("*/train-*.npy"))) == math.ceil(len(split.train.tokens) / 100) > 1
+    assert split.train.tokens.head(10**6).tolist() == whole.train.tokens.head(10**6).tolist()
+
+
+def test_windows_reach_across_files() -> None:
     tokens = Tokens((codes(0, 1, 2), codes(3), codes(4, 5, 6, 7)))
     assert tokens.windows([0, 2, 4], 4).tolist() == [[0, 1, 2, 3], [2, 3, 4, 5], [4, 5, 6, 7]]
     assert tokens.head(5).tolist() == [0, 1, 2, 3, 4]
+
+
+# --- which corpus ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        CorpusChoice(),
+        CorpusChoice(TextFiles(("a", "b/c")), "tokenizer.json"),
+        CorpusChoice(DatasetSpec("owner/name", megabytes=1.5), "owner/name"),
+        CorpusChoice(chains.ChainSpec("markov", 4, order=1)),
+    ],
+    ids=lambda choice: type(choice.source).__name__,
+)
+def test_a_choice_survives_being_kept_in_a_cell(choice: CorpusChoice) -> None:
+    assert restore(CorpusChoice, json.loads(json.dumps(plain(choice)))) == choice
+
+
+def test_a_choice_of_files_means_the_same_in_another_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder.parent)
+    choice = CorpusChoice(TextFiles((folder.name,))).anywhere
+    first = open_corpus(choice, folder.parent / "corpora")
+    monkeypatch.chdir("/")
+    assert open_corpus(choice, folder.parent / "corpora").digest == first.digest
+
+
+def test_a_pinned_corpus_refuses_other_tokens_than_it_began_with(folder: Path, tmp_path: Path) -> None:
+    choice = CorpusChoice(TextFiles((str(folder),)))
+    pinned = PinnedCorpus(choice, open_corpus(choice, tmp_path / "corpora").digest)
+    assert pinned.open(tmp_path / "elsewhere").digest == pinned.digest
+    (folder / "module_0.py").write_text("edited\n")
+    with pytest.raises(UsageError, match="is not the one the study began with; keep all machines on one folder"):
+        pinned.open(tmp_path / "corpora")
+
+
+def test_a_chain_is_its_own_tokeniser() -> None:
+    spec = chains.ChainSpec("markov", 4, order=1)
+    assert CorpusChoice(spec).vocabulary == 4
+    assert chain_of(CorpusChoice(spec)) is not None
+    assert chain_of(CorpusChoice()) is None
+    with pytest.raises(UsageError, match="a chain's symbols are its tokens: leave out --tokeniser"):
+        CorpusChoice(spec, "owner/name")
 
 
 # --- batches --------------------------------------------------------------------------------------
@@ -647,7 +711,7 @@ def test_a_vocabulary_reaches_to_its_largest_number_though_some_are_left_out(tmp
 
 
 @pytest.mark.parametrize(
-    ("mark", "sentence"), [(9, "a token 9 where each must be below 6"), (70_000, "70,000; shards")]
+    ("mark", "sentence"), [(9, "a token 9 where each must be below 6"), (70_000, "70,000; corpora")]
 )
 def test_a_mark_that_is_in_no_vocabulary_is_refused(mark: int, sentence: str, tmp_path: Path) -> None:
     (tmp_path / "one.txt").write_text("cat\n" * 50)

@@ -1,8 +1,8 @@
-"""The language study's command: what it prints and writes, when it passes, and what it refuses."""
+"""`synthetic language train` and `compare`: what they print and write, when they pass, and what they refuse."""
 
 from __future__ import annotations
 
-import argparse
+import io
 import json
 import math
 import os
@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -29,14 +30,16 @@ from cemverify.conformance.implementations.contract import implementation
 from cemverify.conformance.implementations.plain import Plain
 from cemverify.tables import terminal
 from suites.synthetic.interrupts import heed
-from synthetic import language
+from synthetic.__main__ import _parser as parser_of
 from synthetic.__main__ import main
-from synthetic.language import options, presets
-from synthetic.language.entries import Entry
-from synthetic.language.presets import (
+from synthetic.language.commands import COMMANDS, train
+from synthetic.language.commands.arguments import Command
+from synthetic.language.contenders import presets
+from synthetic.language.contenders.model_results import ModelResult
+from synthetic.language.contenders.objections import reasons_to_fail
+from synthetic.language.contenders.presets import (
     Contender,
-    Study,
-    chinchilla,
+    LanguageConfig,
     contenders,
     paper_contenders,
     smoke_on_cuda,
@@ -44,11 +47,12 @@ from synthetic.language.presets import (
 )
 from synthetic.language.training import machine
 from synthetic.language.training.cost import Cost, cost, parameters
+from synthetic.language.training.recipe import chinchilla
 from synthetic.language.training.training import Training
-from synthetic.language.verdict import reasons_to_fail
 
 CHAIN = ("--corpus", "hidden", "--symbols", "8", "--states", "4", "--length", "50000")
-SMALL = ("--preset", "tiny", "--device", "cpu", "--workers", "1")
+SMALL = ("--preset", "tiny")
+HERE = ("--device", "cpu", "--workers", "1")
 
 NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device, so it can be used")
 
@@ -80,13 +84,22 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def study(corpora: Path) -> Callable[..., tuple[int, dict[str, Any]]]:
-    """The exit code and the result file of `python -m synthetic language`, on a small source."""
+    """The exit code and the result file of `python -m synthetic language train`, on a small source."""
 
     def run(output: Path, *arguments: str, chain: Sequence[str] = CHAIN) -> tuple[int, dict[str, Any]]:
-        parser = argparse.ArgumentParser()
-        language.add_arguments(parser)
-        options = parser.parse_args([*chain, *SMALL, "--corpora", str(corpora), "--output", str(output), *arguments])
-        return language.run(options), results.read(output)
+        places = ("--corpora", str(corpora), "--output", str(output))
+        return main(["language", "train", *chain, *SMALL, *HERE, *places, *arguments]), results.read(output)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def compared(corpora: Path) -> Callable[..., tuple[int, dict[str, Any]]]:
+    """The same of `python -m synthetic language compare`."""
+
+    def run(output: Path, name: str, *arguments: str) -> tuple[int, dict[str, Any]]:
+        places = ("--corpora", str(corpora), "--output", str(output))
+        return main(["language", "compare", name, *CHAIN, *SMALL, *places, *arguments]), results.read(output)
 
     return run
 
@@ -101,7 +114,7 @@ def short(
     return content
 
 
-def put_preset(monkeypatch: pytest.MonkeyPatch, make: Callable[[int], Study]) -> None:
+def put_preset(monkeypatch: pytest.MonkeyPatch, make: Callable[[int], LanguageConfig]) -> None:
     """Replaces the tiny preset."""
     found: Mapping[str, Any] = MappingProxyType({"tiny": {"cpu": make, "cuda": make}})
     monkeypatch.setattr(presets, "PRESETS", found)
@@ -210,10 +223,10 @@ def test_a_finished_run_is_found_by_resume_alone(
 @pytest.mark.slow
 def test_an_interrupt_ends_all_processes_soon_and_says_how_to_go_on(corpora: Path, tmp_path: Path) -> None:
     folder = tmp_path / "runs"
-    command = [*CHAIN, *SMALL[:-1], "2", "--corpora", str(corpora), "--output", str(tmp_path / "l.json")]
+    command = [*CHAIN, *SMALL, *HERE[:-1], "2", "--corpora", str(corpora), "--output", str(tmp_path / "l.json")]
     command += ["--steps", "100000", "--folder", str(folder), "--save-every", "5"]
     with subprocess.Popen(
-        [sys.executable, "-m", "synthetic", "language", *command],
+        [sys.executable, "-m", "synthetic", "language", "train", *command],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -241,15 +254,15 @@ def test_an_interrupt_ends_all_processes_soon_and_says_how_to_go_on(corpora: Pat
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--text", "nowhere"], "no file or folder nowhere"),
-        (["--study", "diagonal"], "torchrun trains one model together, and --study many by themselves"),
+        (["train", "--text", "nowhere"], "no file or folder nowhere"),
+        (["study", "diagonal"], "torchrun trains one model together, and study several by themselves"),
     ],
 )
 def test_what_is_wrong_is_told_once_by_all_the_processes_of_torchrun(
     arguments: list[str], sentence: str, corpora: Path, tmp_path: Path
 ) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command += ["-m", "synthetic", "language", "--device", "cpu", "--corpora", str(corpora), *arguments]
+    command += ["-m", "synthetic", "language", *arguments, "--device", "cpu", "--corpora", str(corpora)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 1  # torchrun's own
     assert done.stderr.count(f"error: {sentence}") == 1
@@ -257,15 +270,87 @@ def test_what_is_wrong_is_told_once_by_all_the_processes_of_torchrun(
     assert "synthetic/language" not in done.stderr  # no traceback of ours
 
 
+def helps() -> dict[str, str]:
+    """The help of `synthetic language` and of its commands."""
+    made = {}
+    for name in ("", *COMMANDS):
+        printed = io.StringIO()
+        with redirect_stdout(printed), pytest.raises(SystemExit):
+            parser_of("language").parse_args(["language", *([name] if name else []), "--help"])
+        made[name] = printed.getvalue()
+    return made
+
+
 def test_every_example_of_the_help_is_a_command() -> None:
-    parser = argparse.ArgumentParser()
-    language.add_arguments(parser)
-    examples = (parser.epilog or "").partition("examples:")[2].partition("\n\n")[0].replace("\\\n", " ")
-    lines = [re.split(r" {3,}", line.strip())[0] for line in examples.strip().splitlines()]
-    assert len(lines) >= 9
+    lines = [
+        re.split(r" {3,}", line.partition(" language ")[2])[0]
+        for text in helps().values()
+        for line in re.split(r"\nexamples?:", text)[-1].splitlines()
+        if " -m synthetic language " in line
+    ]
+    assert len(lines) >= 8
     for line in lines:
-        chosen = parser.parse_args(shlex.split(line.partition(" language ")[2]))
-        options.check(chosen)
+        parser_of("language").parse_args(["language", *shlex.split(line)])
+
+
+def test_every_help_fits_a_screen_names_every_option_and_shows_an_example(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    for name, text in helps().items():
+        assert len(text.splitlines()) <= 41, name
+        assert max(map(len, text.splitlines())) <= 100 + len("usage:"), name
+        assert "example" in text, name
+    for name, module in COMMANDS.items():
+        command = Command(prog=name)
+        module.add_arguments(command)
+        named = set(re.findall(r"--[a-z-]+", helps()[name]))
+        known = {option for action in command._actions for option in action.option_strings} - {"-h", "--help"}
+        assert named >= known, name
+        own = {option for line in helps()[name].splitlines() for option in re.findall(r"^ +(--[a-z-]+)", line)}
+        assert own <= known, name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "usage", "sentence"),
+    [
+        (["train", "--seeds", "3"], "train", "--seeds belongs to `python -m synthetic language study`"),
+        (["study", "diagonal", "--sharded"], "study", "--sharded belongs to `python -m synthetic language train`"),
+        (["train", "--shard", "1/2"], "train", "--shard belongs to `python -m synthetic language study`"),
+        (
+            ["compare", "nowhere:it", "--compile"],
+            "compare",
+            "--compile belongs to `python -m synthetic language",
+        ),
+        (["train", "--sead", "3"], "train", "there is no option --sead"),
+        (["study"], "study", "the following arguments are required: NAME"),
+        (["train", "smoke"], "train", "'smoke' is one word too many"),
+        (["train", "--order", "3"], "train", "--order belongs to --corpus markov: leave it out"),
+    ],
+)
+def test_a_misplaced_option_gets_the_usage_line_and_a_sentence(
+    arguments: list[str], usage: str, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["language", *arguments]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    first, second = printed.err.splitlines()
+    assert first.startswith(f"usage: python -m synthetic language {usage} ")
+    assert second.startswith(f"error: {sentence}")
+
+
+def test_the_command_in_a_result_file_asks_for_the_same(corpora: Path) -> None:
+    """Whatever is read from a command line is written as a command line that reads as the same."""
+    for line in (
+        "--preset tiny --models cem-t1 --depths 1 4 --steps 3 --learning-rate 0.1 --dim 16 --corpus library",
+        "--corpus markov --symbols 4 --order 1 --length 1000",
+        "--text a b --tokeniser t.json --seed 3 --compile",
+        "--dataset owner/name --split test --megabytes 1.5",
+    ):
+        options = parser_of("language").parse_args(["language", "train", *shlex.split(line)])
+        asked = train.asked_for(options)
+        said = train.command(asked, machine.Machine(compiled=options.compile))
+        again = parser_of("language").parse_args(shlex.split(said)[3:])
+        assert train.asked_for(again) == asked
+        assert again.compile == options.compile
 
 
 # --- what is written ------------------------------------------------------------------------------
@@ -301,7 +386,7 @@ def test_a_diverging_run_is_reported_and_fails(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def exploding(vocabulary: int) -> Study:
+    def exploding(vocabulary: int) -> LanguageConfig:
         return replace(tiny(vocabulary), recipe=replace(tiny(vocabulary).recipe, learning_rate=math.inf))
 
     put_preset(monkeypatch, exploding)
@@ -330,9 +415,9 @@ def test_an_energy_that_rises_where_it_must_fall_fails_the_study(
 def test_a_model_far_behind_the_baseline_fails() -> None:
     rotary, alibi, cem, _ = contenders(8, 32, 2, 2, (1, 2))
 
-    def entry(contender: Contender, bits: float) -> Entry:
+    def entry(contender: Contender, bits: float) -> ModelResult:
         training = Training((bits,), None, None, 1.0, "")
-        return Entry(contender, 1, Cost(1, 1), training, torch.full((4,), bits).double(), (), 1)
+        return ModelResult(contender, 1, Cost(1, 1), training, torch.full((4,), bits).double(), (), 1)
 
     level = [entry(rotary, 1.0), entry(alibi, 2.0), entry(cem, 2.2)]  # it has the positions of the second
     assert reasons_to_fail(level, bigram=3.0, band=1.15, floor=None) == []
@@ -348,19 +433,21 @@ def test_a_model_far_behind_the_baseline_fails() -> None:
 
 
 def test_another_right_implementation_has_the_losses_of_the_reference(
-    study: Callable[..., tuple[int, dict[str, Any]]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    compared: Callable[..., tuple[int, dict[str, Any]]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, content = study(tmp_path / "it.json", "--steps", "6", "--implementation", f"{__name__}:plain")
-    assert code == 0, capsys.readouterr().out
+    code, content = compared(tmp_path / "it.json", f"{__name__}:plain", "--steps", "6")
+    printed = capsys.readouterr().out
+    assert code == 0, printed
     assert content["agreement"]["disagrees_at"] is None
-    assert "agrees: at no step is it further" in capsys.readouterr().out
+    assert "agrees: at no step is it further" in printed
+    assert f"language compare {__name__}:plain --preset tiny --steps 6" in content["made_by"]["command"]
 
 
 @pytest.mark.parametrize(("name", "step"), [("uphill", 1), ("truncated", 2)])
 def test_a_wrong_implementation_departs_from_the_reference(
-    name: str, step: int, study: Callable[..., tuple[int, dict[str, Any]]], tmp_path: Path
+    name: str, step: int, compared: Callable[..., tuple[int, dict[str, Any]]], tmp_path: Path
 ) -> None:
-    code, content = study(tmp_path / "it.json", "--steps", "4", "--implementation", f"{__name__}:{name}")
+    code, content = compared(tmp_path / "it.json", f"{__name__}:{name}", "--steps", "4")
     assert code == 1
     assert content["agreement"]["disagrees_at"] == step
 
@@ -372,13 +459,13 @@ def test_a_wrong_implementation_departs_from_the_reference(
     ("arguments", "sentence"),
     [
         (["--preset", "huge"], "no preset 'huge'; there are: tiny, smoke"),
-        (["--steps", "0"], "--steps must be at least 1, not 0"),
-        (["--seed", "-1"], "--seed must be from 0"),
+        (["--steps", "0"], "--steps: must be at least 1, not 0"),
+        (["--seed", "-1"], "--seed: must be at least 0, not -1"),
         (["--device", "tpu"], "no device 'tpu'; there are: auto, cpu, cuda"),
         pytest.param(["--device", "cuda"], "device 'cuda' cannot be used here", marks=NO_GPU),
         (["--corpus", "novel"], "no corpus 'novel'; there are: library, markov, hidden"),
         (["--text", "nowhere"], "no file or folder nowhere"),
-        (["--text", "nowhere", "--dataset", "it"], "--text and --dataset name two corpora"),
+        (["--text", "nowhere", "--dataset", "it"], "--text and --dataset name two corpora; give one"),
         (["--heads", "3"], "3 heads do not split a model dimension of 32"),
         (["--context", "10000000"], "a context of 10,000,000 tokens is longer than the data"),
         (["--batch", "7", "--accumulate", "2"], "a batch of 7 windows cannot be shared equally"),
@@ -386,14 +473,9 @@ def test_a_wrong_implementation_departs_from_the_reference(
         (["--sharded"], "start them with torchrun"),
         (["--order", "3"], "--order belongs to --corpus markov: leave it out"),
         (["--megabytes", "1"], "--megabytes belongs to --dataset: leave it out"),
-        (["--store", "elsewhere"], "--store belongs to a study: give --study NAME too"),
+        (["--models", "cem-t9"], "no model 'cem-t9' in this run; there are: llama-rope, llama-alibi, cem-t1, cem-t2"),
         (["--folder", "/proc/nowhere"], "cannot write /proc/nowhere"),
-        (["--implementation", "nowhere:it", "--compile"], "--compile is nothing for --implementation: leave it out"),
-        (["--implementation", "nowhere:it", "--device", "cuda"], "--implementation trains on the CPU, not on cuda"),
-        (["--learning-rate", "-1"], "--learning-rate must be a positive number"),
-        (["--implementation", "nowhere:it"], "no module 'nowhere'"),
-        (["--implementation", f"{__name__}:cut_off"], "autograd cannot follow"),
-        (["--implementation", f"{__name__}:numpy_arrays"], "numpy arrays, which torch's autograd cannot follow"),
+        (["--learning-rate", "-1"], "--learning-rate: must be a positive number"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(
@@ -404,14 +486,36 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     output = tmp_path / "language.json"
-    chain = () if {"--text", "--dataset", "--megabytes"} & set(arguments) else CHAIN
-    assert main(["language", *chain, *SMALL, "--corpora", str(corpora), "--output", str(output), *arguments]) == 2
+    chain = () if {"--text", "--dataset", "--megabytes", "--corpus"} & set(arguments) else CHAIN
+    places = ("--corpora", str(corpora), "--output", str(output))
+    assert main(["language", "train", *chain, *SMALL, *HERE, *places, *arguments]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
     assert sentence in printed.err
     complaint = [line for line in printed.err.splitlines() if line.startswith("error: ")]
     assert len(complaint) == 1
     assert printed.err.endswith(complaint[0] + "\n")
+    assert not output.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("nowhere:it", "no module 'nowhere'"),
+        (f"{__name__}:cut_off", "autograd cannot follow"),
+        (f"{__name__}:numpy_arrays", "numpy arrays, which torch's autograd cannot follow"),
+    ],
+)
+def test_an_implementation_that_cannot_be_trained_is_refused_in_one_sentence(
+    name: str, sentence: str, corpora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "language.json"
+    places = ("--corpora", str(corpora), "--output", str(output))
+    assert main(["language", "compare", name, *CHAIN, *SMALL, *places]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert sentence in printed.err
+    assert printed.err.count("error: ") == 1
     assert not output.exists()
 
 

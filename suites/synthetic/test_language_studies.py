@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 from dataclasses import replace
 from itertools import pairwise
@@ -17,20 +16,19 @@ from scipy.interpolate import CubicSpline
 from cemverify import results
 from cemverify.cem import presets as paper
 from synthetic.__main__ import main
-from synthetic.language import add_arguments
-from synthetic.language.options import open_corpus
+from synthetic.corpora.chains import ChainSpec
+from synthetic.corpora.choice import CorpusChoice, PinnedCorpus, open_corpus
 from synthetic.language.paper import cells
 from synthetic.language.paper.cells import (
-    CorpusSpec,
     TrainingRecord,
+    compute_training,
     count,
     measured,
-    perform_training,
     training_cell,
 )
 from synthetic.language.paper.estimates import GPU_UTILISATION, H100_TFLOPS, forecasts, speed_of
 from synthetic.language.paper.rates import optimum
-from synthetic.language.paper.statements import CLAIMS, Kind, read, reading_of
+from synthetic.language.paper.statements import EXPECTATIONS, Kind, read, reading_of
 from synthetic.language.paper.studies import (
     ALIBI,
     FULL,
@@ -39,7 +37,7 @@ from synthetic.language.paper.studies import (
     STUDIES,
     TINY,
     WIDENED,
-    Plan,
+    StudyPlan,
     at_rate,
     attention_name,
     mlp_name,
@@ -52,6 +50,7 @@ from synthetic.language.training.training import score
 from synthetic.statements import Reading
 from synthetic.statistics import compare
 
+CHAIN = ChainSpec("hidden", 8, states=4, peak=6.0, train=20_000, validation=1250)
 SHORT = (
     *("--corpus", "hidden", "--symbols", "8", "--states", "4", "--length", "20000"),
     *("--dim", "16", "--heads", "2", "--layers", "1", "--steps", "20", "--batch", "8", "--context", "8"),
@@ -81,9 +80,9 @@ def test_every_study_is_complete(study: str, size: str) -> None:
 @pytest.mark.parametrize("study", [name for name in STUDIES if name != "learning-rate"])
 def test_every_statement_is_about_models_of_its_study(study: str) -> None:
     names = {variant.name for variant in plan(study, TINY, 256).variants}
-    claims = [claim for _, claims in CLAIMS[study] for claim in claims]
-    assert claims
-    assert {name for claim in claims for name in (claim.name, claim.base)} <= names
+    expectations = [e for _, of_one in EXPECTATIONS[study] for e in of_one]
+    assert expectations
+    assert {name for e in expectations for name in (e.name, e.base)} <= names
 
 
 @pytest.mark.parametrize(
@@ -181,7 +180,7 @@ def test_estimate_alone_prints_the_table_and_does_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["language", "--study", "replace-mlp", "--size", "86M", "--estimate", "--tflops", "200"]) == 0
+    assert main(["language", "study", "replace-mlp", "--size", "86M", "--estimate", "--tflops", "200"]) == 0
     printed = capsys.readouterr().out
     assert "86,371,488" in printed
     assert "200 useful TFLOP/s" in printed
@@ -198,7 +197,7 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(corpora: Path, output: Path, *arguments: str) -> int:
     places = ("--corpora", str(corpora), "--store", str(corpora.parent / "store"), "--output", str(output))
-    return main(["language", "--study", "replace-mlp", *SHORT, *places, *arguments])
+    return main(["language", "study", "replace-mlp", *SHORT, *places, *arguments])
 
 
 def test_the_second_run_comes_from_the_store_and_has_the_same_tables_and_page(
@@ -227,8 +226,8 @@ def test_a_training_of_few_steps_has_its_page_too(
     corpora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     places = ["--corpora", str(corpora), "--store", str(tmp_path / "s"), "--output", str(tmp_path / "l.json")]
-    few = ["--study", "diagonal", "--steps", "3", "--seeds", "1", "--page", str(tmp_path / "p.md")]
-    assert main(["language", *SHORT, *places, *few]) == 0, capsys.readouterr().err
+    few = ["--steps", "3", "--seeds", "1", "--page", str(tmp_path / "p.md")]
+    assert main(["language", "study", "diagonal", *SHORT, *places, *few]) == 0, capsys.readouterr().err
     assert (tmp_path / "p-ratios.svg").exists()
 
 
@@ -242,15 +241,13 @@ def test_a_shard_leaves_the_rest_to_others(corpora: Path, tmp_path: Path, capsys
 def test_a_long_training_that_was_killed_goes_on_to_the_same_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = argparse.ArgumentParser()
-    add_arguments(options)
-    chosen = options.parse_args(["--corpora", str(tmp_path / "corpora"), *SHORT[:8]])
-    spec = CorpusSpec.of(chosen, open_corpus(chosen)[0])
+    choice = CorpusChoice(CHAIN)
+    corpus = PinnedCorpus(choice, open_corpus(choice, tmp_path / "corpora").digest)
     asked = plan("replace-mlp", TINY, 8, dims=paper.Size(16, 1, 2, 48))
     asked = replace(asked, recipe=replace(asked.recipe, steps=20, context=8), windows=4)
-    cell = training_cell(asked, asked.named(mlp_name(1)), 0, spec, "cpu")
+    cell = training_cell(asked, asked.named(mlp_name(1)), 0, corpus, "cpu")
     monkeypatch.setenv("CEMVERIFY_CORPORA", str(tmp_path / "corpora"))
-    whole = perform_training(cell)
+    whole = compute_training(cell)
     monkeypatch.setattr(cells, "LONG", 10)
     scored: list[int] = []
 
@@ -262,26 +259,26 @@ def test_a_long_training_that_was_killed_goes_on_to_the_same_record(
 
     monkeypatch.setattr(cells, "score", killed)
     with pytest.raises(KeyboardInterrupt):
-        perform_training(cell)
+        compute_training(cell)
     assert list((tmp_path / "corpora" / "checkpoints").glob("*.safetensors"))
-    assert perform_training(cell) == whole
+    assert compute_training(cell) == whole
     assert len(scored) == 12 + 9  # eleven were kept
     assert not list((tmp_path / "corpora" / "checkpoints").iterdir())
 
 
 def test_other_tokens_than_the_study_began_with_are_refused(corpora: Path) -> None:
-    spec = CorpusSpec("0" * 64, "hidden", symbols=8, states=4, length=20000)
-    cell = training_cell(plan("replace-mlp", TINY, 8), plan("replace-mlp", TINY, 8).variants[0], 0, spec, "cpu")
+    other = PinnedCorpus(CorpusChoice(CHAIN), "0" * 64)
+    cell = training_cell(plan("replace-mlp", TINY, 8), plan("replace-mlp", TINY, 8).variants[0], 0, other, "cpu")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CEMVERIFY_CORPORA", str(corpora))
         with pytest.raises(Exception, match="is not the one the study began with"):
-            perform_training(cell)
+            compute_training(cell)
 
 
 # --- how it is read -------------------------------------------------------------------------------
 
 
-def made(plan: Plan, bits: dict[str, float], noise: float = 1e-3) -> dict[str, list[TrainingRecord]]:
+def made(plan: StudyPlan, bits: dict[str, float], noise: float = 1e-3) -> dict[str, list[TrainingRecord]]:
     """Records as if each model ended at so many bits (2 if not named), falling evenly from 8, and a little apart."""
     records = {}
     for variant in plan.variants:
@@ -347,7 +344,7 @@ def test_a_model_of_which_a_run_diverged_shows_no_mean_and_decides_nothing() -> 
         (1.1, {"better": "disagrees", "worse": "agrees", "close": "disagrees", "no better": "agrees"}),
     ],
 )
-def test_claims_are_read_by_their_rules(ratio: float, readings: dict[Kind, Reading]) -> None:
+def test_expectations_are_read_by_their_rules(ratio: float, readings: dict[Kind, Reading]) -> None:
     found = compare([ratio * 0.9995, ratio, ratio * 1.0005], [1.0, 1.0, 1.0], MARGIN)
     assert {kind: reading_of(kind, found) for kind in readings} == readings
     unclear = compare([0.8, 1.0, 1.25], [1.0, 1.0, 1.0], MARGIN)
@@ -409,30 +406,29 @@ def test_tuned_models_are_compared_each_at_its_own_best_rate() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--study", "everything"], "no study 'everything'; there are: replace-attention, replace-mlp, recursion"),
-        (["--study", "reuse", "--size", "7B"], "no size '7B'; there are: tiny, 86M, 108M, 134M, 162M"),
-        (["--study", "reuse", "--heads", "3"], "3 heads do not split a model dimension of 16"),
-        (["--study", "reuse", "--heads", "16"], "16 heads do not split a model dimension of 16 into equal, even"),
-        (["--study", "reuse", "--seeds", "0"], "--seeds must be at least 1, not 0"),
-        (["--study", "reuse", "--context", "90000"], "a context of 90,000 tokens is longer than the data"),
-        (["--study", "reuse", "--batch", "3", "--accumulate", "2"], "cannot be shared equally by 2 passes"),
-        (["--study", "reuse", "--text", "nowhere"], "no file or folder nowhere"),
-        (["--study", "reuse", "--size", "86M"], "size 86M has its own dimensions"),
-        (["--study", "reuse", "--folder", "here"], "--folder belongs to a preset, and not to --study"),
-        (["--study", "learning-rate", "--learning-rate", "0.1"], "has learning rates of its own"),
-        (["--study", "reuse", "--shard", "3/2"], "--shard 3/2 names no part"),
-        (["--size", "tiny"], "--size belongs to a study"),
+        (["everything"], "no study 'everything'; there are: replace-attention, replace-mlp, recursion"),
+        (["reuse", "--size", "7B"], "no size '7B'; there are: tiny, 86M, 108M, 134M, 162M"),
+        (["reuse", "--heads", "3"], "3 heads do not split a model dimension of 16"),
+        (["reuse", "--heads", "16"], "16 heads do not split a model dimension of 16 into equal, even"),
+        (["reuse", "--seeds", "0"], "--seeds: must be at least 1, not 0"),
+        (["reuse", "--context", "90000"], "a context of 90,000 tokens is longer than the data"),
+        (["reuse", "--batch", "3", "--accumulate", "2"], "cannot be shared equally by 2 passes"),
+        (["reuse", "--text", "nowhere"], "no file or folder nowhere"),
+        (["reuse", "--size", "86M"], "size 86M has its own dimensions"),
+        (["reuse", "--folder", "here"], "--folder belongs to `python -m synthetic language train`"),
+        (["learning-rate", "--learning-rate", "0.1"], "has learning rates of its own"),
+        (["reuse", "--shard", "3/2"], "--shard 3/2 names no part"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(
     arguments: list[str], sentence: str, corpora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "language.json"
-    short = list(SHORT[:-4] if arguments[0] == "--size" else SHORT)  # what comes last belongs to a study, too
+    short = list(SHORT)
     if "--text" in arguments:
-        del short[:8]  # and what comes first to a chain
+        del short[:8]  # what comes first belongs to a chain
     places = ["--corpora", str(corpora), "--store", str(tmp_path / "store"), "--output", str(output)]
-    assert main(["language", *short, *places, *arguments]) == 2
+    assert main(["language", "study", arguments[0], *short, *places, *arguments[1:]]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
     assert sentence in printed.err
@@ -444,7 +440,7 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
 def test_the_papers_sizes_want_the_papers_vocabulary(
     corpora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = main(["language", "--study", "reuse", "--size", "86M", *SHORT[:8], "--corpora", str(corpora)])
+    code = main(["language", "study", "reuse", "--size", "86M", *SHORT[:8], "--corpora", str(corpora)])
     assert code == 2
     assert "size 86M has 32,000 tokens, and this corpus 8" in capsys.readouterr().err
 

@@ -21,9 +21,9 @@ from cemverify.cem.llama import LlamaAttentionConfig, SwiGLUConfig
 from cemverify.cem.models import BlockConfig, LanguageModel, LanguageModelConfig
 from cemverify.errors import UsageError
 from synthetic.corpora.batches import Batches
-from synthetic.corpora.shards import Tokens
-from synthetic.language import regression
-from synthetic.language.presets import Contender, contenders, smoke, tiny
+from synthetic.corpora.tokens import Tokens
+from synthetic.language.contenders.presets import Contender, contenders, smoke, tiny
+from synthetic.language.losses import regression
 from synthetic.language.training.checkpoints import saved_step
 from synthetic.language.training.cost import cost, parameters
 from synthetic.language.training.metrics import Metrics

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from cemverify.errors import UsageError
-from synthetic.corpora.shards import Tokens
+from synthetic.corpora.tokens import Tokens
 
 
 @dataclass(frozen=True)

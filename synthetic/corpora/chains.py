@@ -23,7 +23,7 @@ from scipy.stats import t as student
 from torch import Tensor, from_numpy
 
 from cemverify.errors import UsageError
-from synthetic.corpora.sources import Document, PartName, Source
+from synthetic.corpora.sources import Document, DocumentSource, PartName
 
 Matrix = NDArray[np.float64]
 BATCHES_OF_MEANS = 32
@@ -182,7 +182,7 @@ def draw(spec: ChainSpec) -> Chain:
     return Chain(spec, transition, emission, _stationary(transition))
 
 
-def source(chain: Chain) -> Source:
+def source(chain: Chain) -> DocumentSource:
     """The documents of a chain: one of each part."""
     spec = chain.spec
     if spec.kind == "markov":
@@ -204,7 +204,7 @@ def source(chain: Chain) -> Source:
         "train": spec.train,
         "validation": spec.validation,
     }
-    return Source(name, key, stream, unit="symbol")
+    return DocumentSource(name, key, stream, unit="symbol")
 
 
 def _stationary(transition: Matrix) -> Matrix:

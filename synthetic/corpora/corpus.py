@@ -1,8 +1,8 @@
-"""A source and a tokeniser made into shards, once.
+"""A source and a tokeniser made into files of tokens, once.
 
 A corpus is a folder named by what it is made of. It is made aside and renamed, so that a folder of that name is a
-whole corpus: `corpus.json`, what is known of it, and the shards of its two parts. What a killed process left aside
-is removed by the next one that makes a corpus there, a day later.
+whole corpus: `corpus.json`, which describes it and has a checksum for each file, and the .npy files of its two parts.
+What a killed process left aside is removed by the next one that makes a corpus there, a day later.
 """
 
 from __future__ import annotations
@@ -12,34 +12,29 @@ import hashlib
 import json
 import math
 import os
-import re
-import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 
 from cemverify.errors import UsageError
-from synthetic.corpora.shards import AGAIN, TOKENS_PER_SHARD, Tokens, read_header, read_shard, write_shard
-from synthetic.corpora.sources import Document, PartName, Source
+from cemverify.files import replacing, sweep
+from synthetic.corpora.sources import Document, DocumentSource, PartName
 from synthetic.corpora.tokenisers import Codes, Tokeniser
+from synthetic.corpora.tokens import AGAIN, TOKENS_PER_FILE, TokenFile, Tokens, read_tokens, write_tokens
 from synthetic.corpora.yardsticks import Compressors
 
-FORMAT = 1  # of the folder and of how documents become tokens; another number makes every corpus anew
+FORMAT = 2  # of the folder and of how documents become tokens; another number makes every corpus anew
 PARTS: tuple[PartName, ...] = ("train", "validation")
 DOCUMENTS_AT_ONCE = 256
-ABANDONED_SECONDS = 24 * 3600  # the time of a folder aside is set anew with every few documents
-_ASIDE = re.compile(r"\.[0-9a-f]{24}\.[0-9a-f]{32}")
 
 Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Part:
+class CorpusPart:
     """One part of a corpus.
 
     Attributes:
@@ -59,31 +54,37 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Entry:
+class PartDescription:
     """What corpus.json says of a part.
 
     Attributes:
-        shards: their names. tokens, bytes, documents, compressed: as of the part.
+        files: of its tokens, in their order. tokens, bytes, documents, compressed: as of the part.
     """
 
-    shards: tuple[str, ...]
+    files: tuple[TokenFile, ...]
     tokens: int
     bytes: int
     documents: int
     compressed: Mapping[str, float]
 
     @classmethod
-    def of(cls, said: Any) -> Entry:
-        """Of what was read.
+    def of(cls, said: Any) -> PartDescription:
+        """The description that was read from corpus.json.
 
         Raises:
             KeyError, TypeError, ValueError: it is not what was written.
         """
-        entry = cls(**{f.name: said[f.name] for f in fields(cls)})
-        if any(type(count) is not int or count < 1 for count in (entry.tokens, entry.bytes, entry.documents)):
-            raise ValueError("no part is without tokens, bytes and documents")
-        compressed = {name: float(bits) for name, bits in dict(entry.compressed).items()}
-        return replace(entry, shards=tuple(map(str, entry.shards)), compressed=compressed)
+        read = cls(**{f.name: said[f.name] for f in fields(cls)})
+        files = tuple(TokenFile(file["name"], file["tokens"], file["sha256"]) for file in said["files"])
+        counts = (read.tokens, read.bytes, read.documents, *(file.tokens for file in files))
+        if any(type(count) is not int or count < 1 for count in counts):
+            raise ValueError("a part has at least one token, byte and document, and so has each of its files")
+        if any(type(text) is not str for file in files for text in (file.name, file.sha256)):
+            raise TypeError("a file has a name and a checksum")
+        if sum(file.tokens for file in files) != read.tokens:
+            raise ValueError("the files of a part hold all its tokens")
+        compressed = {name: float(bits) for name, bits in dict(read.compressed).items()}
+        return replace(read, files=files, compressed=compressed)
 
 
 @dataclass(frozen=True)
@@ -100,8 +101,8 @@ class Corpus:
     vocabulary: int
     tokeniser: str
     digest: str
-    train: Part
-    validation: Part
+    train: CorpusPart
+    validation: CorpusPart
 
     @property
     def token(self) -> str:
@@ -119,7 +120,9 @@ class Corpus:
         }
 
 
-def tokenised(source: Source, tokeniser: Tokeniser, folder: Path, report: Report = lambda _line: None) -> Corpus:
+def tokenised(
+    source: DocumentSource, tokeniser: Tokeniser, folder: Path, report: Report = lambda _line: None
+) -> Corpus:
     """The corpus of a source and a tokeniser; made, if the folder does not have it yet.
 
     Args:
@@ -127,53 +130,46 @@ def tokenised(source: Source, tokeniser: Tokeniser, folder: Path, report: Report
         report: told what is being made, which may take a while.
 
     Raises:
-        UsageError: a part is empty, a shard cannot be written, or a file that is there is truncated or corrupt.
+        UsageError: a part is empty, a file cannot be written, or one that is there is truncated or corrupt.
     """
     specification = json.dumps({"format": FORMAT, "source": source.key, "unit": source.unit}, sort_keys=True)
     source_digest = hashlib.sha256(specification.encode()).hexdigest()
     name = hashlib.sha256(f"{source_digest} {tokeniser.digest}".encode()).hexdigest()[:24]
     if not (folder / name / "corpus.json").exists():
         report(f"tokenising the {source.name}")
-        _make(source, tokeniser, folder, name, source_digest, report)
+        _make(source, tokeniser, folder, name, report)
     return _open(folder / name, source, tokeniser)
 
 
-def _make(source: Source, tokeniser: Tokeniser, folder: Path, name: str, source_digest: str, report: Report) -> None:
-    _sweep(folder)
-    aside = folder / f".{name}.{uuid4().hex}"
+def _make(source: DocumentSource, tokeniser: Tokeniser, folder: Path, name: str, report: Report) -> None:
+    sweep(folder)
     try:
-        aside.mkdir(parents=True)
+        with replacing(folder / name) as aside:
+            aside.mkdir()
+            _fill(aside, source, tokeniser, report)
     except OSError as error:
-        raise _unwritable("a corpus", folder, error) from error
+        if not (folder / name / "corpus.json").exists():  # or else somebody was faster, and theirs is the same
+            raise _unwritable("a corpus", folder, error) from error
+
+
+def _fill(aside: Path, source: DocumentSource, tokeniser: Tokeniser, report: Report) -> None:
+    """Writes the files of a corpus, the description last."""
+    writers = {part: _Writer(aside, part, tokeniser.vocabulary) for part in PARTS}
+    for documents in _grouped(source.documents()):
+        for document, tokens in zip(documents, tokeniser.encode([d.content for d in documents]), strict=True):
+            writers[document.part].take(document, tokens)
+        with contextlib.suppress(OSError):
+            os.utime(aside)  # somebody is at work here
+        report(f"tokenised {sum(w.tokens for w in writers.values()):,} tokens")
+    described = {part: writer.finish() for part, writer in writers.items()}
+    if empty := [part for part in PARTS if not described[part].tokens]:
+        raise UsageError(f"the {source.name} has no text for the {' and the '.join(empty)} part")
+    manifest: dict[str, Any] = {part: asdict(description) for part, description in described.items()}
+    manifest |= {"source": source.key, "tokeniser": tokeniser.digest, "vocabulary": tokeniser.vocabulary}
     try:
-        writers = {part: _Writer(aside, part, tokeniser, source_digest) for part in PARTS}
-        for documents in _grouped(source.documents()):
-            for document, tokens in zip(documents, tokeniser.encode([d.content for d in documents]), strict=True):
-                writers[document.part].take(document, tokens)
-            with contextlib.suppress(OSError):
-                os.utime(aside)  # somebody is at work here
-            report(f"tokenised {sum(w.tokens for w in writers.values()):,} tokens")
-        entries = {part: writer.finish() for part, writer in writers.items()}
-        if empty := [part for part in PARTS if not entries[part].tokens]:
-            raise UsageError(f"the {source.name} has no text for the {' and the '.join(empty)} part")
-        manifest: dict[str, Any] = {part: asdict(entry) for part, entry in entries.items()}
-        manifest |= {"source": source.key, "tokeniser": tokeniser.digest, "vocabulary": tokeniser.vocabulary}
-        try:
-            (aside / "corpus.json").write_text(json.dumps(manifest, indent=1) + "\n")
-        except OSError as error:
-            raise _unwritable("corpus.json", folder, error) from error
-        with contextlib.suppress(OSError):  # somebody else was faster: theirs is the same
-            os.replace(aside, folder / name)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-
-
-def _sweep(folder: Path) -> None:
-    """Removes what nobody has written to for a day: whoever began it was killed, on this machine or another."""
-    with contextlib.suppress(OSError):  # no folder yet, or swept by somebody else
-        for path in folder.iterdir():
-            if _ASIDE.fullmatch(path.name) and time.time() - path.stat().st_mtime > ABANDONED_SECONDS:
-                shutil.rmtree(path, ignore_errors=True)
+        (aside / "corpus.json").write_text(json.dumps(manifest, indent=1) + "\n")
+    except OSError as error:
+        raise _unwritable("corpus.json", aside.parent, error) from error
 
 
 def _unwritable(what: str, folder: Path, error: OSError) -> UsageError:
@@ -185,12 +181,12 @@ def _unwritable(what: str, folder: Path, error: OSError) -> UsageError:
 
 
 class _Writer:
-    """Gathers the tokens of a part and writes a shard whenever there are enough for one."""
+    """Gathers the tokens of a part and writes a file whenever there are enough for one."""
 
-    def __init__(self, folder: Path, part: PartName, tokeniser: Tokeniser, source_digest: str) -> None:
-        self.folder, self.part, self.tokeniser, self.source_digest = folder, part, tokeniser, source_digest
+    def __init__(self, folder: Path, part: PartName, vocabulary: int) -> None:
+        self.folder, self.part, self.vocabulary = folder, part, vocabulary
         self.waiting: list[Codes] = []
-        self.shards: list[str] = []
+        self.files: list[TokenFile] = []
         self.tokens = self.written = self.bytes = self.documents = 0
         self.compressors = Compressors() if part == "validation" else None
 
@@ -201,55 +197,46 @@ class _Writer:
         self.documents += 1
         if self.compressors:
             self.compressors.feed(document.content)
-        while self.tokens - self.written >= TOKENS_PER_SHARD:
-            self._write(TOKENS_PER_SHARD)
+        while self.tokens - self.written >= TOKENS_PER_FILE:
+            self._write(TOKENS_PER_FILE)
 
-    def finish(self) -> Entry:
+    def finish(self) -> PartDescription:
         if self.tokens > self.written:
             self._write(self.tokens - self.written)
         compressed = self.compressors.bits_per_byte() if self.compressors else {}
-        return Entry(tuple(self.shards), self.tokens, self.bytes, self.documents, compressed)
+        return PartDescription(tuple(self.files), self.tokens, self.bytes, self.documents, compressed)
 
     def _write(self, count: int) -> None:
         waiting = np.concatenate(self.waiting)
-        name = f"{self.part}-{len(self.shards):05}.tokens"
-        tokeniser = self.tokeniser
+        path = self.folder / f"{self.part}-{len(self.files):05}.npy"
         try:
-            write_shard(
-                self.folder / name, waiting[:count], tokeniser.vocabulary, tokeniser.digest, self.source_digest
-            )
+            self.files.append(write_tokens(path, waiting[:count], self.vocabulary))
         except OSError as error:
-            what = f"a shard of {math.ceil(2 * count / 1000):,} kB"
-            raise _unwritable(what, self.folder.parent, error) from error
-        self.shards.append(name)
+            raise _unwritable(f"{math.ceil(2 * count / 1000):,} kB of tokens", self.folder.parent, error) from error
         self.written += count
         self.waiting = [waiting[count:]]
 
 
-def _open(folder: Path, source: Source, tokeniser: Tokeniser) -> Corpus:
+def _open(folder: Path, source: DocumentSource, tokeniser: Tokeniser) -> Corpus:
     path = folder / "corpus.json"
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
-        entries = {part: Entry.of(manifest[part]) for part in PARTS}
+        described = {part: PartDescription.of(manifest[part]) for part in PARTS}
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}; {AGAIN}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{path} is truncated, or was edited; {AGAIN}") from error
-    parts = {part: _part(folder, entry, tokeniser) for part, entry in entries.items()}
+    parts = {part: _part(folder, description) for part, description in described.items()}
     hashed = hashlib.sha256()
-    for part, entry in entries.items():
-        for shard in entry.shards:
-            hashed.update(f"{part} {read_header(folder / shard).checksum}".encode())
+    for part, description in described.items():
+        for file in description.files:
+            hashed.update(f"{part} {file.sha256}".encode())
     return Corpus(source.name, source.unit, tokeniser.vocabulary, tokeniser.digest, hashed.hexdigest(), **parts)
 
 
-def _part(folder: Path, entry: Entry, tokeniser: Tokeniser) -> Part:
-    tokens = Tokens(tuple(read_shard(folder / name, tokeniser.digest) for name in entry.shards))
-    if len(tokens) != entry.tokens:
-        raise UsageError(
-            f"{folder / 'corpus.json'} promises {entry.tokens:,} tokens, its shards hold {len(tokens):,}; {AGAIN}"
-        )
-    return Part(tokens, entry.bytes, entry.documents, entry.compressed)
+def _part(folder: Path, said: PartDescription) -> CorpusPart:
+    tokens = Tokens(tuple(read_tokens(folder, file) for file in said.files))
+    return CorpusPart(tokens, said.bytes, said.documents, said.compressed)
 
 
 def _grouped(documents: Any) -> Iterator[list[Document]]:

@@ -1,6 +1,6 @@
 """Hugging Face datasets, streamed: the paper's SlimPajama with the 32,000-token Llama tokeniser, or any other.
 
-    python -m synthetic language --dataset DKYoon/SlimPajama-6B --megabytes 500 --tokeniser huggyllama/llama-7b
+    python -m synthetic language train --dataset DKYoon/SlimPajama-6B --megabytes 500 --tokeniser huggyllama/llama-7b
 
 Nothing but the documents needed is fetched: the stream ends when there are tokens enough. The text of a document
 decides its part, so that copies of it are in one part only. Local files in the same format need no network:
@@ -18,7 +18,7 @@ from typing import Any
 
 from cemverify.errors import UsageError
 from synthetic.corpora.quiet import hushed
-from synthetic.corpora.sources import Document, Source, part_of
+from synthetic.corpora.sources import Document, DocumentSource, part_of
 
 LOCAL_FORMATS = ("json", "parquet")
 
@@ -42,7 +42,7 @@ class DatasetSpec:
     megabytes: float | None = None
 
 
-def dataset(spec: DatasetSpec) -> Source:
+def dataset(spec: DatasetSpec) -> DocumentSource:
     """The documents of a dataset.
 
     Raises:
@@ -64,7 +64,7 @@ def dataset(spec: DatasetSpec) -> Source:
             raise UsageError(f"the dataset {spec.name} changed while it was read; give the same command again")
 
     key = {"kind": "dataset", **asdict(spec), **content}
-    return Source(f"dataset {spec.name}", key, stream)
+    return DocumentSource(f"dataset {spec.name}", key, stream)
 
 
 def _documents(spec: DatasetSpec) -> Iterator[Document]:

@@ -39,7 +39,7 @@ class Document:
 
 
 @dataclass(frozen=True)
-class Source:
+class DocumentSource:
     """A stream of documents.
 
     Attributes:
@@ -55,7 +55,7 @@ class Source:
     unit: Literal["byte", "symbol"] = "byte"
 
 
-def standard_library() -> Source:
+def standard_library() -> DocumentSource:
     """The source text of the running Python's standard library, without its tests.
 
     Raises:
@@ -64,7 +64,7 @@ def standard_library() -> Source:
     return python_source(Path(sysconfig.get_path("stdlib")), "standard library")
 
 
-def python_source(root: Path, name: str) -> Source:
+def python_source(root: Path, name: str) -> DocumentSource:
     """All *.py below a folder but tests and installed packages, split by file.
 
     Raises:
@@ -82,7 +82,7 @@ def python_source(root: Path, name: str) -> Source:
     return _split(name, documents)
 
 
-def text_files(paths: Sequence[Path]) -> Source:
+def text_files(paths: Sequence[Path]) -> DocumentSource:
     """Files, and all files below folders but hidden and binary ones, split by file; one file by block.
 
     Raises:
@@ -137,7 +137,7 @@ def _read(files: Iterable[tuple[str, Path]]) -> list[tuple[str, bytes]]:
     return documents
 
 
-def _split(title: str, documents: Sequence[tuple[str, bytes]]) -> Source:
+def _split(title: str, documents: Sequence[tuple[str, bytes]]) -> DocumentSource:
     """By file; where chance leaves a part empty, the file nearest to the border changes sides."""
     parts: dict[str, PartName] = {name: part_of(name) for name, _ in documents}
     by_lot = sorted(parts, key=_lot)
@@ -146,7 +146,7 @@ def _split(title: str, documents: Sequence[tuple[str, bytes]]) -> Source:
     return _source(title, [Document(name, parts[name], content) for name, content in documents], "by file")
 
 
-def _split_block(title: str, name: str, content: bytes) -> Source:
+def _split_block(title: str, name: str, content: bytes) -> DocumentSource:
     """The last tenth of a single file is for validation; the cut is where a line ends, if one does near it."""
     cut = len(content) - max(1, round(len(content) * VALIDATION_SHARE))
     line = content.rfind(b"\n", 0, cut) + 1
@@ -158,7 +158,7 @@ def _split_block(title: str, name: str, content: bytes) -> Source:
     )
 
 
-def _source(title: str, documents: Sequence[Document], split: str) -> Source:
+def _source(title: str, documents: Sequence[Document], split: str) -> DocumentSource:
     hashed = hashlib.sha256()
     for document in documents:
         hashed.update(f"{document.part} {document.name} {len(document.content)}\n".encode())
@@ -168,4 +168,4 @@ def _source(title: str, documents: Sequence[Document], split: str) -> Source:
     def stream() -> Iterator[Document]:
         yield from documents
 
-    return Source(title, key, stream)
+    return DocumentSource(title, key, stream)

@@ -109,7 +109,7 @@ def subwords(name: str) -> Subwords:
     found = Subwords(tokenizer)
     if found.vocabulary > LARGEST_VOCABULARY:
         raise UsageError(
-            f"the tokeniser {name!r} has tokens up to {found.vocabulary - 1:,}; shards hold those below"
+            f"the tokeniser {name!r} has tokens up to {found.vocabulary - 1:,}; corpora hold those below"
             f" {LARGEST_VOCABULARY:,}"
         )
     return found
@@ -119,6 +119,6 @@ def _two_bytes(tokens: Sequence[int]) -> Codes:
     """A post-processor may add tokens that are in no vocabulary: too large ones are refused."""
     if (largest := max(tokens, default=0)) >= LARGEST_VOCABULARY:
         raise UsageError(
-            f"the tokeniser gave the token {largest:,}; shards hold those below {LARGEST_VOCABULARY:,}; take another"
+            f"the tokeniser gave the token {largest:,}; corpora hold those below {LARGEST_VOCABULARY:,}; take another"
         )
     return np.asarray(tokens, np.uint16)

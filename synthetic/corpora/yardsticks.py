@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from synthetic.corpora.shards import Tokens
 from synthetic.corpora.tokenisers import Codes
+from synthetic.corpora.tokens import Tokens
 
 COUNTED = 2**26  # training tokens that are counted at most
 

@@ -1,12 +1,12 @@
-"""The language study: Llama against CEM at several recursion depths, on the same tokens in the same order.
+"""The language bench: small language models, Llama and CEM, on the same tokens in the same order.
 
-A study is a preset (`presets`) and a corpus (`synthetic.corpora`). Each contender is trained (`training`), scored and
-looked into (`probes`); `verdict` says whether all is as it must be. One seed of an untuned recipe at a small size
-shows that these layers train, what they cost and whether their energies fall; it is no claim about quality.
+training     one model: recipe, machine, checkpoints, and what is measured along the way
+contenders   several models side by side: presets, results, and when a run passes
+losses       loss curves step by step: beside those of somebody else's layers, and beside those on file
+paper        the paper's language experiments, with several seeds: cells of a store, statistics, statements, pages
+commands     `python -m synthetic language train | study | compare`
 
-On the CPU a run repeats bit for bit; on a GPU, where sums are taken in any order, it does not.
+`contenders` and `paper` know nothing of each other. Below `commands` nothing knows of a command line: frozen
+configurations go down, results come up. On the CPU a run repeats bit for bit; on a GPU, where sums are taken in any
+order, it does not.
 """
-
-from synthetic.language.command import add_arguments, run
-
-__all__ = ["add_arguments", "run"]

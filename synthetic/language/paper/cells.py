@@ -1,30 +1,27 @@
 """The cells of the language studies: one model, trained with one seed, scored along the way.
 
-A cell names its corpus by where it comes from and by the digest of its tokens. Where the tokens lie on this machine
-is no part of it: in the folder that CEMVERIFY_CORPORA names, which workers inherit.
+A cell names its corpus by where the text comes from and by the digest of the tokens. Where the tokens lie on a
+machine is no part of it: workers look in the folder that CEMVERIFY_CORPORA names, which they inherit.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from cemverify.errors import UsageError
 from cemverify.results import check_writable
 from cemverify.runs import algorithm
 from cemverify.runs.plain import digest, plain
 from synthetic.corpora.batches import Batches, spread_windows
-from synthetic.corpora.corpus import Corpus
-from synthetic.language.options import CORPORA_VARIABLE, corpora_folder, open_corpus
-from synthetic.language.paper.studies import Plan, Variant
+from synthetic.corpora.choice import CORPORA_VARIABLE, PinnedCorpus, corpora_folder
+from synthetic.language.paper.studies import StudyPlan, Variant
 from synthetic.language.training.checkpoints import saved_step
 from synthetic.language.training.cost import Cost, cost_of
 from synthetic.language.training.looped import LoopedConfig, LoopedModel, looped_on_meta, paired
@@ -38,55 +35,6 @@ LONG = 5000
 
 
 @dataclass(frozen=True)
-class CorpusSpec:
-    """Which tokens, wherever they lie.
-
-    Attributes:
-        digest: of all tokens; a worker that finds others refuses.
-        The rest are options of `python -m synthetic language`, by the same names.
-    """
-
-    digest: str
-    corpus: str = "library"
-    text: tuple[str, ...] = ()
-    dataset: str | None = None
-    configuration: str | None = None
-    split: str = "train"
-    column: str = "text"
-    revision: str | None = None
-    megabytes: float | None = None
-    tokeniser: str | None = None
-    symbols: int | None = None
-    order: int | None = None
-    states: int | None = None
-    length: int | None = None
-
-    @classmethod
-    def of(cls, options: argparse.Namespace, corpus: Corpus) -> CorpusSpec:
-        """The corpus that the options of the command line opened."""
-        given = {f.name: getattr(options, f.name) for f in fields(cls) if f.name not in ("digest", "text")}
-        # workers may stand in another folder
-        return cls(
-            corpus.digest, text=tuple(str(path.expanduser().resolve()) for path in options.text or ()), **given
-        )
-
-    def open(self, folder: Path) -> Corpus:
-        """The corpus, from its folder; made there if it is missing.
-
-        Raises:
-            UsageError: it cannot be had, or has other tokens here.
-        """
-        options = argparse.Namespace(**{**asdict(self), "text": [Path(p) for p in self.text], "corpora": folder})
-        corpus, _chain = open_corpus(options)
-        if corpus.digest != self.digest:
-            raise UsageError(
-                f"the {corpus.name} on this machine is not the one the study began with; keep all machines on one"
-                f" folder, {CORPORA_VARIABLE}=DIR, or on one version of the text"
-            )
-        return corpus
-
-
-@dataclass(frozen=True)
 class TrainingCell:
     """A model trained with one seed.
 
@@ -95,7 +43,7 @@ class TrainingCell:
         every: steps between two validations, windows: of how many windows. device: "cpu" or "cuda".
     """
 
-    corpus: CorpusSpec
+    corpus: PinnedCorpus
     looped: LoopedConfig
     recipe: Recipe
     seed: int
@@ -132,8 +80,8 @@ class TrainingRecord:
         return None if self.diverged_at is not None else self.bits[-1]
 
 
-@algorithm(corpora=1, models=1, training=1, scoring=1)
-def perform_training(cell: TrainingCell) -> dict[str, Any]:
+@algorithm(corpora=2, models=1, training=1, scoring=1)
+def compute_training(cell: TrainingCell) -> dict[str, Any]:
     """Trains a model and scores it on the same windows of the validation part every so many steps."""
     folder = corpora_folder()
     corpus = cell.corpus.open(folder)
@@ -212,7 +160,7 @@ class _Seen:
         self.trained.append(trained)
 
 
-def training_cell(plan: Plan, variant: Variant, seed: int, corpus: CorpusSpec, device: str) -> TrainingCell:
+def training_cell(plan: StudyPlan, variant: Variant, seed: int, corpus: PinnedCorpus, device: str) -> TrainingCell:
     """The cell of one variant and seed of a study."""
     return TrainingCell(corpus, variant.looped, plan.recipe_of(variant), seed, plan.every, plan.windows, device)
 

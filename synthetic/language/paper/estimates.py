@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from synthetic.language.paper.cells import count, measured
-from synthetic.language.paper.studies import TINY, Plan, Variant
+from synthetic.language.paper.studies import TINY, StudyPlan, Variant
 from synthetic.language.training.machine import one_thread, peak_flops
 
 # NVIDIA's data sheet of an H100 SXM: dense bfloat16, without sparsity.
@@ -42,7 +42,7 @@ class Forecast:
     checkpoint: int
 
 
-def speed_of(plan: Plan, tflops: float | None) -> Speed:
+def speed_of(plan: StudyPlan, tflops: float | None) -> Speed:
     """The speed that an estimate is made at.
 
     Args:
@@ -62,7 +62,7 @@ def speed_of(plan: Plan, tflops: float | None) -> Speed:
     )
 
 
-def forecast(plan: Plan, variant: Variant, speed: Speed) -> Forecast:
+def forecast(plan: StudyPlan, variant: Variant, speed: Speed) -> Forecast:
     """One training of a variant."""
     parameters = count(variant.looped)
     tokens = plan.recipe.tokens
@@ -71,6 +71,6 @@ def forecast(plan: Plan, variant: Variant, speed: Speed) -> Forecast:
     return Forecast(parameters, tokens, flops, hours, 16 * parameters, 12 * parameters)
 
 
-def forecasts(plan: Plan, speed: Speed) -> dict[str, Forecast]:
+def forecasts(plan: StudyPlan, speed: Speed) -> dict[str, Forecast]:
     """One training of each variant of a study, by name."""
     return {variant.name: forecast(plan, variant, speed) for variant in plan.variants}

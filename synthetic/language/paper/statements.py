@@ -1,7 +1,7 @@
 """The paper's statements about language models, read against what a study found, by rules fixed here beforehand.
 
-A comparison is of bits per byte at equal tokens, paired by seed. Each statement makes one or more claims, of four
-kinds:
+A comparison is of bits per byte at equal tokens, paired by seed. Each statement leads to one or more expectations of
+these kinds:
 
     better       agrees if the 95 % interval lies below 1; disagrees if above, or if equivalent and around 1
     worse        agrees if it lies above 1; disagrees if below, or if equivalent and around 1
@@ -9,8 +9,8 @@ kinds:
     no better    agrees if it lies above 1, or if equivalent and around 1; disagrees if below
 
 Equivalent is a 90 % interval within the margin. A model that is better by less than that is both better and close. A
-statement agrees if all its claims do, disagrees if one does, and is undecided otherwise; so is one on a model of
-which a run diverged.
+statement agrees if all its expectations do, disagrees if one does, and is undecided otherwise. A statement about a
+model of which a run diverged is undecided.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Kind = Literal["better", "worse", "close", "no better"]
 
 
 @dataclass(frozen=True)
-class Claim:
+class Expectation:
     """One model against another.
 
     Attributes:
@@ -51,33 +51,33 @@ class Claim:
 
 _T1, _T2 = attention_name(1), attention_name(2)
 
-CLAIMS: Mapping[str, Sequence[tuple[str, Sequence[Claim]]]] = MappingProxyType(
+EXPECTATIONS: Mapping[str, Sequence[tuple[str, Sequence[Expectation]]]] = MappingProxyType(
     {
         "replace-attention": (
             (
                 "CEM attention at T = 1 is close to Llama's, with half of its parameters",
-                (Claim(_T1, "close", ALIBI),),
+                (Expectation(_T1, "close", ALIBI),),
             ),
-            ("CEM attention at T = 2 is better than Llama's", (Claim(_T2, "better", ALIBI),)),
+            ("CEM attention at T = 2 is better than Llama's", (Expectation(_T2, "better", ALIBI),)),
         ),
-        "replace-mlp": (("CEM MLPs are somewhat worse than Llama's", (Claim(mlp_name(1), "worse", ROTARY),)),),
+        "replace-mlp": (("CEM MLPs are somewhat worse than Llama's", (Expectation(mlp_name(1), "worse", ROTARY),)),),
         "recursion": (
             *(
                 (
                     f"{layer}: T = 2 improves on T = 1",
-                    tuple(Claim(name(2, P), "better", name(1, P)) for P in PRECONDITIONERS),
+                    tuple(Expectation(name(2, P), "better", name(1, P)) for P in PRECONDITIONERS),
                 )
                 for layer, name in (("attention", attention_name), ("MLP", mlp_name))
             ),
-            ("CEM attention at T = 2 is better than Llama's", (Claim(_T2, "better", ALIBI),)),
+            ("CEM attention at T = 2 is better than Llama's", (Expectation(_T2, "better", ALIBI),)),
             (
                 "CEM MLPs are somewhat worse than Llama's, and the gap narrows at T = 2",
-                (Claim(mlp_name(1), "worse", ROTARY), Claim(mlp_name(2), "better", mlp_name(1))),
+                (Expectation(mlp_name(1), "worse", ROTARY), Expectation(mlp_name(2), "better", mlp_name(1))),
             ),
             (
                 "preconditioners help little",
                 tuple(
-                    Claim(name(T, P), "close", name(T, "identity"))
+                    Expectation(name(T, P), "close", name(T, "identity"))
                     for name in (attention_name, mlp_name)
                     for T in (1, 2)
                     for P in PRECONDITIONERS[1:]
@@ -87,28 +87,28 @@ CLAIMS: Mapping[str, Sequence[tuple[str, Sequence[Claim]]]] = MappingProxyType(
         "diagonal": (
             (
                 "attention with a diagonal in A_k is better than without",
-                (Claim(_T1, "better", attention_name(1, diagonal="none")),),
+                (Expectation(_T1, "better", attention_name(1, diagonal="none")),),
             ),
             (
                 "a diagonal shared by the heads is about as good as one per head",
-                (Claim(_T1, "close", attention_name(1, diagonal="per-head")),),
+                (Expectation(_T1, "close", attention_name(1, diagonal="per-head")),),
             ),
         ),
         "reuse": (
             (
                 "using an attention layer twice in a row does not help, unlike the recursion inside it",
                 (
-                    Claim("Llama attention twice", "no better", ALIBI),
-                    Claim("CEM attention, T = 1, twice", "no better", _T1),
-                    Claim(_T2, "better", _T1),
+                    Expectation("Llama attention twice", "no better", ALIBI),
+                    Expectation("CEM attention, T = 1, twice", "no better", _T1),
+                    Expectation(_T2, "better", _T1),
                 ),
             ),
             (
                 "using an MLP twice in a row does not help, unlike the recursion inside it",
                 (
-                    Claim("Llama MLP twice", "no better", ROTARY),
-                    Claim("CEM MLP, T = 1, twice", "no better", mlp_name(1)),
-                    Claim(mlp_name(2), "better", mlp_name(1)),
+                    Expectation("Llama MLP twice", "no better", ROTARY),
+                    Expectation("CEM MLP, T = 1, twice", "no better", mlp_name(1)),
+                    Expectation(mlp_name(2), "better", mlp_name(1)),
                 ),
             ),
         ),
@@ -121,11 +121,11 @@ def read(study: str, rows: Sequence[Row]) -> list[Statement]:
     named = {row.name: row for row in rows}
     if study == "learning-rate":
         return [_tuned(named, base) for base in (ROTARY, ALIBI)]
-    return [_statement(text, claims, named) for text, claims in CLAIMS[study]]
+    return [_statement(text, expectations, named) for text, expectations in EXPECTATIONS[study]]
 
 
 def reading_of(kind: Kind, comparison: PairedComparison | None) -> Reading:
-    """Whether a comparison bears a claim of that kind out; None is one that could not be made."""
+    """Whether a comparison meets an expectation of that kind; None is one that could not be made."""
     if comparison is None:
         return "undecided"
     verdict, ratio = comparison.conclusion, comparison.ratio
@@ -174,10 +174,10 @@ def _tuned(named: Mapping[str, Row], base: str) -> Statement:
     return Statement(text, found_here, reading_of("close", comparison))
 
 
-def _statement(text: str, claims: Sequence[Claim], named: Mapping[str, Row]) -> Statement:
-    compared = [against(named[claim.name], named[claim.base]) for claim in claims]
-    readings = [reading_of(claim.kind, c) for claim, c in zip(claims, compared, strict=True)]
-    found = "; ".join(f"{claim.name} / {claim.base}: {_told(c)}" for claim, c in zip(claims, compared, strict=True))
+def _statement(text: str, expectations: Sequence[Expectation], named: Mapping[str, Row]) -> Statement:
+    compared = [against(named[expected.name], named[expected.base]) for expected in expectations]
+    readings = [reading_of(expected.kind, c) for expected, c in zip(expectations, compared, strict=True)]
+    found = "; ".join(f"{e.name} / {e.base}: {_told(c)}" for e, c in zip(expectations, compared, strict=True))
     if "disagrees" in readings:
         return Statement(text, found, "disagrees")
     return Statement(text, found, "agrees" if set(readings) == {"agrees"} else "undecided")

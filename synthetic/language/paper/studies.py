@@ -21,10 +21,9 @@ from cemverify.cem.layers import AttentionConfig, DiagonalKind, MLPConfig, Preco
 from cemverify.cem.llama import LlamaAttentionConfig, SwiGLUConfig
 from cemverify.cem.models import BlockConfig, LanguageModelConfig
 from cemverify.errors import UsageError
-from synthetic.language.presets import check_heads, chinchilla
 from synthetic.language.training.cost import parameters
 from synthetic.language.training.looped import LoopedConfig
-from synthetic.language.training.recipe import Recipe
+from synthetic.language.training.recipe import Recipe, RecipeChanges, check_heads, chinchilla
 
 RATES = (5e-4, 1e-3, 2e-3, 4e-3, 8e-3)
 
@@ -52,7 +51,7 @@ class Variant:
 
 
 @dataclass(frozen=True)
-class Plan:
+class StudyPlan:
     """What a study runs, but for its corpus.
 
     Attributes:
@@ -252,14 +251,29 @@ def reuse(frame: Frame) -> tuple[Variant, ...]:
     )
 
 
-STUDIES: Mapping[str, tuple[str, Callable[[Frame], tuple[Variant, ...]]]] = MappingProxyType(
+@dataclass(frozen=True)
+class Experiment:
+    """One of the paper's experiments.
+
+    Attributes:
+        figure: of the paper. title: for help and lists. variants: its models at a size, baselines first.
+    """
+
+    figure: str
+    title: str
+    variants: Callable[[Frame], tuple[Variant, ...]]
+
+
+STUDIES: Mapping[str, Experiment] = MappingProxyType(
     {
-        "replace-attention": ("Fig. 2a", replace_attention),
-        "replace-mlp": ("Fig. 2b", replace_mlp),
-        "recursion": ("Fig. 2c and 2d", recursion),
-        "learning-rate": ("Fig. 3a", learning_rate),
-        "diagonal": ("Fig. 3b", diagonal),
-        "reuse": ("Fig. 3c and 4", reuse),
+        "replace-attention": Experiment(
+            "Fig. 2a", "Llama's attention replaced by CEM's, T = 1 and 2", replace_attention
+        ),
+        "replace-mlp": Experiment("Fig. 2b", "Llama's MLP replaced by CEM's, also at equal parameters", replace_mlp),
+        "recursion": Experiment("Fig. 2c and 2d", "T = 1 and 2 with three preconditioners", recursion),
+        "learning-rate": Experiment("Fig. 3a", "Llama and full CEM at five learning rates", learning_rate),
+        "diagonal": Experiment("Fig. 3b", "no diagonal of A_k, one shared, one per head", diagonal),
+        "reuse": Experiment("Fig. 3c and 4", "recursion inside a layer, or the layer twice", reuse),
     }
 )
 
@@ -276,7 +290,7 @@ def plan(
     seeds: int | None = None,
     seed: int = 0,
     dims: paper.Size = TINY_SIZE,
-) -> Plan:
+) -> StudyPlan:
     """The study of that name at that size.
 
     Args:
@@ -290,17 +304,59 @@ def plan(
         raise UsageError(f"no study {study!r}; there are: {', '.join(STUDIES)}")
     if size not in SIZES:
         raise UsageError(f"no size {size!r}; there are: {', '.join(SIZES)}")
-    figure, make = STUDIES[study]
+    experiment = STUDIES[study]
+    figure = experiment.figure
     if size == TINY:
-        variants = make(tiny_frame(vocabulary, dims))
-        return Plan(study, size, figure, variants, tiny_recipe(), _or(seeds, 6), seed, windows=128)
+        variants = experiment.variants(tiny_frame(vocabulary, dims))
+        return StudyPlan(study, size, figure, variants, tiny_recipe(), _or(seeds, 6), seed, windows=128)
     if vocabulary != paper.VOCABULARY:
         raise UsageError(
             f"size {size} has {paper.VOCABULARY:,} tokens, and this corpus {vocabulary:,}; give a corpus with"
             " --dataset or --text and --tokeniser huggyllama/llama-7b, or take --size tiny"
         )
     frame = Frame(paper.SIZES[size], vocabulary, 0.02)
-    return Plan(study, size, figure, make(frame), paper_recipe(size), _or(seeds, 1), seed, windows=128)
+    return StudyPlan(
+        study, size, figure, experiment.variants(frame), paper_recipe(size), _or(seeds, 1), seed, windows=128
+    )
+
+
+@dataclass(frozen=True)
+class StudyChoice:
+    """A study, and what is changed of it.
+
+    Attributes:
+        name, size: of `STUDIES` and of `SIZES`. seeds: how many; None takes the usual number. seed: the first one.
+        recipe: other numbers of the recipe. dim, layers, heads: D, L and K at size "tiny".
+    """
+
+    name: str
+    size: str = TINY
+    seeds: int | None = None
+    seed: int = 0
+    recipe: RecipeChanges = RecipeChanges()
+    dim: int | None = None
+    layers: int | None = None
+    heads: int | None = None
+
+    def plan(self, vocabulary: int) -> StudyPlan:
+        """The complete study, for tokens of a vocabulary.
+
+        Raises:
+            UsageError: there is no such study or size, or the numbers do not fit together.
+        """
+        dims = tiny_dims(self.dim, self.layers, self.heads)
+        if self.size in paper.SIZES and (self.dim or self.layers or self.heads):
+            raise UsageError(f"size {self.size} has its own dimensions: leave out --dim, --layers and --heads")
+        found = plan(self.name, self.size, vocabulary, seeds=self.seeds, seed=self.seed, dims=dims)
+        if found.variants[0].learning_rate is not None and self.recipe.learning_rate is not None:
+            raise UsageError(f"the study {found.study} has learning rates of its own: leave out --learning-rate")
+        recipe = self.recipe.of(found.recipe)
+        if recipe.batch % recipe.accumulate:
+            raise UsageError(
+                f"a batch of {recipe.batch} windows cannot be shared equally by {recipe.accumulate} passes; choose a"
+                " --batch that is a multiple of --accumulate"
+            )
+        return replace(found, recipe=recipe)
 
 
 def tiny_dims(dim: int | None, layers: int | None, heads: int | None) -> paper.Size:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from synthetic.language.paper.cells import TrainingRecord
-from synthetic.language.paper.studies import Plan, Variant
+from synthetic.language.paper.studies import StudyPlan, Variant
 from synthetic.statistics import PairedComparison, Spread, compare, correct, spread
 
 # Losses this near to each other are as good as equal. By Chinchilla's law (Hoffmann et al. 2022, its third fit) the
@@ -62,7 +62,7 @@ class Row:
         return [bits_at(record, self.affordable) for record in self.records]
 
 
-def summarise(plan: Plan, records: Mapping[str, Sequence[TrainingRecord]]) -> list[Row]:
+def summarise(plan: StudyPlan, records: Mapping[str, Sequence[TrainingRecord]]) -> list[Row]:
     """The rows of a study, in the order of its variants.
 
     Args:
@@ -97,7 +97,7 @@ def against(row: Row, base: Row) -> PairedComparison | None:
     return None if row.diverged or base.diverged else compare(row.finals, base.finals, MARGIN)
 
 
-def _row(variant: Variant, records: Sequence[TrainingRecord], plan: Plan, cheapest: float) -> Row:
+def _row(variant: Variant, records: Sequence[TrainingRecord], plan: StudyPlan, cheapest: float) -> Row:
     diverged = sum(record.final is None for record in records)
     affordable = plan.recipe.steps * cheapest / records[0].training
     bits = bits_then = None

@@ -1,7 +1,7 @@
 """What a model is trained on: one process or several, CPU or GPU, and what that machine can do.
 
-`torchrun --nproc-per-node 8 -m synthetic language ...` starts several; each has the whole model and its share of
-every batch (DDP), or a share of the model too (FSDP2, --sharded).
+`torchrun --nproc-per-node 8 -m synthetic language train ...` starts several; each has the whole model and its share
+of every batch (DDP), or a share of the model too (FSDP2, --sharded).
 """
 
 from __future__ import annotations
@@ -106,6 +106,7 @@ def choose(device: str, *, compiled: bool, sharded: bool) -> Machine:
     if sharded and "RANK" not in os.environ:
         raise UsageError(
             "--sharded splits a model over processes: start them with torchrun --nproc-per-node N -m synthetic"
+            " language train"
         )
     if "RANK" in os.environ and not dist.is_initialized():
         if device == "cuda":

@@ -1,9 +1,9 @@
-"""How a language model is trained: the paper's Table 2."""
+"""How a language model is trained: the paper's Table 2, and what one may change of it."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 from cemverify.errors import UsageError
@@ -55,3 +55,36 @@ class Recipe:
             return self.learning_rate * (step + 1) / rising
         progress = (step - rising) / max(1, self.steps - 1 - rising)
         return self.learning_rate * (self.final + (1 - self.final) * (1 + math.cos(math.pi * progress)) / 2)
+
+
+@dataclass(frozen=True)
+class RecipeChanges:
+    """Numbers of a recipe that somebody wants otherwise; None keeps the recipe's own."""
+
+    steps: int | None = None
+    batch: int | None = None
+    context: int | None = None
+    accumulate: int | None = None
+    learning_rate: float | None = None
+
+    def of(self, recipe: Recipe) -> Recipe:
+        """The recipe with these numbers."""
+        return replace(recipe, **{name: value for name, value in asdict(self).items() if value is not None})
+
+
+def chinchilla(parameters: int, recipe: Recipe) -> Recipe:
+    """The recipe with as many steps as 20 tokens for each parameter take (Hoffmann et al. 2022)."""
+    return replace(recipe, steps=math.ceil(20 * parameters / (recipe.batch * recipe.context)))
+
+
+def check_heads(dim: int, heads: int) -> None:
+    """Refuses heads that rotary positions cannot turn.
+
+    Raises:
+        UsageError: D is no multiple of the heads, or a head's dimension is odd.
+    """
+    if dim % heads or dim // heads % 2:
+        raise UsageError(
+            f"{heads} heads do not split a model dimension of {dim} into equal, even parts, as rotary positions need;"
+            " choose --dim as an even multiple of --heads"
+        )

@@ -7,11 +7,11 @@ The configuration is the richest that the implementation offers.
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 import torch
@@ -30,11 +30,11 @@ from cemverify.cem.layers import (
 from cemverify.cem.models import Block, BlockConfig, LanguageModel, LanguageModelConfig
 from cemverify.conformance.implementations.contract import Implementation, LoadError, load
 from cemverify.errors import UsageError
-from cemverify.results import Cell, Maker, Table, result, show, write
-from cemverify.tables import terminal
+from cemverify.results import Cell, Table
 from synthetic.corpora.batches import Batches
-from synthetic.language.agreement import agreement, budgets
-from synthetic.language.options import command, open_corpus, study
+from synthetic.corpora.choice import CorpusChoice, open_corpus
+from synthetic.language.contenders.presets import PresetChoice
+from synthetic.language.losses.agreement import CurveAgreement, agreement, budgets
 from synthetic.language.training.machine import one_thread
 from synthetic.language.training.recipe import Recipe
 from synthetic.language.training.training import Training, train
@@ -149,32 +149,94 @@ def implemented(config: LanguageModelConfig, offer: Implementation, seed: int) -
     return model
 
 
-def compare(options: argparse.Namespace) -> int:
-    """Trains both from the same weights on the same batches; prints and writes how their losses compare.
+@dataclass(frozen=True)
+class LossComparison:
+    """What is compared.
 
-    Returns:
-        0 if they agree within what rounding explains, 1 if not.
+    Attributes:
+        implementation: "module:attribute" or a file and an attribute, as `load` takes it.
+        models: a preset, whose last model gives the size and whose recipe is followed.
+        corpora: the folder where tokens lie. seed: of weights and batches.
+    """
+
+    implementation: str
+    models: PresetChoice
+    corpus: CorpusChoice
+    corpora: Path
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class LossCurves:
+    """The losses of one model, computed in three ways, in bits per token.
+
+    Attributes:
+        exact, single: of the reference in float64 and in float32. theirs: of the implementation.
+        allowed: how far from `exact` rounding alone may have driven each step.
+        agreement: of theirs with exact.
+    """
+
+    name: str
+    layers: tuple[str, ...]
+    model: LanguageModelConfig
+    recipe: Recipe
+    exact: Training
+    single: Training
+    theirs: Training
+    allowed: tuple[float, ...]
+    agreement: CurveAgreement
+
+    @property
+    def agree(self) -> bool:
+        """Whether rounding explains every difference."""
+        return self.agreement.disagrees_at is None
+
+    @property
+    def sentence(self) -> str:
+        """The outcome."""
+        if self.agree:
+            margin = f"margin {self.agreement.margin:.2g}"
+            return (
+                f"{self.name} agrees: at no step is it further from the reference than rounding explains ({margin})"
+            )
+        return (
+            f"{self.name} disagrees from step {self.agreement.disagrees_at} on: rounding does not explain its losses"
+        )
+
+    @property
+    def payload(self) -> dict[str, Any]:
+        """For the result file."""
+        return {
+            "implementation": self.name,
+            "agreement": asdict(self.agreement),
+            "bits": {
+                "float64": self.exact.bits,
+                "float32": self.single.bits,
+                "implementation": self.theirs.bits,
+                "budget": self.allowed,
+            },
+        }
+
+
+def compare_losses(asked: LossComparison) -> LossCurves:
+    """Trains the reference and the implementation from the same weights on the same batches, on one CPU thread.
 
     Raises:
-        UsageError: the implementation cannot be trained, or an option makes no sense.
+        UsageError: the implementation cannot be trained, or the numbers do not fit together.
     """
-    offer = load_implementation(options.implementation)
-    corpus, _ = open_corpus(options)
-    asked = study(options, "cpu", corpus.vocabulary)
-    config = richest(offer, asked.contenders[-1].model)
-    recipe = asked.recipe
-    maker = Maker.now(
-        command(options, "cpu"), {"model": asdict(config), "recipe": asdict(recipe)}, options.seed, "cpu"
-    )
-    batches = Batches(corpus.train.tokens, options.seed, recipe.batch, recipe.context)
+    offer = load_implementation(asked.implementation)
+    corpus = open_corpus(asked.corpus, asked.corpora)
+    preset = asked.models.config("cpu", corpus.vocabulary)
+    config, recipe = richest(offer, preset.contenders[-1].model), preset.recipe
+    batches = Batches(corpus.train.tokens, asked.seed, recipe.batch, recipe.context)
 
     def reference(recipe: Recipe) -> Training:
-        model = LanguageModel(config, torch.Generator().manual_seed(options.seed))
+        model = LanguageModel(config, torch.Generator().manual_seed(asked.seed))
         return train(model.double() if recipe.precision == "float64" else model, recipe, batches)
 
     with one_thread():
         # one step first: a fault is told before the reference has been trained
-        train(implemented(config, offer, options.seed), recipe, batches, until=1)
+        train(implemented(config, offer, asked.seed), recipe, batches, until=1)
         print("training the reference in float64 and in float32", file=sys.stderr, flush=True)
         exact, single = reference(replace(recipe, precision="float64")), reference(recipe)
         for run in (exact, single):
@@ -183,28 +245,36 @@ def compare(options: argparse.Namespace) -> int:
                     f"the reference itself diverges at step {run.diverged_at}, and nothing compares with it;"
                     f" choose a --learning-rate below {recipe.learning_rate:g}"
                 )
-        print(f"training {options.implementation}", file=sys.stderr, flush=True)
-        theirs = train(implemented(config, offer, options.seed), recipe, batches)
+        print(f"training {asked.implementation}", file=sys.stderr, flush=True)
+        theirs = train(implemented(config, offer, asked.seed), recipe, batches)
     rounding = [abs(a - b) for a, b in zip(exact.bits, single.bits, strict=False)]
-    allowed = budgets(exact.bits[: len(rounding)], rounding)
+    allowed = tuple(budgets(exact.bits[: len(rounding)], rounding))
     found = agreement(theirs.bits, exact.bits[: len(rounding)], allowed)
-    table = _table(options.implementation, offer, config, exact, single, theirs, allowed)
-    show(terminal([table]))
-    if found.disagrees_at is None:
-        said = (
-            f"agrees: at no step is it further from the reference than rounding explains (margin {found.margin:.2g})"
-        )
-    else:
-        said = f"disagrees from step {found.disagrees_at} on: rounding does not explain its losses"
-    show(f"\n{options.implementation} {said}")
-    payload = {
-        "implementation": options.implementation,
-        "agreement": asdict(found),
-        "bits": {"float64": exact.bits, "float32": single.bits, "implementation": theirs.bits, "budget": allowed},
-    }
-    write(options.output, result("language", maker, [table], payload))
-    show(f"written to {options.output}")
-    return 0 if found.disagrees_at is None else 1
+    layers = tuple(kind for kind in ("attention", "mlp") if kind in offer.functions)
+    return LossCurves(asked.implementation, layers, config, recipe, exact, single, theirs, allowed, found)
+
+
+def table(curves: LossCurves) -> Table:
+    """The losses at steps 1, 2, 4, 8 ... and at the last."""
+    exact, single, theirs, allowed = curves.exact, curves.single, curves.theirs, curves.allowed
+    steps = sorted({1, *(2**i for i in range(20) if 2**i < len(allowed)), len(allowed)})
+    rows: list[list[Cell]] = []
+    for step in steps:
+        bits, own = exact.bits[step - 1], single.bits[step - 1]
+        if step > len(theirs.bits):
+            difference = f"diverged at step {theirs.diverged_at}" if theirs.diverged_at else "-"
+        else:
+            difference = f"{theirs.bits[step - 1] - bits:+.1e}"
+        rows.append([step, f"{bits:.6f}", f"{own - bits:+.1e}", difference, f"{allowed[step - 1]:.1e}"])
+    attention = curves.model.block.attention
+    if not isinstance(attention, AttentionConfig):
+        raise TypeError(f"an implementation is compared on CEM's layers, not on {type(attention).__name__}")
+    title = (
+        f"Losses of {curves.name} ({' and '.join(curves.layers)}; T = {attention.steps}, diagonal"
+        f" {attention.diagonal}, position {attention.position}, preconditioner {attention.preconditioner.kind}, norm"
+        f" {attention.norm}) beside the reference's in float64, bits per token"
+    )
+    return Table(title, ("step", "reference, float64", "reference, float32", "implementation", "allowed"), rows)
 
 
 def _ask(
@@ -225,34 +295,3 @@ def _ask(
             " perhaps by detach, no_grad or a way through NumPy"
         )
     return out
-
-
-def _table(
-    name: str,
-    offer: Implementation,
-    config: LanguageModelConfig,
-    exact: Training,
-    single: Training,
-    theirs: Training,
-    allowed: list[float],
-) -> Table:
-    layers = [kind for kind in ("attention", "mlp") if kind in offer.functions]
-    steps = sorted({1, *(2**i for i in range(20) if 2**i < len(allowed)), len(allowed)})
-    rows: list[list[Cell]] = []
-    for step in steps:
-        bits, own = exact.bits[step - 1], single.bits[step - 1]
-        if step > len(theirs.bits):
-            stopped = f"diverged at step {theirs.diverged_at}" if theirs.diverged_at else "-"
-            rows.append([step, f"{bits:.6f}", f"{own - bits:+.1e}", stopped, f"{allowed[step - 1]:.1e}"])
-            continue
-        difference = theirs.bits[step - 1] - bits
-        rows.append([step, f"{bits:.6f}", f"{own - bits:+.1e}", f"{difference:+.1e}", f"{allowed[step - 1]:.1e}"])
-    attention, mlp = config.block.attention, config.block.mlp
-    assert isinstance(attention, AttentionConfig)
-    assert isinstance(mlp, MLPConfig)
-    title = (
-        f"Losses of {name} ({' and '.join(layers)}; T = {attention.steps}, diagonal {attention.diagonal}, position"
-        f" {attention.position}, preconditioner {attention.preconditioner.kind}, norm {attention.norm}) beside the"
-        " reference's in float64, bits per token"
-    )
-    return Table(title, ("step", "reference, float64", "reference, float32", "implementation", "allowed"), rows)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from reports.plots import Curve, Panel, svg
-from synthetic.language.paper.studies import ALIBI, FULL, RATES, ROTARY, WIDENED, Plan, at_rate
+from synthetic.language.paper.studies import ALIBI, FULL, RATES, ROTARY, WIDENED, StudyPlan, at_rate
 from synthetic.language.paper.summary import Row
 
 # The first validations, where everything is far from what it will be, would flatten the rest.
@@ -14,7 +14,7 @@ SHOWN_FROM = 4
 BASELINE = ("baseline", 1.0)
 
 
-def ratios(plan: Plan, rows: Sequence[Row], unit: str) -> str:
+def ratios(plan: StudyPlan, rows: Sequence[Row], unit: str) -> str:
     """For each baseline two panels: ratios of bits along the way, and the last ones against training FLOPs."""
     panels = []
     for base in rows:
@@ -45,7 +45,7 @@ def learning_rates(rows: Sequence[Row], unit: str) -> str:
     return svg([panel])
 
 
-def _along(plan: Plan, row: Row, base: Row) -> Curve:
+def _along(plan: StudyPlan, row: Row, base: Row) -> Curve:
     """The geometric mean over the seeds at each validation."""
     first = min(SHOWN_FROM, len(row.records[0].steps) - 1)
     steps = row.records[0].steps[first:]

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from cemverify.results import Cell, Table
 from synthetic.language.paper.estimates import Forecast
 from synthetic.language.paper.rates import tuned
-from synthetic.language.paper.studies import ALIBI, FULL, ROTARY, WIDENED, Plan
+from synthetic.language.paper.studies import ALIBI, FULL, ROTARY, WIDENED, StudyPlan
 from synthetic.language.paper.summary import MARGIN, Row
 from synthetic.statistics import PairedComparison, Spread, compare, spread
 
 NOTHING = "–"
 
 
-def comparisons(plan: Plan, unit: str, rows: Sequence[Row]) -> Table:
+def comparisons(plan: StudyPlan, unit: str, rows: Sequence[Row]) -> Table:
     """Every model at equal tokens, at equal FLOPs, at equal parameters."""
     recipe = plan.recipe
     title = (
@@ -61,7 +61,7 @@ def rates(rows: Sequence[Row], unit: str) -> Table:
     return Table("Each at its best learning rate, by Akima interpolation over log2 of the rate", columns, cells)
 
 
-def costs(plan: Plan, forecasts: Mapping[str, Forecast], speed: str) -> Table:
+def costs(plan: StudyPlan, forecasts: Mapping[str, Forecast], speed: str) -> Table:
     """What a study takes, before it is begun."""
     title = f"Cost of {plan.study} at size {plan.size}, {plan.seeds} seed(s) each; hours of one device, at {speed}"
     columns = ("model", "parameters", "tokens", "FLOPs", "hours", "memory of the model", "checkpoint")

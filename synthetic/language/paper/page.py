@@ -7,8 +7,8 @@ from pathlib import Path
 
 from cemverify.results import Table, write_text
 from cemverify.tables import markdown
-from synthetic.language.paper import study_figures as figures
-from synthetic.language.paper.studies import TINY, Plan
+from synthetic.language.paper import figures
+from synthetic.language.paper.studies import TINY, StudyPlan
 from synthetic.language.paper.summary import MARGIN, Row
 from synthetic.statements import Statement
 from synthetic.statistics import FEWEST
@@ -58,7 +58,7 @@ _PAPER_SCALE = """
 def write_page(
     path: Path,
     command: str,
-    plan: Plan,
+    plan: StudyPlan,
     corpus: str,
     unit: str,
     rows: Sequence[Row],

@@ -1,54 +1,24 @@
-"""The result of a language study: the file's payload and the tables that a person reads."""
+"""What came of a run: the payload of its result file, and the tables that a person reads."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
-from torch import Tensor
-
 from cemverify.results import Cell, Table
-from synthetic.corpora.chains import Rate
 from synthetic.corpora.corpus import Corpus
-from synthetic.corpora.yardsticks import Yardsticks
-from synthetic.language.entries import Entry
-from synthetic.language.presets import Study
-from synthetic.language.verdict import reasons_to_fail
+from synthetic.language.contenders.ground import Ground
+from synthetic.language.contenders.model_results import ModelResult
+from synthetic.language.contenders.presets import LanguageConfig
 
 
-@dataclass(frozen=True)
-class Ground:
-    """What the models are measured on and against.
-
-    Attributes:
-        windows: (W, J+1), of the validation part.
-        floor: the least bits per token there can be on each window, (W,). rate: of the source. None of most corpora;
-            a hidden chain may be too short to estimate its rate from.
-        peak_flops: FLOP/s of matrix products on this device. processes: that train a model together.
-        compiled: whether through torch.compile.
-    """
-
-    corpus: Corpus
-    windows: Tensor
-    yardsticks: Yardsticks
-    floor: Tensor | None
-    rate: Rate | None
-    peak_flops: float
-    processes: int = 1
-    compiled: bool = False
-
-    @property
-    def per_byte(self) -> float:
-        """Tokens per byte: what turns bits per token into bits per byte; over all of the validation part."""
-        return self.corpus.validation.tokens_per_byte
-
-
-def payload(study: Study, ground: Ground, entries: Sequence[Entry]) -> dict[str, Any]:
+def payload(
+    config: LanguageConfig, ground: Ground, results: Sequence[ModelResult], reasons: Sequence[str]
+) -> dict[str, Any]:
     """What the result file holds beside its tables."""
     corpus, y = ground.corpus, ground.yardsticks
-    reasons = reasons_to_fail(entries, y.bigram, study.band, ground.floor)
     per_byte = {name: bits * ground.per_byte for name, bits in asdict(y).items()} | dict(corpus.validation.compressed)
     return {
         "corpus": {
@@ -61,22 +31,22 @@ def payload(study: Study, ground: Ground, entries: Sequence[Entry]) -> dict[str,
         },
         "peak_flops_per_second": ground.peak_flops,
         "compiled": ground.compiled,
-        "models": [_model(entry, ground) for entry in entries],
-        "verdict": {"pass": not reasons, "reasons": reasons, "band": study.band, "why_band": study.why_band},
+        "models": [_model(result, ground) for result in results],
+        "verdict": {"pass": not reasons, "reasons": list(reasons), "band": config.band, "why_band": config.why_band},
     }
 
 
-def tables(study: Study, ground: Ground, entries: Sequence[Entry]) -> list[Table]:
+def tables(config: LanguageConfig, ground: Ground, results: Sequence[ModelResult]) -> list[Table]:
     """What a person reads: the models, the yardsticks, and the layers if any has an energy."""
-    found = [_models_table(study, ground, entries), _yardsticks_table(ground)]
-    if any(entry.probes for entry in entries):
-        found.append(_layers_table(entries))
+    found = [_models_table(config, ground, results), _yardsticks_table(ground)]
+    if any(result.probes for result in results):
+        found.append(_layers_table(results))
     return found
 
 
-def utilisation(entry: Entry, ground: Ground) -> float:
+def utilisation(result: ModelResult, ground: Ground) -> float:
     """The share of the measured peak that the matrix products of training reach (MFU)."""
-    reached = entry.cost.training * entry.training.tokens_per_second
+    reached = result.cost.training * result.training.tokens_per_second
     return reached / (ground.peak_flops * ground.processes)
 
 
@@ -85,28 +55,28 @@ def _part(corpus: Corpus, name: str) -> dict[str, Any]:
     return {"tokens": len(part.tokens), "bytes": part.bytes, "documents": part.documents}
 
 
-def _model(entry: Entry, ground: Ground) -> Mapping[str, Any]:
-    bits = entry.bits
+def _model(result: ModelResult, ground: Ground) -> Mapping[str, Any]:
+    bits, error = result.bits, result.standard_error
     return {
-        "name": entry.contender.name,
-        "config": asdict(entry.contender.model),
-        "parameters": entry.parameters,
-        "flops_per_token": asdict(entry.cost),
-        "tokens_per_second": entry.training.tokens_per_second,
-        "utilisation": utilisation(entry, ground),
-        "peak_bytes": entry.peak_bytes,
-        "batches_digest": entry.training.batches,
-        "training_bits_per_token": list(entry.training.bits),
-        "diverged_at": entry.training.diverged_at,
-        "diverged_where": entry.training.where,
+        "name": result.contender.name,
+        "config": asdict(result.contender.model),
+        "parameters": result.parameters,
+        "flops_per_token": asdict(result.cost),
+        "tokens_per_second": result.training.tokens_per_second,
+        "utilisation": utilisation(result, ground),
+        "peak_bytes": result.peak_bytes,
+        "batches_digest": result.training.batches,
+        "training_bits_per_token": list(result.training.bits),
+        "diverged_at": result.training.diverged_at,
+        "diverged_where": result.training.where,
         "validation_bits_per_byte": None if bits is None else bits * ground.per_byte,
-        "validation_standard_error": None if entry.standard_error is None else entry.standard_error * ground.per_byte,
-        "layers": [layer.record() for layer in entry.probes],
+        "validation_standard_error": None if error is None else error * ground.per_byte,
+        "layers": [layer.record() for layer in result.probes],
     }
 
 
-def _models_table(study: Study, ground: Ground, entries: Sequence[Entry]) -> Table:
-    recipe, token, unit = study.recipe, ground.corpus.token, ground.corpus.unit
+def _models_table(config: LanguageConfig, ground: Ground, results: Sequence[ModelResult]) -> Table:
+    recipe, token, unit = config.recipe, ground.corpus.token, ground.corpus.unit
     title = (
         f"Models after {recipe.steps} steps of {recipe.batch} x {recipe.context} {token}s, the same batches for all,"
         f" one seed, {recipe.precision}{', compiled' if ground.compiled else ''} (FLOPs: matrix products, causal"
@@ -127,25 +97,25 @@ def _models_table(study: Study, ground: Ground, entries: Sequence[Entry]) -> Tab
     ]
     if ground.floor is not None:
         columns.append("above floor")
-    return Table(title, columns, [_models_row(entry, ground, len(columns)) for entry in entries])
+    return Table(title, columns, [_models_row(result, ground, len(columns)) for result in results])
 
 
-def _models_row(entry: Entry, ground: Ground, width: int) -> list[Cell]:
+def _models_row(result: ModelResult, ground: Ground, width: int) -> list[Cell]:
     known: list[Cell] = [
-        entry.contender.name,
-        f"{entry.parameters:,}",
-        f"{entry.cost.forward / 1e6:.2f}",
-        f"{entry.cost.training / 1e6:.2f}",
-        _unless_nan(entry.training.tokens_per_second, ",.0f"),
-        _unless_nan(utilisation(entry, ground), ".0%"),
-        f"{entry.peak_bytes / 1e6:,.0f} MB",
+        result.contender.name,
+        f"{result.parameters:,}",
+        f"{result.cost.forward / 1e6:.2f}",
+        f"{result.cost.training / 1e6:.2f}",
+        _unless_nan(result.training.tokens_per_second, ",.0f"),
+        _unless_nan(utilisation(result, ground), ".0%"),
+        f"{result.peak_bytes / 1e6:,.0f} MB",
     ]
-    if entry.bits is None or entry.validation is None:
-        at = entry.training.diverged_at
+    if result.bits is None or result.validation is None:
+        at = result.training.diverged_at
         said = "diverged at its last step" if at is None else f"diverged at step {at}"
         return [*known, said, *["-"] * (width - len(known) - 1)]
-    bits, factor = entry.bits, ground.per_byte
-    error = "" if entry.standard_error is None else f" ± {entry.standard_error * factor:.3f}"
+    bits, factor = result.bits, ground.per_byte
+    error = "" if result.standard_error is None else f" ± {result.standard_error * factor:.3f}"
     row: list[Cell] = [
         *known,
         f"{bits * factor:.3f}{error}",
@@ -153,7 +123,7 @@ def _models_row(entry: Entry, ground: Ground, width: int) -> list[Cell]:
         f"{(bits - ground.yardsticks.unigram) * factor:+.3f}",
     ]
     if ground.floor is not None:
-        row.append(f"{float((entry.validation - ground.floor).mean()) * factor:+.4f}")
+        row.append(f"{float((result.validation - ground.floor).mean()) * factor:+.4f}")
     return row
 
 
@@ -190,15 +160,15 @@ def _yardsticks_table(ground: Ground) -> Table:
     return Table(title, ("yardstick", f"bits/{unit}", f"on which {corpus.token}s"), rows)
 
 
-def _layers_table(entries: Sequence[Entry]) -> Table:
+def _layers_table(results: Sequence[ModelResult]) -> Table:
     rows: list[list[Cell]] = []
-    for entry in entries:
-        for layer in entry.probes:
+    for result in results:
+        for layer in result.probes:
             if not layer.energies and layer.entropy is None:
                 continue
             rows.append(
                 [
-                    entry.contender.name,
+                    result.contender.name,
                     f"{layer.layer} {layer.kind}",
                     " > ".join(f"{energy:.1f}" for energy in layer.energies) or "-",
                     ", ".join(f"{share:.1%}" for share in layer.falls) or "-",

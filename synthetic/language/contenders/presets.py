@@ -1,8 +1,7 @@
-"""What the language study runs: plain functions that return a complete, frozen configuration."""
+"""What is trained side by side: plain functions that return a complete, frozen configuration."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -12,7 +11,7 @@ from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfi
 from cemverify.cem.llama import LlamaAttentionConfig, SwiGLUConfig
 from cemverify.cem.models import BlockConfig, LanguageModelConfig
 from cemverify.errors import UsageError
-from synthetic.language.training.recipe import Recipe
+from synthetic.language.training.recipe import Recipe, RecipeChanges, check_heads
 
 
 @dataclass(frozen=True)
@@ -20,17 +19,22 @@ class Contender:
     """A model and what the tables call it.
 
     Attributes:
-        baseline: whether the others must keep within the study's band of it.
+        baseline: whether the others must keep within the run's band of it.
     """
 
     name: str
     model: LanguageModelConfig
     baseline: bool = False
 
+    @property
+    def slug(self) -> str:
+        """The name as a folder and a command line have it: "CEM T=2" is cem-t2."""
+        return self.name.lower().replace(" ", "-").replace("=", "")
+
 
 @dataclass(frozen=True)
-class Study:
-    """All that decides a language study but its corpus and seed.
+class LanguageConfig:
+    """All that decides a run but its corpus and seed.
 
     Attributes:
         contenders: the models compared. recipe: how each is trained.
@@ -102,19 +106,6 @@ def contenders(vocabulary: int, dim: int, layers: int, heads: int, depths: tuple
     return (*llamas, *(Contender(f"CEM T={T}", model(cem(T))) for T in depths))
 
 
-def check_heads(dim: int, heads: int) -> None:
-    """Refuses heads that rotary positions cannot turn.
-
-    Raises:
-        UsageError: D is no multiple of the heads, or a head's dimension is odd.
-    """
-    if dim % heads or dim // heads % 2:
-        raise UsageError(
-            f"{heads} heads do not split a model dimension of {dim} into equal, even parts, as rotary positions need;"
-            " choose --dim as an even multiple of --heads"
-        )
-
-
 def paper_contenders(vocabulary: int, size: str, depths: tuple[int, ...]) -> tuple[Contender, ...]:
     """The paper's Llama, also with ALiBi, and its full CEM at several T, of a size of Table 1 but for the vocabulary.
 
@@ -131,42 +122,42 @@ def paper_contenders(vocabulary: int, size: str, depths: tuple[int, ...]) -> tup
     return tuple(replace(c, model=replace(c.model, vocabulary=vocabulary)) for c in found)
 
 
-def tiny(vocabulary: int) -> Study:
+def tiny(vocabulary: int) -> LanguageConfig:
     """Seconds on one CPU core: shows that all parts work together."""
     recipe = Recipe(steps=600, batch=8, context=32, learning_rate=1e-2)
-    return Study(contenders(vocabulary, 32, 2, 2, (1, 2)), recipe, 256, SMALL_BAND, 200, WHY_SMALL_BAND)
+    return LanguageConfig(contenders(vocabulary, 32, 2, 2, (1, 2)), recipe, 256, SMALL_BAND, 200, WHY_SMALL_BAND)
 
 
-def smoke(vocabulary: int) -> Study:
+def smoke(vocabulary: int) -> LanguageConfig:
     """A few minutes on two CPU cores; small batches, as more steps of fewer tokens learn faster here."""
     recipe = Recipe(steps=320, batch=4, context=128, learning_rate=3e-3)
-    return Study(contenders(vocabulary, 128, 4, 4, (1, 2, 3)), recipe, 256, SMALL_BAND, 80, WHY_SMALL_BAND)
+    return LanguageConfig(contenders(vocabulary, 128, 4, 4, (1, 2, 3)), recipe, 256, SMALL_BAND, 80, WHY_SMALL_BAND)
 
 
-def tiny_on_cuda(vocabulary: int) -> Study:
+def tiny_on_cuda(vocabulary: int) -> LanguageConfig:
     """`tiny` in the precision that a GPU trains in."""
-    study = tiny(vocabulary)
-    return replace(study, recipe=replace(study.recipe, precision="bfloat16"))
+    config = tiny(vocabulary)
+    return replace(config, recipe=replace(config.recipe, precision="bfloat16"))
 
 
-def smoke_on_cuda(vocabulary: int) -> Study:
+def smoke_on_cuda(vocabulary: int) -> LanguageConfig:
     """The paper's 86M configuration and context, in bfloat16, a hundred and fifty steps of 32,768 tokens.
 
     The attention of CEM keeps its weights for the backward pass, at each T and in each layer: four passes for a
     batch make them fit.
     """
     recipe = Recipe(steps=150, batch=16, context=paper.CONTEXT, accumulate=4, precision="bfloat16")
-    return Study(paper_contenders(vocabulary, "86M", (1, 2, 3)), recipe, 64, SMALL_BAND, 50, WHY_SMALL_BAND)
+    return LanguageConfig(paper_contenders(vocabulary, "86M", (1, 2, 3)), recipe, 64, SMALL_BAND, 50, WHY_SMALL_BAND)
 
 
-Preset = Callable[[int], Study]
+Preset = Callable[[int], LanguageConfig]
 
 PRESETS: Mapping[str, Mapping[str, Preset]] = MappingProxyType(
     {"tiny": {"cpu": tiny, "cuda": tiny_on_cuda}, "smoke": {"cpu": smoke, "cuda": smoke_on_cuda}}
 )
 
 
-def preset(name: str, device: str, vocabulary: int) -> Study:
+def preset(name: str, device: str, vocabulary: int) -> LanguageConfig:
     """The preset of that name for "cpu" or "cuda" (or "cuda:1"), for tokens of that vocabulary.
 
     Raises:
@@ -177,6 +168,44 @@ def preset(name: str, device: str, vocabulary: int) -> Study:
     return PRESETS[name][device.partition(":")[0]](vocabulary)
 
 
-def chinchilla(parameters: int, recipe: Recipe) -> Recipe:
-    """The recipe with as many steps as 20 tokens for each parameter take (Hoffmann et al. 2022)."""
-    return replace(recipe, steps=math.ceil(20 * parameters / (recipe.batch * recipe.context)))
+DEFAULT_PRESET = "smoke"
+
+
+@dataclass(frozen=True)
+class PresetChoice:
+    """A preset, and what is changed of it.
+
+    Attributes:
+        recipe: other numbers of the recipe. dim, layers, heads: of the models, D, L and K; None keeps the preset's.
+        depths: the recursion depths T of CEM; () keeps the preset's.
+        models: slugs of the contenders that are trained; () takes all.
+    """
+
+    preset: str = DEFAULT_PRESET
+    recipe: RecipeChanges = RecipeChanges()
+    dim: int | None = None
+    layers: int | None = None
+    heads: int | None = None
+    depths: tuple[int, ...] = ()
+    models: tuple[str, ...] = ()
+
+    def config(self, device: str, vocabulary: int) -> LanguageConfig:
+        """The complete configuration, for a device and for tokens of a vocabulary.
+
+        Raises:
+            UsageError: there is no such preset or model, or the numbers do not fit together.
+        """
+        found = preset(self.preset, device, vocabulary)
+        found = replace(found, recipe=self.recipe.of(found.recipe))
+        if any((self.dim, self.layers, self.heads, self.depths)):
+            model = found.contenders[0].model
+            attentions = [c.model.block.attention for c in found.contenders]
+            depths = self.depths or tuple(a.steps for a in attentions if isinstance(a, AttentionConfig))
+            sizes = (self.dim or model.dim, self.layers or model.layers, self.heads or model.block.attention.heads)
+            found = replace(found, contenders=contenders(vocabulary, *sizes, tuple(dict.fromkeys(depths))))
+        if not self.models:
+            return found
+        known = {contender.slug: contender for contender in found.contenders}
+        if unknown := [slug for slug in self.models if slug not in known]:
+            raise UsageError(f"no model {unknown[0]!r} in this run; there are: {', '.join(known)}")
+        return replace(found, contenders=tuple(c for slug, c in known.items() if slug in self.models))

@@ -1,4 +1,4 @@
-"""One contender of a study: trained, scored and looked into."""
+"""One contender: trained, scored and looked into."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from cemverify.cem.models import LanguageModel
 from synthetic.corpora.batches import Batches
 from synthetic.corpora.corpus import Corpus
-from synthetic.language.presets import Contender, Study
+from synthetic.language.contenders.presets import Contender, LanguageConfig
 from synthetic.language.training.checkpoints import save_weights, saved_step
 from synthetic.language.training.cost import Cost, cost
 from synthetic.language.training.machine import Machine, forget_peak_memory, peak_memory
@@ -29,8 +29,8 @@ Build = Callable[[Contender, int], LanguageModel]
 
 
 @dataclass(frozen=True)
-class Entry:
-    """What the study found out about one model.
+class ModelResult:
+    """What was found out about one model.
 
     Attributes:
         parameters: how many it has. cost: FLOPs per token.
@@ -65,7 +65,7 @@ class Keeping:
     """What is kept of the runs, each contender in a folder of its own.
 
     Attributes:
-        folder: of the study. every: steps between checkpoints; None keeps none but the weights at the end.
+        folder: of the run. every: steps between checkpoints; None keeps none but the weights at the end.
         resume: whether to go on from checkpoints that are there; then the last step is kept, whatever `every` says.
     """
 
@@ -75,7 +75,7 @@ class Keeping:
 
     def of(self, contender: Contender) -> Path:
         """The folder of a contender."""
-        return self.folder / contender.name.lower().replace(" ", "-").replace("=", "")
+        return self.folder / contender.slug
 
 
 def build(contender: Contender, seed: int) -> LanguageModel:
@@ -83,9 +83,9 @@ def build(contender: Contender, seed: int) -> LanguageModel:
     return LanguageModel(contender.model, torch.Generator().manual_seed(seed))
 
 
-def enter(
+def train_contender(
     contender: Contender,
-    study: Study,
+    config: LanguageConfig,
     corpus: Corpus,
     windows: Tensor,
     seed: int,
@@ -94,7 +94,7 @@ def enter(
     keeping: Keeping | None = None,
     observe: Callable[[Step], None] = lambda _step: None,
     build: Build = build,
-) -> Entry:
+) -> ModelResult:
     """Trains a contender and measures it.
 
     Args:
@@ -104,7 +104,7 @@ def enter(
     Raises:
         UsageError: the batch cannot be shared, or something cannot be written or resumed.
     """
-    recipe = study.recipe
+    recipe = config.recipe
     model = build(contender, seed)
     if recipe.precision == "float64":
         model = model.double()
@@ -123,7 +123,7 @@ def enter(
 
     def look(step: Step) -> None:
         metrics.add(asdict(step))
-        if step.step % study.probe_every == 0 and step.step < recipe.steps:
+        if step.step % config.probe_every == 0 and step.step < recipe.steps:
             layers = probe(unsharded(model), few)
             metrics.add({"step": step.step, "layers": [layer.record() for layer in layers]})
         observe(step)
@@ -147,7 +147,9 @@ def enter(
                     save_weights(path, whole, specification, writes=machine.rank == 0)
     finally:
         metrics.close()
-    return Entry(contender, count, cost(contender.model, recipe.context), training, validation, probes, peak_bytes)
+    return ModelResult(
+        contender, count, cost(contender.model, recipe.context), training, validation, probes, peak_bytes
+    )
 
 
 def _specification(contender: Contender, recipe: Recipe, corpus: Corpus, seed: int) -> dict[str, Any]:

@@ -18,7 +18,7 @@ ROUNDINGS = 8.0  # of a single loss: units in the last place of float32, for the
 
 
 @dataclass(frozen=True)
-class Agreement:
+class CurveAgreement:
     """How one curve compares with another.
 
     Attributes:
@@ -42,14 +42,14 @@ def budgets(exact: Sequence[float], rounding: Sequence[float]) -> list[float]:
     return [UNLUCKIER * most + ROUNDINGS * eps * abs(bits) for bits, most in zip(exact, so_far, strict=True)]
 
 
-def agreement(curve: Sequence[float], other: Sequence[float], allowed: Sequence[float]) -> Agreement:
+def agreement(curve: Sequence[float], other: Sequence[float], allowed: Sequence[float]) -> CurveAgreement:
     """Compares a curve with another within budgets; a curve that stopped early disagrees where it stopped."""
     differences = [abs(a - b) for a, b in zip(curve, other, strict=False)]
     shares = [difference / budget for difference, budget in zip(differences, allowed, strict=False)]
     beyond = next((i for i, share in enumerate(shares) if not share <= 1), None)
     if beyond is None and len(differences) < len(allowed):
         beyond = len(differences)
-    return Agreement(
+    return CurveAgreement(
         max(differences, default=float("inf")),
         max(shares, default=float("inf")),
         None if beyond is None else beyond + 1,

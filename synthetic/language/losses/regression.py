@@ -4,8 +4,8 @@
 came from them on one thread, at worst over the ways of computing that were tried: vector instructions of three ages,
 one thread and two. A run is checked against the former within budgets made of the latter (`agreement`).
 
-    python -m synthetic.language.regression           check: exit code 0 or 1
-    python -m synthetic.language.regression --write   make the file anew, after a change that ought to change losses
+    python -m synthetic.language.losses.regression           check: exit code 0 or 1
+    python -m synthetic.language.losses.regression --write   make the file anew, after a change that changes losses
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from synthetic.corpora.batches import Batches
 from synthetic.corpora.chains import ChainSpec, draw, source
 from synthetic.corpora.corpus import Corpus, tokenised
 from synthetic.corpora.tokenisers import Symbols
-from synthetic.language.agreement import Agreement, agreement, budgets
-from synthetic.language.presets import Contender, contenders
+from synthetic.language.contenders.presets import Contender, contenders
+from synthetic.language.losses.agreement import CurveAgreement, agreement, budgets
 from synthetic.language.training.machine import one_thread
 from synthetic.language.training.recipe import Recipe
 from synthetic.language.training.training import train
@@ -95,7 +95,7 @@ def curves(recipe: Recipe, steps: int | None = None) -> dict[str, tuple[float, .
     return found
 
 
-def check(steps: int | None = None) -> dict[str, Agreement]:
+def check(steps: int | None = None) -> dict[str, CurveAgreement]:
     """How the losses of all models in float32, on one thread, compare with the file's.
 
     Args:
@@ -126,7 +126,7 @@ def make() -> None:
     for way in WAYS:
         print(f"training with {', '.join(f'{k}={v}' for k, v in way.items())}", file=sys.stderr, flush=True)
         done = subprocess.run(
-            [sys.executable, "-m", "synthetic.language.regression", "--curves"],
+            [sys.executable, "-m", "synthetic.language.losses.regression", "--curves"],
             env={**os.environ, **way},
             check=True,
             capture_output=True,

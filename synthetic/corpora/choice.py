@@ -1,0 +1,134 @@
+"""Which corpus: a frozen choice that a command line makes, a cell keeps, and a worker opens.
+
+Where the tokens lie on a machine is no part of the choice. They are in the folder that the caller names, or else in
+the one that the environment variable CEMVERIFY_CORPORA names, which processes inherit.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cemverify.errors import UsageError
+from synthetic.corpora.chains import Chain, ChainSpec, draw
+from synthetic.corpora.chains import source as symbols_of
+from synthetic.corpora.corpus import Corpus, tokenised
+from synthetic.corpora.hub import DatasetSpec, dataset
+from synthetic.corpora.sources import DocumentSource, standard_library, text_files
+from synthetic.corpora.tokenisers import Symbols, Tokeniser, subwords
+
+CORPORA_VARIABLE = "CEMVERIFY_CORPORA"
+DEFAULT_CORPORA = Path("out/corpora")
+
+
+@dataclass(frozen=True)
+class Library:
+    """The source text of the running Python's standard library."""
+
+
+@dataclass(frozen=True)
+class TextFiles:
+    """Files and folders, as they were typed."""
+
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CorpusChoice:
+    """A source of documents and a tokeniser.
+
+    Attributes:
+        source: where documents come from. tokeniser: a tokenizer.json or a name on the hub; None takes bytes.
+
+    Raises:
+        UsageError: a tokeniser is given for a chain, whose symbols are its tokens.
+    """
+
+    source: Library | TextFiles | DatasetSpec | ChainSpec = Library()
+    tokeniser: str | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.source, ChainSpec) and self.tokeniser is not None:
+            raise UsageError("a chain's symbols are its tokens: leave out --tokeniser")
+
+    @property
+    def vocabulary(self) -> int:
+        """V, without opening the corpus.
+
+        Raises:
+            UsageError: the tokeniser cannot be had.
+        """
+        return _tokeniser(self).vocabulary
+
+    @property
+    def anywhere(self) -> CorpusChoice:
+        """The same choice, for processes that stand in another folder."""
+        if not isinstance(self.source, TextFiles):
+            return self
+        paths = tuple(str(Path(path).expanduser().resolve()) for path in self.source.paths)
+        return replace(self, source=TextFiles(paths))
+
+
+@dataclass(frozen=True)
+class PinnedCorpus:
+    """A choice, and the digest of the tokens that it stood for when a study began."""
+
+    choice: CorpusChoice
+    digest: str
+
+    def open(self, folder: Path) -> Corpus:
+        """The corpus; made in the folder if it is missing there.
+
+        Raises:
+            UsageError: it cannot be had, or has other tokens here.
+        """
+        corpus = open_corpus(self.choice, folder)
+        if corpus.digest != self.digest:
+            raise UsageError(
+                f"the {corpus.name} on this machine is not the one the study began with; keep all machines on one"
+                f" folder, {CORPORA_VARIABLE}=DIR, or on one version of the text"
+            )
+        return corpus
+
+
+def corpora_folder() -> Path:
+    """Where corpora lie on this machine, if nothing else is said."""
+    return Path(os.environ.get(CORPORA_VARIABLE) or DEFAULT_CORPORA)
+
+
+def open_corpus(choice: CorpusChoice, folder: Path) -> Corpus:
+    """The corpus of a choice; made in the folder if it is missing there, with progress on stderr.
+
+    Raises:
+        UsageError: it cannot be had, is empty, or is damaged.
+    """
+    return tokenised(_documents(choice), _tokeniser(choice), folder, report=_say)
+
+
+def chain_of(choice: CorpusChoice) -> Chain | None:
+    """The chain behind a corpus that is one, with what mathematics knows of it; None for text."""
+    return draw(choice.source) if isinstance(choice.source, ChainSpec) else None
+
+
+def _documents(choice: CorpusChoice) -> DocumentSource:
+    match choice.source:
+        case TextFiles(paths):
+            return text_files([Path(path) for path in paths])
+        case DatasetSpec() as spec:
+            return dataset(spec)
+        case ChainSpec() as spec:
+            return symbols_of(draw(spec))
+        case Library():
+            return standard_library()
+
+
+def _tokeniser(choice: CorpusChoice) -> Tokeniser:
+    if isinstance(choice.source, ChainSpec):
+        return Symbols(choice.source.vocabulary)
+    return subwords(choice.tokeniser) if choice.tokeniser else Symbols()
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

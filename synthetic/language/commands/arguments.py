@@ -1,0 +1,270 @@
+"""What the commands of the language bench share: their parser, and the options of corpora, presets and recipes.
+
+Options that are many are listed in compact groups, so that the help of a command fits a screen. Whatever an option
+says becomes part of a frozen configuration here; nothing else sees the parsed arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from cemverify.errors import UsageError
+from cemverify.parsing import Parser
+from synthetic.corpora.chains import ChainSpec
+from synthetic.corpora.choice import CorpusChoice, Library, TextFiles, corpora_folder
+from synthetic.corpora.hub import DatasetSpec
+from synthetic.language.contenders.presets import PresetChoice
+from synthetic.language.training.recipe import RecipeChanges
+
+CORPORA = ("library", "markov", "hidden")
+CORPUS_HELP = """\
+--corpus NAME         library: the running Python's standard library, no network (default);
+                      markov, hidden: chains drawn from a seed, whose entropy is known
+--text PATH ...       your own files and folders; or --dataset NAME: a Hugging Face dataset
+--tokeniser NAME      a tokenizer.json or a name on the hub (default: bytes are tokens)
+--corpora DIR         where tokens are kept (default: $CEMVERIFY_CORPORA, or out/corpora)
+of a dataset:         --configuration NAME --split NAME --column NAME --revision TAG --megabytes N
+of a chain:           --symbols V --order K (markov) --states S (hidden) --length N"""
+
+RECIPE_OPTIONS = ("steps", "batch", "context", "accumulate", "learning_rate")
+SHAPE_OPTIONS = ("dim", "layers", "heads")
+NUMBERS_HELP = """\
+other numbers:        --steps N --batch B --context J --learning-rate R --accumulate N (passes)
+                      --dim D --layers L --heads K"""
+
+_OF_CHAINS = ("symbols", "length")
+_OF_DATASETS = ("configuration", "split", "column", "revision", "megabytes")
+
+
+class Command(Parser):
+    """A parser that refuses with its usage line and one sentence, and says where a misplaced option belongs.
+
+    Attributes:
+        checks: look at what was parsed, and raise UsageError. beside: the other commands, by name.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        # "description" is taken as it is written; a shortened option might be another command's
+        own = {"formatter_class": argparse.RawDescriptionHelpFormatter, "add_help": False, "allow_abbrev": False}
+        super().__init__(*args, **{**kwargs, **own})
+        self.add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)
+        self.checks: list[Callable[[argparse.Namespace], None]] = []
+        self.beside: Mapping[str, Command] = {}
+
+    def error(self, message: str) -> NoReturn:
+        """Prints the usage line and raises the sentence."""
+        self.print_usage(sys.stderr)
+        super().error(message)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """As its parent, but refuses what it does not know: here it is known which command was asked for."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(self._about(unknown))
+        try:
+            for check in self.checks:
+                check(found)
+        except UsageError as error:
+            self.error(str(error))
+        return found, []
+
+    def knows(self, option: str) -> bool:
+        """Whether it has such an option."""
+        return option in self._option_string_actions
+
+    def _about(self, unknown: Sequence[str]) -> str:
+        option = next((word.partition("=")[0] for word in unknown if word.startswith("-")), None)
+        if option is None:
+            return f"{unknown[0]!r} is one word too many"
+        owners = [command.prog for command in self.beside.values() if command.knows(option)]
+        return f"{option} belongs to `{owners[0]}`" if owners else f"there is no option {option}"
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """The type of a whole number that is not below another."""
+
+    def whole(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+        if value < least:
+            raise argparse.ArgumentTypeError(f"must be at least {least}, not {value}")
+        return value
+
+    return whole
+
+
+def positive(text: str) -> float:
+    """The type of a positive number."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"must be a positive number, not {value:g}")
+    return value
+
+
+def seed(text: str) -> int:
+    """The type of a seed, which torch's generators take."""
+    value = at_least(0)(text)
+    if value >= 2**32:
+        raise argparse.ArgumentTypeError(f"must be from 0 to 2^32 - 1, not {value}")
+    return value
+
+
+def add_compact(parser: argparse.ArgumentParser, title: str, text: str) -> Callable[..., None]:
+    """A group of options that `text` describes; returns what adds one."""
+    group = parser.add_argument_group(title, text)
+
+    def add(name: str, **how: Any) -> None:
+        group.add_argument(name, help=argparse.SUPPRESS, **how)
+
+    return add
+
+
+# --- corpora --------------------------------------------------------------------------------------
+
+
+def add_corpus_arguments(parser: Command) -> None:
+    """The options that `corpus_choice` reads; options of one corpus beside another are refused."""
+    add = add_compact(parser, "the corpus", CORPUS_HELP)
+    add("--corpus", default=None)
+    add("--text", nargs="+")
+    add("--dataset")
+    add("--tokeniser")
+    add("--corpora", type=Path, default=corpora_folder())
+    for name in ("configuration", "split", "column", "revision"):
+        add(f"--{name}")
+    add("--megabytes", type=positive)
+    add("--symbols", type=at_least(1))
+    add("--order", type=at_least(1))
+    add("--states", type=at_least(1))
+    add("--length", type=at_least(1))
+    parser.checks.append(_check_corpus)
+
+
+def _check_corpus(options: argparse.Namespace) -> None:
+    """Refuses options of one corpus beside another, where they would change nothing.
+
+    Raises:
+        UsageError: the sentence names the option, and where it belongs.
+    """
+    given = [f"--{name}" for name in ("corpus", "text", "dataset") if getattr(options, name) is not None]
+    if len(given) > 1:
+        raise UsageError(f"{given[0]} and {given[1]} name two corpora; give one of them")
+    if options.corpus is not None and options.corpus not in CORPORA:
+        raise UsageError(f"no corpus {options.corpus!r}; there are: {', '.join(CORPORA)}, and --text and --dataset")
+    for owner, names, fits in (
+        ("--dataset", _OF_DATASETS, options.dataset is not None),
+        ("--corpus markov or hidden", _OF_CHAINS, options.corpus in ("markov", "hidden")),
+        ("--corpus markov", ("order",), options.corpus == "markov"),
+        ("--corpus hidden", ("states",), options.corpus == "hidden"),
+    ):
+        misplaced = [name for name in names if getattr(options, name) is not None and not fits]
+        if misplaced:
+            raise UsageError(f"--{misplaced[0]} belongs to {owner}: leave it out")
+
+
+def corpus_choice(options: argparse.Namespace) -> CorpusChoice:
+    """The corpus that is asked for.
+
+    Raises:
+        UsageError: a number is out of its range.
+    """
+    if options.text is not None:
+        return CorpusChoice(TextFiles(tuple(options.text)), options.tokeniser)
+    if options.dataset is not None:
+        given = {name: getattr(options, name) for name in _OF_DATASETS}
+        return CorpusChoice(DatasetSpec(options.dataset, **_those_given(given)), options.tokeniser)
+    if options.corpus in ("markov", "hidden"):
+        given = {"vocabulary": options.symbols, "order": options.order, "states": options.states}
+        if options.length is not None:
+            given |= {"train": options.length, "validation": max(1, options.length // 16)}
+        # uneven enough for the hidden states to be worth remembering
+        peak = 6.0 if options.corpus == "hidden" else 3.0
+        return CorpusChoice(ChainSpec(options.corpus, peak=peak, **_those_given(given)), options.tokeniser)
+    return CorpusChoice(Library(), options.tokeniser)
+
+
+def corpus_words(choice: CorpusChoice) -> list[str]:
+    """The options that make a choice again."""
+    words = []
+    match choice.source:
+        case Library():
+            words = ["--corpus", "library"]
+        case TextFiles(paths):
+            words = ["--text", *paths]
+        case DatasetSpec() as spec:
+            plain = DatasetSpec(spec.name)
+            words = ["--dataset", spec.name]
+            words += _words({n: _changed(getattr(spec, n), getattr(plain, n)) for n in _OF_DATASETS})
+        case ChainSpec() as spec:
+            own = {"order": spec.order} if spec.kind == "markov" else {"states": spec.states}
+            words = ["--corpus", spec.kind]
+            words += _words({"symbols": spec.vocabulary, **own, "length": _changed(spec.train, ChainSpec.train)})
+    return [*words, *_words({"tokeniser": choice.tokeniser})]
+
+
+# --- presets and recipes --------------------------------------------------------------------------
+
+
+def add_recipe_arguments(parser: Command, title: str, text: str) -> Callable[..., None]:
+    """The options that `recipe_changes` and `shape` read; returns what adds another to their group."""
+    add = add_compact(parser, title, text)
+    for name in (*RECIPE_OPTIONS, *SHAPE_OPTIONS):
+        kind: Any = positive if name == "learning_rate" else at_least(1)
+        add(f"--{name.replace('_', '-')}", type=kind)
+    return add
+
+
+def recipe_changes(options: argparse.Namespace) -> RecipeChanges:
+    """The numbers of a recipe that are given."""
+    return RecipeChanges(**{name: getattr(options, name) for name in RECIPE_OPTIONS})
+
+
+def shape(options: argparse.Namespace) -> tuple[int | None, int | None, int | None]:
+    """D, L and K, where they are given."""
+    return options.dim, options.layers, options.heads
+
+
+def preset_choice(
+    options: argparse.Namespace, depths: Sequence[int] = (), models: Sequence[str] = ()
+) -> PresetChoice:
+    """The preset that is asked for, and what is changed of it."""
+    recipe, (dim, layers, heads) = recipe_changes(options), shape(options)
+    return PresetChoice(options.preset, recipe, dim, layers, heads, tuple(depths), tuple(models))
+
+
+def preset_words(choice: PresetChoice) -> list[str]:
+    """The options that make a choice again."""
+    words = ["--preset", choice.preset]
+    words += changes_words(choice.recipe, choice.dim, choice.layers, choice.heads)
+    return words + _words({"depths": choice.depths or None, "models": choice.models or None})
+
+
+def changes_words(recipe: RecipeChanges, dim: int | None, layers: int | None, heads: int | None) -> list[str]:
+    """The options that change a recipe and a shape so."""
+    own = {name: getattr(recipe, name) for name in RECIPE_OPTIONS}
+    return _words({**own, "dim": dim, "layers": layers, "heads": heads})
+
+
+def _words(given: Mapping[str, Any]) -> list[str]:
+    words = []
+    for name, value in _those_given(given).items():
+        words += [f"--{name.replace('_', '-')}", *map(str, value if isinstance(value, tuple) else [value])]
+    return words
+
+
+def _those_given(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _changed(value: Any, usual: Any) -> Any:
+    return None if value == usual else value

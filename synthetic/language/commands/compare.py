@@ -1,0 +1,87 @@
+"""`python -m synthetic language compare`: somebody else's layers, trained beside the reference's."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from dataclasses import asdict
+from pathlib import Path
+
+from cemverify.results import Maker, check_writable, result, show, write
+from cemverify.tables import terminal
+from synthetic.language.commands.arguments import (
+    NUMBERS_HELP,
+    Command,
+    add_corpus_arguments,
+    add_recipe_arguments,
+    corpus_choice,
+    corpus_words,
+    preset_choice,
+    preset_words,
+    seed,
+)
+from synthetic.language.contenders.presets import DEFAULT_PRESET
+
+SUMMARY = "train your own layers beside the reference's, and compare their losses step by step"
+USAGE = "IMPLEMENTATION [--preset NAME] [--corpus NAME] [option ...]"
+
+DESCRIPTION = """\
+Trains a language model twice from the same weights on the same batches: once with the reference's
+CEM layers, once with your `attention` and `mlp` functions, which must compute with torch. Says at
+which step the losses part, beyond what rounding explains. It runs on one thread of the CPU.
+Exit code 0 if they agree, 1 if they do not.
+"""
+
+MODELS = f"""\
+IMPLEMENTATION        module:attribute, as `cemverify check` takes it
+--preset NAME         whose size and recipe are taken: smoke (default) or tiny
+--seed N              of weights and batches (default: 0)
+--output FILE         the result file (default: out/language.json)
+{NUMBERS_HELP}"""
+
+EPILOG = """\
+example:
+  python -m synthetic language compare mymodule:layers --preset tiny --corpus hidden --steps 100
+"""
+
+
+def add_arguments(parser: Command) -> None:
+    """The options of the command."""
+    parser.description = DESCRIPTION
+    parser.epilog = EPILOG
+    add = add_recipe_arguments(parser, "what is compared", MODELS)
+    add("implementation", metavar="IMPLEMENTATION")
+    add("--preset", default=DEFAULT_PRESET)
+    add("--seed", type=seed, default=0)
+    add("--output", type=Path, default=Path("out/language.json"))
+    add_corpus_arguments(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compares, prints the table and writes the result file; 0 if the losses agree, 1 if not.
+
+    Raises:
+        UsageError: the implementation cannot be trained, or an option makes no sense.
+        cemverify.results.ResultError: the result file cannot be written.
+    """
+    from synthetic.language.losses.implementations import (  # the verifier is heavy to import
+        LossComparison,
+        compare_losses,
+        table,
+    )
+
+    check_writable(options.output)
+    asked = LossComparison(
+        options.implementation, preset_choice(options), corpus_choice(options), options.corpora, options.seed
+    )
+    curves = compare_losses(asked)
+    words = ["python", "-m", "synthetic", "language", "compare", asked.implementation]
+    words += [*preset_words(asked.models), "--seed", str(asked.seed), *corpus_words(asked.corpus)]
+    decided = {"model": asdict(curves.model), "recipe": asdict(curves.recipe)}
+    maker = Maker.now(shlex.join(words), decided, asked.seed, "cpu")
+    shown = [table(curves)]
+    show(terminal(shown))
+    show(f"\n{curves.sentence}")
+    write(options.output, result("language", maker, shown, curves.payload))
+    show(f"written to {options.output}")
+    return 0 if curves.agree else 1

@@ -1,0 +1,182 @@
+"""`python -m synthetic language study`: one of the paper's experiments: estimate, cells, tables, statements, page."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import torch
+
+from cemverify import results
+from cemverify.cem import presets as paper
+from cemverify.devices import find_device
+from cemverify.errors import UsageError
+from cemverify.runs import RunOptions, add_run_arguments, run_options
+from cemverify.tables import terminal
+from synthetic.corpora.choice import CorpusChoice, PinnedCorpus, open_corpus
+from synthetic.language.commands.arguments import (
+    NUMBERS_HELP,
+    Command,
+    add_compact,
+    add_corpus_arguments,
+    add_recipe_arguments,
+    at_least,
+    changes_words,
+    corpus_choice,
+    corpus_words,
+    positive,
+    recipe_changes,
+    seed,
+    shape,
+)
+from synthetic.language.paper.studies import SIZES, STUDIES, TINY, StudyChoice
+
+SUMMARY = "repeat one of the paper's experiments, with several seeds, and read its statements"
+USAGE = "NAME [--size SIZE] [--seeds N] [--corpus NAME] [option ...]"
+
+DESCRIPTION = """\
+Trains every model of an experiment with several seeds, compares them at equal tokens, at equal
+FLOPs and at equal parameters, and reads the paper's statements against that. Every training is
+kept: kill it at any moment, the same command goes on from there.
+"""
+
+EXPERIMENTS = "\n".join(f"{name:<22}{found.title} ({found.figure})" for name, found in STUDIES.items())
+
+HOW = f"""\
+--size SIZE           {", ".join(SIZES)}; tiny (the default) trains on a laptop
+--seeds N --seed S    N trainings of each model, from seed S on (default: 6 from 0; 1 beyond tiny)
+--estimate            say what it takes and do nothing; --tflops N: useful TFLOP/s of your device
+--page FILE           also a page in Markdown; --output FILE; --device auto, cpu or cuda
+{NUMBERS_HELP} (tiny)"""
+
+EPILOG = """\
+example: python -m synthetic language study recursion --size 86M --estimate
+"""
+
+
+def add_arguments(parser: Command) -> None:
+    """The options of the command."""
+    parser.description = DESCRIPTION
+    parser.epilog = EPILOG
+    add_compact(parser, "the experiments", EXPERIMENTS)("experiment", metavar="NAME")
+    add = add_recipe_arguments(parser, "the study", HOW)
+    add("--size", default=TINY)
+    add("--seeds", type=at_least(1))
+    add("--seed", type=seed, default=0)
+    add("--estimate", action="store_true")
+    add("--tflops", type=positive)
+    add("--device", default="auto")
+    add("--output", type=Path)
+    add("--page", type=Path)
+    add_corpus_arguments(parser)
+    add_run_arguments(parser, None)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Conducts the study, prints its tables, writes its result file and its page; returns the exit code.
+
+    Raises:
+        UsageError: the options make no sense, or the corpus cannot be had.
+        cemverify.results.ResultError: something cannot be written.
+    """
+    choice = StudyChoice(
+        options.experiment, options.size, options.seeds, options.seed, recipe_changes(options), *shape(options)
+    )
+    corpus = corpus_choice(options)
+    if options.estimate:
+        return _estimate(choice, corpus, options.tflops)
+    device = _device(options.device)
+    where = run_options(options)
+    if device.startswith("cuda") and options.workers is None and options.cluster is None:
+        where = replace(where, workers=1)  # two processes on one GPU only wait for each other
+    output = options.output or Path(f"out/language-{choice.name}.json")
+    return _conduct(choice, corpus, device, where, options.corpora, output, options.page, options.tflops)
+
+
+def _conduct(
+    choice: StudyChoice,
+    corpus_asked: CorpusChoice,
+    device: str,
+    where: RunOptions,
+    corpora: Path,
+    output: Path,
+    page: Path | None,
+    tflops: float | None,
+) -> int:
+    from synthetic.language.paper import study, tables  # scipy and matplotlib are heavy to import
+    from synthetic.language.paper.cells import inherit_corpora
+    from synthetic.language.paper.estimates import forecasts, speed_of
+    from synthetic.language.paper.page import write_page
+
+    for path in (output, page):
+        if path is not None:
+            results.check_writable(path)
+    inherit_corpora(corpora)
+    choice.plan(_expected_vocabulary(choice, corpus_asked))  # a wrong name or number needs no corpus to be told
+    corpus = open_corpus(corpus_asked, corpora)
+    asked = choice.plan(corpus.vocabulary)
+    study.check_fits(asked, corpus)
+    if asked.size != TINY:
+        speed = speed_of(asked, tflops)
+        print(terminal([tables.costs(asked, forecasts(asked, speed), speed.words)]), file=sys.stderr)
+    torch.set_num_threads(1)  # as in the workers, and as the result says
+    again = command(choice, corpus_asked, device, page)
+    maker = results.Maker.now(again, asdict(asked), asked.seed, device)
+    found = study.conduct(asked, PinnedCorpus(corpus_asked.anywhere, corpus.digest), corpus.unit, device, where)
+    results.show(terminal(found.tables))
+    for statement in found.statements:
+        results.show(f"\nthe paper: {statement.text}\n     here: {statement.found}\n  reading: {statement.reading}")
+    results.write(output, results.result("language", maker, found.tables, study.payload(asked, corpus, found)))
+    print(f"wrote {output}", file=sys.stderr)
+    if page is not None:
+        name = f"the {corpus.name}, {corpus.train.bytes:,} {corpus.unit}s to learn from"
+        written = write_page(page, again, asked, name, corpus.unit, found.rows, found.statements, found.tables)
+        print(f"wrote {', '.join(map(str, written))}", file=sys.stderr)
+    return 0
+
+
+def command(choice: StudyChoice, corpus: CorpusChoice, device: str, page: Path | None) -> str:
+    """The command that makes the same tables again."""
+    words = ["python", "-m", "synthetic", "language", "study", choice.name, "--size", choice.size]
+    words += corpus_words(corpus)
+    if choice.seeds is not None:
+        words += ["--seeds", str(choice.seeds)]
+    words += changes_words(choice.recipe, choice.dim, choice.layers, choice.heads)
+    if page is not None:
+        words += ["--page", str(page)]
+    if choice.seed:
+        words += ["--seed", str(choice.seed)]
+    if device != "cpu":
+        words += ["--device", device]
+    return shlex.join(words)
+
+
+def _estimate(choice: StudyChoice, corpus: CorpusChoice, tflops: float | None) -> int:
+    from synthetic.language.paper import tables
+    from synthetic.language.paper.estimates import forecasts, speed_of
+
+    asked = choice.plan(_expected_vocabulary(choice, corpus))
+    speed = speed_of(asked, tflops)
+    results.show(terminal([tables.costs(asked, forecasts(asked, speed), speed.words)]))
+    tokens = asked.recipe.tokens
+    results.show(
+        f"\nA training reads {tokens:,} tokens, drawn with replacement; as many are {2 * tokens / 1e9:,.2f} GB on the"
+        " disk. Memory is of weights, gradients and optimiser state, without activations; causal attention counts as"
+        " if dense. Eager CEM layers reach less of a GPU than Llama's: --tflops takes what yours reach."
+    )
+    return 0
+
+
+def _expected_vocabulary(choice: StudyChoice, corpus: CorpusChoice) -> int:
+    """Of a corpus that is not opened: the paper's at its sizes, else what the choice says."""
+    return corpus.vocabulary if choice.size == TINY else paper.VOCABULARY
+
+
+def _device(name: str) -> str:
+    try:
+        return find_device(name)
+    except ValueError as error:
+        raise UsageError(str(error)) from None

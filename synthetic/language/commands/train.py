@@ -1,0 +1,157 @@
+"""`python -m synthetic language train`: the contenders of a preset, side by side or on several GPUs, judged."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from cemverify.errors import UsageError
+from cemverify.results import Maker, check_writable, result, show, write
+from cemverify.tables import terminal
+from synthetic.language.commands.arguments import (
+    NUMBERS_HELP,
+    Command,
+    add_corpus_arguments,
+    add_recipe_arguments,
+    at_least,
+    corpus_choice,
+    corpus_words,
+    preset_choice,
+    preset_words,
+    seed,
+)
+from synthetic.language.contenders.model_results import Keeping
+from synthetic.language.contenders.presets import DEFAULT_PRESET
+from synthetic.language.contenders.side_by_side import TrainingFindings, TrainingRun, train_side_by_side
+from synthetic.language.training.machine import Machine, choose, compiler_missing, leave
+
+SUMMARY = "train models side by side, and say whether they learn as they must"
+USAGE = "[--preset NAME] [--corpus NAME] [option ...]"
+
+DESCRIPTION = """\
+Trains Llama with rotary and with ALiBi positions, and CEM at several recursion depths T, on the
+same batches. Sets their validation bits beside those of unigram and bigram models, gzip and xz.
+Exit code 0 if every loss is finite, every model beats the bigram model and stays within the band
+of the Llama with its positions (on text), and energies fall where they must; otherwise 1.
+"""
+
+MODELS = f"""\
+--preset NAME         smoke: minutes on two CPU cores, the paper's 86M size on a GPU (default);
+                      tiny: under a minute
+--models NAME ...     only these of its models: llama-rope, llama-alibi, cem-t1, cem-t2, cem-t3
+--depths T ...        recursion depths of CEM
+--seed N              of weights and batches (default: 0)
+{NUMBERS_HELP}"""
+
+EPILOG = """\
+examples:
+  python -m synthetic language train --text ~/notes --steps 500 --folder out/notes --save-every 100
+  torchrun --nproc-per-node 8 -m synthetic language train --models cem-t2 --device cuda --sharded
+"""
+
+
+def add_arguments(parser: Command) -> None:
+    """The options of the command."""
+    parser.description = DESCRIPTION
+    parser.epilog = EPILOG
+    add = add_recipe_arguments(parser, "the models", MODELS)
+    add("--preset", default=DEFAULT_PRESET)
+    add("--models", nargs="+", default=())
+    add("--depths", nargs="+", type=at_least(1), default=())
+    add("--seed", type=seed, default=0)
+    add_corpus_arguments(parser)
+    group = parser.add_argument_group("how it runs")
+    group.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu or cuda")
+    group.add_argument("--workers", type=at_least(0), metavar="N", help="processes (default: one for each CPU)")
+    group.add_argument("--compile", action="store_true", help="train through torch.compile; 15 s a model to begin")
+    group.add_argument("--sharded", action="store_true", help="under torchrun: split the model (FSDP2)")
+    group.add_argument("--folder", type=Path, metavar="DIR", help="keep metrics, weights and checkpoints here")
+    group.add_argument("--save-every", type=at_least(1), metavar="N", help="a checkpoint each N steps")
+    group.add_argument("--resume", action="store_true", help="go on from the checkpoints in --folder")
+    group.add_argument(
+        "--output", type=Path, metavar="FILE", default=Path("out/language.json"), help="default: %(default)s"
+    )
+    parser.checks.append(_check_folder)
+
+
+def _check_folder(options: argparse.Namespace) -> None:
+    if (options.save_every or options.resume) and not options.folder:
+        raise UsageError("--save-every and --resume need the --folder where checkpoints are kept")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Trains, prints the tables and writes the result file; 0 if it passes, 1 if not.
+
+    Raises:
+        UsageError: an option makes no sense here, or the corpus cannot be had.
+        cemverify.results.ResultError: the result file cannot be written.
+    """
+    asked = asked_for(options)
+    try:
+        return _run(asked, options.output, options.device, compiled=options.compile, sharded=options.sharded)
+    except KeyboardInterrupt as interrupt:
+        raise KeyboardInterrupt(_left_behind(asked.keeping)) from interrupt
+
+
+def asked_for(options: argparse.Namespace) -> TrainingRun:
+    """What the options ask for.
+
+    Raises:
+        UsageError: a number is out of its range.
+    """
+    return TrainingRun(
+        preset_choice(options, options.depths, options.models),
+        corpus_choice(options),
+        options.corpora,
+        options.seed,
+        options.workers,
+        None if options.folder is None else Keeping(options.folder, options.save_every, options.resume),
+    )
+
+
+def _run(asked: TrainingRun, output: Path, device: str, *, compiled: bool, sharded: bool) -> int:
+    check_writable(output)
+    machine = choose(device, compiled=compiled, sharded=sharded)
+    if compiled and (missing := compiler_missing(machine.device)):
+        print(f"note: {missing}", file=sys.stderr)
+        machine = replace(machine, compiled=False)
+    try:
+        found = train_side_by_side(asked, machine)
+        code = _tell(asked, machine, found, output) if machine.rank == 0 else 0
+    except BaseException:
+        leave(together=False)
+        raise
+    leave()
+    return code
+
+
+def _tell(asked: TrainingRun, machine: Machine, found: TrainingFindings, output: Path) -> int:
+    """Prints and writes what came of a run; returns the exit code."""
+    maker = Maker.now(command(asked, machine), asdict(found.config), asked.seed, machine.device)
+    show(terminal(found.tables))
+    show("\n" + ("fail:" if found.reasons else f"pass: {found.passed}"))
+    for reason in found.reasons:
+        show(f"  {reason}")
+    write(output, result("language", maker, found.tables, found.payload))
+    show(f"written to {output}")
+    return 1 if found.reasons else 0
+
+
+def command(asked: TrainingRun, machine: Machine) -> str:
+    """The command that makes the same result again."""
+    words = ["python", "-m", "synthetic", "language", "train", *preset_words(asked.models), "--seed", str(asked.seed)]
+    words += ["--device", machine.device.partition(":")[0], *corpus_words(asked.corpus)]
+    words += [f"--{flag}" for flag, given in (("compile", machine.compiled), ("sharded", machine.sharded)) if given]
+    return shlex.join(words)
+
+
+def _left_behind(keeping: Keeping | None) -> str:
+    """What an interrupted run says."""
+    if keeping is None:
+        return "interrupted; nothing was written"
+    if keeping.every is None and not keeping.resume:
+        return f"interrupted; {keeping.folder} holds the metrics so far, and no checkpoint (--save-every)"
+    return f"interrupted; checkpoints are in {keeping.folder}, and the same command with --resume goes on"
