@@ -30,7 +30,7 @@ from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.spaces import Space
 
 _ANY_STEP = tuple(10.0**k for k in range(-4, 7))
-_FALLS = "the energy must fall, by more than roundoff"
+_FALLS = "the energy must fall by more than roundoff"
 _AT_REST = frozenset({"identity", "random"})
 
 
@@ -130,7 +130,7 @@ def properties() -> Iterator[Property]:
         space = Space("attention", {}, preconditioner, step_sizes=_ANY_STEP)
         yield Property(
             f"descent/attention/any-step-size-{name}",
-            "The attention energy falls by at least eta g.Pg at every step size from 1e-4 to 1e6.",
+            "The attention energy falls by at least eta g.Pg for every step size from 1e-4 to 1e6.",
             "docs/mathematics.md §4 (concavity)",
             attention_falls_by_the_stronger_inequality,
             Over(space),
@@ -142,7 +142,8 @@ def properties() -> Iterator[Property]:
         space = Space("mlp", {}, preconditioner, step_sizes=(0.001, 0.1, 0.5, 0.9, 0.999))
         yield Property(
             f"descent/mlp/safe-step-{name}",
-            "The element-wise energy falls by eta (1 - eta L lambda_max / 2) g.Pg up to the safe step.",
+            "Up to the safe step size, the element-wise energy falls by at least eta (1 - eta L lambda_max "
+            "/ 2) g.Pg.",
             "docs/mathematics.md §9",
             mlp_falls_up_to_the_safe_step,
             Over(space),
@@ -155,7 +156,7 @@ def properties() -> Iterator[Property]:
     space = Space("attention", options, step_sizes=_ANY_STEP)
     yield Property(
         "descent/attention/any-step-size-with-diagonal-and-bias",
-        "Concavity needs neither a low rank nor the absence of a bias: the same with both.",
+        "The attention energy is concave with a diagonal in A_k and with a bias too: it falls for every step size.",
         "docs/mathematics.md §4",
         attention_falls_by_the_stronger_inequality,
         Over(space),
@@ -167,7 +168,7 @@ def properties() -> Iterator[Property]:
     space = Space("attention", steps=(2, 3), step_sizes=(1.0, 0.25))
     yield Property(
         "descent/attention/along-steps",
-        "Along T steps with the memory fixed, each step lowers the energy by at least eta g.Pg.",
+        "Over T steps with the memory fixed, each step lowers the energy by at least eta g.Pg.",
         "Eq. 3; docs/mathematics.md §4",
         attention_falls_along_steps,
         Over(space),
@@ -180,30 +181,30 @@ def properties() -> Iterator[Property]:
     space = Space("mlp", steps=(2, 3))
     yield Property(
         "descent/mlp/along-steps",
-        "Along T steps of nine tenths of the safe size, the element-wise energy never rises.",
+        "Over T steps of nine tenths of the safe size, the element-wise energy never rises.",
         "docs/mathematics.md §9",
         mlp_falls_along_steps,
         Over(space),
         space.features() | {"step-size"},
         dtype=torch.float64,
         share=0.5,
-        premise="the energy falls, beyond roundoff",
+        premise="the energy falls by more than roundoff",
         controls=frozenset({"random"}),
     )
     for norm, claim in (
-        ("scalar", "With a positive scalar gain inside"),
-        ("folded", "With a gain per channel folded into both paths"),
+        ("scalar", "With RMSNorm and a positive scalar gain inside the recursion"),
+        ("folded", "With RMSNorm and a gain per channel folded into both paths"),
     ):
         space = Space("attention", {"norm": norm}, step_sizes=_ANY_STEP[:9])
         yield Property(
             f"descent/attention/norm-{norm}-any-step-size",
-            f"{claim}, the energy at N(x) falls at every step size.",
+            f"{claim}, the energy at N(x) falls for every step size.",
             "docs/mathematics.md §7c",
             attention_is_monotone_under_norm,
             Over(space),
             space.features() | {"step-size"},
             dtype=torch.float64,
-            premise="N(x) moves down the gradient, beyond roundoff",
+            premise="N(x) moves down the gradient by more than roundoff",
             controls=frozenset({"random"}),
         )
 

@@ -61,11 +61,11 @@ def energy_at_large_preactivations(caller: Caller, case: Case) -> Evidence:
 
 def properties() -> Iterator[Property]:
     """The family."""
-    large = "a logit is beyond 5000"
+    large = "a logit exceeds 5000"
     rows: tuple[tuple[str, str, str, Any, Space, str, frozenset[str]], ...] = (
         (
             "attention/large-logits",
-            "At logits of 1e4, where exp overflows, the update is the gradient's.",
+            "At logits of 1e4, where exp overflows, the update is the gradient step.",
             "docs/mathematics.md §16",
             holds_at(
                 "update at logits of 1e4", _with_large_logits, lambda case, *_: _largest_logit(case) >= _LARGE / 2
@@ -76,7 +76,7 @@ def properties() -> Iterator[Property]:
         ),
         (
             "attention/subnormal-states",
-            "Where x is subnormal attention is uniform, and nothing is divided by zero.",
+            "Where x is subnormal, attention is uniform and nothing is divided by zero.",
             "Eq. 1",
             holds_at("update at subnormal x", _with_subnormal_x, _update_moves),
             Space("attention", choices={"norm": ("none", "scalar")}, textures=("plain",)),
@@ -85,7 +85,7 @@ def properties() -> Iterator[Property]:
         ),
         (
             "attention/long-row",
-            "One token in a long row that outshines the others is read by every later one, across any block.",
+            "A token that dominates a long row is read by every later token, across block boundaries.",
             "Eq. 1 (sum over j <= i)",
             holds_at("update in a long row", _with_a_long_row, _update_moves),
             Space("attention", choices={"position": ("none", "alibi", "rotary")}, textures=("plain",), batch=1),
@@ -94,7 +94,7 @@ def properties() -> Iterator[Property]:
         ),
         (
             "attention/exact-ties",
-            "Where x is zero all logits tie, and every token reads the mean of its past.",
+            "Where x is zero, all logits are equal and every token reads the mean of its past.",
             "Eq. 1",
             holds_at("update at x = 0", _with_zero_x, _update_moves),
             Space("attention", choices={"diagonal": ("none", "shared")}, textures=("plain",), tokens=2),
@@ -103,7 +103,7 @@ def properties() -> Iterator[Property]:
         ),
         (
             "attention/zero-memory",
-            "A memory of zeros moves nothing.",
+            "If the memory is zero, the update is zero.",
             "Eq. 1 (beta = A h)",
             holds_at("update at h = 0", _with_zero_h, lambda case, *_: bool((case.x != 0).any())),
             Space("attention", choices={"diagonal": ("none", "shared")}, textures=("plain",), steps=(1, 2)),
@@ -112,7 +112,7 @@ def properties() -> Iterator[Property]:
         ),
         (
             "mlp/zero-memory",
-            "A memory of zeros moves nothing.",
+            "If the memory is zero, the update is zero.",
             "Eq. 7 (gamma = W h)",
             holds_at("update at h = 0", _with_zero_h, lambda case, *_: bool((case.x != 0).any())),
             Space("mlp", choices={"activation": tuple(ACTIVATIONS)}, textures=("plain",), steps=(1, 2)),
@@ -121,7 +121,7 @@ def properties() -> Iterator[Property]:
         ),
         (
             "mlp/large-preactivations",
-            "At pre-activations of 1e4, where exp overflows, the update is the gradient's, whatever the activation.",
+            "At pre-activations of 1e4, where exp overflows, the update is the gradient step, for every activation.",
             "Eq. 7; docs/mathematics.md §3",
             holds_at(
                 "update at pre-activations of 1e4",
@@ -131,12 +131,12 @@ def properties() -> Iterator[Property]:
                 ),
             ),
             Space("mlp", choices={"activation": tuple(ACTIVATIONS)}, textures=("plain",)),
-            "a pre-activation is beyond 5000, and the update is not zero",
+            "a pre-activation exceeds 5000, and the update is not zero",
             TRIVIAL - {"shuffled"},
         ),
         (
             "mlp/subnormal-states",
-            "Where x is subnormal the update is that at zero, and nothing is divided by zero.",
+            "Where x is subnormal, the update is the one at zero and nothing is divided by zero.",
             "Eq. 7",
             holds_at("update at subnormal x", _with_subnormal_x, _update_moves),
             Space(
@@ -156,7 +156,7 @@ def properties() -> Iterator[Property]:
         space = Space(layer, preconditioners=kinds, textures=("plain",))
         yield _property(
             f"{layer}/large-preconditioner",
-            "Where an entry of d is 1e4, so that exp of it overflows, the update is the gradient's.",
+            "Where an entry of d is 1e4, so that its exp overflows, the update is the gradient step.",
             "Eq. 12, 13 (softplus)",
             holds_at(
                 "update at d of 1e4",
@@ -166,14 +166,14 @@ def properties() -> Iterator[Property]:
                 ),
             ),
             space,
-            "an entry of d is beyond 5000, and the update is not zero",
+            "an entry of d exceeds 5000, and the update is not zero",
             TRIVIAL - {"shuffled"},
             space.features() | {"start", *(f"preconditioner:{kind.kind}" for kind in kinds)},
         )
     space = Space("attention", choices={"position": ("none", "alibi")}, textures=("plain",))
     yield _property(
         "attention/energy-large-logits",
-        "At logits of 1e4 the stated energy is finite and right.",
+        "At logits of 1e4 the stated energy is finite and correct.",
         "Eq. 1",
         energy_at_large_logits,
         space,
@@ -184,11 +184,11 @@ def properties() -> Iterator[Property]:
     space = Space("mlp", choices={"activation": tuple(ACTIVATIONS)}, textures=("plain",))
     yield _property(
         "mlp/energy-large-preactivations",
-        "At pre-activations of 1e4 the stated energy is finite and right, whatever the activation.",
+        "At pre-activations of 1e4 the stated energy is finite and correct, for every activation.",
         "Eq. 7; docs/mathematics.md §3",
         energy_at_large_preactivations,
         space,
-        "a pre-activation is beyond 5000, and the energy is not zero",
+        "a pre-activation exceeds 5000, and the energy is not zero",
         TRIVIAL - {"shuffled"},
         frozenset({"mlp_energy", "start"}),
     )

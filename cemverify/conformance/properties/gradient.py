@@ -51,7 +51,7 @@ def update_is_gradient(rival: Rival) -> Callable[[Caller, Case], Evidence]:
         case = case.to(caller.dtype).to(torch.float64)
         expected, budget = golden(case), output_budget(case, caller.dtype)
         if not float(expected.abs().max()) < math.sqrt(torch.finfo(caller.dtype).max):
-            raise Discard("a descent so far away that its squares overflow")
+            raise Discard("the states are so large that their squares overflow")
         got = caller.output(case)
         what = "update = -eta P grad energy, T times"
         comparison = Comparison(what, got - case.x, expected - case.x, budget)
@@ -108,7 +108,7 @@ def properties() -> Iterator[Property]:
         space = mixed(layer, steps=(1, 2, 3, 6) if layer != "block" else (1, 2, 3), apart=layer != "block")
         yield Property(
             f"gradient/{layer}/any-options",
-            f"T steps of the {layer} are reference steps down the energy's gradient, whatever options meet.",
+            f"T steps of the {layer} equal T steps of the reference descent, for any combination of options.",
             source,
             update_is_gradient(rival),
             Over(space),
@@ -122,21 +122,22 @@ def properties() -> Iterator[Property]:
         space = Space(layer, step_sizes=(1.0,), textures=("plain", "repeated-tokens", "non-contiguous"))
         yield Property(
             f"gradient/{layer}/conservative-field",
-            "With the memory fixed, the update's Jacobian in x is symmetric, and untying the output breaks that.",
+            "With the memory fixed, the Jacobian of the update in x is symmetric, and untying the output "
+            "breaks this.",
             source,
             field_is_conservative,
             Over(space),
             space.features() | {"start"},
             dtype=torch.float64,
             share=0.5,
-            premise="an output projection of its own would break the symmetry",
+            premise="an untied output projection would break the symmetry",
             controls=frozenset({"shuffled"}),
         )
         for name, options, rival in _energy_options(layer):
             space = Space(layer, options)
             yield Property(
                 f"gradient/{layer}/stated-energy-{name}",
-                f"The energy that the implementation states is the paper's ({name}).",
+                f"The stated energy is the paper's ({name}).",
                 source,
                 energy_is_stated(rival),
                 Over(space),
@@ -148,7 +149,7 @@ def properties() -> Iterator[Property]:
         space, rival = mixed(layer), SWAPPED_HEADS if layer == "attention" else SWAPPED_GATE
         yield Property(
             f"gradient/{layer}/stated-energy-any-options",
-            "The energy that the implementation states is the paper's, whatever options meet.",
+            "The stated energy is the paper's, for any combination of options.",
             source,
             energy_is_stated(rival),
             Over(space),
@@ -170,7 +171,7 @@ def _long_rows() -> Iterator[Property]:
         space = Space("attention", options, sizes={"J": LENGTHS}, textures=("plain",))
         yield Property(
             f"gradient/attention/{name}",
-            "In rows of up to 300 tokens the update is the gradient's, on both sides of every block.",
+            "In rows of up to 300 tokens the update is the gradient step, on both sides of every block boundary.",
             "Eq. 1 (sum over j <= i)",
             update_is_gradient(NO_FIRST),
             Over(space),
@@ -183,7 +184,7 @@ def _long_rows() -> Iterator[Property]:
     space = Space("attention", choices={"position": ("none", "alibi", "rotary")}, sizes=WIDTHS, textures=("plain",))
     yield Property(
         "gradient/attention/wide",
-        "In models of up to 129 features and 16 heads of up to 33 the update is the gradient's.",
+        "In models with up to 129 features and 16 heads of dimension up to 33, the update is the gradient step.",
         "Eq. 1, 5; docs/mathematics.md §1",
         update_is_gradient(SWAPPED_HEADS),
         Over(space),
@@ -196,7 +197,7 @@ def _long_rows() -> Iterator[Property]:
     space = Space("attention", choices={"position": ("none", "alibi")}, sizes={"J": LENGTHS}, textures=("plain",))
     yield Property(
         "gradient/attention/stated-energy-long-rows",
-        "In rows of up to 300 tokens the energy that the implementation states is the paper's.",
+        "In rows of up to 300 tokens the stated energy is the paper's.",
         "Eq. 1 (sum over j <= i)",
         energy_is_stated(NO_FIRST),
         Over(space),
@@ -257,7 +258,7 @@ def _energy_options(layer: str) -> Iterator[tuple[str, dict[str, Any], Rival]]:
 
 
 def _equality(layer: str, name: str, source: str, space: Space, rival: Rival) -> Property:
-    claim = f"The {layer} update ({name}) is -eta P times the gradient of the energy at x, memory fixed."
+    claim = f"The {layer} update ({name}) is -eta P times the gradient of the energy at x, with the memory fixed."
     return Property(
         f"gradient/{layer}/{name}",
         claim,

@@ -112,7 +112,7 @@ def future_is_not_read(caller: Caller, question: Question) -> Evidence:
     before = caller.layer_update(question.x, question.memory)[:, :-1]
     after = caller.layer_update(_another_last(question.x), _another_last(question.memory))[:, :-1]
     return _unchanged(
-        "the others' updates when the last token t becomes 3 - 2t everywhere",
+        "the other tokens' updates when the last token t becomes 3 - 2t in x and the memory",
         after,
         before,
         question,
@@ -123,14 +123,14 @@ def own_state_only(caller: Caller, question: Question) -> Evidence:
     """With the memory fixed, a token's update depends on its own state and not on the others'."""
     before = caller.layer_update(question.x, question.memory)[:, :-1]
     after = caller.layer_update(_another_last(question.x), question.memory)[:, :-1]
-    return _unchanged("the others' updates when the last token t of x becomes 3 - 2t", after, before, question)
+    return _unchanged("the other tokens' updates when the last token t of x becomes 3 - 2t", after, before, question)
 
 
 def batch_rows_are_independent(caller: Caller, question: Question) -> Evidence:
     """A row alone gives what it gives among others."""
     among = caller.layer_update(question.x, question.memory)[:1]
     alone = caller.layer_update(question.x[:1], question.memory[:1])
-    evidence = _unchanged("a batch row alone = among others", alone, among, question)
+    evidence = _unchanged("a batch row alone = the same row in a batch", alone, among, question)
     return replace(evidence, telling=evidence.telling and question.x.shape[0] > 1)
 
 
@@ -164,30 +164,31 @@ def energy_is_per_token(caller: Caller, question: Question) -> Evidence:
     """With the memory fixed, a token's energy depends on its own state and not on the others'."""
     before = caller.layer_energy(question.x, question.memory)[:, :-1]
     after = caller.layer_energy(_another_last(question.x), question.memory)[:, :-1]
-    return _unchanged("the others' energies when the last token t of x becomes 3 - 2t", after, before, question)
+    return _unchanged("the other tokens' energies when the last token t of x becomes 3 - 2t", after, before, question)
 
 
 def properties() -> Iterator[Property]:
     """The family."""
     for name, claim, check, needs, premise, controls in (
-        ("gradient/layer/conservative-field", "The update field is a gradient: its Jacobian in x is symmetric.",
+        ("gradient/layer/conservative-field", "The update field is a gradient field: its Jacobian in x is symmetric.",
          field_is_conservative, set(), "the Jacobian is not zero", set()),
         ("gradient/layer/energy", "The update is -eta times the gradient of the stated energy.",
          update_is_gradient, {"energy"}, "the gradient is not zero", {"constant"}),
         ("descent/layer/energy-falls", "A small step along the update lowers the stated energy.",
-         energy_falls, {"energy"}, "the energy must fall, by more than roundoff", {"random"}),
+         energy_falls, {"energy"}, "the energy must fall by more than roundoff", {"random"}),
         ("structure/layer/causality", "A token's update does not depend on later tokens.",
          future_is_not_read, {"causality"}, _SEVERAL, {"random"}),
-        ("structure/layer/own-state", "With the memory fixed, a token's update reads no other token's state.",
+        ("structure/layer/own-state", "With the memory fixed, other tokens' states do not affect a token's update.",
          own_state_only, set(), _SEVERAL, {"random"}),
-        ("structure/layer/energy-per-token", "With the memory fixed, a token's energy reads no other token's state.",
+        ("structure/layer/energy-per-token", "With the memory fixed, other tokens' states do not affect a "
+                                             "token's energy.",
          energy_is_per_token, {"energy"}, _SEVERAL, {"random"}),
         ("structure/layer/batch-independence", "A batch row's update does not depend on the other rows.",
          batch_rows_are_independent, set(), "the batch has several rows, and the update is not zero", {"random"}),
-        ("structure/layer/determinism", "The same call gives the same bits, whatever was called between.",
-         twice_gives_the_same, set(), "the call between gives something else", set()),
-        ("structure/layer/inputs-unchanged", "A call of either function leaves x and the memory as they were.",
-         inputs_are_left_alone, set(), "the call gives an answer", set()),
+        ("structure/layer/determinism", "The same call returns the same bits, whatever was called in between.",
+         twice_gives_the_same, set(), "the call in between returns something else", set()),
+        ("structure/layer/inputs-unchanged", "A call of either function leaves x and the memory unchanged.",
+         inputs_are_left_alone, set(), "the call returns an answer", set()),
     ):  # fmt: skip
         yield Property(
             name,

@@ -66,7 +66,7 @@ def temperature_scales_the_energy(caller: Caller, case: Case) -> Evidence:
     other = _hotter(case, 1)
     room = 2 * energy_budget(case, case.x, caller.dtype) + energy_budget(other, other.x, caller.dtype)
     doubled = 2 * caller.energy(case)
-    comparison = Comparison("energy at twice A and tau = twice the energy", caller.energy(other), doubled, room)
+    comparison = Comparison("energy with A and tau doubled = twice the energy", caller.energy(other), doubled, room)
     return judge(comparison, telling=moved(energies_at(case, case.x), room))
 
 
@@ -76,7 +76,9 @@ def a_shift_of_the_logits_shifts_the_energy(caller: Caller, case: Case) -> Evide
     other = _with(case, to_self=lambda b: b + 1, to_others=lambda b: b + 1)
     room = energy_budget(case, case.x, caller.dtype) + energy_budget(other, other.x, caller.dtype)
     shifted = caller.energy(case) - case.attention.tau * case.attention.heads
-    comparison = Comparison("energy at biases larger by one = energy - tau K", caller.energy(other), shifted, room)
+    comparison = Comparison(
+        "energy with every bias increased by one = energy - tau K", caller.energy(other), shifted, room
+    )
     return judge(comparison, telling=moved(shifted, room))
 
 
@@ -122,44 +124,45 @@ def properties() -> Iterator[Property]:
     unbiased = {"diagonal": ("none", "shared", "per-head"), "position": ("none", "self-cross", "rotary")}
     turning = {"position": ("none", "alibi", "self-cross", "rotary"), "norm": ("none", "scalar")}
     rows: tuple[tuple[str, str, str, Relation, Space], ...] = (
-        ("attention/rescaled-heads", "Only the product of W_Q and W_K matters, up to the output's own W_Q and key.",
+        ("attention/rescaled-heads", "Multiplying W_Q by c and dividing W_K by c, per head, changes nothing.",
          "Eq. 1 (A_k = W_Q^T W_K)", _RESCALED, attention),
-        ("attention/temperature", "Twice A and tau at half the step size changes nothing.",
+        ("attention/temperature", "Doubling A and tau and halving the step size changes nothing.",
          "docs/mathematics.md §1 (eps(cA, c tau) = c eps(A, tau))", _HOTTER, attention),
-        ("attention/head-permutation", "The order of the heads does not matter, whatever the options.",
+        ("attention/head-permutation", "The order of the heads does not matter, for any combination of options.",
          "Eq. 1 (sum over k)", _HEADS_TURNED,
          Space("attention", choices=unbiased, preconditioners=attention.preconditioners, steps=(1, 2))),
-        ("attention/feature-permutation", "The order of the features inside a head does not matter.",
+        ("attention/feature-permutation", "The order of the features within a head does not matter.",
          "Eq. 1 (A_k = W_Q^T W_K)", _FEATURES_TURNED,
          Space("attention", choices={"diagonal": unbiased["diagonal"], "norm": attention.choices["norm"]},
                steps=(1, 2))),
-        ("attention/joint-rotation", "Turning x, h and the weights by one orthogonal matrix turns the update by it.",
+        ("attention/joint-rotation", "Rotating x, h and the weights rotates the update.",
          "Eq. 1 (beta.x)", _ROTATED, Space("attention", choices=turning, steps=(1, 2))),
-        ("attention/logit-shift", "A constant added to every bias changes nothing.",
+        ("attention/logit-shift", "Adding a constant to every bias changes nothing.",
          "docs/mathematics.md §8", _SHIFTED, Space("attention", {"position": "self-cross"}, steps=(1, 2))),
-        ("attention/batch-permutation", "The order of the batch's rows does not matter.",
+        ("attention/batch-permutation", "The order of the batch rows does not matter.",
          "Eq. 1", _ROWS_TURNED, replace(attention, batch=2)),
-        ("attention/gain-and-temperature", "Twice the gain at twice the temperature changes nothing.",
+        ("attention/gain-and-temperature", "Doubling the gain and the temperature changes nothing.",
          "docs/mathematics.md §7c", _LOUDER,
          Space("attention", choices={"norm": ("scalar", "channel"), "diagonal": unbiased["diagonal"]}, steps=(1, 2))),
-        ("attention/preconditioner-factors", "U and V in each other's place are the same preconditioner.",
+        ("attention/preconditioner-factors", "Exchanging U and V gives the same preconditioner.",
          "Eq. 12", _FACTORS_SWAPPED,
          Space("attention", preconditioners=_low_rank(attention.preconditioners), steps=(1, 2))),
-        ("attention/step-size", "One step of half the size moves half as far.", "Eq. 3", _SLOWER, mixed("attention")),
-        ("mlp/gate-linearity", "One step is linear in gamma = W h: minus twice the gate is minus twice the update.",
+        ("attention/step-size", "One step of half the step size moves half as far.", "Eq. 3", _SLOWER,
+         mixed("attention")),
+        ("mlp/gate-linearity", "One step is linear in gamma = W h: multiplying W by -2 multiplies the update by -2.",
          "Eq. 7", _GATE_TURNED, mixed("mlp")),
         ("mlp/unit-permutation", "The order of the hidden units does not matter.", "Eq. 7", _UNITS_TURNED,
          mixed("mlp", steps=(1, 2))),
-        ("mlp/joint-rotation", "Turning x, h and the weights by one orthogonal matrix turns the update by it.",
+        ("mlp/joint-rotation", "Rotating x, h and the weights rotates the update.",
          "Eq. 7", _ROTATED, Space("mlp", choices={"norm": ("none", "scalar")}, steps=(1, 2))),
-        ("mlp/batch-permutation", "The order of the batch's rows does not matter.", "Eq. 7", _ROWS_TURNED,
+        ("mlp/batch-permutation", "The order of the batch rows does not matter.", "Eq. 7", _ROWS_TURNED,
          mixed("mlp", steps=(1, 2), batch=2)),
-        ("mlp/split-units", "Every hidden unit twice, with half the gate each, changes nothing.", "Eq. 7",
+        ("mlp/split-units", "Duplicating every hidden unit and halving W changes nothing.", "Eq. 7",
          _UNITS_SPLIT, mixed("mlp", steps=(1, 2))),
-        ("mlp/preconditioner-factors", "U and V in each other's place are the same preconditioner.", "Eq. 13",
+        ("mlp/preconditioner-factors", "Exchanging U and V gives the same preconditioner.", "Eq. 13",
          _FACTORS_SWAPPED, Space("mlp", preconditioners=_low_rank(mixed("mlp").preconditioners), steps=(1, 2))),
-        ("mlp/step-size", "One step of half the size moves half as far.", "Eq. 3", _SLOWER, mixed("mlp")),
-        ("block/batch-permutation", "The order of the batch's rows does not matter.", "Eq. 1, 7", _ROWS_TURNED,
+        ("mlp/step-size", "One step of half the step size moves half as far.", "Eq. 3", _SLOWER, mixed("mlp")),
+        ("block/batch-permutation", "The order of the batch rows does not matter.", "Eq. 1, 7", _ROWS_TURNED,
          mixed("block", apart=False, batch=2)),
     )  # fmt: skip
     for name, claim, source, relation, space in rows:
@@ -169,9 +172,9 @@ def properties() -> Iterator[Property]:
         controls = {"random"} if relation in _EXACTING else set()
         yield _property(name, claim, source, relation.check, space, needs, controls)
     both: tuple[tuple[str, str, str, Any, Space, Layer], ...] = (
-        ("attention/energy-temperature", "The energy at twice A and twice tau is twice the energy.",
+        ("attention/energy-temperature", "Doubling A and tau doubles the energy.",
          "docs/mathematics.md §1", temperature_scales_the_energy, mixed("attention"), "attention"),
-        ("attention/energy-logit-shift", "A constant c added to every bias lowers the energy by tau K c.",
+        ("attention/energy-logit-shift", "Adding a constant c to every bias lowers the energy by tau K c.",
          "docs/mathematics.md §8", a_shift_of_the_logits_shifts_the_energy,
          Space("attention", {"position": "self-cross"}), "attention"),
     )  # fmt: skip
@@ -182,10 +185,13 @@ def properties() -> Iterator[Property]:
             needs=frozenset(needs) | space.features() - {layer},
             premise="the energy is not zero",
         )
-    claim = "One step of the sum of two gates is the sum of their steps."
+    claim = "One step with the sum of two gates is the sum of the two steps."
     yield _property("mlp/gate-additivity", claim, "Eq. 7", gate_is_additive, mixed("mlp"), set(), {"random"})
     for activation in ("silu", "gelu", "gelu-tanh"):
-        claim = f"{activation} reflected in V leaves the identity: sigma(z) - sigma(-z) = z."
+        claim = (
+            "The updates with V and -V add up to the update of the identity, because sigma(z) - "
+            f"sigma(-z) = z ({activation})."
+        )
         space = Space("mlp", {"activation": activation})
         check = reflection_leaves_the_identity
         yield _property(
@@ -202,7 +208,7 @@ def properties() -> Iterator[Property]:
         choices={"diagonal": unbiased["diagonal"], "position": ("none", "alibi", "self-cross")},
         steps=(1, 2),
     )
-    claim = "In a row of equal tokens every token gets the same answer, whatever the bias."
+    claim = "In a row of equal tokens, every token gets the same output, whatever the bias."
     yield _property(
         "attention/equal-tokens", claim, "Eq. 1 (weights sum to one)", equal_tokens_get_equal_answers, space, set(),
         {"random"},
@@ -297,47 +303,47 @@ def _reversed_units(w: Tensor) -> Tensor:
 
 
 _RESCALED = Relation(
-    "update at W_Q times c and W_K over c, c = 2, -2 by heads = update",
+    "update with W_Q times c and W_K over c (c = 2, -2 by heads) = update",
     lambda case: _with(case, W_Q=lambda w: w * _by_head(w), W_K=lambda w: w / _by_head(w)),
     half=lambda case: _with(case, W_Q=lambda w: w * _by_head(w)),
 )
 _HOTTER = Relation(
-    "update at twice A and tau, half the step size = update",
+    "update with A and tau doubled and the step size halved = update",
     lambda case: _hotter(case, 0.5),
     half=lambda case: _with(case, W_K=lambda w: 2 * w, diagonal=lambda d: 2 * d),
 )
-_HEADS_TURNED = Relation("update with the heads turned by one = update", _heads_turned)
+_HEADS_TURNED = Relation("update with the heads shifted cyclically by one = update", _heads_turned)
 _FEATURES_TURNED = Relation(
     "update with every head's features reversed = update",
     lambda case: _with(case, W_Q=_turn_features, W_K=_turn_features),
     half=lambda case: _with(case, W_Q=_turn_features),
 )
-_ROTATED = Relation("update of the turned case = turned update", _rotated, _turned)
+_ROTATED = Relation("update of the rotated case = rotated update", _rotated, _turned)
 _SHIFTED = Relation(
-    "update at biases larger by one = update",
+    "update with every bias increased by one = update",
     lambda case: _with(case, to_self=lambda b: b + 1, to_others=lambda b: b + 1),
     half=lambda case: _with(case, to_self=lambda b: b + 1),
 )
 _ROWS_TURNED = Relation("update with the rows in reverse order = reversed update", _rows_turned, lambda u: u.flip(0))
 _LOUDER = Relation(
-    "update at twice the gain and tau = update",
+    "update with the gain and tau doubled = update",
     lambda case: _with(case, gain=lambda g: 2 * g).having(temperature=2 * case.attention.tau),
     half=lambda case: _with(case, gain=lambda g: 2 * g),
 )
 _FACTORS_SWAPPED = Relation(
-    "update with U and V in each other's place = update",
+    "update with U and V exchanged = update",
     lambda case: replace(case, weights={**case.weights, "P_U": case.weights["P_V"], "P_V": case.weights["P_U"]}),
 )
-_SLOWER = Relation("update at half the step size = half the update", _half_step, lambda update: update / 2)
+_SLOWER = Relation("update with half the step size = half the update", _half_step, lambda update: update / 2)
 _GATE_TURNED = Relation(
-    "update at minus twice W = minus twice the update", lambda case: _with(case, W=lambda w: -2 * w), lambda u: -2 * u
+    "update with W times -2 = -2 times the update", lambda case: _with(case, W=lambda w: -2 * w), lambda u: -2 * u
 )
 _UNITS_TURNED = Relation(
     "update with the hidden units reversed = update",
     lambda case: _with(case, V=_reversed_units, W=_reversed_units),
     half=lambda case: _with(case, V=_reversed_units),
 )
-_UNITS_SPLIT = Relation("update with every hidden unit halved and doubled = update", _split)
+_UNITS_SPLIT = Relation("update with every hidden unit duplicated and W halved = update", _split)
 _EXACTING = (_ROTATED, _ROWS_TURNED, _SLOWER)  # what noise cannot keep up with: x itself changes, or the update
 
 

@@ -62,7 +62,7 @@ def gradients_change_no_answer(caller: Caller, case: Case) -> Evidence:
     with torch.enable_grad():
         modes = {"": _recorded, " for x and h alone": _states_recorded, " for the weights alone": _weights_recorded}
         answers = {
-            f"answer with gradients recorded{of} = without": _in_mode(caller, case, mode)
+            f"output with gradients recorded{of} = without": _in_mode(caller, case, mode)
             for of, mode in modes.items()
         }
     comparisons = [Comparison(what, recorded, without, 2 * budget) for what, recorded in answers.items()]
@@ -101,11 +101,11 @@ def properties() -> Iterator[Property]:
     )
     for layer, space in layers:
         for name, feature, claim, check, share in (
-            ("vmap", "vmap", "Mapped over a further axis it gives what a loop gives.", mapped_is_looped, 0.3),
-            ("no-gradients", "gradients", "Recording gradients changes no answer.", gradients_change_no_answer, 0.3),
-            ("surroundings", layer, "Settings of the process change no answer.", surroundings_change_no_answer, 0.15),
-            ("cuda", "cuda", "On a CUDA device it gives what it gives on the CPU.", cuda_is_cpu, 0.5),
-            ("compiled", "compile", "Compiled it gives what it gives uncompiled.", compiled_is_eager, 0.05),
+            ("vmap", "vmap", "Mapping over an additional axis gives what a loop gives.", mapped_is_looped, 0.3),
+            ("no-gradients", "gradients", "Recording gradients changes no output.", gradients_change_no_answer, 0.3),
+            ("surroundings", layer, "Settings of the process change no output.", surroundings_change_no_answer, 0.15),
+            ("cuda", "cuda", "On a CUDA device the output is that on the CPU.", cuda_is_cpu, 0.5),
+            ("compiled", "compile", "Compiling changes no output.", compiled_is_eager, 0.05),
         ):
             if name == "compiled":
                 if layer == "block":

@@ -86,7 +86,7 @@ def properties() -> Iterator[Property]:
     space = mixed("attention", steps=(1,), textures=("plain", "non-contiguous"))
     yield Property(
         "precision/attention/bfloat16-any-options",
-        "In bfloat16 the attention stays within its running error bound, whatever options meet.",
+        "In bfloat16 attention stays within its running error bound, for any combination of options.",
         "docs/mathematics.md §16",
         update_is_gradient(SWAPPED_HEADS),
         Over(space),
@@ -130,7 +130,7 @@ def _float32(
 ) -> Property:
     return Property(
         f"precision/{name}/float32-any-options",
-        f"In float32 {words} within its running error bound, whatever options meet.",
+        f"In float32 {words} within its running error bound, for any combination of options.",
         "docs/mathematics.md §16",
         check,
         Over(space),

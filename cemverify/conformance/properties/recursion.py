@@ -19,7 +19,7 @@ from cemverify.conformance.questions.cases import Case, Layer
 from cemverify.conformance.questions.spaces import Space
 
 ONE_STEP = Rival(
-    "the last of the T steps moves the state", lambda case: case.having(steps=case.layer_config.steps - 1)
+    "the last of the T steps changes the state", lambda case: case.having(steps=case.layer_config.steps - 1)
 )
 
 
@@ -75,7 +75,7 @@ def properties() -> Iterator[Property]:
         )
         yield Property(
             f"recursion/{layer}/equals-descent",
-            "T steps equal T steps down the energy's gradient.",
+            "T steps equal T steps of gradient descent on the energy.",
             source,
             update_is_gradient(ONE_STEP),
             Over(replace(space, steps=(2, 3, 4, 5, 7, 8))),
@@ -86,19 +86,19 @@ def properties() -> Iterator[Property]:
         )
         yield Property(
             f"recursion/{layer}/is-not-reuse",
-            "T steps with fixed memory are not the layer applied T times to its own output.",
+            "T steps with a fixed memory differ from applying the layer T times to its own output.",
             source,
             memory_stays,
             Over(few),  # reuse squares what it reads: after eight steps it would overflow
             few.features(),
             share=0.75,
-            premise="reading its own output as memory would move the output",
+            premise="reading its own output as the memory would change the output",
         )
     full: dict[str, Any] = {"diagonal": "shared", "position": "alibi", "norm": "channel"}
     space = Space("attention", full, steps=(2, 3))
     yield Property(
         "recursion/attention/equals-descent-full-cem",
-        "The same with a diagonal, ALiBi and RMSNorm inside.",
+        "T steps with a diagonal, ALiBi and RMSNorm inside equal T steps of the descent.",
         "Algorithm 1; docs/mathematics.md §12",
         update_is_gradient(ONE_STEP),
         Over(space),

@@ -34,7 +34,7 @@ def rejects(spoil: Spoil) -> Callable[[Caller, Case], Evidence]:
             error = raised.__cause__
             assert error is not None
             if not isinstance(error, ValueError | TypeError):
-                outcome = f"raised no ValueError or TypeError but {words(error)}"
+                outcome = f"raised {words(error)}, which is not a ValueError or TypeError"
             else:
                 outcome = "refused" if error.args else f"raised {words(error)} without a message"
         refused = torch.tensor([float(outcome == "refused")])
@@ -51,9 +51,9 @@ def properties() -> Iterator[Property]:
     for layer in both:
         weight = "W_K" if layer == "attention" else "W"
         spoiled: list[tuple[str, str, Spoil]] = [
-            ("wrong-weight-shape", f"{weight} with one dimension too many features", _wider(weight)),
-            ("mismatched-memory", "x and h of different numbers of tokens", _longer_memory),
-            ("integer-input", "x of an integer dtype", _integer_x),
+            ("wrong-weight-shape", f"{weight} with one feature too many", _wider(weight)),
+            ("mismatched-memory", "x and h with different numbers of tokens", _longer_memory),
+            ("integer-input", "x with an integer dtype", _integer_x),
             ("nan-input", "NaN in x", _nan_x),
             ("zero-steps", "T = 0", _config(steps=0)),
             ("negative-step-size", "a negative step size", _config(step_size=-1.0)),
@@ -61,7 +61,7 @@ def properties() -> Iterator[Property]:
         if layer == "attention":
             spoiled += [
                 ("negative-temperature", "a negative temperature", _config(temperature=-1.0)),
-                ("zero-temperature", "temperature zero", _config(temperature=0.0)),
+                ("zero-temperature", "a temperature of zero", _config(temperature=0.0)),
             ]
         for name, what, spoil in spoiled:
             space = Space(layer, textures=("plain",))
@@ -76,13 +76,13 @@ def properties() -> Iterator[Property]:
                 needs |= {"start"}
             yield Property(
                 f"rejection/{layer}/{name}",
-                f"{what[0].upper()}{what[1:]} gives a ValueError or TypeError that says what is wrong.",
+                f"{what[0].upper()}{what[1:]} raises a ValueError or TypeError with a message.",
                 "contract",
                 rejects(spoil),
                 Over(space),
                 needs,
                 share=0.15,
-                premise="the sound input is answered",
+                premise="the valid input is answered",
                 floor=1.0,
                 controls=frozenset({"identity"}),
             )

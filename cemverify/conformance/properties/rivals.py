@@ -71,26 +71,26 @@ def _first_forgotten(case: Case) -> Case:
     return replace(case, h=h)
 
 
-SWAPPED_HEADS = Rival("W_Q and W_K in each other's place would move the output", _swapped)
-SWAPPED_GATE = Rival("V and W in each other's place would move the output", _swapped)
-NO_ACTIVATION = Rival("the identity as activation would move the output", _lacking(activation="identity"))
-NO_DIAGONAL = Rival("leaving the diagonal out would move the output", _lacking("diagonal", diagonal="none"))
+SWAPPED_HEADS = Rival("exchanging W_Q and W_K would change the output", _swapped)
+SWAPPED_GATE = Rival("exchanging V and W would change the output", _swapped)
+NO_ACTIVATION = Rival("the identity as the activation would change the output", _lacking(activation="identity"))
+NO_DIAGONAL = Rival("leaving the diagonal out would change the output", _lacking("diagonal", diagonal="none"))
 NO_POSITION = Rival(
-    "leaving the positions out would move the output", _lacking("to_self", "to_others", position="none")
+    "leaving the positions out would change the output", _lacking("to_self", "to_others", position="none")
 )
-NO_NORM = Rival("leaving the norm out would move the output", _lacking("gain", norm="none"))
+NO_NORM = Rival("leaving the norm out would change the output", _lacking("gain", norm="none"))
 NO_PRECONDITIONER = Rival(
-    "leaving the preconditioner out would move the output",
+    "leaving the preconditioner out would change the output",
     _lacking("P_d", "P_U", "P_V", preconditioner=PreconditionerConfig()),
 )
 OTHER_DIAGONALS = Rival(
-    "the diagonals of the heads in reverse order would move the output", _reversed_heads("diagonal")
+    "reversing the order of the heads' diagonals would change the output", _reversed_heads("diagonal")
 )
 OTHER_PRECONDITIONERS = Rival(
-    "the preconditioners of the heads in reverse order would move the output", _reversed_heads("P_d", "P_U", "P_V")
+    "reversing the order of the heads' preconditioners would change the output", _reversed_heads("P_d", "P_U", "P_V")
 )
-NO_MASK = Rival("without the mask the output would move", _reading_all)
-NO_FIRST = Rival("forgetting the first token would move the output", _first_forgotten)
+NO_MASK = Rival("removing the mask would change the output", _reading_all)
+NO_FIRST = Rival("forgetting the first token would change the output", _first_forgotten)
 NO_BEND = Rival(
-    "half the temperature would move the output", lambda case: case.having(temperature=case.attention.tau / 2)
+    "halving the temperature would change the output", lambda case: case.having(temperature=case.attention.tau / 2)
 )

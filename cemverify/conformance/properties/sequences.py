@@ -99,7 +99,7 @@ def every_step_is_its_own(caller: Caller, journey: Journey) -> Evidence:
                 )
             )
         x = after
-    what = "each step of a sequence = its own golden step"
+    what = "each step of a sequence = its golden step"
     steps = Comparison(what, torch.stack(got), torch.stack(expected), torch.stack(room))
     changes = len(set(journey.moves)) > 1
     return judge(steps, *comparisons, telling=changes and moved(steps.expected, steps.budget))
@@ -112,7 +112,7 @@ def properties() -> Iterator[Property]:
         space = _space(layer)
         yield Property(
             f"sequences/{layer}/changing-steps",
-            "In a sequence of single steps with changing options each is its own, whatever was asked before.",
+            "In a sequence of single steps with changing options, each step depends on its own arguments only.",
             "Eq. 3 (x <- x - eta P grad energy, memory fixed)",
             every_step_is_its_own,
             By(_journeys(layer)),
@@ -120,7 +120,7 @@ def properties() -> Iterator[Property]:
             | ({"temperature"} if layer == "attention" else set()),
             dtype=torch.float64,
             share=0.4,
-            premise="the options change on the way, and the updates are not zero",
+            premise="the options change between steps, and the updates are not zero",
             controls=frozenset({"identity", "zero", "constant", "random"}),
         )  # fmt: skip
 

@@ -32,7 +32,7 @@ _ROWS: dict[str, Any] = {
     "premise": "the rows of the batch differ, and the update is not zero",
     "controls": frozenset({"random"}),
 }
-_ANSWERS: dict[str, Any] = {"premise": "the call gives an answer", "floor": 1.0}
+_ANSWERS: dict[str, Any] = {"premise": "the call returns an answer", "floor": 1.0}
 
 
 def future_is_not_read(caller: Caller, case: Case) -> Evidence:
@@ -40,7 +40,7 @@ def future_is_not_read(caller: Caller, case: Case) -> Evidence:
     return _prefix(
         caller,
         case,
-        "outputs before token i stay as they were when tokens t from i on become 3 - 2t, in reverse order",
+        "outputs before token i are unchanged when tokens t from i on become 3 - 2t, in reverse order",
     )
 
 
@@ -51,7 +51,14 @@ def tokens_are_independent(caller: Caller, case: Case) -> Evidence:
     budget = output_budget(case, caller.dtype)[:, :1]
     got, expected = caller.output(changed)[:, :1], caller.output(case)[:, :1]
     differs = case.x.shape[1] > 1
-    return _unchanged("the first token's output stays", got, expected, case.x[:, :1], budget, differs=differs)
+    return _unchanged(
+        "the first token's output is unchanged when the others change",
+        got,
+        expected,
+        case.x[:, :1],
+        budget,
+        differs=differs,
+    )
 
 
 def batch_rows_are_independent(caller: Caller, case: Case) -> Evidence:
@@ -61,7 +68,7 @@ def batch_rows_are_independent(caller: Caller, case: Case) -> Evidence:
     budget = output_budget(alone, caller.dtype)
     got, expected = caller.output(alone), caller.output(case)[:1]
     differs = not torch.equal(case.h[0], case.h[1])
-    return _unchanged("a batch row alone = among others", got, expected, alone.x, budget, differs=differs)
+    return _unchanged("a batch row alone = the same row in a batch", got, expected, alone.x, budget, differs=differs)
 
 
 def head_order_is_free(caller: Caller, case: Case) -> Evidence:
@@ -136,7 +143,7 @@ def one_array_is_two(caller: Caller, case: Case) -> Evidence:
     _, h, weights = caller.arguments(case)
     got = as_tensor(caller.call(case.layer, case, h, h, weights), case.h.shape)
     due = golden(case)
-    comparison = Comparison("answer where x and h are one array = golden answer", got, due, budget)
+    comparison = Comparison("output with x and h as one array = golden output", got, due, budget)
     return judge(comparison, telling=moved(due - case.x, budget))
 
 
@@ -200,7 +207,7 @@ def numbers_are_read_anew(caller: Caller, case: Case) -> Evidence:
     first = caller.call(case.layer, case, x, h, weights)
     before = as_tensor(first, case.h.shape)
     caller.output(other)
-    stays = Comparison("an answer after the next call = before it", as_tensor(first), before, torch.zeros(()))
+    stays = Comparison("an output after the next call = before it", as_tensor(first), before, torch.zeros(()))
     caller.call(case.layer, case, x, h, weights)
     new_x, new_h, new_weights = caller.arguments(other)
     arrays = [x, h, *weights.values()]
@@ -212,7 +219,7 @@ def numbers_are_read_anew(caller: Caller, case: Case) -> Evidence:
             array[...] = numbers
     got = as_tensor(caller.call(case.layer, other, x, h, weights), case.h.shape)
     expected, budget = golden(other), output_budget(other, caller.dtype)
-    comparison = Comparison("answer of edited arrays = of arrays made anew", got, expected, budget)
+    comparison = Comparison("output for edited arrays = output for new arrays", got, expected, budget)
     return judge(stays, comparison, telling=moved(golden(case) - case.x - (expected - other.x), budget))
 
 
@@ -230,7 +237,7 @@ def windows_are_read_as_they_are(caller: Caller, case: Case) -> Evidence:
     weights = {name: weights[name] for name in reversed(weights)}
     got = as_tensor(caller.call(case.layer, case, x, h, weights), case.h.shape)
     expected, budget = golden(case), output_budget(case, caller.dtype)
-    comparison = Comparison("answer of windows, weights in reverse order", got, expected, budget)
+    comparison = Comparison("output for views, with the weights in reverse order", got, expected, budget)
     return judge(comparison, telling=moved(expected - case.x, budget))
 
 
@@ -314,7 +321,7 @@ def properties() -> Iterator[Property]:
         space = Space("attention", options, steps=(1, 2), apart=False)
         yield _property(
             f"decode/cached-equals-uncached-{name}",
-            "Decoding token by token from a cache gives what the whole row gives at once.",
+            "Decoding token by token from a cache gives the output of the whole row.",
             "docs/mathematics.md §13 (one tensor serves as keys and values)",
             cache_changes_nothing,
             space,
@@ -323,7 +330,7 @@ def properties() -> Iterator[Property]:
         )
     yield _property(
         "decode/cached-equals-uncached-any-options",
-        "Decoding from a cache gives what the whole row gives, whatever the options.",
+        "Decoding from a cache gives the output of the whole row, for any combination of options.",
         "docs/mathematics.md §13",
         cache_changes_nothing,
         mixed("attention", steps=(1, 2, 3), apart=False),
@@ -332,7 +339,7 @@ def properties() -> Iterator[Property]:
     )
     yield _property(
         "decode/every-prefix",
-        "Decoding rows of every length gives the beginnings of the whole row.",
+        "Decoding any prefix of a row gives the same prefix of the output of the whole row.",
         "Eq. 1 (sum over j <= i); docs/mathematics.md §13",
         every_prefix_decodes,
         mixed("attention", steps=(1, 2), apart=False),
@@ -343,7 +350,7 @@ def properties() -> Iterator[Property]:
     long = tuple(n for n in LENGTHS if n <= _CACHED)
     yield _property(
         "decode/long-rows",
-        f"Decoding up to {_CACHED} tokens from a cache gives what the whole row gives at once, across any block.",
+        f"Decoding up to {_CACHED} tokens from a cache gives the output of the whole row, across block boundaries.",
         "Eq. 1 (sum over j <= i); docs/mathematics.md §13",
         cache_changes_nothing,
         Space(
@@ -358,34 +365,37 @@ def properties() -> Iterator[Property]:
         share=0.35,
     )
     block = mixed("block", steps=(1, 2), apart=False, tokens=2, batch=2)
-    claim = "A token's output of the block does not depend on later tokens."
+    claim = "A token's output from the block does not depend on later tokens."
     source = "Eq. 1 (sum over j <= i)"
     vacuity: dict[str, Any] = {"premise": NO_MASK.premise, "controls": _READS_OTHERS}
     yield _property("block/causality", claim, source, future_is_not_read, block, **vacuity)
-    claim = "A batch row's output of the block does not depend on the other rows."
+    claim = "A batch row's output from the block does not depend on the other rows."
     yield _property("block/batch-independence", claim, "Eq. 1, 7", batch_rows_are_independent, block, **_ROWS)
     for layer in (*layers, "block"):
         space = Space(layer, steps=(1, 2), apart=layer != "block")
-        claim = "The same call gives the same bits, whatever was called between."
+        claim = "The same call returns the same bits, whatever was called in between."
         property_ = _property(f"{layer}/determinism", claim, "contract", twice_gives_the_same, space, share=0.4)
-        yield replace(property_, once=True, premise="the call between gives something else", floor=0.9)
+        yield replace(property_, once=True, premise="the call in between returns something else", floor=0.9)
     for layer in (*layers, "block"):
         space = Space(layer, steps=(1, 2), apart=layer != "block", textures=("plain", "non-contiguous"))
         for name, claim, check in (
-            ("edited-arrays", "Arrays edited between two calls are read anew; answers stay.", numbers_are_read_anew),
-            ("windows", "Windows into larger arrays, weights in any order, are read as they are.",
+            ("edited-arrays", "Arrays edited between calls are read again, and earlier outputs do not "
+                              "change.", numbers_are_read_anew),
+            ("windows", "Views into larger arrays are read correctly, and weights may come in any order.",
              windows_are_read_as_they_are),
         ):  # fmt: skip
-            premise = "other numbers give another answer" if name == "edited-arrays" else "the update is not zero"
+            premise = (
+                "other numbers would give another output" if name == "edited-arrays" else "the update is not zero"
+            )
             yield _property(f"{layer}/{name}", claim, "contract", check, space, share=0.3, premise=premise)
-        claim = f"A call of the {layer} leaves the settings of the process as they were, its random seed too."
+        claim = f"A call of the {layer} leaves the settings of the process and its random seed unchanged."
         yield _property(
             f"{layer}/settings-unchanged", claim, "contract", settings_are_left_alone, space, share=0.2, **_ANSWERS
         )
     for layer in layers:
         yield _property(
             f"{layer}/one-array",
-            "x and h may be one array: the answer is that of two equal ones.",
+            "x and h may be the same array; the output is that for two equal arrays.",
             "contract",
             one_array_is_two,
             Space(layer, steps=(1, 2), apart=False),
@@ -398,7 +408,7 @@ def properties() -> Iterator[Property]:
     for name, layer in functions:
         space = Space(layer, steps=(1, 2), apart=name not in ("block", "decode"))
         words = name.replace("_", "-")
-        claim = f"A call of {name} leaves x, h and the weights as they were."
+        claim = f"A call of {name} leaves x, h and the weights unchanged."
         yield _property(
             f"{words}/inputs-unchanged",
             claim,
@@ -442,7 +452,7 @@ def _prefix(caller: Caller, case: Case, what: str) -> Evidence:
         expected.append(before[:, :i])
         room.append(budget[:, :i])
     if not got:
-        raise Discard("one token has no future")
+        raise Discard("a single token has no future")
     comparison = Comparison(what, torch.cat(got, 1), torch.cat(expected, 1), 2 * torch.cat(room, 1))
     return judge(comparison, telling=NO_MASK.shows(case, golden(case), budget))
 

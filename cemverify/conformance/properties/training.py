@@ -99,7 +99,7 @@ def properties() -> Iterator[Property]:
             0.3,
         ),
     )
-    claim = "Vector-Jacobian products with respect to x, h and every weight are those of the energy's descent"
+    claim = "Vector-Jacobian products with respect to x, h and every weight are those of the reference descent"
     for name, space, share in spaces:
         yield _products(name, f"{claim}.", gradients_are_right, space, share)
     single: tuple[tuple[Layer, float], ...] = (("attention", 0.3), ("mlp", 0.3), ("block", 0.2))
@@ -118,7 +118,9 @@ def properties() -> Iterator[Property]:
         ),
     )
     for function, check, space in others:
-        claim = f"Vector-Jacobian products of {function} with respect to states and weights are the energy's own."
+        claim = (
+            f"Vector-Jacobian products of {function} with respect to states and weights are those of the reference."
+        )
         name = f"{function.replace('_', '-')}/any-options"
         needs = {function, "start"} if space.apart else {function}
         yield _products(name, claim, check, space, 0.3, needs=needs)
@@ -142,7 +144,7 @@ def _products(
         space.features() | {"gradients", *needs},
         dtype=dtype,
         share=share,
-        premise="the product with respect to every array is not zero",
+        premise="the products with respect to all arrays are not zero",
         controls=frozenset({"identity", "zero", "constant", "random", "detached"}),
     )
 
@@ -160,4 +162,4 @@ def _refuse_kinks(case: Case) -> None:
     if case.layer == "mlp" and case.mlp.activation == "relu":
         z = torch.einsum("bjd,md->bjm", golden.norm_into(case, case.x), case.weights["V"])
         if bool((z.abs() < 1e-9).any()):
-            raise Discard("a pre-activation at the kink of ReLU, where its derivative is anybody's choice")
+            raise Discard("a pre-activation lies at the kink of ReLU, where its derivative is not defined")

@@ -76,7 +76,7 @@ def untying_breaks_the_field(caller: Caller, case: Case) -> Evidence:
     golden_J, golden_error = golden_jacobian(case)
     due = (M @ golden_J - (M @ golden_J).mT).abs().amax((-2, -1))
     room = 2 * M.abs().sum(-1).amax() * (error + golden_error).amax((-2, -1))
-    what = "asymmetry that the untied field must have <= the one it has"
+    what = "least asymmetry due to untying <= asymmetry found"
     return judge(Comparison(what, due, asymmetry, room, "at most"), telling=moved(due, room))
 
 
@@ -126,14 +126,14 @@ def properties() -> Iterator[Property]:
     space = Space("attention", step_sizes=(1.0,), tokens=2, textures=("plain", "non-contiguous"))
     yield Property(
         "tying/attention/untying-breaks-the-field",
-        "An output projection of its own makes the update field non-conservative.",
+        "An untied output projection makes the update field non-conservative.",
         "Eq. 5; docs/mathematics.md §1, §7b",
         untying_breaks_the_field,
         Over(space),
         space.features() | {"start"},
         dtype=torch.float64,
         share=0.5,
-        premise="an output projection of its own must break the symmetry",
+        premise="an untied output projection must break the symmetry",
         controls=frozenset({"identity"}),
     )
 

@@ -85,7 +85,7 @@ class OwnTokenHidden(Plain):
 @ZOO.killed_by(
     "The causal mask is off by one.",
     "structure/attention/causality",
-    "outputs before token i*",
+    "outputs before token i are unchanged*",
     also=("structure/attention/causality*", "structure/block/causality"),
 )
 class SeesTheNextToken(Plain):
@@ -251,7 +251,7 @@ class CappedLogits(Plain):
         return torch.softmax(torch.where(logits.isfinite(), 50 * torch.tanh(logits / 50), logits), -1)
 
 
-@ZOO.killed_by("Every token sees every other.", "structure/attention/causality", "outputs before token i*")
+@ZOO.killed_by("Every token sees every other.", "structure/attention/causality", "outputs before token i are unchanged*")
 class NotCausal(Plain):
     def hidden(self, i: Tensor, j: Tensor) -> Tensor:
         return (j > i) & False
@@ -260,7 +260,7 @@ class NotCausal(Plain):
 @ZOO.killed_by(
     "Logits of hidden tokens are multiplied by zero instead of set to minus infinity.",
     "structure/attention/causality",
-    "outputs before token i*",
+    "outputs before token i are unchanged*",
 )
 class MaskMultiplied(Plain):
     def attend(self, logits: Tensor, hidden: Tensor) -> Tensor:
@@ -270,7 +270,7 @@ class MaskMultiplied(Plain):
 @ZOO.killed_by(
     "Hidden tokens are struck out after the softmax, which has already counted them.",
     "structure/attention/causality",
-    "outputs before token i*",
+    "outputs before token i are unchanged*",
 )
 class MaskAfterSoftmax(Plain):
     def attend(self, logits: Tensor, hidden: Tensor) -> Tensor:

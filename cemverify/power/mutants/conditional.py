@@ -413,7 +413,7 @@ class StepSizeInFloat32(Plain):
 @ZOO.wraps(
     "Where x and h are the same array, answers are one part in a thousand too large.",
     "structure/attention/one-array",
-    "answer where x and h are one array*",
+    "output with x and h as one array*",
     also=("structure/mlp/one-array",),
 )
 def wrong_where_arrays_are_one(implementation: Implementation) -> Implementation:

@@ -38,7 +38,7 @@ def _wrap(layer: EnergyLayer, **changes: Callable[..., Any]) -> EnergyLayer:
 
 
 _CALLS = itertools.count(1)
-_OTHERS = "the others' *s when the last token t*"
+_OTHERS = "the other tokens' *s when the last token t*"
 
 
 def _edit(f: Callable[..., Any], x: Any, m: Any) -> Any:
@@ -94,7 +94,7 @@ _LAYERS: tuple[tuple[str, str, str, str, dict[str, Callable[..., Any]]], ...] = 
         "layer-leans-on-the-batch",
         "The update leans away from its mean over the batch.",
         "structure/layer/batch-independence",
-        "a batch row alone = among others",
+        "a batch row alone = the same row in a batch",
         {"update": lambda f, x, m: f(x, m) + 1e-3 * f(x, m).mean(0)[None]},
     ),
     (

@@ -15,14 +15,14 @@ from cemverify.power.mutants.base import Function, Zoo, around
 ZOO = Zoo("metamorphic")
 
 
-@ZOO.killed_by("Scores read queries of length one.", "metamorphic/attention/rescaled-heads", "update at W_Q times c*")
+@ZOO.killed_by("Scores read queries of length one.", "metamorphic/attention/rescaled-heads", "update with W_Q times c*")
 class NormalisedQueries(Plain):
     def scores(self, q: Tensor, k: Tensor, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
         return super().scores(q / q.norm(dim=-1, keepdim=True).clamp(min=1e-30), k, x, h, w, c)
 
 
 @ZOO.killed_by(
-    "A temperature above two is taken for two.", "metamorphic/attention/temperature", "update at twice A and tau*"
+    "A temperature above two is taken for two.", "metamorphic/attention/temperature", "update with A and tau doubled*"
 )
 class TemperatureCapped(Plain):
     def temperature(self, c: AttentionConfig) -> float:
@@ -32,7 +32,7 @@ class TemperatureCapped(Plain):
 @ZOO.killed_by(
     "Each head counts one part in a thousand more than the one before.",
     "metamorphic/attention/head-permutation",
-    "update with the heads turned*",
+    "update with the heads shifted*",
 )
 class LaterHeadsLouder(Plain):
     def sum_heads(self, heads: Tensor) -> Tensor:
@@ -53,7 +53,7 @@ class FirstFeatureLouder(Plain):
 @ZOO.killed_by(
     "The first coordinate of the direction is too large by one part in a thousand.",
     "metamorphic/attention/joint-rotation",
-    "update of the turned case*",
+    "update of the rotated case*",
     also=("metamorphic/mlp/joint-rotation",),
 )
 class FirstCoordinateLouder(Plain):
@@ -64,7 +64,7 @@ class FirstCoordinateLouder(Plain):
 @ZOO.killed_by(
     "The softmax's denominator is larger by one, so that weights do not sum to one.",
     "metamorphic/attention/logit-shift",
-    "update at biases larger by one*",
+    "update with every bias increased*",
     also=("metamorphic/attention/equal-tokens",),
 )
 class SoftmaxOverOneMore(Plain):
@@ -98,7 +98,7 @@ class LaterRowsLouder(Plain):
 @ZOO.killed_by(
     "The gain is read as its distance from one.",
     "metamorphic/attention/gain-and-temperature",
-    "update at twice the gain*",
+    "update with the gain and tau doubled*",
 )
 class GainFromOne(Plain):
     def gain(self, w: Weights) -> Tensor:
@@ -108,7 +108,7 @@ class GainFromOne(Plain):
 @ZOO.killed_by(
     "The low-rank part is 2 U V^T.",
     "metamorphic/attention/preconditioner-factors",
-    "update with U and V in each other's place*",
+    "update with U and V exchanged*",
     also=("metamorphic/mlp/preconditioner-factors",),
 )
 class LopsidedCross(Plain):
@@ -119,7 +119,7 @@ class LopsidedCross(Plain):
 @ZOO.killed_by(
     "The step size enters twice.",
     "metamorphic/attention/step-size",
-    "update at half the step size*",
+    "update with half the step size*",
     also=("metamorphic/mlp/step-size",),
 )
 class StepSizeSquared(Plain):
@@ -130,7 +130,7 @@ class StepSizeSquared(Plain):
 @ZOO.killed_by(
     "The gate passes through tanh.",
     "metamorphic/mlp/gate-linearity",
-    "update at minus twice W*",
+    "update with W times -2*",
     also=("metamorphic/mlp/gate-additivity",),
 )
 class BoundedGate(Plain):
@@ -158,7 +158,7 @@ class FirstUnitLouder(Plain):
 @ZOO.killed_by(
     "The direction is divided by the root of the hidden dimension.",
     "metamorphic/mlp/split-units",
-    "update with every hidden unit halved*",
+    "update with every hidden unit duplicated*",
 )
 class ScaledByWidth(Plain):
     def mlp_direction(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
@@ -180,7 +180,7 @@ class LeakyActivation(Plain):
 @ZOO.wraps(
     "The attention energy lacks its factor tau.",
     "metamorphic/attention/energy-temperature",
-    "energy at twice A and tau*",
+    "energy with A and tau doubled*",
 )
 def energy_loses_its_temperature(implementation: Implementation) -> Implementation:
     def change(name: str, function: Function) -> Function:
@@ -194,7 +194,7 @@ def energy_loses_its_temperature(implementation: Implementation) -> Implementati
 @ZOO.wraps(
     "The attention energy is averaged over the heads.",
     "metamorphic/attention/energy-logit-shift",
-    "energy at biases larger by one*",
+    "energy with every bias increased*",
 )
 def energy_averages_its_heads(implementation: Implementation) -> Implementation:
     def change(name: str, function: Function) -> Function:

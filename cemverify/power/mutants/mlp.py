@@ -66,7 +66,7 @@ class UntiedDown(Plain):
 @ZOO.killed_by(
     "The MLP's update is scaled by a mean over the tokens.",
     "structure/mlp/token-independence",
-    "the first token's output stays",
+    "the first token's output is unchanged when the others change",
 )
 class TokensShareAScale(Plain):
     def mlp_direction(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:

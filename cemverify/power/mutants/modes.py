@@ -40,7 +40,7 @@ class OffWhenMapped(Plain):
 @ZOO.killed_by(
     "While gradients are recorded, the direction is too large by one part in a thousand.",
     "modes/attention/no-gradients",
-    "answer with gradients recorded = without",
+    "output with gradients recorded = without",
     also=("modes/mlp/no-gradients", "modes/block/no-gradients"),
 )
 class OffWhileTraining(Plain):
@@ -95,7 +95,7 @@ class OffWhenStatesAreMapped(Plain):
 @ZOO.killed_by(
     "Where the weights are trained and x is not, the direction is too large by one part in a thousand.",
     "modes/mlp/no-gradients",
-    "answer with gradients recorded for the weights alone = without",
+    "output with gradients recorded for the weights alone = without",
 )
 class OffInTheFirstLayer(Plain):
     def mlp_direction(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:

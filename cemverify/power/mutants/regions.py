@@ -18,8 +18,8 @@ ZOO = Zoo("regions")
 
 _TOO_LARGE = 1.01
 _PRODUCT = "vector-Jacobian product with respect to*"
-_EDITED = "answer of edited arrays = of arrays made anew"
-_WINDOWS = "answer of windows, weights in reverse order"
+_EDITED = "output for edited arrays = output for new arrays"
+_WINDOWS = "output for views, with the weights in reverse order"
 
 
 class _Where(Plain):
@@ -279,7 +279,7 @@ def _constant(array: Any) -> Any:
 @ZOO.killed_by(
     "Where gradients are recorded for weights and not for x, the direction is a thousandth too large.",
     "modes/attention/no-gradients",
-    "answer with gradients recorded for the weights alone = without",
+    "output with gradients recorded for the weights alone = without",
 )
 class OffWhereWeightsRecord(Plain):
     def attention(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
@@ -378,7 +378,7 @@ def weights_by_identity(implementation: Implementation) -> Implementation:
 @ZOO.wraps(
     "Answers of one shape are written into one buffer, where the next call overwrites the last one's.",
     "structure/attention/edited-arrays",
-    "an answer after the next call = before it",
+    "an output after the next call = before it",
     edits=True,
 )
 def answers_in_one_buffer(implementation: Implementation) -> Implementation:

@@ -29,7 +29,7 @@ class ValidatesNothing(Plain):
 @ZOO.wraps(
     "Bad input raises a RuntimeError.",
     "rejection/attention/nan-input",
-    "bad input is refused*it raised no ValueError*",
+    "bad input is refused*not a ValueError or TypeError",
     original=_careful,
 )
 def refuses_with_the_wrong_error(implementation: Implementation) -> Implementation:

@@ -13,7 +13,7 @@ from cemverify.power.mutants.base import Function, Zoo, around
 
 ZOO = Zoo("sequences")
 
-_STEP = "each step of a sequence = its own golden step"
+_STEP = "each step of a sequence = its golden step"
 
 
 @ZOO.killed_by(
@@ -62,7 +62,7 @@ class KeepsItsPreconditioner(Plain):
 @ZOO.wraps(
     "Answers are kept for the very arrays that were given, whatever is written into them later.",
     "structure/attention/edited-arrays",
-    "answer of edited arrays = of arrays made anew",
+    "output for edited arrays = output for new arrays",
     also=("structure/*/edited-arrays",),
     edits=True,
 )
