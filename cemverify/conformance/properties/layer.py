@@ -180,8 +180,8 @@ def properties() -> Iterator[Property]:
          future_is_not_read, {"causality"}, _SEVERAL, {"random"}),
         ("structure/layer/own-state", "With the memory fixed, other tokens' states do not affect a token's update.",
          own_state_only, set(), _SEVERAL, {"random"}),
-        ("structure/layer/energy-per-token", "With the memory fixed, other tokens' states do not affect a "
-                                             "token's energy.",
+        ("structure/layer/energy-per-token",
+         "With the memory fixed, other tokens' states do not affect a token's energy.",
          energy_is_per_token, {"energy"}, _SEVERAL, {"random"}),
         ("structure/layer/batch-independence", "A batch row's update does not depend on the other rows.",
          batch_rows_are_independent, set(), "the batch has several rows, and the update is not zero", {"random"}),

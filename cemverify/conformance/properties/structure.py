@@ -379,8 +379,8 @@ def properties() -> Iterator[Property]:
     for layer in (*layers, "block"):
         space = Space(layer, steps=(1, 2), apart=layer != "block", textures=("plain", "non-contiguous"))
         for name, claim, check in (
-            ("edited-arrays", "Arrays edited between calls are read again, and earlier outputs do not "
-                              "change.", numbers_are_read_anew),
+            ("edited-arrays", "Edited arrays are read again, and earlier outputs do not change.",
+             numbers_are_read_anew),
             ("windows", "Views into larger arrays are read correctly, and weights may come in any order.",
              windows_are_read_as_they_are),
         ):  # fmt: skip

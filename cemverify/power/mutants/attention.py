@@ -251,7 +251,9 @@ class CappedLogits(Plain):
         return torch.softmax(torch.where(logits.isfinite(), 50 * torch.tanh(logits / 50), logits), -1)
 
 
-@ZOO.killed_by("Every token sees every other.", "structure/attention/causality", "outputs before token i are unchanged*")
+@ZOO.killed_by(
+    "Every token sees every other.", "structure/attention/causality", "outputs before token i are unchanged*"
+)
 class NotCausal(Plain):
     def hidden(self, i: Tensor, j: Tensor) -> Tensor:
         return (j > i) & False

@@ -15,7 +15,9 @@ from cemverify.power.mutants.base import Function, Zoo, around
 ZOO = Zoo("metamorphic")
 
 
-@ZOO.killed_by("Scores read queries of length one.", "metamorphic/attention/rescaled-heads", "update with W_Q times c*")
+@ZOO.killed_by(
+    "Scores read queries of length one.", "metamorphic/attention/rescaled-heads", "update with W_Q times c*"
+)
 class NormalisedQueries(Plain):
     def scores(self, q: Tensor, k: Tensor, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
         return super().scores(q / q.norm(dim=-1, keepdim=True).clamp(min=1e-30), k, x, h, w, c)
