@@ -1,195 +1,231 @@
-"""The house holds: nobody imports upward, and the reference needs torch only."""
+"""The house holds: every file is in a room, nobody imports upward, and the page on architecture lists each file."""
 
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
+PACKAGES = ("cemverify", "synthetic", "reports", "benchmarks")
+OURS = {*PACKAGES, "suites", "examples"}
 
-VERIFIER = "cemverify.conformance."
-LANGUAGE = "synthetic.language."
-# Floors from the ground. A room may import itself and the rooms named behind it; libraries are not rooms.
-ALLOWED: dict[str, set[str]] = {
+
+def verifier(*rooms: str) -> set[str]:
+    """Rooms of `cemverify.conformance`."""
+    return {f"cemverify.conformance.{room}" for room in rooms}
+
+
+def shared(*files: str) -> set[str]:
+    """Files on the ground floor of `cemverify`."""
+    return {f"cemverify.{file}" for file in files}
+
+
+# Every room with the rooms that it may import, ground floor first. A room is a file, or a folder with all that is in
+# it; a folder that has rooms of its own stands here for its `__init__.py` alone. Libraries are not rooms.
+ROOMS: dict[str, set[str]] = {
     "cemverify._version": set(),
-    "cemverify.cem": set(),
     "cemverify.errors": set(),
+    "cemverify.cores": set(),
     "cemverify.devices": set(),
     "cemverify.orphans": set(),
     "cemverify.files": set(),
-    "cemverify.cores": set(),
-    "cemverify.parsing": {"cemverify.errors"},
-    "cemverify.results": {"cemverify._version", "cemverify.files"},
-    "cemverify.tables": {"cemverify.results"},
-    "cemverify.runs": {"cemverify.cores", "cemverify.errors", "cemverify.files", "cemverify.orphans"},
-    f"{VERIFIER}implementations": {"cemverify.cem"},
-    f"{VERIFIER}questions": {"cemverify.cem"},
-    f"{VERIFIER}asking": {f"{VERIFIER}implementations", f"{VERIFIER}questions"},
-    f"{VERIFIER}oracle": {"cemverify.cem", f"{VERIFIER}implementations", f"{VERIFIER}questions"},
-    f"{VERIFIER}properties": {
-        "cemverify.cem",
-        *(VERIFIER + room for room in ("implementations", "questions", "asking", "oracle")),
-    },
-    f"{VERIFIER}judging": {
-        "cemverify.cem",
-        "cemverify.devices",
-        *(VERIFIER + room for room in ("implementations", "questions", "asking", "oracle", "properties")),
-    },
-    f"{VERIFIER}workers": {
-        "cemverify.orphans",
-        *(VERIFIER + room for room in ("implementations", "questions", "asking", "properties", "judging")),
-    },
-    f"{VERIFIER}gate": {"cemverify.results", f"{VERIFIER}properties", f"{VERIFIER}judging"},
-    f"{VERIFIER}counterexamples": {
-        "cemverify.results",
-        *(VERIFIER + room for room in ("implementations", "questions", "judging")),
-    },
-    f"{VERIFIER}listeners": {
-        "cemverify.results",
-        "cemverify.tables",
-        *(VERIFIER + room for room in ("implementations", "judging", "gate")),
-    },
-    "cemverify.claims": {
-        "cemverify.cem",
-        "cemverify.results",
-        "cemverify.tables",
-        *(VERIFIER + room for room in ("implementations", "properties", "judging")),
-    },
-    "cemverify.power": {
-        "cemverify.cem",
-        "cemverify.errors",
-        "cemverify.results",
-        "cemverify.runs",
-        *(VERIFIER + room for room in ("implementations", "questions", "asking", "properties", "judging")),
-    },
-    "cemverify.commands": {
-        "cemverify._version",
-        "cemverify.cores",
-        "cemverify.results",
-        "cemverify.tables",
-        "cemverify.claims",
-        "cemverify.power",
-        "cemverify.conformance",
-        "cemverify.errors",
-        "cemverify.runs",
-    },
-    "cemverify.cli": {
-        "cemverify.errors",
-        "cemverify._version",
-        "cemverify.results",
-        "cemverify.conformance",
-        "cemverify.commands",
-    },
-    "cemverify.api": {"cemverify.cores", "cemverify.conformance"},
-    "cemverify.__init__": {"cemverify.api", "cemverify.conformance"},
+    "cemverify.parsing": shared("errors"),
+    "cemverify.results": shared("_version", "files"),
+    "cemverify.tables": shared("results"),
+    "cemverify.cem": set(),
+    "cemverify.runs": shared("cores", "errors", "files", "orphans"),
+    "cemverify.conformance": set(),
+    "cemverify.conformance.implementations": {"cemverify.cem"},
+    "cemverify.conformance.questions": {"cemverify.cem"},
+    "cemverify.conformance.asking": verifier("implementations", "questions"),
+    "cemverify.conformance.oracle": {"cemverify.cem"} | verifier("implementations", "questions"),
+    "cemverify.conformance.properties": {"cemverify.cem"}
+    | verifier("implementations", "questions", "asking", "oracle"),
+    "cemverify.conformance.judging": {"cemverify.cem"}
+    | shared("devices")
+    | verifier("implementations", "questions", "asking", "oracle", "properties"),
+    "cemverify.conformance.workers": shared("orphans")
+    | verifier("implementations", "questions", "asking", "properties", "judging"),
+    "cemverify.conformance.gate": shared("results") | verifier("properties", "judging"),
+    "cemverify.conformance.counterexamples": shared("results") | verifier("implementations", "questions", "judging"),
+    "cemverify.conformance.listeners": shared("results", "tables") | verifier("implementations", "judging", "gate"),
+    "cemverify.claims": {"cemverify.cem"}
+    | shared("errors", "results", "tables")
+    | verifier("implementations", "properties", "judging"),
+    "cemverify.power": {"cemverify.cem", "cemverify.runs"}
+    | shared("errors", "results", "tables")
+    | verifier("implementations", "questions", "asking", "properties", "judging"),
+    "cemverify.api": shared("cores")
+    | verifier("implementations", "properties", "judging", "workers", "gate", "listeners"),
+    "cemverify": {"cemverify.api"} | verifier("implementations", "judging"),
+    "cemverify.commands": {"cemverify.claims", "cemverify.power", "cemverify.runs"}
+    | shared("_version", "cores", "errors", "results", "tables")
+    | verifier("implementations", "properties", "judging", "workers", "gate", "counterexamples", "listeners"),
+    "cemverify.cli": {"cemverify.commands"}
+    | shared("_version", "errors", "parsing", "results")
+    | verifier("implementations"),
     "cemverify.__main__": {"cemverify.cli"},
-    "reports": {"cemverify.errors", "cemverify.parsing", "cemverify.results", "cemverify.tables"},
-    "synthetic.statistics": {"cemverify.errors"},
-    "synthetic.gp": {"cemverify.errors", "synthetic.statistics"},
-    "benchmarks": {"cemverify", "reports", "synthetic"},
+    "reports": shared("errors", "parsing", "results", "tables"),
+    "synthetic": set(),
     "synthetic.flops": set(),
+    "synthetic.statistics": shared("errors"),
     "synthetic.statements": set(),
-    "synthetic.corpora": {"cemverify.errors", "cemverify.files"},
-    f"{LANGUAGE}training": {
-        "cemverify.cem",
-        "cemverify.devices",
-        "cemverify.errors",
-        "cemverify.files",
-        "cemverify.results",
-        "synthetic.flops",
-        "synthetic.corpora",
-    },
-    f"{LANGUAGE}contenders": {
-        "cemverify.cem",
-        "cemverify.cores",
-        "cemverify.errors",
-        "cemverify.results",
-        "cemverify.runs",
-        "synthetic.corpora",
-        f"{LANGUAGE}training",
-    },
-    f"{LANGUAGE}losses": {
-        "cemverify.cem",
-        "cemverify.errors",
-        "cemverify.results",
-        "cemverify.tables",
-        f"{VERIFIER}implementations",
-        "synthetic.corpora",
-        f"{LANGUAGE}training",
-        f"{LANGUAGE}contenders",
-    },
-    f"{LANGUAGE}paper": {
-        "cemverify.cem",
-        "cemverify.errors",
-        "cemverify.results",
-        "cemverify.runs",
-        "cemverify.tables",
-        "reports.plots",
-        "synthetic.statements",
-        "synthetic.statistics",
-        "synthetic.corpora",
-        f"{LANGUAGE}training",
-    },
-    "synthetic": {
-        "cemverify.cem",
-        "cemverify.conformance",
-        "cemverify.cores",
-        "cemverify.devices",
-        "cemverify.errors",
-        "cemverify.files",
-        "cemverify.orphans",
-        "cemverify.parsing",
-        "cemverify.results",
-        "cemverify.runs",
-        "cemverify.tables",
-        "reports",
-    },
+    "synthetic.gp": {"synthetic.statistics"} | shared("errors"),
+    "synthetic.corpora": shared("errors", "files"),
+    "synthetic.atlas": {"synthetic.gp"} | shared("errors", "results", "tables"),
+    "synthetic.examine": {"synthetic.gp"} | shared("errors", "results", "tables"),
+    "synthetic.explain": {"cemverify.runs"} | shared("errors", "results", "tables"),
+    "synthetic.recursion": {
+        *("cemverify.cem", "cemverify.runs", "reports"),
+        *("synthetic.flops", "synthetic.gp", "synthetic.statements", "synthetic.statistics"),
+    }
+    | shared("devices", "errors", "results", "tables"),
+    "synthetic.language.training": {"cemverify.cem", "synthetic.corpora", "synthetic.flops"}
+    | shared("devices", "errors", "files", "results"),
+    "synthetic.language.contenders": {
+        *("cemverify.cem", "cemverify.runs", "synthetic.corpora", "synthetic.language.training"),
+    }
+    | shared("cores", "errors", "results"),
+    "synthetic.language.losses": {
+        *("cemverify.cem", "synthetic.corpora", "synthetic.language.training", "synthetic.language.contenders"),
+    }
+    | shared("errors", "results", "tables")
+    | verifier("implementations"),
+    "synthetic.language.paper": {
+        *("cemverify.cem", "cemverify.runs", "reports", "synthetic.corpora", "synthetic.language.training"),
+        *("synthetic.statements", "synthetic.statistics"),
+    }
+    | shared("errors", "results", "tables"),
+    "synthetic.language.commands": {
+        *("cemverify.cem", "cemverify.runs", "synthetic.corpora", "synthetic.language.training"),
+        *("synthetic.language.contenders", "synthetic.language.losses", "synthetic.language.paper"),
+    }
+    | shared("cores", "devices", "errors", "parsing", "results", "tables"),
+    "synthetic.language": {"synthetic.language.commands"},
+    "synthetic.__main__": {"cemverify.runs", "synthetic.atlas", "synthetic.examine", "synthetic.explain"}
+    | {"synthetic.recursion", "synthetic.language"}
+    | shared("errors", "parsing", "results"),
+    "benchmarks": {"cemverify.cem", "synthetic.flops"} | shared("devices", "errors", "parsing", "results", "tables"),
 }
 
 
-def imports(path: Path) -> set[str]:
-    """The modules that a file imports, absolute."""
+def room_of(module: str) -> str | None:
+    """The room that a module is in; None if it is in none."""
+    around = [room for room in ROOMS if module == room or module.startswith(f"{room}.")]
+    if not around:
+        return None
+    nearest = max(around, key=len)
+    has_rooms = any(room.startswith(f"{nearest}.") for room in ROOMS)
+    return nearest if module == nearest or not has_rooms else None
+
+
+def files_of(package: str) -> list[Path]:
+    return sorted((ROOT / package).rglob("*.py"))
+
+
+def module_of(file: Path) -> str:
+    words = file.relative_to(ROOT).with_suffix("").parts
+    return ".".join(words[:-1] if words[-1] == "__init__" else words)
+
+
+def is_module(name: str) -> bool:
+    path = ROOT / name.replace(".", "/")
+    return path.is_dir() or path.with_suffix(".py").is_file()
+
+
+@cache
+def homes() -> dict[str, str]:
+    """The public names of `cemverify`, each with the module that defines it."""
+    tree = ast.parse((ROOT / "cemverify" / "__init__.py").read_text())
+    return {
+        alias.name: str(node.module)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("cemverify")
+        for alias in node.names
+    }
+
+
+def imports(file: Path) -> set[str]:
+    """The modules that a file imports; a name that `cemverify` hands on counts as an import of its home."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module)
-            found |= {f"{node.module}.{alias.name}" for alias in node.names if node.module == "cemverify"}
-    return found
+    for node in ast.walk(ast.parse(file.read_text())):
+        match node:
+            case ast.Import(names):
+                found |= {alias.name for alias in names}
+            case ast.ImportFrom(module, names, level):
+                assert level == 0, f"{file.relative_to(ROOT)}:{node.lineno}: a relative import"
+                for alias in names:
+                    inner = f"{module}.{alias.name}"
+                    found.add(inner if is_module(inner) else _home(str(module), alias.name))
+            case ast.Call(ast.Name("import_module") | ast.Attribute(attr="import_module"), [ast.Constant(str(name))]):
+                found.add(name)
+    return {module for module in found if module.split(".")[0] in OURS}
 
 
-@pytest.mark.parametrize("room", ALLOWED)
+def _home(module: str, name: str) -> str:
+    return homes().get(name, module) if module == "cemverify" else module
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_file_is_in_a_room(package: str) -> None:
+    assert [str(file) for file in files_of(package) if room_of(module_of(file)) is None] == []
+
+
+def test_every_room_exists() -> None:
+    assert [room for room in ROOMS if not is_module(room)] == []
+
+
+def test_rooms_stand_on_the_rooms_below_them() -> None:
+    """So there is no circle: whatever a room may import is named before it."""
+    named: set[str] = set()
+    for room, below in ROOMS.items():
+        assert below <= named, f"{room} may not import {', '.join(sorted(below - named))}, named after it"
+        named.add(room)
+
+
+@pytest.mark.parametrize("room", ROOMS)
 def test_a_room_imports_only_from_below(room: str) -> None:
-    folder = ROOT / room.replace(".", "/")
-    files = sorted(folder.rglob("*.py")) if folder.is_dir() else [folder.with_suffix(".py")]
-    assert files
-    below = {room, *ALLOWED[room]}
-    for file in files:
-        for module in imports(file):
-            if module == "cemverify" or module.split(".")[0] not in (
-                "cemverify",
-                "synthetic",
-                "reports",
-                "benchmarks",
-                "suites",
-                "examples",
-            ):
+    for package in PACKAGES:
+        for file in files_of(package):
+            if room_of(module_of(file)) != room:
                 continue
-            assert any(module == b or module.startswith(f"{b}.") for b in below), (
-                f"{file.relative_to(ROOT)}: {module}"
-            )
+            for module in imports(file):
+                assert room_of(module) in {room, *ROOMS[room]}, f"{file.relative_to(ROOT)} imports {module}"
 
 
-@pytest.mark.parametrize("package", ["cemverify", "synthetic", "reports", "benchmarks"])
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_page_on_architecture_has_a_row_for_every_file(package: str) -> None:
+    """Headings name folders, and the rows below them files in those; a file with only a docstring needs none."""
+    rows, folder = set(), ""
+    for line in (ROOT / "docs" / "architecture.md").read_text().splitlines():
+        if heading := re.match(r"#+ .*", line):
+            named = re.search(r"`(.+/)`$", heading[0])
+            folder = named[1] if named else ""
+        elif row := re.match(r"\| `(.+?)` \|", line):
+            rows.add(row[1] if row[1].startswith(PACKAGES) and "/" in row[1] else folder + row[1])
+    files = {str(file.relative_to(ROOT)): file for file in files_of(package)}
+    missing = [
+        name for name, file in files.items() if name not in rows and not _only_explains(ast.parse(file.read_text()))
+    ]
+    assert missing == [], "add a row to docs/architecture.md"
+    assert [row for row in rows if row.startswith(f"{package}/") and row not in files] == [], "strike out these rows"
+
+
+def _only_explains(tree: ast.Module) -> bool:
+    return all(isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) for node in tree.body)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
 def test_importing_a_module_only_defines(package: str) -> None:
     """No statement calls anything for its effect, edits the environment or another module's settings."""
-    for path in sorted((ROOT / package).rglob("*.py")):
+    for path in files_of(package):
         for node in _statements(ast.parse(path.read_text()).body):
             match node:
                 case ast.Expr(value):

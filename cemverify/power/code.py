@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-import cemverify
 from cemverify.errors import UsageError
 from cemverify.results import versions
 
@@ -58,7 +57,7 @@ class Code:
 
 @lru_cache(maxsize=1)
 def _package() -> str:
-    root = Path(cemverify.__file__).parent
+    root = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
