@@ -83,12 +83,12 @@ def grid(table: Table, style: Style) -> str:
     columns = [text(column) for column in table.columns]
     rows = [[text(cell) for cell in row] for row in table.rows]
     # tabulate would print the text 0.10 as 0.1, hence disable_numparse; then it no longer aligns numbers itself
-    alignment = ["right" if _is_numeric([row[i] for row in rows]) else "left" for i in range(len(columns))]
+    numeric = [_is_numeric([row[i] for row in rows]) for i in range(len(columns))]
     return tabulate(
         rows,
         headers=columns,
         tablefmt=_TABULATE[style],
-        colalign=alignment if rows else None,
+        colalign=["right" if right else "left" for right in numeric] if any(numeric) else None,
         disable_numparse=True,
         preserve_whitespace=True,
     )

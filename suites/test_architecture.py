@@ -112,10 +112,12 @@ ROOMS: dict[str, set[str]] = {
     "synthetic.__main__": {"cemverify.runs", "synthetic.atlas", "synthetic.examine", "synthetic.explain"}
     | {"synthetic.recursion", "synthetic.language"}
     | shared("errors", "parsing", "results"),
-    "benchmarks": {"cemverify.cem", "synthetic.flops"} | shared("devices", "errors", "parsing", "results", "tables"),
+    "benchmarks": {"cemverify.cem", "synthetic.corpora", "synthetic.flops", "synthetic.statistics"}
+    | shared("devices", "results", "tables"),
 }
 
 
+@cache
 def room_of(module: str) -> str | None:
     """The room that a module is in; None if it is in none."""
     around = [room for room in ROOMS if module == room or module.startswith(f"{room}.")]
@@ -126,7 +128,9 @@ def room_of(module: str) -> str | None:
     return nearest if module == nearest or not has_rooms else None
 
 
+@cache
 def files_of(package: str) -> list[Path]:
+    """Its Python files, sorted."""
     return sorted((ROOT / package).rglob("*.py"))
 
 

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from tabulate import tabulate
-
 from cemverify.claims import Judged, Standing
 from cemverify.results import Maker, Table, result
+from cemverify.tables import grid
 
-_COLUMNS = ("claim", "source", "verdict", "statement", "condition")
+_SHORT = ("claim", "source", "verdict", "statement")
+_COLUMNS = (*_SHORT, "condition")
 _PREFACE = (
     "What the paper (arXiv 2605.07588) states, and what is true. Every verdict is computed from the evidence that "
     "stands with it, gathered anew by `cemverify claims`; `cemverify claims ID` prints one in full. This page is "
@@ -44,8 +44,7 @@ def as_terminal(judged: Sequence[Judged]) -> str:
     rows = [
         (j.claim.id, textwrap.fill(j.claim.source, 18), textwrap.fill(str(j.verdict), 13), _folded(j)) for j in judged
     ]
-    table = tabulate(rows, ("claim", "source", "verdict", "statement"), tablefmt="simple_grid", disable_numparse=True)
-    return f"{table}\n\n{summary(judged)}"
+    return f"{grid(Table('Claims', _SHORT, rows), 'boxed')}\n\n{summary(judged)}"
 
 
 def summary(judged: Sequence[Judged]) -> str:
@@ -74,13 +73,9 @@ def in_full(judged: Judged) -> str:
 
 def as_markdown(judged: Sequence[Judged]) -> str:
     """The page: an overview, then every claim by verdict. Nothing in it depends on the machine or the day."""
-    overview = tabulate(
-        [(f"[{j.claim.id}](#{j.claim.id})", _cell(j.claim.source), str(j.verdict)) for j in judged],
-        ("claim", "source", "verdict"),
-        tablefmt="github",
-        disable_numparse=True,
-    )
-    parts = ["# The claims ledger", _PREFACE, summary(judged), overview]
+    rows = [(f"[{j.claim.id}](#{j.claim.id})", j.claim.source, str(j.verdict)) for j in judged]
+    overview = Table("Overview", ("claim", "source", "verdict"), rows)
+    parts = ["# The claims ledger", _PREFACE, summary(judged), grid(overview, "markdown")]
     for standing, heading in _HEADINGS.items():
         chosen = [j for j in judged if j.verdict == standing]
         if chosen:
@@ -92,10 +87,7 @@ def as_markdown(judged: Sequence[Judged]) -> str:
 def as_latex(judged: Sequence[Judged]) -> str:
     """A booktabs table."""
     rows = [(j.claim.id, j.claim.source, str(j.verdict), j.claim.statement) for j in judged]
-    return (
-        tabulate(rows, ("claim", "source", "verdict", "statement"), tablefmt="latex_booktabs", disable_numparse=True)
-        + "\n"
-    )
+    return grid(Table("Claims", _SHORT, rows), "latex") + "\n"
 
 
 def as_json(judged: Sequence[Judged], maker: Maker) -> dict[str, Any]:
@@ -128,7 +120,3 @@ def _folded(judged: Judged) -> str:
 
 def _labelled(label: str, text: str) -> str:
     return textwrap.fill(text, 100, initial_indent=f"  {label}: ", subsequent_indent="    ")
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")

@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tabulate import tabulate
-
 from cemverify.power.findings import Alarms, Detection, Measured, Power, Smallest
 from cemverify.power.plan import BANK_EXAMPLES, SWEPT_SEEDS
 from cemverify.power.statistics import clopper_pearson
 from cemverify.results import Maker, Table, result
+from cemverify.tables import grid, terminal
 
 
 def as_terminal(power: Power) -> str:
     """The tables and a summary; of the mutants, only those that survived with some seed."""
-    parts = [
-        _table(table) for table in (families_table(power), alarms_table(power), smallest_table(power)) if table.rows
-    ]
+    tables = [table for table in (families_table(power), alarms_table(power), smallest_table(power)) if table.rows]
     weak = [m for m in power.applicable if not m.killed]
     if weak:
-        parts.append(_table(mutants_table(power, weak, "Survivors")))
-    return "\n\n".join((*parts, summary(power)))
+        tables.append(mutants_table(power, weak, "Survivors"))
+    return "\n\n".join((terminal(tables), summary(power)))
 
 
 def summary(power: Power) -> str:
@@ -149,12 +146,7 @@ the properties with each seed, in turn."""
 
 
 def _section(table: Table, level: str = "##") -> str:
-    return f"{level} {table.title}\n\n{tabulate(table.rows, table.columns, tablefmt='github', disable_numparse=True)}"
-
-
-def _table(table: Table) -> str:
-    grid = tabulate(table.rows, table.columns, tablefmt="simple", disable_numparse=True)
-    return f"{table.title}\n\n{grid}"
+    return f"{level} {table.title}\n\n{grid(table, 'markdown')}"
 
 
 def _mutant_row(measured: Measured) -> tuple[str, ...]:
