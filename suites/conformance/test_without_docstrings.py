@@ -34,7 +34,7 @@ def test_a_check_prints_the_same_without_docstrings_and_asserts(tmp_path: Path) 
     assert printed == checked(tmp_path)
 
 
-@pytest.mark.parametrize("package", ["cemverify", "reports"])
+@pytest.mark.parametrize("package", ["cemverify", "synthetic", "reports"])
 def test_nothing_reads_a_docstring(package: str) -> None:
     for path in (ROOT / package).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
