@@ -22,14 +22,12 @@ from cemverify.cem import blocked
 from cemverify.cem.activations import activation
 from cemverify.cem.descent import Descent, Trajectory
 from cemverify.cem.energies import Elementwise, Energy, Interaction, InteractionMemory
-from cemverify.cem.norms import NoNorm, Norm, RMSNormFolded, RMSNormInside
+from cemverify.cem.norms import Norm, NormKind, norm
 from cemverify.cem.positions import Alibi, Bias, Rotary, SelfCross, alibi_slopes, printed_alibi
-from cemverify.cem.preconditioners import Diagonal, Identity, LowRank, LowRankPrinted, Preconditioner
+from cemverify.cem.preconditioners import Preconditioner, PreconditionerKind, preconditioner
 
 DiagonalKind = Literal["none", "shared", "per-head"]
 PositionKind = Literal["none", "alibi", "alibi-printed", "self-cross", "rotary"]
-PreconditionerKind = Literal["identity", "diagonal", "low-rank", "low-rank-printed"]
-NormKind = Literal["none", "scalar", "channel", "folded"]
 InitKind = Literal["paper", "identity"]
 
 
@@ -37,14 +35,6 @@ def check_word(option: str, word: str, words: Any) -> None:
     """Refuses a word that is not one of the `Literal` type words, so that a slip is not a silent default."""
     if word not in get_args(words):
         raise ValueError(f"no {option} {word!r}; there are: {', '.join(get_args(words))}")
-
-
-def _check_recursion(steps: int, step_size: float) -> None:
-    """Refuses a recursion that goes nowhere."""
-    if steps < 1:
-        raise ValueError(f"T must be at least 1, not {steps}")
-    if not (step_size > 0 and math.isfinite(step_size)):
-        raise ValueError(f"the step size must be positive and finite, not {step_size}")
 
 
 @dataclass(frozen=True)
@@ -73,33 +63,51 @@ class PreconditionerConfig:
 
 
 @dataclass(frozen=True)
-class AttentionConfig:
-    """A CEM attention layer.
+class LayerConfig:
+    """What every CEM layer has: a state and a descent.
 
     Attributes:
-        dim: D. heads: K. head_dim: R, D / K if not given.
-        temperature: tau, sqrt(R) if not given; the paper prints the square root of the model dimension.
-        diagonal: the diagonal of A_k. position: see `cemverify.cem.positions`.
-        causal: whether a token sees only its past.
+        dim: D.
         preconditioner: see `PreconditionerConfig`.
         steps: T. step_size: eta.
         norm: RMSNorm inside the recursion; "folded" puts a per-channel gain into both paths.
+        norm_eps: what it adds to the mean square.
         init_std: standard deviation of the weights at the start.
     """
 
     dim: int
+    preconditioner: PreconditionerConfig = field(default_factory=PreconditionerConfig, kw_only=True)
+    steps: int = field(default=1, kw_only=True)
+    step_size: float = field(default=1.0, kw_only=True)
+    norm: NormKind = field(default="none", kw_only=True)
+    norm_eps: float = field(default=1e-5, kw_only=True)
+    init_std: float = field(default=0.02, kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_word("norm", self.norm, NormKind)
+        if self.steps < 1:
+            raise ValueError(f"T must be at least 1, not {self.steps}")
+        if not (self.step_size > 0 and math.isfinite(self.step_size)):
+            raise ValueError(f"the step size must be positive and finite, not {self.step_size}")
+
+
+@dataclass(frozen=True)
+class AttentionConfig(LayerConfig):
+    """A CEM attention layer; `LayerConfig` has the options that it shares with the MLP.
+
+    Attributes:
+        heads: K. head_dim: R, D / K if not given.
+        temperature: tau, sqrt(R) if not given; the paper prints the square root of the model dimension.
+        diagonal: the diagonal of A_k. position: see `cemverify.cem.positions`.
+        causal: whether a token sees only its past.
+    """
+
     heads: int
     head_dim: int | None = None
     temperature: float | None = None
     diagonal: DiagonalKind = "none"
     position: PositionKind = "none"
     causal: bool = True
-    preconditioner: PreconditionerConfig = field(default_factory=PreconditionerConfig)
-    steps: int = 1
-    step_size: float = 1.0
-    norm: NormKind = "none"
-    norm_eps: float = 1e-5
-    init_std: float = 0.02
 
     def __post_init__(self) -> None:
         if self.dim < 1 or self.heads < 1:
@@ -108,12 +116,11 @@ class AttentionConfig:
             raise ValueError(f"dim {self.dim} is not a multiple of heads {self.heads}; give head_dim")
         check_word("diagonal", self.diagonal, DiagonalKind)
         check_word("position", self.position, PositionKind)
-        check_word("norm", self.norm, NormKind)
         if self.temperature is not None and not (self.temperature > 0 and math.isfinite(self.temperature)):
             raise ValueError(f"the temperature must be positive and finite, not {self.temperature}")
         if self.R < 1 or (self.position == "rotary" and self.R % 2):
             raise ValueError(f"the head dimension must be positive, and even for rotary positions, not {self.R}")
-        _check_recursion(self.steps, self.step_size)
+        super().__post_init__()
 
     @property
     def R(self) -> int:
@@ -127,32 +134,23 @@ class AttentionConfig:
 
 
 @dataclass(frozen=True)
-class MLPConfig:
-    """A CEM gated MLP.
+class MLPConfig(LayerConfig):
+    """A CEM gated MLP; `LayerConfig` has the options that it shares with attention.
 
     Attributes:
-        dim: D. hidden: M. activation: a name of `cemverify.cem.activations`.
-        The rest as in `AttentionConfig`.
+        hidden: M. activation: a name of `cemverify.cem.activations`.
     """
 
-    dim: int
     hidden: int
     activation: str = "silu"
-    preconditioner: PreconditionerConfig = field(default_factory=PreconditionerConfig)
-    steps: int = 1
-    step_size: float = 1.0
-    norm: NormKind = "none"
-    norm_eps: float = 1e-5
-    init_std: float = 0.02
 
     def __post_init__(self) -> None:
         if self.dim < 1 or self.hidden < 1:
             raise ValueError(f"dim and hidden must be positive, not {self.dim} and {self.hidden}")
-        check_word("norm", self.norm, NormKind)
         activation(self.activation)  # refuses an unknown name
         if self.preconditioner.per_head:
             raise ValueError("an MLP has no heads: its preconditioner cannot be per head")
-        _check_recursion(self.steps, self.step_size)
+        super().__post_init__()
 
 
 class LearnedPreconditioner(nn.Module):
@@ -181,12 +179,8 @@ class LearnedPreconditioner(nn.Module):
             self.V = nn.Parameter(torch.zeros(*lead, dim, config.rank))
 
     def forward(self) -> Preconditioner:
-        if self.p is None:
-            return Identity()
-        d = math.sqrt(self.dim) * self.p
-        if self.U is None or self.V is None:
-            return Diagonal(d)
-        return (LowRank if self.config.kind == "low-rank" else LowRankPrinted)(d, self.U, self.V)
+        d = None if self.p is None else math.sqrt(self.dim) * self.p
+        return preconditioner(self.config.kind, d, self.U, self.V)
 
 
 class LearnedNorm(nn.Module):
@@ -201,9 +195,7 @@ class LearnedNorm(nn.Module):
             self.gain = nn.Parameter(torch.ones(1 if kind == "scalar" else dim))
 
     def forward(self) -> Norm:
-        if self.gain is None:
-            return NoNorm()
-        return (RMSNormFolded if self.kind == "folded" else RMSNormInside)(self.gain, self.eps)
+        return norm(self.kind, self.gain, self.eps)
 
 
 def normal(shape: tuple[int, ...], std: float, generator: torch.Generator) -> nn.Parameter:
@@ -221,7 +213,7 @@ class CEMLayer(nn.Module):
     Parameters: of the preconditioner and of the norm; those of the energy are its kinds'.
     """
 
-    def __init__(self, config: AttentionConfig | MLPConfig, heads: int, generator: torch.Generator) -> None:
+    def __init__(self, config: LayerConfig, heads: int, generator: torch.Generator) -> None:
         super().__init__()
         self.preconditioner = LearnedPreconditioner(config.preconditioner, config.dim, heads, generator)
         self.norm = LearnedNorm(config.norm, config.dim, config.norm_eps)

@@ -7,10 +7,12 @@ gain per channel it need not, unless the gain is folded into both paths (docs/ma
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
+
+NormKind = Literal["none", "scalar", "channel", "folded"]
 
 
 def rms_normalise(x: Tensor, gain: Tensor, eps: float) -> Tensor:
@@ -68,3 +70,10 @@ class RMSNormFolded(RMSNormInside):
 
     def out(self, g: Tensor) -> Tensor:
         return self.gain * g
+
+
+def norm(kind: NormKind, gain: Tensor | None, eps: float = 1e-5) -> Norm:
+    """The norm of a kind; its gain is None where it is "none", (..., 1) where it is "scalar", else (..., D)."""
+    if gain is None:
+        return NoNorm()
+    return (RMSNormFolded if kind == "folded" else RMSNormInside)(gain, eps)

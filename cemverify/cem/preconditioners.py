@@ -7,12 +7,14 @@ semi-definite P descends: with per-head P_k the step sum_k P_k g_k can go uphill
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
 
 from cemverify.cem.activations import softplus
+
+PreconditionerKind = Literal["identity", "diagonal", "low-rank", "low-rank-printed"]
 
 
 class Preconditioner(Protocol):
@@ -174,3 +176,18 @@ class LowRank(_LowRank):
         # the inner where keeps the unused branch away from 0/0, in its derivative too
         c = torch.where(product > self.rho, self.rho / torch.where(product > self.rho, product, 1.0), 1.0)
         return c[..., None, None] if c.dim() else c
+
+
+def preconditioner(
+    kind: PreconditionerKind, d: Tensor | None, U: Tensor | None = None, V: Tensor | None = None
+) -> Preconditioner:
+    """The preconditioner of a kind; the parameters that the kind does not have are None.
+
+    Args:
+        d: (..., D). U, V: (..., D, R).
+    """
+    if d is None:
+        return Identity()
+    if U is None or V is None:
+        return Diagonal(d)
+    return (LowRank if kind == "low-rank" else LowRankPrinted)(d, U, V)

@@ -20,15 +20,13 @@ from cemverify.cem.layers import (
     CEMAttention,
     CEMGatedMLP,
     MLPConfig,
-    NormKind,
     PositionKind,
     PreconditionerConfig,
-    PreconditionerKind,
 )
 from cemverify.cem.llama import LlamaAttention, LlamaAttentionConfig, SwiGLU, SwiGLUConfig
 from cemverify.cem.models import Block, BlockConfig
-from cemverify.cem.norms import NoNorm, RMSNormFolded, RMSNormInside
-from cemverify.cem.preconditioners import Diagonal, Identity, LowRank, LowRankPrinted
+from cemverify.cem.norms import NoNorm, NormKind, RMSNormFolded, RMSNormInside
+from cemverify.cem.preconditioners import Diagonal, Identity, LowRank, LowRankPrinted, PreconditionerKind
 from cemverify.cem.printed import PrintedAlgorithm1, printed_temperature, score_only_direction
 from suites.cem.helpers import (
     DIAGONALS,

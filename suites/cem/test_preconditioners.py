@@ -12,8 +12,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cemverify.cem.descent import Descent
-from cemverify.cem.layers import InitKind, LearnedPreconditioner, PreconditionerConfig, PreconditionerKind
-from cemverify.cem.preconditioners import Diagonal, Identity, LowRank, LowRankPrinted, Preconditioner
+from cemverify.cem.layers import InitKind, LearnedPreconditioner, PreconditionerConfig
+from cemverify.cem.preconditioners import (
+    Diagonal,
+    Identity,
+    LowRank,
+    LowRankPrinted,
+    Preconditioner,
+    PreconditionerKind,
+)
 from suites.cem.helpers import ROUNDING, U, generator, randn, relative_error, scalar_interaction, token, vector
 
 D, R, K = 5, 2, 3

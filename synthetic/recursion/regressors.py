@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from cemverify.cem.activations import activation
 from cemverify.cem.descent import Descent, Trajectory
 from cemverify.cem.energies import Elementwise
-from cemverify.cem.layers import NormKind, PreconditionerKind, check_word
-from cemverify.cem.norms import NoNorm, Norm, RMSNormFolded, RMSNormInside
-from cemverify.cem.preconditioners import Diagonal, Identity, LowRank, LowRankPrinted, Preconditioner
+from cemverify.cem.layers import check_word
+from cemverify.cem.norms import Norm, NormKind, norm
+from cemverify.cem.preconditioners import Preconditioner, PreconditionerKind, preconditioner
 from cemverify.errors import UsageError
 from synthetic.gp.streams import Stream, Streams
 
@@ -191,16 +191,10 @@ class CEMCore(nn.Module):
     @property
     def preconditioner(self) -> Preconditioner:
         """P of every replicate."""
-        if self.d is None:
-            return Identity()
-        if self.P_U is None or self.P_V is None:
-            return Diagonal(self.d)
-        return (LowRank if self.spec.preconditioner == "low-rank" else LowRankPrinted)(self.d, self.P_U, self.P_V)
+        return preconditioner(self.spec.preconditioner, self.d, self.P_U, self.P_V)
 
     def _norm(self) -> Norm:
-        if self.gain is None:
-            return NoNorm()
-        return (RMSNormFolded if self.spec.norm == "folded" else RMSNormInside)(self.gain)
+        return norm(self.spec.norm, self.gain)
 
 
 class GatedMLPCore(nn.Module):

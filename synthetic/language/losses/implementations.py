@@ -22,12 +22,12 @@ from cemverify.cem.layers import (
     CEMAttention,
     CEMGatedMLP,
     MLPConfig,
-    NormKind,
     PositionKind,
     PreconditionerConfig,
-    PreconditionerKind,
 )
 from cemverify.cem.models import Block, BlockConfig, LanguageModel, LanguageModelConfig
+from cemverify.cem.norms import NormKind
+from cemverify.cem.preconditioners import PreconditionerKind
 from cemverify.conformance.implementations.contract import Implementation, LoadError, load
 from cemverify.errors import UsageError
 from cemverify.results import Cell, Table
