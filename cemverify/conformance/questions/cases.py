@@ -101,7 +101,7 @@ class Case:
 def non_defaults(config: Any) -> dict[str, Any]:
     """The options of a config that differ from their defaults, and those that have none."""
     shown = {}
-    for f in sorted(fields(config), key=lambda f: f.kw_only):  # as the constructor has them
+    for f in sorted(fields(config), key=lambda f: bool(f.kw_only)):  # as the constructor has them
         value = getattr(config, f.name)
         default = f.default_factory() if callable(f.default_factory) else f.default
         if value != default:
