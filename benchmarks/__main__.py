@@ -7,7 +7,9 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+
+from cemverify.errors import UsageError
+from cemverify.parsing import Parser
 
 DESCRIPTION = """\
 Measures what the fast paths buy: ratios of time, taken in turn in one process, beside the ratio of FLOPs. No speed is
@@ -29,17 +31,6 @@ examples:
 
 Exit code 0, or 2 with one sentence on stderr if the request makes no sense or a file cannot be written.
 """
-
-
-class UsageError(Exception):
-    """Bad input; the message is one sentence."""
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser whose complaint is one sentence."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}; see {self.prog} --help")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

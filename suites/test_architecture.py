@@ -113,7 +113,7 @@ ROOMS: dict[str, set[str]] = {
     | {"synthetic.recursion", "synthetic.language"}
     | shared("errors", "parsing", "results"),
     "benchmarks": {"cemverify.cem", "synthetic.corpora", "synthetic.flops", "synthetic.statistics"}
-    | shared("devices", "results", "tables"),
+    | shared("devices", "errors", "parsing", "results", "tables"),
 }
 
 

@@ -84,8 +84,8 @@ class Gate:
             records, settled = settle(self.implementation, finished.records, entries, str(self.known), self.today)
             finished = replace(finished, records=records)
         if self.baseline is not None:
-            findings = compare(self.baseline, finished.records, properties, VERSION)
-            compared = Compared(self.baseline.path, findings, self.strict)
+            differences = compare(self.baseline, finished.records, properties, VERSION)
+            compared = Compared(self.baseline.path, differences, self.strict)
         return finished, settled, compared
 
 

@@ -18,7 +18,7 @@ from cemverify.conformance.gate.baselines import (
     Change,
     Compared,
     Conditions,
-    Finding,
+    Difference,
     check_comparable,
     compare,
     read_baseline,
@@ -52,11 +52,11 @@ def baseline(tmp_path: Path) -> Baseline:
     return stored(tmp_path / "b.json", [held("a/b"), held("c/d"), violated("e/f")])
 
 
-def changes(findings: Sequence[Finding]) -> list[tuple[str | None, Change, bool]]:
-    return [(f.property, f.change, f.regression) for f in findings]
+def changes(differences: Sequence[Difference]) -> list[tuple[str | None, Change, bool]]:
+    return [(f.property, f.change, f.regression) for f in differences]
 
 
-def test_the_same_run_again_has_no_findings(baseline: Baseline) -> None:
+def test_the_same_run_again_differs_in_nothing(baseline: Baseline) -> None:
     assert compare(baseline, [held("a/b"), held("c/d"), violated("e/f")], (), VERSION) == []
 
 
@@ -103,8 +103,8 @@ def test_new_and_repaired_properties_are_noted_after_the_regressions(baseline: B
 def test_a_margin_regresses_when_it_grows_far_and_close_to_the_budget(
     tmp_path: Path, before: float, after: float, regression: bool
 ) -> None:
-    findings = compare(stored(tmp_path / "b.json", [held("a/b", before)]), [held("a/b", after)], (), VERSION)
-    assert changes(findings) == ([("a/b", Change.MARGIN, True)] if regression else [])
+    differences = compare(stored(tmp_path / "b.json", [held("a/b", before)]), [held("a/b", after)], (), VERSION)
+    assert changes(differences) == ([("a/b", Change.MARGIN, True)] if regression else [])
 
 
 @pytest.mark.parametrize(
@@ -121,14 +121,14 @@ def test_many_small_margins_that_grow_together_are_a_regression(
 
 def test_a_baseline_of_another_version_is_compared_and_said(baseline: Baseline) -> None:
     now = [held("a/b"), held("c/d"), violated("e/f")]
-    findings = compare(replace(baseline, suite_version="0.0.1"), now, (), VERSION)
-    assert changes(findings) == [(None, Change.VERSION, False)]
+    differences = compare(replace(baseline, suite_version="0.0.1"), now, (), VERSION)
+    assert changes(differences) == [(None, Change.VERSION, False)]
 
 
 def test_only_a_strict_comparison_fails(baseline: Baseline) -> None:
-    findings = compare(baseline, [violated("a/b"), held("c/d"), violated("e/f")], (), VERSION)
-    assert not Compared(baseline.path, findings, strict=False).failed
-    assert Compared(baseline.path, findings, strict=True).failed
+    differences = compare(baseline, [violated("a/b"), held("c/d"), violated("e/f")], (), VERSION)
+    assert not Compared(baseline.path, differences, strict=False).failed
+    assert Compared(baseline.path, differences, strict=True).failed
     assert not Compared(baseline.path, [], strict=True).failed
 
 

@@ -74,7 +74,7 @@ class Change(StrEnum):
 
 
 @dataclass(frozen=True)
-class Finding:
+class Difference:
     """A difference, as a sentence; `before` and `after` are verdicts or margins.
 
     Attributes:
@@ -106,17 +106,17 @@ class Compared:
     """A run after it was compared.
 
     Attributes:
-        path: of the baseline. findings: see `compare`. strict: whether a regression fails the run.
+        path: of the baseline. differences: see `compare`. strict: whether a regression fails the run.
     """
 
     path: Path
-    findings: Sequence[Finding]
+    differences: Sequence[Difference]
     strict: bool
 
     @property
-    def regressions(self) -> list[Finding]:
+    def regressions(self) -> list[Difference]:
         """Those that are not only noted."""
-        return [finding for finding in self.findings if finding.regression]
+        return [difference for difference in self.differences if difference.regression]
 
     @property
     def failed(self) -> bool:
@@ -172,7 +172,7 @@ def check_comparable(baseline: Baseline, now: Conditions) -> None:
 
 def compare(
     baseline: Baseline, records: Sequence[Record], properties: Sequence[str], suite_version: str
-) -> list[Finding]:
+) -> list[Difference]:
     """How a run differs from its baseline: regressions first.
 
     Args:
@@ -191,34 +191,34 @@ def compare(
         sentence = (
             f"the baseline was made by cemverify {baseline.suite_version}, whose questions may have been others"
         )
-        found.append(Finding(None, Change.VERSION, baseline.suite_version, suite_version, False, sentence))
+        found.append(Difference(None, Change.VERSION, baseline.suite_version, suite_version, False, sentence))
     return sorted(found, key=lambda f: not f.regression)
 
 
-def _of_property(record: Record, baseline: Baseline) -> Finding | None:
+def _of_property(record: Record, baseline: Baseline) -> Difference | None:
     id_, now = record.id, str(record.verdict)
     before = baseline.verdicts.get(id_)
     if before is None:
-        return Finding(id_, Change.NEW, "", now, False, f"{id_} is not in the baseline")
+        return Difference(id_, Change.NEW, "", now, False, f"{id_} is not in the baseline")
     if before == Verdict.HOLDS and now != Verdict.HOLDS:
         known = record.known is not None
         sentence = f"{id_} held and is {now}{', which is known' if known else ''}"
-        return Finding(id_, Change.LOST, before, now, not known, sentence)
+        return Difference(id_, Change.LOST, before, now, not known, sentence)
     if before != Verdict.HOLDS and now == Verdict.HOLDS:
         sentence = f"{id_} was {before} and holds; a new baseline would guard it"
-        return Finding(id_, Change.GAINED, before, now, False, sentence)
+        return Difference(id_, Change.GAINED, before, now, False, sentence)
     old, new = baseline.margins.get(id_), record.margin
     if now == Verdict.HOLDS and old is not None and new is not None and new > max(GROWTH * old, FLOOR):
         sentence = f"{id_}: the margin grew from {old:.3g} to {new:.3g}; it is violated above 1"
-        return Finding(id_, Change.MARGIN, f"{old:.3g}", f"{new:.3g}", True, sentence)
+        return Difference(id_, Change.MARGIN, f"{old:.3g}", f"{new:.3g}", True, sentence)
     return None
 
 
-def _missing(id_: str) -> Finding:
-    return Finding(id_, Change.MISSING, str(Verdict.HOLDS), "", True, f"{id_} held and was not judged in this run")
+def _missing(id_: str) -> Difference:
+    return Difference(id_, Change.MISSING, str(Verdict.HOLDS), "", True, f"{id_} held and was not judged in this run")
 
 
-def _together(baseline: Baseline, records: Sequence[Record]) -> list[Finding]:
+def _together(baseline: Baseline, records: Sequence[Record]) -> list[Difference]:
     """The median growth, over properties that hold in both and whose margins are not zero."""
     old = baseline.margins
     growths = [r.margin / old[r.id] for r in records if r.verdict == Verdict.HOLDS and r.margin and old.get(r.id)]
@@ -228,4 +228,4 @@ def _together(baseline: Baseline, records: Sequence[Record]) -> list[Finding]:
         f"{len(growths)} margins grew together, by a median factor of {median(growths):.3g}: "
         "results are less accurate than they were"
     )
-    return [Finding(None, Change.MARGINS, "1", f"{median(growths):.3g}", True, sentence)]
+    return [Difference(None, Change.MARGINS, "1", f"{median(growths):.3g}", True, sentence)]

@@ -26,7 +26,7 @@ def report(settled: Settled | None, compared: Compared | None) -> str:
         parts.append("\n".join(lines))
     if compared is not None:
         lines = [_baseline_heading(compared)]
-        lines += [f"  {_mark(f.regression):<10} {f.sentence}" for f in compared.findings]
+        lines += [f"  {_mark(f.regression):<10} {f.sentence}" for f in compared.differences]
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
 
@@ -46,7 +46,7 @@ def with_gate(content: Mapping[str, Any], settled: Settled | None, compared: Com
             "file": str(compared.path),
             "on_regression": "fail" if compared.strict else "warn",
             "regressions": len(compared.regressions),
-            "findings": [finding.describe() for finding in compared.findings],
+            "findings": [difference.describe() for difference in compared.differences],
         }
     return content
 
@@ -77,11 +77,11 @@ def with_suites(junit: str, settled: Settled | None, compared: Compared | None) 
         root.append(_suite(f"known violations {settled.name}", "cemverify.known", cases))
     if compared is not None:
         outcome = "failure" if compared.strict else "skipped"
-        findings = (
+        differences = (
             (f"{f.property or 'all'}: {f.change}", f.sentence, outcome if f.regression else "")
-            for f in compared.findings
+            for f in compared.differences
         )
-        root.append(_suite(f"baseline {compared.path}", "cemverify.baseline", findings))
+        root.append(_suite(f"baseline {compared.path}", "cemverify.baseline", differences))
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
@@ -116,7 +116,7 @@ def _tables(settled: Settled | None, compared: Compared | None) -> list[Table]:
     if compared is not None:
         columns = ("", "property", "change", "before", "after")
         rows = [
-            (_mark(f.regression), f.property or "all", str(f.change), f.before, f.after) for f in compared.findings
+            (_mark(f.regression), f.property or "all", str(f.change), f.before, f.after) for f in compared.differences
         ]
         tables.append(Table("Compared with the baseline", columns, rows))
     return tables
@@ -131,8 +131,8 @@ def _known_heading(settled: Settled) -> str:
 
 def _baseline_heading(compared: Compared) -> str:
     count = len(compared.regressions)
-    noted = len(compared.findings) - count
-    if not compared.findings:
+    noted = len(compared.differences) - count
+    if not compared.differences:
         return f"compared with {compared.path}: nothing got worse"
     effect = ", which fails the run" if compared.failed else ", a warning" if count else ""
     return f"compared with {compared.path}: {count} regression{'' if count == 1 else 's'}{effect}; {noted} noted"
