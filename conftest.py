@@ -47,6 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--device", default="cpu", help="where torch implementations run: cpu, cuda, cuda:1, auto (default cpu)"
     )
     group.addoption("--dtype", default="float64", choices=("float64", "float32", "bfloat16"), help="default float64")
+    group.addoption("--thorough", action="store_true", help="also what is marked thorough: the same with more seeds")
     group.addoption("--examples", type=int, default=None, metavar="N", help="examples per property of the catalogue")
 
 
@@ -71,9 +72,15 @@ def pytest_report_header() -> str:
     )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The fast ones first; the GPU ones are skipped, with the reason, where there is no GPU."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The fast ones first, or last where workers share them; GPU ones are skipped, with the reason, without a GPU."""
+    workers = "PYTEST_XDIST_WORKER" in os.environ
+    if not config.getoption("--thorough"):
+        deselected = [item for item in items if item.get_closest_marker("thorough")]
+        items[:] = [item for item in items if not item.get_closest_marker("thorough")]
+        config.hook.pytest_deselected(items=deselected)
+    # a slow one that starts last leaves the other workers idle
+    items.sort(key=lambda item: (item.get_closest_marker("slow") is None) == workers)
     if not torch.cuda.is_available():
         absent = pytest.mark.skip(reason="no CUDA device: torch.cuda.is_available() is False")
         for item in items:
