@@ -37,7 +37,7 @@ exit code: 0 if every mutant was killed with every seed and no correct implement
 2 if the arguments make no sense or a measurement failed.
 """
 
-HOW = "Every finished measurement is kept, so a run that was stopped goes on where it ended."
+HOW = "Every finished measurement is kept, so a run that was stopped continues from there."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
