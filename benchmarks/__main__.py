@@ -101,7 +101,7 @@ def _gpu(options: argparse.Namespace) -> int:
 
     names = [stage.name for stage in harvest.STAGES]
     if unknown := [name for name in options.only or () if name not in names]:
-        raise UsageError(f"no stage {unknown[0]!r}; there are: {', '.join(names)}")
+        raise UsageError(f"unknown stage {unknown[0]!r}; choose from {', '.join(names)}")
     if not options.budget_minutes > 0:
         raise UsageError(f"the budget must be positive, not {options.budget_minutes:g} minutes")
     result_file = options.folder / "gpu.json"

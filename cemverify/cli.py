@@ -14,14 +14,14 @@ from cemverify.conformance.implementations.contract import LoadError
 from cemverify.errors import UsageError
 from cemverify.results import ResultError
 
-# What each says of itself in the overview; only the module of the chosen one is imported, since some take a second.
+# Module and summary of each command. Only the chosen command is imported, because some imports take a second.
 COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
-        "check": ("check", "judge an implementation"),
-        "replay": ("replay", "ask a saved counterexample again"),
-        "list": ("list_", "explain the properties"),
-        "claims": ("claims", "what the paper states, and what is true"),
-        "power": ("power", "what a green verdict would have caught"),
+        "check": ("check", "test an implementation"),
+        "replay": ("replay", "judge a saved counterexample again"),
+        "list": ("list_", "list the properties and features"),
+        "claims": ("claims", "judge the statements of the paper"),
+        "power": ("power", "measure which faults a run would catch"),
     }
 )
 
@@ -45,7 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="cemverify",
-        description="Says with evidence whether an implementation of energy-based Transformer layers is right.",
+        description="Tells you whether an implementation of energy-based Transformer layers is right, and "
+        "shows the evidence.",
     )
     parser.add_argument("--version", action="version", version=f"cemverify {VERSION}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")

@@ -18,7 +18,7 @@ def check_device(name: str) -> None:
         torch.ones(1, device=torch.device(name)).item()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
-        raise ValueError(f"device {name!r} cannot be used here ({reason}); try cpu") from None
+        raise ValueError(f"device {name!r} is not available ({reason}); try cpu") from None
 
 
 def find_device(name: str) -> str:

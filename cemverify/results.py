@@ -128,7 +128,7 @@ def result(kind: str, maker: Maker, tables: Sequence[Table], payload: Mapping[st
         ValueError: an unknown kind, or a payload key that the envelope uses.
     """
     if kind not in KINDS:
-        raise ValueError(f"no result kind {kind!r}; there are: {', '.join(KINDS)}")
+        raise ValueError(f"unknown result kind {kind!r}; choose from {', '.join(KINDS)}")
     envelope = {
         "schema": SCHEMA,
         "schema_version": SCHEMA_VERSION,
@@ -138,7 +138,7 @@ def result(kind: str, maker: Maker, tables: Sequence[Table], payload: Mapping[st
         "tables": [asdict(table) for table in tables],
     }
     if clash := envelope.keys() & payload.keys():
-        raise ValueError(f"the payload uses names of the envelope: {', '.join(sorted(clash))}")
+        raise ValueError(f"the payload uses reserved keys:  {', '.join(sorted(clash))}")
     return {**envelope, **payload}
 
 
@@ -149,7 +149,7 @@ def check_writable(path: Path) -> None:
         ResultError: the path is a folder, or no file can be made where it would lie.
     """
     if path.is_dir():
-        raise ResultError(f"cannot write {path}: it is a folder; name a file in it")
+        raise ResultError(f"cannot write {path}: it is a folder; give a file name")
     if path.exists() and not path.is_file():
         raise ResultError(f"cannot write {path}: it is not a regular file")
     nearest = next(parent for parent in path.absolute().parents if parent.exists())
@@ -157,7 +157,7 @@ def check_writable(path: Path) -> None:
         TemporaryFile(dir=nearest).close()  # leaves nothing behind; permissions alone do not tell
     except OSError as error:
         reason = error.strerror or error
-        raise ResultError(f"cannot write {path}: no file can be made in {nearest} ({reason})") from error
+        raise ResultError(f"cannot write {path}: no file can be created in {nearest} ({reason})") from error
 
 
 def show(text: str) -> None:
@@ -207,7 +207,7 @@ def read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ResultError(f"cannot read {path}: {error.strerror or error}") from error
     except ValueError as error:
-        raise ResultError(f"{path} is not JSON ({error}); was it truncated? Make it again") from error
+        raise ResultError(f"{path} is not JSON ({error}); is it truncated? Create it again") from error
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         raise ResultError(f"{path} is not a result file: its schema is not {SCHEMA!r}")
     if content.get("schema_version") != SCHEMA_VERSION:

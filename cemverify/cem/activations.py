@@ -255,4 +255,4 @@ def activation(name: str) -> Activation:
     try:
         return ACTIVATIONS[name]
     except KeyError:
-        raise ValueError(f"no activation {name!r}; there are: {', '.join(ACTIVATIONS)}") from None
+        raise ValueError(f"unknown activation {name!r}; choose from {', '.join(ACTIVATIONS)}") from None

@@ -59,7 +59,7 @@ def using(path: Path, *, rows: int | None = None, tile: int | None = None) -> It
         ValueError: there is no such path.
     """
     if path not in get_args(Path):
-        raise ValueError(f"no path {path!r}; there are: {', '.join(get_args(Path))}")
+        raise ValueError(f"unknown path {path!r}; choose from {', '.join(get_args(Path))}")
     _forced.append(_Forced(path, rows, tile))
     try:
         yield
@@ -111,7 +111,7 @@ def descend(
         if size is not None and size < 1:
             raise ValueError(f"a block and a tile have at least 1 row, not {size}")
     if not isinstance(energy, Interaction | Elementwise):
-        raise TypeError(f"{type(energy).__name__} does not say what part of its memory a block of tokens sees")
+        raise TypeError(f"{type(energy).__name__} does not say which part of its memory a block of tokens sees")
     if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
         return descent(energy, start, memory)
     if isinstance(energy, Interaction):

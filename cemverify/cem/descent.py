@@ -50,7 +50,7 @@ class Descent:
 
     def __post_init__(self) -> None:
         if self.steps < 1:
-            raise ValueError(f"a descent takes T >= 1 steps, not {self.steps}")
+            raise ValueError(f"a descent needs T >= 1 steps, not {self.steps}")
         if isinstance(self.step_size, float | int) and not self.step_size > 0:
             raise ValueError(f"the step size must be positive, not {self.step_size}")
 

@@ -34,7 +34,7 @@ InitKind = Literal["paper", "identity"]
 def check_word(option: str, word: str, words: Any) -> None:
     """Refuses a word that is not one of the `Literal` type words, so that a slip is not a silent default."""
     if word not in get_args(words):
-        raise ValueError(f"no {option} {word!r}; there are: {', '.join(get_args(words))}")
+        raise ValueError(f"unknown {option} {word!r}; choose from {', '.join(get_args(words))}")
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class PreconditionerConfig:
         if self.rank < 1:
             raise ValueError(f"the rank of a preconditioner must be at least 1, not {self.rank}")
         if self.kind == "identity" and self.per_head:
-            raise ValueError("the identity is the same for every head: it cannot be per head")
+            raise ValueError("the identity preconditioner is the same for every head: it cannot be per head")
 
 
 @dataclass(frozen=True)

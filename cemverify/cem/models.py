@@ -22,7 +22,7 @@ class BlockConfig:
 
     def __post_init__(self) -> None:
         if self.attention.dim != self.mlp.dim:
-            raise ValueError(f"attention has dim {self.attention.dim}, the MLP {self.mlp.dim}")
+            raise ValueError(f"attention and MLP must have the same dim, not {self.attention.dim} and {self.mlp.dim}")
 
 
 @dataclass(frozen=True)

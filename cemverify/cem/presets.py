@@ -45,7 +45,7 @@ def size(name: str) -> Size:
         ValueError: there is none; the message lists those there are.
     """
     if name not in SIZES:
-        raise ValueError(f"no model size {name!r}; there are: {', '.join(SIZES)}")
+        raise ValueError(f"unknown model size {name!r}; choose from {', '.join(SIZES)}")
     return SIZES[name]
 
 

@@ -55,7 +55,7 @@ def find_claim(id_: str) -> Claim:
     known = {claim.id: claim for claim in ledger()}
     if id_ not in known:
         alike = [name for name in known if name.startswith(id_[:2])] or list(known)
-        raise ValueError(f"no claim {id_!r}; there are: {', '.join(alike)}")
+        raise ValueError(f"unknown claim {id_!r}; choose from {', '.join(alike)}")
     return known[id_]
 
 

@@ -34,7 +34,7 @@ def check_outputs(*paths: Path | None) -> None:
     for path in given:
         check_writable(path)
     if len({path.absolute() for path in given}) < len(given):
-        raise ValueError("two outputs have the same path; name each its own")
+        raise ValueError("two outputs have the same path; give each its own")
 
 
 def check_folder(path: Path | None) -> None:
@@ -45,5 +45,5 @@ def check_folder(path: Path | None) -> None:
     """
     if path is not None:
         if path.exists() and not path.is_dir():
-            raise ResultError(f"cannot write into {path}: it is not a folder; name one, which is made if need be")
+            raise ResultError(f"cannot write into {path}: it is not a folder; name a folder, it is created if needed")
         check_writable(path / "file")

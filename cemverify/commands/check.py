@@ -23,16 +23,15 @@ from cemverify.cores import cores
 from cemverify.results import Maker, show, write, write_text
 
 DESCRIPTION = """\
-Asks an implementation about every property of the catalogue that it offers, with examples that Hypothesis
-draws and, on a violation, shrinks. Prints one row per property and the smallest counterexample of each
-violation.
+Tests an implementation against every property that it offers, with examples drawn by Hypothesis. Prints one row per
+property and, for each violation, the smallest counterexample that was found.
 
-IMPLEMENTATION is module:attribute (found from the current folder too), or the name of an installed entry point
-of the group "cemverify.implementations". Ten lines make one: see the README.
+IMPLEMENTATION is module:attribute (also found in the current folder), or the name of an installed entry point of the
+group "cemverify.implementations". The README shows how to write one in ten lines.
 
-exit code: 0 all hold, but for known violations; 1 some are violated, an entry of --known is stale, or the run is
-worse than its --baseline where that fails; 2 it could not be judged (bad arguments, an import that fails, nothing
-ran, or not conclusively).
+exit code: 0 if all properties hold, apart from known violations; 1 if some are violated, an entry of --known is
+stale, or --on-regression fail found a regression; 2 if there is no verdict (bad arguments, a failed import, nothing
+was run, or a property was inconclusive).
 """
 
 EPILOG = """\
@@ -53,43 +52,57 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="ID",
-        help="only these: ids, prefixes (gradient/mlp) or patterns",
+        help="test only these: ids, prefixes (gradient/mlp) or patterns",
     )
     parser.add_argument(
         "--examples", type=positive, default=60, metavar="N", help="examples per property (default 60)"
     )
     parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="everything drawn follows from it (default 0)"
+        "--seed", type=int, default=0, metavar="N", help="seed of everything that is drawn (default 0)"
     )
     parser.add_argument(
-        "--device", default="cpu", metavar="D", help="where torch implementations run: cpu, cuda, cuda:1"
+        "--device",
+        default="cpu",
+        metavar="D",
+        help="device for torch implementations: cpu, cuda, cuda:1 (default cpu)",
     )
     parser.add_argument(
-        "--dtype", choices=DTYPES, default="float64", help="what properties without a dtype are asked in"
+        "--dtype",
+        choices=DTYPES,
+        default="float64",
+        help="dtype of properties that have none of their own (default float64)",
     )
     parser.add_argument(
         "--workers", type=positive, default=cores(), metavar="N", help="worker processes (default: one per core)"
     )
     parser.add_argument(
-        "--seconds", type=float, default=60.0, metavar="S", help="time budget of a property (default 60)"
+        "--seconds",
+        type=float,
+        default=60.0,
+        metavar="S",
+        help="time budget for each property, in seconds (default 60)",
     )
     parser.add_argument(
-        "--timeout", type=float, default=20.0, metavar="S", help="a call longer than this hung (default 20)"
+        "--timeout",
+        type=float,
+        default=20.0,
+        metavar="S",
+        help="seconds after which a call counts as hung (default 20)",
     )
     parser.add_argument(
         "--memory",
         type=positive,
         metavar="MB",
-        help=f"what a worker may hold, on Linux (default {USUAL_MEMORY}, and no limit off the CPU)",
+        help=f"memory limit of each worker, on Linux (default {USUAL_MEMORY} on the CPU, none on other devices)",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result file")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit XML, for CI")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write a page")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write a Markdown page")
     parser.add_argument(
         "--save-counterexamples",
         type=Path,
         metavar="FOLDER",
-        help="leave each violation's smallest case there: arrays, JSON for `cemverify replay`, and a script",
+        help="save the smallest case of each violation: arrays, JSON for `cemverify replay`, and a script",
     )
     gate.add_arguments(parser)
 

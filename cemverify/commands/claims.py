@@ -13,16 +13,16 @@ from cemverify.commands.arguments import check_outputs
 from cemverify.results import Maker, show, write, write_text
 
 DESCRIPTION = """\
-Judges every statement of the paper: holds, holds under a condition, or refuted. Each verdict is computed from
-its evidence, gathered now: properties of the reference, symbolic derivations, exact counterexamples, and
-searches that find one of the same size unaided. Exit code 1 if some evidence does not stand.
+Judges every statement of the paper: it holds, holds under a condition, or is refuted. Each verdict is computed from
+evidence that is gathered anew: properties of the reference, symbolic derivations, exact counterexamples, and searches
+that find a counterexample of the same size by themselves. Exit code 1 if some evidence does not hold up.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `cemverify claims`."""
     parser.add_argument(
-        "claim", nargs="?", metavar="ID", help="print this one in full, its counterexample worked through"
+        "claim", nargs="?", metavar="ID", help="print this claim in full, with its counterexample worked out"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result file")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the page")

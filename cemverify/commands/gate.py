@@ -30,22 +30,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of CI."""
     group = parser.add_argument_group("in CI")
     group.add_argument(
-        "--known", type=Path, metavar="FILE", help="TOML of violations accepted for now; any other one fails"
+        "--known", type=Path, metavar="FILE", help="TOML file of accepted violations; any other violation fails"
     )
     group.add_argument(
-        "--update-known", action="store_true", help="accept what this run finds: write it to the --known file"
+        "--update-known", action="store_true", help="write the violations of this run to the --known file"
     )
-    group.add_argument("--reason", metavar="TEXT", help="why it is accepted, with --update-known")
+    group.add_argument("--reason", metavar="TEXT", help="with --update-known: why the violations are accepted")
     group.add_argument(
         "--expires",
         type=_day,
         metavar="DATE",
-        help=f"until when, with --update-known (default: {ACCEPTED_FOR.days} days from today)",
+        help=f"with --update-known: the last day on which they are accepted (default: {ACCEPTED_FOR.days} "
+        "days from today)",
     )
     group.add_argument(
-        "--baseline", type=Path, metavar="FILE", help="a stored --json of this implementation to compare with"
+        "--baseline",
+        type=Path,
+        metavar="FILE",
+        help="compare with this stored --json file of the same implementation",
     )
-    group.add_argument("--on-regression", choices=("warn", "fail"), help="what to do if it was better (default warn)")
+    group.add_argument(
+        "--on-regression", choices=("warn", "fail"), help="what to do if the baseline was better (default warn)"
+    )
 
 
 @dataclass(frozen=True)
@@ -104,7 +110,7 @@ def read_gate(options: argparse.Namespace) -> Gate:
     if options.known is not None and (acceptance is None or options.known.exists()):
         entries = read_known(options.known)
     if options.on_regression and options.baseline is None:
-        raise ValueError("--on-regression needs --baseline FILE, the run to compare with")
+        raise ValueError("--on-regression needs --baseline FILE, the result to compare with")
     baseline = None
     if options.baseline is not None:
         baseline = read_baseline(options.baseline)
@@ -118,15 +124,15 @@ def read_gate(options: argparse.Namespace) -> Gate:
 def _acceptance(options: argparse.Namespace, today: date) -> Acceptance | None:
     if not options.update_known:
         if options.reason is not None or options.expires is not None:
-            raise ValueError("--reason and --expires say why and until when; they need --update-known")
+            raise ValueError("--reason and --expires have an effect only with --update-known")
         return None
     if options.known is None:
-        raise ValueError("--update-known needs --known FILE, where to write")
+        raise ValueError("--update-known needs --known FILE, the file to write")
     if not (options.reason or "").strip():
         raise ValueError('--update-known needs --reason "...": why these violations are accepted')
     expires = options.expires or today + ACCEPTED_FOR
     if expires < today:
-        raise ValueError(f"--expires {expires} is in the past; give a date from {today} on")
+        raise ValueError(f"--expires {expires} is in the past; give {today} or a later date")
     return Acceptance(options.reason.strip(), expires)
 
 

@@ -10,22 +10,22 @@ from cemverify.conformance.properties import select
 from cemverify.results import Table, show
 from cemverify.tables import grid
 
-DESCRIPTION = "Every property with its source."
+DESCRIPTION = "Lists the properties with their sources, or the features that an implementation can have."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `cemverify list`."""
     parser.add_argument("properties", nargs="*", metavar="ID", help="ids, prefixes or patterns; all if none")
-    parser.add_argument(
-        "--features", action="store_true", help="what an implementation may declare it does not offer"
-    )
+    parser.add_argument("--features", action="store_true", help="list the features that can be named in not_offered")
 
 
 def run(options: argparse.Namespace) -> int:
     """`cemverify list`."""
     if options.features:
-        show(grid(Table("Features", ("feature", "what offering it means"), list(FEATURES.items())), "terminal"))
-        show("\nThe word before a colon stands for all its members: not_offered=('diagonal',) declares both.")
+        show(grid(Table("Features", ("feature", "meaning"), list(FEATURES.items())), "terminal"))
+        show(
+            "\nThe word before a colon stands for the whole group: not_offered=('diagonal',) declares both diagonals."
+        )
         return 0
     properties = select(options.properties)
     rows = [
@@ -33,5 +33,5 @@ def run(options: argparse.Namespace) -> int:
         for p in properties
     ]
     show(grid(Table("Properties", ("property", "claim", "source", "needs"), rows), "terminal"))
-    show(f"\n{len(properties)} properties. `cemverify list --features` explains what they need.")
+    show(f"\n{len(properties)} properties. `cemverify list --features` explains the last column.")
     return 0

@@ -18,11 +18,11 @@ from cemverify.conformance.workers.isolation import ask_again
 from cemverify.results import Maker, show, write
 
 DESCRIPTION = """\
-Asks a counterexample that `cemverify check --save-counterexamples FOLDER` wrote again: the very numbers, judged by
-the property itself. FILE is its .json; the .npz with the arrays lies beside it. The .py beside them asks the same
-without cemverify.
+Judges a counterexample again that `cemverify check --save-counterexamples FOLDER` saved: the same numbers, the same
+property. FILE is the .json file; the .npz file with the arrays must be next to it. The .py file next to them does the
+same without cemverify.
 
-exit code: 1 it is still violated; 0 it holds now; 2 it cannot be judged.
+exit code: 1 if the property is still violated; 0 if it holds now; 2 if it cannot be judged.
 """
 
 EPILOG = """\
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `cemverify replay`."""
     parser.add_argument("file", type=Path, metavar="FILE", help="the .json of a saved counterexample")
     parser.add_argument(
-        "--implementation", metavar="NAME", help="who is asked (default: the one that it was found with)"
+        "--implementation", metavar="NAME", help="implementation to test (default: the one it was found with)"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result file")
 
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     if record.verdict == Verdict.VIOLATED:
         show(terminal.violation(record))
     else:
-        show(f"{record.verdict.upper()} {record.id}\n  {record.reason or f'then: {saved.reason}'}")
+        show(f"{record.verdict.upper()} {record.id}\n  {record.reason or f'when it was saved: {saved.reason}'}")
     if options.json:
         write(options.json, files.as_json(finished, maker))
     tally = counts([record])

@@ -56,7 +56,7 @@ def unavailable(entry: CorrectImplementation) -> str | None:
     except ModuleNotFoundError:  # its package is missing too
         there = False
     if not there:
-        return f"{module} is not installed: it is in a clone of the repository, and found from its folder"
+        return f"{module} is not installed; it is part of a clone of the repository"
     if entry.needs is not None and importlib.util.find_spec(entry.needs) is None:
         return f"it needs {entry.needs}: pip install 'cemverify[{entry.needs}]'"
     return None

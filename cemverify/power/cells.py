@@ -118,7 +118,7 @@ class SmallestFaultCell:
     @property
     def label(self) -> str:
         """For progress."""
-        return f"smallest fault that {self.property_id} sees in {self.dtype}, in a {self.place}"
+        return f"smallest fault that {self.property_id} detects in {self.dtype}, in a {self.place}"
 
     @property
     def cost(self) -> float:
@@ -213,7 +213,7 @@ def _inapplicable(mutant: Mutant, subject: Subject, *, as_it_is: bool) -> str | 
         absent = not_offered(property_, mutant.subject().not_offered, torch.float64)
         return None if absent is None else absent.reason or ""
     if property_.door != door_of(subject):
-        return "the fault is one of another kind of implementation"
+        return "the fault belongs to another kind of implementation"
     if missing := sorted(mutant.needs & subject.not_offered.keys()):
         return f"not offered: {', '.join(missing)}"
     if (absent := not_offered(property_, subject.not_offered, torch.float64)) is not None:

@@ -50,7 +50,7 @@ class Code:
                 name for name in ("package", "libraries", "implementation") if vars(here)[name] != vars(self)[name]
             ]
             raise UsageError(
-                f"the measurement was asked of other code than a worker found ({', '.join(differ)}); "
+                f"a worker runs different code than the one that was asked for ({', '.join(differ)}); "
                 "do not edit it during a run, and install the same everywhere"
             )
 

@@ -226,7 +226,7 @@ def _detection(examples: int, runs: Sequence[Mapping[str, Any]]) -> Detection:
 
 
 def _otherwise(run: Mapping[str, Any]) -> str:
-    return f"seed {run['seed']}: {run['verdict']}, {run.get('cause') or run.get('reason') or 'without a violation'}"
+    return f"seed {run['seed']}: {run['verdict']}, {run.get('cause') or run.get('reason') or 'no violation'}"
 
 
 def _alarms(name: str, properties: int, runs: Sequence[Mapping[str, Any]]) -> Alarms:

@@ -20,7 +20,7 @@ from cemverify.conformance.implementations.contract import EnergyLayer, Implemen
 from cemverify.power.mutants import Mutant
 from cemverify.power.mutants.base import Function, around
 
-_IN_PLACE = "it takes JAX arrays, which nothing edits in place"
+_IN_PLACE = "it takes JAX arrays, which cannot be edited in place"
 # faults in how an answer comes about, and not in what it is
 _OF_TORCH = ("training", "modes")
 
@@ -38,7 +38,7 @@ def inject(mutant: Mutant, subject: Subject) -> Subject:
     """
     faulty, original = mutant.subject(), mutant.original()
     if isinstance(faulty, EnergyLayer) != isinstance(subject, EnergyLayer):
-        raise ValueError("the fault is one of another kind of implementation")
+        raise ValueError("the fault belongs to another kind of implementation")
     if mutant.edits and subject.arrays == "jax":
         raise ValueError(_IN_PLACE)
     if mutant.wrap is not None:
@@ -48,9 +48,9 @@ def inject(mutant: Mutant, subject: Subject) -> Subject:
     assert isinstance(faulty, Implementation)
     assert isinstance(original, Implementation)
     if mutant.family == "rejection":
-        raise ValueError("the fault is a missing refusal, and not an answer")
+        raise ValueError("the fault is that bad input is accepted, not a wrong output")
     if mutant.family in _OF_TORCH and subject.arrays != "torch":
-        raise ValueError(f"the fault is one of torch's gradients and modes, and it takes {subject.arrays} arrays")
+        raise ValueError(f"the fault concerns torch's gradients and modes, and it takes {subject.arrays} arrays")
     functions = dict(subject.functions)
     for name in subject.functions.keys() & faulty.functions.keys() & original.functions.keys():
         three = subject.functions[name], faulty.functions[name], original.functions[name]

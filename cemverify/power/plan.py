@@ -62,7 +62,7 @@ class PowerPlan:
     def __post_init__(self) -> None:
         known = dict.fromkeys(m.family for m in mutants())
         if strange := [family for family in self.families if family not in known]:
-            raise UsageError(f"no family of mutants {strange[0]!r}; there are: {', '.join(known)}")
+            raise UsageError(f"unknown family of mutants {strange[0]!r}; choose from {', '.join(known)}")
 
     @property
     def budget(self) -> int:

@@ -28,7 +28,7 @@ from cemverify.runs.work import CellOutcome, compute
 # How long to wait for a scheduler to answer.
 CONNECT_SECONDS = 5
 
-DIED = "the worker process died, most likely for want of memory"
+DIED = "the worker process died, probably because memory ran out"
 
 
 @dataclass(frozen=True)

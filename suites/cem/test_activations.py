@@ -198,5 +198,5 @@ def test_their_primitive_is_convex_only_to_the_right_of_a_negative_point(name: s
 
 
 def test_an_unknown_activation_is_told_which_there_are() -> None:
-    with pytest.raises(ValueError, match="no activation 'swish'; there are: silu, gelu, gelu-tanh, relu"):
+    with pytest.raises(ValueError, match="unknown activation 'swish'; choose from silu, gelu, gelu-tanh, relu"):
         activation("swish")

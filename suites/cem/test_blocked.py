@@ -150,5 +150,5 @@ def test_sizes_below_one_are_refused_in_a_sentence() -> None:
     energy = module.energy
     with pytest.raises(ValueError, match="at least 1 row, not 0"):
         descend(module.descent, energy, states(3, 4), energy.remember(states(3, 5)), tile=0)
-    with pytest.raises(ValueError, match="no path 'quick'; there are: formula, blocks"), blocked.using("quick"):  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="unknown path 'quick'; choose from formula, blocks"), blocked.using("quick"):  # type: ignore[arg-type]
         pass

@@ -436,21 +436,41 @@ def test_a_diagonal_keeps_the_states_beside_the_keys() -> None:
         (AttentionConfig, {"dim": 0, "heads": 1}, "dim and heads must be positive, not 0 and 1"),
         (AttentionConfig, {"dim": 4, "heads": 2, "temperature": 0.0}, "must be positive and finite, not 0.0"),
         (AttentionConfig, {"dim": 4, "heads": 2, "temperature": math.inf}, "must be positive and finite, not inf"),
-        (AttentionConfig, {"dim": 4, "heads": 2, "position": "rope"}, "no position 'rope'; there are: none, alibi"),
-        (AttentionConfig, {"dim": 4, "heads": 2, "diagonal": "head"}, "no diagonal 'head'; there are: none, shared"),
-        (AttentionConfig, {"dim": 4, "heads": 2, "norm": "rms"}, "no norm 'rms'; there are: none, scalar, channel"),
+        (
+            AttentionConfig,
+            {"dim": 4, "heads": 2, "position": "rope"},
+            "unknown position 'rope'; choose from none, alibi",
+        ),
+        (
+            AttentionConfig,
+            {"dim": 4, "heads": 2, "diagonal": "head"},
+            "unknown diagonal 'head'; choose from none, shared",
+        ),
+        (
+            AttentionConfig,
+            {"dim": 4, "heads": 2, "norm": "rms"},
+            "unknown norm 'rms'; choose from none, scalar, channel",
+        ),
         (MLPConfig, {"dim": 4, "hidden": 0}, "dim and hidden must be positive, not 4 and 0"),
-        (MLPConfig, {"dim": 4, "hidden": 4, "norm": "rms"}, "no norm 'rms'; there are: none, scalar, channel"),
+        (MLPConfig, {"dim": 4, "hidden": 4, "norm": "rms"}, "unknown norm 'rms'; choose from none, scalar, channel"),
         (
             MLPConfig,
             {"dim": 4, "hidden": 4, "preconditioner": PreconditionerConfig("diagonal", per_head=True)},
             "has no heads",
         ),
-        (PreconditionerConfig, {"kind": "lowrank"}, "no preconditioner 'lowrank'; there are: identity, diagonal"),
-        (PreconditionerConfig, {"init": "zero"}, "no init 'zero'; there are: paper, identity"),
+        (
+            PreconditionerConfig,
+            {"kind": "lowrank"},
+            "unknown preconditioner 'lowrank'; choose from identity, diagonal",
+        ),
+        (PreconditionerConfig, {"init": "zero"}, "unknown init 'zero'; choose from paper, identity"),
         (LlamaAttentionConfig, {"dim": 6, "heads": 4}, "dim 6 is not a multiple of heads 4"),
         (LlamaAttentionConfig, {"dim": 6, "heads": 0}, "dim and heads must be positive, not 6 and 0"),
-        (LlamaAttentionConfig, {"dim": 6, "heads": 2, "position": "none"}, "no position 'none'; there are: rotary"),
+        (
+            LlamaAttentionConfig,
+            {"dim": 6, "heads": 2, "position": "none"},
+            "unknown position 'none'; choose from rotary",
+        ),
     ],
 )
 def test_a_configuration_that_cannot_be_built_says_why(

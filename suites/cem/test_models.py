@@ -241,10 +241,13 @@ def test_a_wider_regressor_lifts_its_inputs_linearly() -> None:
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: size("7B"), "no model size '7B'; there are: 86M, 108M, 134M, 162M"),
+        (lambda: size("7B"), "unknown model size '7B'; choose from 86M, 108M, 134M, 162M"),
         (lambda: llama("7B"), "no model size '7B'"),
         (lambda: full_cem("7B"), "no model size '7B'"),
-        (lambda: BlockConfig(AttentionConfig(8, 2), SwiGLUConfig(6, 12)), "attention has dim 8, the MLP 6"),
+        (
+            lambda: BlockConfig(AttentionConfig(8, 2), SwiGLUConfig(6, 12)),
+            "attention and MLP must have the same dim, not 8 and 6",
+        ),
         (
             lambda: RegressorConfig(10, MLPConfig(8, 12)),
             "the state has 8 dimensions, fewer than the 10 inputs",

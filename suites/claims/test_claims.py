@@ -89,7 +89,7 @@ def test_evidence_can_fail() -> None:
 def test_an_unknown_claim_is_refused_in_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["claims", "6-nothing"]) == 2
     told = capsys.readouterr().err
-    assert "no claim '6-nothing'; there are: 6-softplus-diagonal" in told
+    assert "unknown claim '6-nothing'; choose from 6-softplus-diagonal" in told
     assert told.count("\n") == 1
 
 

@@ -34,7 +34,7 @@ def test_a_group_name_declares_all_its_members_absent() -> None:
 
 
 def test_an_unknown_absence_lists_the_valid_names() -> None:
-    with pytest.raises(ValueError, match=r"no feature 'rotary' to declare absent; there are: .*position"):
+    with pytest.raises(ValueError, match=r"unknown feature 'rotary'; choose from .*position"):
         absences(["rotary"])
 
 
@@ -109,7 +109,7 @@ def test_a_parameter_that_gets_no_weight_is_an_error_and_not_a_random_number() -
 
 
 def test_a_misspelt_weight_is_refused_with_those_there_are() -> None:
-    with pytest.raises(ValueError, match=r"names has W_k; the weights are .*W_K"):
+    with pytest.raises(ValueError, match=r"names contains W_k; the weights are .*W_K"):
         module_implementation({"W_k": "gate_proj.weight"})
 
 
@@ -123,7 +123,7 @@ def test_a_class_is_not_an_implementation_but_its_instance_may_be() -> None:
     class Mine:
         mlp = staticmethod(reference.mlp)
 
-    with pytest.raises(LoadError, match="is a class: name an instance of it"):
+    with pytest.raises(LoadError, match="is a class: give an instance of it"):
         as_subject(Mine)
     assert "mlp" in as_subject(Mine()).functions  # type: ignore[union-attr]
 

@@ -48,7 +48,7 @@ def test_a_property_that_a_control_passes_is_inconclusive_and_names_it() -> None
     assert record.verdict == Verdict.INCONCLUSIVE
     assert record.controls == {"identity": "passed"}
     assert record.reason is not None
-    assert "returns x as it came" in record.reason
+    assert "returns x unchanged" in record.reason
 
 
 def test_too_few_telling_examples_are_inconclusive_with_premise_and_share() -> None:

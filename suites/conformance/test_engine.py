@@ -147,12 +147,12 @@ def test_a_number_that_is_none_is_worse_than_any_other() -> None:
 
 
 def test_properties_for_the_other_door_only_are_refused() -> None:
-    with pytest.raises(ValueError, match="none of these properties is for this kind of implementation"):
+    with pytest.raises(ValueError, match="none of these properties applies to this kind of implementation"):
         check_implementation(reference.reference, properties=["gradient/layer"])
 
 
 def test_an_unusable_device_is_refused_before_any_question() -> None:
-    with pytest.raises(ValueError, match="device 'cuda:99' cannot be used here"):
+    with pytest.raises(ValueError, match="device 'cuda:99' is not available"):
         check_implementation(reference.reference, device="cuda:99")
 
 

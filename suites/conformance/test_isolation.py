@@ -81,7 +81,7 @@ def test_a_call_that_does_not_return_is_cut_short(name: str) -> None:
         ("returns_a_liar", "update = -eta P grad energy, T times", "got "),
         ("edits_the_configuration", "update = -eta P grad energy, T times", "got "),
         ("dithers", "update = -eta P grad energy, T times", "got "),
-        ("replaces_softmax", "tampered", "it replaced, for everybody, torch.softmax"),
+        ("replaces_softmax", "tampered", "it replaced functions that the whole process uses: torch.softmax"),
         ("replaces_the_clock", "tampered", "time.monotonic"),
         ("replaces_sum", "tampered", "builtins.sum"),
         ("stays_in_inference_mode", "tampered", "torch.inference_mode"),
@@ -127,8 +127,8 @@ def test_an_implementation_that_costs_one_process_after_another_is_given_up() ->
     given_up = [r.reason or "" for r in found.values() if r.verdict == Verdict.INCONCLUSIVE]
     assert given_up
     for reason in given_up:
-        assert reason.startswith("given up after ")
-        assert "properties in a row that ask attention and cost a process each: crashed" in reason
+        assert reason.startswith("not run: ")
+        assert "properties in a row that call attention each cost a worker process (crashed" in reason
 
 
 @pytest.mark.parametrize(("name", "cause"), [("hangs", "hung"), ("exits", "crashed")])
@@ -140,7 +140,7 @@ def test_a_call_that_costs_the_process_leaves_its_case_behind(
     subject = f"suites.conformance.hostile:{name}"
     asked = ["--properties", "gradient/attention/plain", "--timeout", "2"]
     assert main(["check", subject, *asked, "--save-counterexamples", str(tmp_path)]) == 1
-    assert "asked when it was lost: " in capsys.readouterr().out
+    assert "case asked at that moment: " in capsys.readouterr().out
     saved = tmp_path / "gradient-attention-plain.json"
     assert json.loads(saved.read_text())["property"]["cause"] == cause
     assert main(["replay", str(saved)]) == 1
@@ -163,7 +163,7 @@ def test_a_process_lost_now_and_then_is_given_up_in_the_end() -> None:
         workers.note(sound, Record("", "", "", Verdict.HOLDS), lost=False)
     (record,) = workers.give_up(queue)
     assert (record.id, record.verdict, len(queue)) == (sound.id, Verdict.INCONCLUSIVE, 0)
-    assert record.reason == f"given up: {IN_ALL} properties cost a process each"
+    assert record.reason == f"not run: the implementation has already cost {IN_ALL} worker processes"
 
 
 @pytest.mark.parametrize("name", ["starts_a_child", "starts_a_daemon"])
@@ -206,7 +206,7 @@ def test_the_command_line_says_which_property_was_hit_and_by_what(
 def test_a_worker_needs_some_memory_to_judge_at_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "reference", "--memory", "100"]) == 2
     assert capsys.readouterr().err == (
-        f"cemverify: a worker needs {LEAST_MEMORY} MB to judge at all, and 100 were given: give more\n"
+        f"cemverify: a worker needs at least {LEAST_MEMORY} MB, and --memory is 100: give more\n"
     )
 
 
@@ -216,7 +216,7 @@ def test_where_memory_cannot_be_limited_a_sentence_says_so(
     monkeypatch.setattr("sys.platform", "darwin")
     assert main(["check", "reference", "--memory", "4096"]) == 2
     assert capsys.readouterr().err == (
-        "cemverify: memory can be limited on Linux only, and this is darwin: leave --memory out\n"
+        "cemverify: memory can be limited on Linux only, and this is darwin: leave out --memory\n"
     )
 
 

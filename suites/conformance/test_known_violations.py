@@ -125,21 +125,21 @@ def test_the_line_of_an_entry_is_where_its_header_stands() -> None:
         ("[[violation]", "known.toml is not TOML"),
         ("[violation]\nreason = 'x'\n", "known.toml: start every entry on a line of its own with [[violation]]"),
         ("violation = [{}]\n", "known.toml: start every entry"),
-        ("[[violations]]\n", "known.toml: no key 'violations'"),
+        ("[[violations]]\n", "known.toml: unknown key 'violations'"),
         (entry(PLAIN) + entry("gradient/attention/plian"), "line 7: there is no property 'gradient/attention/plian'"),
         (entry("gradient/attention/plian"), "did you mean gradient/attention/plain?"),
         (entry(PLAIN, expires='"2027-02-19"'), "line 1: expires must be a date without quotes"),
         (entry(PLAIN, expires="2027-02-19T10:00:00"), "line 1: expires must be a date without quotes"),
         (entry(PLAIN, expires="2027"), "line 1: expires must be a date"),
         (entry(PLAIN, expires="2027-02-30"), "known.toml is not TOML"),
-        (entry(PLAIN).replace("expires", "until"), "line 1: no key 'until'"),
+        (entry(PLAIN).replace("expires", "until"), "line 1: unknown key 'until'"),
         (
             "\n" + entry(PLAIN).partition("expires")[0],
             "line 2: expires must be a date without quotes, like 2027-02-19",
         ),
         (entry(PLAIN).replace('reason = "because"\n', ""), "line 1: the entry lacks 'reason'"),
-        (entry(PLAIN).replace('"because"', '" "'), "line 1: reason must be a text that is not empty"),
-        (entry(PLAIN) + entry(PLAIN, cause="*"), f"line 7: {PLAIN} of {MINE} stands on line 1 already"),
+        (entry(PLAIN).replace('"because"', '" "'), "line 1: reason must be a non-empty string"),
+        (entry(PLAIN) + entry(PLAIN, cause="*"), f"line 7: {PLAIN} of {MINE} is already listed on line 1"),
     ],
 )
 def test_a_bad_file_is_one_sentence_that_names_the_line(text: str, words: str, tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_bad_file_is_one_sentence_that_names_the_line(text: str, words: str, t
 
 
 def test_a_missing_file_says_how_one_is_made(tmp_path: Path) -> None:
-    with pytest.raises(ResultError, match="--update-known makes one"):
+    with pytest.raises(ResultError, match="--update-known creates it"):
         read_known(tmp_path / "none.toml")
     (tmp_path / "latin.toml").write_bytes(b"# \xe9\n")
     with pytest.raises(ResultError, match="is not UTF-8"):

@@ -41,7 +41,7 @@ def test_a_correct_implementation_is_never_called_wrong(entry: CorrectImplementa
 def test_what_cannot_be_asked_here_says_why() -> None:
     missing = CorrectImplementation("examples.nothing_of_the_kind:mine", "")
     assert unavailable(missing) == (
-        "examples.nothing_of_the_kind is not installed: it is in a clone of the repository, and found from its folder"
+        "examples.nothing_of_the_kind is not installed; it is part of a clone of the repository"
     )
     assert "not installed" in str(unavailable(CorrectImplementation("no_such_package.examples:mine", "")))
     needy = CorrectImplementation("cemverify:reference", "", "no_such_package")

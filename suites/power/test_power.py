@@ -206,7 +206,7 @@ def test_a_run_that_was_killed_goes_on_and_ends_the_same(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--families", "nonsense"), "no family of mutants 'nonsense'; there are: attention"),
+        (("--families", "nonsense"), "unknown family of mutants 'nonsense'; choose from attention"),
         (("nosuchmodule:x", "--no-bank"), "no module 'nosuchmodule'"),
         (("--json", "a", "--markdown", "a"), "same path"),
     ],

@@ -92,7 +92,7 @@ def test_the_page_of_the_documentation_is_what_the_command_writes() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["examine", "rfb"], "error: no prior 'rfb'; choose from rbf"),
+        (["examine", "rfb"], "error: unknown prior 'rfb'; choose from rbf"),
         (["examine", "rbf", "--noise", "-1"], "error: the noise must be a positive number, not -1"),
         (["examine", "rbf", "--train-points", "1"], "error: train points must be at least 2, not 1"),
         (["examine", "rbf", "--seed", "-1"], "error: the seed must be at least 0, not -1"),

@@ -311,7 +311,7 @@ def test_streams_are_independent_of_each_other_and_repeatable() -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"prior": "rfb"}, "no prior 'rfb'; choose from rbf, matern12"),
+        ({"prior": "rfb"}, "unknown prior 'rfb'; choose from rbf, matern12"),
         ({"noise": -0.1}, "the noise must be a positive number, not -0.1"),
         ({"noise": math.nan}, "the noise must be a positive number, not nan"),
         ({"prior": "rbf(lengthscale=0)"}, "the lengthscale of rbf must be a positive number, not 0"),

@@ -458,12 +458,12 @@ def test_a_wrong_implementation_departs_from_the_reference(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--preset", "huge"], "no preset 'huge'; there are: tiny, smoke"),
+        (["--preset", "huge"], "unknown preset 'huge'; choose from tiny, smoke"),
         (["--steps", "0"], "--steps: must be at least 1, not 0"),
         (["--seed", "-1"], "--seed: must be at least 0, not -1"),
-        (["--device", "tpu"], "no device 'tpu'; there are: auto, cpu, cuda"),
-        pytest.param(["--device", "cuda"], "device 'cuda' cannot be used here", marks=NO_GPU),
-        (["--corpus", "novel"], "no corpus 'novel'; there are: library, markov, hidden"),
+        (["--device", "tpu"], "unknown device 'tpu'; choose from auto, cpu, cuda"),
+        pytest.param(["--device", "cuda"], "device 'cuda' is not available", marks=NO_GPU),
+        (["--corpus", "novel"], "unknown corpus 'novel'; choose from library, markov, hidden"),
         (["--text", "nowhere"], "no file or folder nowhere"),
         (["--text", "nowhere", "--dataset", "it"], "--text and --dataset name two corpora; give one"),
         (["--heads", "3"], "3 heads do not split a model dimension of 32"),
@@ -473,7 +473,10 @@ def test_a_wrong_implementation_departs_from_the_reference(
         (["--sharded"], "start them with torchrun"),
         (["--order", "3"], "--order belongs to --corpus markov: leave it out"),
         (["--megabytes", "1"], "--megabytes belongs to --dataset: leave it out"),
-        (["--models", "cem-t9"], "no model 'cem-t9' in this run; there are: llama-rope, llama-alibi, cem-t1, cem-t2"),
+        (
+            ["--models", "cem-t9"],
+            ("unknown model 'cem-t9' in this run; choose from llama-rope, llama-alibi, cem-t1, cem-t2"),
+        ),
         (["--folder", "/proc/nowhere"], "cannot write /proc/nowhere"),
         (["--learning-rate", "-1"], "--learning-rate: must be a positive number"),
     ],

@@ -406,8 +406,8 @@ def test_tuned_models_are_compared_each_at_its_own_best_rate() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["everything"], "no study 'everything'; there are: replace-attention, replace-mlp, recursion"),
-        (["reuse", "--size", "7B"], "no size '7B'; there are: tiny, 86M, 108M, 134M, 162M"),
+        (["everything"], "unknown study 'everything'; choose from replace-attention, replace-mlp, recursion"),
+        (["reuse", "--size", "7B"], "unknown size '7B'; choose from tiny, 86M, 108M, 134M, 162M"),
         (["reuse", "--heads", "3"], "3 heads do not split a model dimension of 16"),
         (["reuse", "--heads", "16"], "16 heads do not split a model dimension of 16 into equal, even"),
         (["reuse", "--seeds", "0"], "--seeds: must be at least 1, not 0"),

@@ -206,7 +206,7 @@ def test_sums_and_products_bind_as_usual() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("rfb", "no prior 'rfb'; choose from rbf, matern12, .*, or name your own as module:object"),
+        ("rfb", "unknown prior 'rfb'; choose from rbf, matern12, .*, or name your own as module:object"),
         ("", "prior '': at its end, a kernel is expected"),
         ("rbf(", "at its end, a kernel is expected"),
         ("rbf(lengthscale)", r"rbf expects no inner kernel\(s\) and got 1"),

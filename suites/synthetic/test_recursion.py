@@ -197,13 +197,13 @@ def test_the_page_shows_statements_tables_and_figures_and_is_the_same_twice(tmp_
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--prior", "rfb"], "no prior 'rfb'; choose from rbf, matern12"),
+        (["--prior", "rfb"], "unknown prior 'rfb'; choose from rbf, matern12"),
         (["--prior", "rbf", "rbf"], "prior rbf(lengthscale=2) is given twice"),
         (["--prior", "rbf(lengthscale=inf)"], "lengthscale"),
-        (["--steps", "1", "0"], "a descent takes T >= 1 steps, not 0"),
+        (["--steps", "1", "0"], "a descent needs T >= 1 steps, not 0"),
         (["--steps", "two"], "invalid int value: 'two'"),
         (["--steps"], "expected at least one argument"),
-        (["--models", "cme"], "no model family 'cme'; there are: cem"),
+        (["--models", "cme"], "unknown model family 'cme'; choose from cem"),
         (["--rates", "-1"], "the learning rate must be a positive number, not -1.0"),
         (["--seeds", "0"], "at least one seed"),
         (["--seed", "-1"], "the root seed must be at least 0, not -1"),
@@ -213,7 +213,7 @@ def test_the_page_shows_statements_tables_and_figures_and_is_the_same_twice(tmp_
         (["--shard", "3/2"], "--shard 3/2 names no part"),
         (["--device", "cuda:99"], "cuda:99"),
         (["--store", "/dev/null/store"], "cannot be written"),
-        (["--preset", "quik"], "no preset 'quik'; there are: smoke, quick, standard, paper"),
+        (["--preset", "quik"], "unknown preset 'quik'; choose from smoke, quick, standard, paper"),
         (["--stepz", "1"], "unrecognized arguments: --stepz"),
     ],
 )

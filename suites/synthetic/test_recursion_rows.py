@@ -199,9 +199,9 @@ def test_the_standard_preset_runs_every_family_somewhere() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"priors": ("rfb",)}, "no prior 'rfb'"),
+        ({"priors": ("rfb",)}, "unknown prior 'rfb'"),
         ({"priors": ("rbf", "rbf(lengthscale=2)")}, "is given twice"),
-        ({"depths": (1, 0)}, "a descent takes T >= 1 steps, not 0"),
+        ({"depths": (1, 0)}, "a descent needs T >= 1 steps, not 0"),
         ({"depths": ()}, "at least one T is needed"),
         ({"seeds": 0}, "at least one seed"),
         ({"seed": -1}, "must be at least 0, not -1"),

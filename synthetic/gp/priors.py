@@ -133,7 +133,9 @@ def _parameters(expression: Named, family: PriorFamily, dimensions: int) -> dict
 
 def _family(name: str) -> PriorFamily:
     if name not in FAMILIES:
-        raise UsageError(f"no prior {name!r}; choose from {', '.join(FAMILIES)}, or name your own as module:object")
+        raise UsageError(
+            f"unknown prior {name!r}; choose from {', '.join(FAMILIES)}, or name your own as module:object"
+        )
     return FAMILIES[name]
 
 

@@ -178,7 +178,7 @@ def find_family(name: str) -> Family:
         UsageError: there is none; the sentence lists those there are.
     """
     if name not in FAMILIES:
-        raise UsageError(f"no model family {name!r}; there are: {', '.join(FAMILIES)}")
+        raise UsageError(f"unknown model family {name!r}; choose from {', '.join(FAMILIES)}")
     return FAMILIES[name]
 
 

@@ -60,7 +60,7 @@ class RecursionConfig:
             if twice := sorted({str(v) for v in values if list(values).count(v) > 1}):
                 raise UsageError(f"{name} {', '.join(twice)} is given twice; name each once")
         if bad := [str(T) for T in self.depths if T < 1]:
-            raise UsageError(f"a descent takes T >= 1 steps, not {', '.join(bad)}")
+            raise UsageError(f"a descent needs T >= 1 steps, not {', '.join(bad)}")
         if self.seeds < 1:
             raise UsageError(f"at least one seed (function per prior) is needed, not {self.seeds}")
         if self.seed < 0:
@@ -175,7 +175,7 @@ def preset(name: str) -> RecursionConfig:
         UsageError: there is none; the sentence lists those there are.
     """
     if name not in PRESETS:
-        raise UsageError(f"no preset {name!r}; there are: {', '.join(PRESETS)}")
+        raise UsageError(f"unknown preset {name!r}; choose from {', '.join(PRESETS)}")
     return PRESETS[name].make()
 
 

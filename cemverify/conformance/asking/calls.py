@@ -211,7 +211,7 @@ def as_tensor(returned: Any, shape: torch.Size | None = None) -> Tensor:
     except Exception as error:
         if isinstance(error, Fault) or ran_out(error):
             raise
-        raise NotAnArray(f"what it returned cannot be read as an array: {words(error)}") from error
+        raise NotAnArray(f"its result cannot be read as an array: {words(error)}") from error
 
 
 def _without_subclass(tensor: Tensor) -> Tensor:
@@ -224,7 +224,7 @@ def _without_subclass(tensor: Tensor) -> Tensor:
 
 def _check_shape(shape: Sequence[int], due: torch.Size | None) -> None:
     if due is not None and tuple(shape) != tuple(due):
-        raise WrongShape(f"it returned shape {tuple(shape)} where {tuple(due)} is due")
+        raise WrongShape(f"it returned shape {tuple(shape)}, expected {tuple(due)}")
 
 
 @contextmanager

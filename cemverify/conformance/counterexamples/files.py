@@ -68,7 +68,7 @@ def load_counterexample(path: Path) -> Counterexample:
     path = path.with_suffix(".json")
     content = read(path)
     if content["kind"] != "counterexample":
-        raise ResultError(f"{path} is a result of kind {content['kind']!r}; replay takes a saved counterexample")
+        raise ResultError(f"{path} is a result of kind {content['kind']!r}, not a saved counterexample")
     arrays = _arrays(path.with_name(str(content.get("arrays"))))
     try:
         record, asked = content["property"], content["asked"]
@@ -84,7 +84,7 @@ def load_counterexample(path: Path) -> Counterexample:
             asked.get("within"),
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ResultError(f"{path} cannot be asked again ({error}); save it anew with this version") from error
+        raise ResultError(f"{path} cannot be replayed ({error}); save it again with this version") from error
 
 
 def _save(implementation: str, record: Record, saved: Saved, folder: Path, maker: Maker) -> Path:
@@ -138,6 +138,8 @@ def _arrays(path: Path) -> dict[str, Any]:
         with np.load(path, allow_pickle=False) as stored:
             return {name: stored[name] for name in stored.files}
     except OSError as error:
-        raise ResultError(f"cannot read {path}: {error.strerror or error}; it lies beside the JSON") from error
+        raise ResultError(
+            f"cannot read {path}: {error.strerror or error}; it belongs next to the JSON file"
+        ) from error
     except (ValueError, zipfile.BadZipFile, EOFError) as error:
-        raise ResultError(f"{path} holds no arrays ({error}); was it truncated? Save it anew") from error
+        raise ResultError(f"{path} contains no arrays ({error}); is it truncated? Save it again") from error

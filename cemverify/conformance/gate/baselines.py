@@ -64,7 +64,7 @@ class Baseline:
 class Change(StrEnum):
     """How a property, or all of them, differ from the baseline."""
 
-    LOST = "does not hold any more"
+    LOST = "no longer holds"
     MISSING = "missing"
     MARGIN = "margin grew"
     MARGINS = "margins grew together"
@@ -133,7 +133,7 @@ def read_baseline(path: Path) -> Baseline:
     content = read(path)
     if content["kind"] != "check":
         raise ResultError(
-            f"{path} is a result of kind {content['kind']!r}; a baseline is one of `cemverify check --json`"
+            f"{path} is a result of kind {content['kind']!r}; a baseline is written by `cemverify check --json`"
         )
     try:
         made = content["made_by"]
@@ -146,7 +146,7 @@ def read_baseline(path: Path) -> Baseline:
         return Baseline(path, conditions, content["suite_version"], how["properties"], verdicts, margins)
     except (KeyError, TypeError, AttributeError) as error:
         raise ResultError(
-            f"{path} is not a complete result of `cemverify check` ({error!r}); make it again"
+            f"{path} is not a complete result of `cemverify check` ({error!r}); write it again"
         ) from error
 
 
@@ -165,8 +165,8 @@ def check_comparable(baseline: Baseline, now: Conditions) -> None:
     ):
         if was != is_:
             raise ValueError(
-                f"the baseline {baseline.path} was made with {name} {was}, this run has {is_}, so that their margins "
-                "do not compare; run with the same, or make a new baseline with --json"
+                f"the baseline {baseline.path} was made with {name} {was}, this run has {is_}, so their margins "
+                "cannot be compared; run with the same, or write a new baseline with --json"
             )
 
 
@@ -189,7 +189,7 @@ def compare(
     found += _together(baseline, records)
     if baseline.suite_version != suite_version:
         sentence = (
-            f"the baseline was made by cemverify {baseline.suite_version}, whose questions may have been others"
+            f"the baseline was made by cemverify {baseline.suite_version}, which may have asked other questions"
         )
         found.append(Difference(None, Change.VERSION, baseline.suite_version, suite_version, False, sentence))
     return sorted(found, key=lambda f: not f.regression)
@@ -205,7 +205,7 @@ def _of_property(record: Record, baseline: Baseline) -> Difference | None:
         sentence = f"{id_} held and is {now}{', which is known' if known else ''}"
         return Difference(id_, Change.LOST, before, now, not known, sentence)
     if before != Verdict.HOLDS and now == Verdict.HOLDS:
-        sentence = f"{id_} was {before} and holds; a new baseline would guard it"
+        sentence = f"{id_} was {before} and holds; write a new baseline to guard it"
         return Difference(id_, Change.GAINED, before, now, False, sentence)
     old, new = baseline.margins.get(id_), record.margin
     if now == Verdict.HOLDS and old is not None and new is not None and new > max(GROWTH * old, FLOOR):
@@ -215,7 +215,7 @@ def _of_property(record: Record, baseline: Baseline) -> Difference | None:
 
 
 def _missing(id_: str) -> Difference:
-    return Difference(id_, Change.MISSING, str(Verdict.HOLDS), "", True, f"{id_} held and was not judged in this run")
+    return Difference(id_, Change.MISSING, str(Verdict.HOLDS), "", True, f"{id_} held and was not tested in this run")
 
 
 def _together(baseline: Baseline, records: Sequence[Record]) -> list[Difference]:

@@ -137,10 +137,10 @@ def text_of(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        hint = "; --update-known makes one" if isinstance(error, FileNotFoundError) else ""
+        hint = "; --update-known creates it" if isinstance(error, FileNotFoundError) else ""
         raise ResultError(f"cannot read {path}: {error.strerror or error}{hint}") from error
     except UnicodeDecodeError as error:
-        raise ResultError(f"{path} is not UTF-8 ({error.reason} at byte {error.start}), as TOML must be") from error
+        raise ResultError(f"{path} is not UTF-8, as TOML requires ({error.reason} at byte {error.start})") from error
 
 
 def parse_known(text: str, name: str) -> tuple[KnownViolation, ...]:
@@ -160,8 +160,8 @@ def parse_known(text: str, name: str) -> tuple[KnownViolation, ...]:
             raise ValueError(f"{name}, line {line}: {error}") from None
         if first := entries.get((entry.implementation, entry.property)):
             raise ValueError(
-                f"{name}, line {line}: {entry.property} of {entry.implementation} stands on line {first.line} "
-                "already; delete one of them"
+                f"{name}, line {line}: {entry.property} of {entry.implementation} is already listed on line "
+                f"{first.line}; delete one of the two"
             )
         entries[entry.implementation, entry.property] = entry
     return tuple(entries.values())
@@ -178,7 +178,7 @@ def document_of(text: str, name: str) -> TOMLDocument:
     except TOMLKitError as error:
         raise ValueError(f"{name} is not TOML: {error}") from None
     if others := sorted(document.keys() - {"violation"}):
-        raise ValueError(f"{name}: no key {others[0]!r}; the file consists of [[violation]] tables")
+        raise ValueError(f"{name}: unknown key {others[0]!r}; the file may contain [[violation]] tables only")
     if not isinstance(document.get("violation", tomlkit.aot()), AoT):
         raise ValueError(f"{name}: start every entry on a line of its own with [[violation]]")
     return document
@@ -198,12 +198,12 @@ def _lines(document: TOMLDocument) -> list[int]:
 
 def _entry(table: Mapping[str, Any], line: int, ids: set[str]) -> KnownViolation:
     if unknown := [key for key in table if key not in KEYS]:
-        raise ValueError(f"no key {unknown[0]!r}; an entry has {', '.join(KEYS)}")
+        raise ValueError(f"unknown key {unknown[0]!r}; an entry has {', '.join(KEYS)}")
     for key in KEYS[:-1]:
         if key not in table:
             raise ValueError(f"the entry lacks {key!r}; it needs {', '.join(KEYS)}")
         if not isinstance(table[key], str) or not table[key].strip():
-            raise ValueError(f"{key} must be a text that is not empty, not {table[key]!r}")
+            raise ValueError(f"{key} must be a non-empty string, not {table[key]!r}")
     if table["property"] not in ids:
         near = get_close_matches(table["property"], ids, 1)
         did_you_mean = f"did you mean {near[0]}?" if near else "see `cemverify list`"
@@ -244,11 +244,11 @@ def _outcome(entry: KnownViolation, record: Record | None, today: date) -> Outco
     if record is not None and record.verdict == Verdict.HOLDS:
         return Outcome(entry, Standing.HOLDS, f"{entry.property} holds again; {delete}")
     if record is not None and record.verdict == Verdict.NOT_OFFERED:
-        return Outcome(entry, Standing.NOT_OFFERED, f"{entry.property} is not offered any more; {delete}")
+        return Outcome(entry, Standing.NOT_OFFERED, f"{entry.property} is no longer offered; {delete}")
     if today > entry.expires:
         return Outcome(entry, Standing.EXPIRED, f"{entry.property} was accepted until {entry.expires}; {delete}")
     if record is None:
-        return Outcome(entry, Standing.NOT_ASKED, f"{entry.property} was not asked in this run")
+        return Outcome(entry, Standing.NOT_ASKED, f"{entry.property} was not tested in this run")
     if record.verdict != Verdict.VIOLATED:
         return Outcome(entry, Standing.UNDECIDED, f"{entry.property} could not be judged: {record.reason}")
     if not entry.excuses(record.cause or ""):

@@ -1,1 +1,1 @@
-"""What is judged: the contract, what may go wrong in a call, adapters, and the two implementations that are right."""
+"""What is judged: the contract, the faults of a call, adapters, and two correct implementations."""

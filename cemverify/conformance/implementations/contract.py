@@ -1,15 +1,15 @@
-"""The contract: what an implementation offers, and how one is named and loaded.
+"""The contract: what an implementation provides, and how it is named and loaded.
 
-Two doors. Through the first walks an implementation of CEM: functions that, given hidden states, named
-weights and a configuration, return a layer's output. Through the second walks any energy layer: an update
-and, if it has one, an energy; no canonical weights needed.
+There are two kinds. An implementation of CEM is a set of functions that take hidden states, named weights and a
+configuration, and return a layer's output. An energy layer is any layer with an update and, if it has one, an energy;
+it needs no canonical weights.
 
-What an implementation does not offer it declares; what it does not declare is tested. A declared absence is
-counted and printed, never silently skipped.
+An implementation declares which features it does not offer. Everything that it does not declare is tested. Declared
+absences are counted and printed, never skipped silently.
 
-A call is a function of its arguments alone. It reads the numbers that its arrays hold now, as they lie (x and h may
-be one array, an array a window into a larger one, weights in any order), gives an answer that no later call changes,
-and leaves arrays, random state and the settings of the process as they were.
+The result of a call depends on its arguments alone. The call reads the current values of its arrays, whatever their
+memory layout (x and h may be the same array, an array may be a view into a larger one, weights come in any order).
+Its result is not changed by later calls. It leaves arrays, random state and the settings of the process unchanged.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ FUNCTIONS: Mapping[str, str] = MappingProxyType(
     {
         "attention": "attention(x, h, weights, config): x^(T) of CEM attention",
         "mlp": "mlp(x, h, weights, config): x^(T) of the CEM gated MLP",
-        "block": "block(h, weights, config): the pre-norm block of the two",
-        "decode": "decode(h, weights, config): attention of h on itself, one token at a time from a cache",
-        "attention_energy": "attention_energy(x, h, weights, config): one value per token",
-        "mlp_energy": "mlp_energy(x, h, weights, config): one value per token",
+        "block": "block(h, weights, config): the pre-norm block of attention and MLP",
+        "decode": "decode(h, weights, config): self-attention of h, token by token from a cache",
+        "attention_energy": "attention_energy(x, h, weights, config): the attention energy, one value per token",
+        "mlp_energy": "mlp_energy(x, h, weights, config): the MLP energy, one value per token",
     }
 )
 
@@ -50,62 +50,60 @@ FEATURES: Mapping[str, str] = MappingProxyType(
         "step-size": "a step size other than 1",
         "temperature": "a temperature other than the square root of the head dimension",
         "head-dim": "heads whose dimension is not D / K",
-        "validation": "its own clear error (ValueError or TypeError) for bad input",
-        "gradients": "gradients flow through its functions to x, h and every weight, so that it can be trained",
-        "vmap": "its functions may be mapped over a further axis (torch.func.vmap, jax.vmap)",
-        "compile": "its functions may be compiled (torch.compile, jax.jit)",
-        "cuda": "its functions take arrays on a CUDA device too",
-        "diagonal:shared": "a diagonal in A_k, one for all heads",
-        "diagonal:per-head": "a diagonal in A_k for each head",
-        "position:alibi": "ALiBi with Press's sign and slopes",
-        "position:self-cross": "a bias for a token's own key and one for the others",
+        "validation": "a ValueError or TypeError of its own, with a message, for bad input",
+        "gradients": "gradients flow to x, h and every weight, so that it can be trained",
+        "vmap": "its functions can be mapped over another axis (torch.func.vmap, jax.vmap)",
+        "compile": "its functions can be compiled (torch.compile, jax.jit)",
+        "cuda": "its functions accept arrays on a CUDA device",
+        "diagonal:shared": "A_k = W_Q^T W_K + diag(d), one d for all heads",
+        "diagonal:per-head": "A_k = W_Q^T W_K + diag(d_k), one d_k per head",
+        "position:alibi": "ALiBi position biases, with the sign and slopes of Press et al.",
+        "position:self-cross": "one bias for a token's own key and one for all other keys",
         "position:rotary": "rotary positions, half-split layout, base 10000",
-        "preconditioner:diagonal": "P = diag(softplus(d))",
-        "preconditioner:low-rank": "the positive-definite diagonal-plus-low-rank P",
-        "preconditioner:low-rank-printed": "P = diag(softplus(d)) + U V^T + V U^T",
-        "preconditioner:per-head": "a preconditioner for each head",
-        "norm:scalar": "RMSNorm inside the recursion, one gain",
-        "norm:channel": "RMSNorm inside the recursion, a gain per channel",
-        "norm:folded": "the same with the gain in both paths",
+        "preconditioner:diagonal": "the preconditioner P = diag(softplus(d))",
+        "preconditioner:low-rank": "the positive definite diagonal-plus-low-rank P of docs/mathematics.md §6(c)",
+        "preconditioner:low-rank-printed": "the printed P = diag(softplus(d)) + U V^T + V U^T",
+        "preconditioner:per-head": "one preconditioner per head",
+        "norm:scalar": "RMSNorm inside the recursion, with one gain",
+        "norm:channel": "RMSNorm inside the recursion, with one gain per channel",
+        "norm:folded": "norm:channel with the gain folded into both paths",
         **{f"activation:{name}": f"the activation {name}" for name in ACTIVATIONS},
         "dtype:float32": "float32 arrays",
         "dtype:bfloat16": "bfloat16 arrays",
-        "energy": "an energy beside the update (energy layers)",
-        "causality": "a token reads only its past (energy layers)",
+        "energy": "an energy in addition to the update (energy layers)",
+        "causality": "a token depends on earlier tokens only (energy layers)",
     }
 )
 
 
 class LoadError(Exception):
-    """An implementation that cannot be had; the message is one sentence for the user."""
+    """An implementation cannot be loaded; the message is one sentence for the user."""
 
 
 def absences(names: Iterable[str]) -> frozenset[str]:
-    """The features that `names` declare absent; a group's name ("diagonal") stands for all its members.
+    """The features that `names` declare absent. The name of a group ("diagonal") stands for all its members.
 
     Raises:
-        ValueError: an unknown name; the message lists the valid ones.
+        ValueError: a name is unknown; the message lists the valid ones.
     """
     found: set[str] = set()
     for name in names:
         members = {feature for feature in FEATURES if feature == name or feature.startswith(f"{name}:")}
         if not members:
             groups = sorted({feature.partition(":")[0] for feature in FEATURES})
-            raise ValueError(
-                f"no feature {name!r} to declare absent; there are: {', '.join(groups)} and their members"
-            )
+            raise ValueError(f"unknown feature {name!r}; choose from {', '.join(groups)} and their members")
         found |= members
     return frozenset(found)
 
 
 @dataclass(frozen=True)
 class Implementation:
-    """An implementation of CEM layers, the first door.
+    """An implementation of CEM layers.
 
     Attributes:
-        functions: those of FUNCTIONS that it has.
-        not_offered: features it declares absent, with the reason.
-        arrays: which arrays it takes and returns.
+        functions: the functions of FUNCTIONS that it has.
+        not_offered: the features that it declares absent, each with a reason.
+        arrays: the kind of arrays that it takes and returns.
     """
 
     functions: Mapping[str, Callable[..., Any]]
@@ -115,7 +113,7 @@ class Implementation:
 
 @dataclass(frozen=True)
 class EnergyLayer:
-    """Any energy layer, the second door.
+    """Any energy layer.
 
     Attributes:
         update: update(x, memory) -> (B, J, D), what one step adds to x.
@@ -147,26 +145,26 @@ def implementation(
     arrays: Arrays = "torch",
     not_offered: Iterable[str] = (),
 ) -> Implementation:
-    """An implementation of CEM layers made of plain functions: what `cemverify check` judges.
+    """Makes an implementation of CEM layers from plain functions, for `cemverify check`.
 
-    The layer functions take `(x, h, weights, config)`, `block` and `decode` take `(h, weights, config)`.
-    x and h are (B, J, D); `weights` is a mapping of arrays, of which a configuration uses
+    The layer functions take `(x, h, weights, config)`; `block` and `decode` take `(h, weights, config)`. x and h have
+    shape (B, J, D). `weights` maps names to arrays; depending on the configuration it holds some of
 
         W_Q, W_K (K, R, D)     diagonal (D,) or (K, D)        to_self, to_others (K,)
         V, W (M, D)            P_d (D,) or (K, D)             P_U, P_V (D, r) or (K, D, r)
         gain (1,) or (D,)
 
-    and `config` is an `AttentionConfig`, `MLPConfig` or `BlockConfig` of the reference; attention is causal and
-    `config.temperature` a number, always. A block's weights are
-    named "attention.W_Q", "mlp.V" and so on. A function left out is not offered.
+    `config` is an `AttentionConfig`, `MLPConfig` or `BlockConfig` of the reference. Attention is always causal, and
+    `config.temperature` is always a number. The weights of a block are named "attention.W_Q", "mlp.V" and so on. A
+    function that is left out counts as not offered.
 
     Args:
-        arrays: "torch", "numpy" or "jax": what the functions take and return.
-        not_offered: features they do not offer, such as "diagonal" or "norm:channel"; `cemverify list --features`
-            explains them. Whatever is not named here is tested.
+        arrays: the kind of arrays that the functions take and return: "torch", "numpy" or "jax".
+        not_offered: features that they do not have, such as "diagonal" or "norm:channel"; `cemverify list --features`
+            explains them. Every feature that is not named here is tested.
 
     Raises:
-        ValueError: no function at all, an unknown feature or an unknown kind of array.
+        ValueError: no function is given, or a feature or kind of array is unknown.
     """
     given = {
         "attention": attention,
@@ -180,7 +178,7 @@ def implementation(
     if strange := [name for name, function in functions.items() if not callable(function)]:
         raise ValueError(f"{', '.join(strange)} must be a function")
     if not functions:
-        raise ValueError(f"an implementation has at least one of: {', '.join(FUNCTIONS)}")
+        raise ValueError(f"an implementation needs at least one of: {', '.join(FUNCTIONS)}")
     missing = {name: f"it has no {name} function" for name in FUNCTIONS if name not in functions}
     return Implementation(functions, missing | _declared(not_offered, arrays), arrays)
 
@@ -194,10 +192,11 @@ def energy_layer(
     arrays: Arrays = "torch",
     not_offered: Iterable[str] = (),
 ) -> EnergyLayer:
-    """Any energy layer: `update(x, memory)` and, if it has one, `energy(x, memory)`.
+    """Makes an energy layer from `update(x, memory)` and, if it has one, `energy(x, memory)`.
 
-    Enough to ask whether the update field is conservative, equals minus the gradient of the stated energy,
-    makes that energy fall, is causal, and keeps tokens and batch rows apart.
+    This is enough to test whether the update field is conservative, whether the update is -step_size times the
+    gradient of the stated energy and lowers it, and whether the layer is causal and keeps tokens and batch rows
+    apart.
 
     Args:
         update: (B, J, dim), (B, J, dim) -> (B, J, dim), what one step adds to x.
@@ -205,23 +204,23 @@ def energy_layer(
         energy: (B, J, dim), (B, J, dim) -> (B, J), one value per token.
         step_size: update = -step_size * gradient.
         arrays: "torch", "numpy" or "jax".
-        not_offered: "energy" (implied where there is none), "causality".
+        not_offered: "energy" (implied if there is no energy function), "causality".
 
     Raises:
-        ValueError: an unknown feature or kind of array, a dimension below 1.
+        ValueError: a feature or kind of array is unknown, or a number is out of range.
     """
     if type(dim) is not int or dim < 1:
-        raise ValueError(f"an energy layer has a whole dimension of at least 1, not {dim!r}")
+        raise ValueError(f"the dimension of an energy layer must be a whole number of at least 1, not {dim!r}")
     if not isinstance(step_size, float | int) or not 0 < step_size < math.inf:
-        raise ValueError(f"an energy layer's step size is a positive number, not {step_size!r}")
+        raise ValueError(f"the step size of an energy layer must be a positive number, not {step_size!r}")
     if not callable(update) or not (energy is None or callable(energy)):
-        raise ValueError("an energy layer's update and energy are functions")
-    missing = {} if energy is not None else {"energy": "it states no energy"}
+        raise ValueError("the update and the energy of an energy layer must be functions")
+    missing = {} if energy is not None else {"energy": "it has no energy function"}
     return EnergyLayer(update, energy, dim, step_size, missing | _declared(not_offered, arrays), arrays)
 
 
 def load(name: str) -> Subject:
-    """The implementation of that name: `module:attribute`, or an entry point of "cemverify.implementations".
+    """Loads an implementation by name: `module:attribute`, or an entry point of "cemverify.implementations".
 
     Raises:
         LoadError: it cannot be imported, has no such attribute, or is not an implementation.
@@ -231,17 +230,17 @@ def load(name: str) -> Subject:
         points = {point.name: point.value for point in metadata.entry_points(group=ENTRY_POINTS)}
         if name not in points:
             raise LoadError(
-                f"no implementation {name!r}: give module:attribute, or one of the installed names: "
+                f"unknown implementation {name!r}: give module:attribute, or one of the installed names: "
                 f"{', '.join(sorted(points)) or 'none'}"
             )
         module_name, _, attribute = points[name].partition(":")
     if not module_name:
-        raise LoadError(f"no module stands before the colon of {name!r}: give module:attribute")
+        raise LoadError(f"{name!r} has no module before the colon: give module:attribute")
     try:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name and (module_name == error.name or module_name.startswith(f"{error.name}.")):
-            raise LoadError(f"no module {module_name!r} to load {name!r} from; is it on the path?") from error
+            raise LoadError(f"no module {module_name!r} (to load {name!r}); is it on the Python path?") from error
         raise LoadError(f"importing {module_name!r} failed: {words(error)}") from error
     except KeyboardInterrupt:
         raise
@@ -260,15 +259,15 @@ def load(name: str) -> Subject:
 
 
 def as_subject(found: Any, name: str = "the object") -> Subject:
-    """An implementation as it is, or made of an object (a module, a class instance) with such attributes.
+    """Returns an implementation unchanged, or makes one from an object (a module, an instance) with such attributes.
 
     Raises:
-        LoadError: the object has none of the functions of either door.
+        LoadError: the object has none of the functions of either kind.
     """
     if isinstance(found, Implementation | EnergyLayer):
         return found
     if isinstance(found, type):
-        raise LoadError(f"{name} is a class: name an instance of it")
+        raise LoadError(f"{name} is a class: give an instance of it")
     functions = {key: getattr(found, key) for key in FUNCTIONS if callable(getattr(found, key, None))}
     common: dict[str, Any] = {
         "arrays": getattr(found, "arrays", "torch"),
@@ -303,9 +302,9 @@ _WITHOUT_NUMPY = {
 
 def _declared(not_offered: Iterable[str], arrays: str) -> dict[str, str]:
     if isinstance(not_offered, str):
-        raise ValueError(f"not_offered is a collection of names: write ({not_offered!r},)")
+        raise ValueError(f"not_offered must be a collection of names: write ({not_offered!r},)")
     if arrays not in ("torch", "numpy", "jax"):
-        raise ValueError(f"arrays is 'torch', 'numpy' or 'jax', not {arrays!r}")
+        raise ValueError(f"arrays must be 'torch', 'numpy' or 'jax', not {arrays!r}")
     if arrays == "jax" and importlib.util.find_spec("jax") is None:
         raise ValueError("arrays='jax' needs jax, which is not installed: pip install 'cemverify[jax]'")
     reasons = dict.fromkeys(absences(not_offered), "declared")

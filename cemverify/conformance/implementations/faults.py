@@ -1,4 +1,4 @@
-"""What an implementation can do wrong other than return a wrong number: one small class per kind."""
+"""What an implementation can do wrong besides returning wrong numbers: one small class per kind of fault."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _LONGEST = 500
 
 
 def words(error: BaseException) -> str:
-    """Type and message of an exception, whatever its text: printable, one line, cut when long."""
+    """Type and message of an exception as one printable line, shortened if it is long."""
     try:
         text = str(error)
     except BaseException:  # even that may fail
@@ -21,7 +21,7 @@ _SHORTAGES = ("can't allocate memory", "cannot allocate memory", "out of memory"
 
 
 def ran_out(error: BaseException) -> bool:
-    """Whether an exception says that memory ran out, in Python's words, or those of an allocator below it."""
+    """Whether an exception says that memory ran out, either Python's own or one from an allocator below it."""
     if isinstance(error, MemoryError):
         return True
     said = words(error).lower()
@@ -29,10 +29,10 @@ def ran_out(error: BaseException) -> bool:
 
 
 class Fault(Exception):
-    """A call that gave no answer to compare; the message is one sentence.
+    """A call returned nothing that could be compared; the message is one sentence.
 
     Attributes:
-        cause: the kind of fault, as it stands in result files.
+        cause: the kind of fault, as it is written to result files.
     """
 
     cause = "fault"
@@ -45,7 +45,7 @@ class Raised(Fault):
 
 
 class NotAnArray(Fault):
-    """It returned something that is no array."""
+    """It returned something that is not an array."""
 
     cause = "not an array"
 
@@ -57,7 +57,7 @@ class WrongShape(Fault):
 
 
 class NotFinite(Fault):
-    """It returned NaN or infinity where the answer is finite."""
+    """It returned NaN or infinity where the correct result is finite."""
 
     cause = "not finite"
 
@@ -75,16 +75,16 @@ class OutOfMemory(Fault):
 
 
 class Tampered(Fault):
-    """It replaced what everybody computes with, the judge included."""
+    """It replaced functions that the whole process uses, the verifier included."""
 
     cause = "tampered"
 
 
 class Crashed(Fault):
-    """It took the interpreter down."""
+    """It ended the interpreter."""
 
     cause = "crashed"
 
 
 class Discard(Exception):
-    """A case outside a property's premise, or too ill-conditioned to judge; counted, never a pass."""
+    """A case is outside a property's premise, or too ill-conditioned to judge. It is counted and never passes."""

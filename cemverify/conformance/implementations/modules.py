@@ -1,4 +1,4 @@
-"""Adapter for nn.Modules: builds one per configuration, gives it a case's weights, calls it."""
+"""Adapter for nn.Modules: builds a module for each configuration, copies the weights into it, and calls it."""
 
 from __future__ import annotations
 
@@ -24,26 +24,27 @@ def implementation_from_modules(
     free: Iterable[str] = (),
     not_offered: Iterable[str] = (),
 ) -> Implementation:
-    """An implementation made of nn.Modules.
+    """Makes an implementation from nn.Modules.
 
     Args:
-        attention, mlp: from a configuration to a module whose forward takes `(x, h)`, or `(h)` alone if
-            `not_offered` has "start".
-        names: the module's parameter for a weight of the contract, or several that each get a copy (untied ones
-            that ought to be equal). A weight keeps its own name if not listed. It is reshaped to the parameter's
-            shape, so that W_Q (K, R, D) fits a linear layer's (K R, D); end a name in ".T" to transpose it first
-            (as W_down = V^T).
-        free: parameters that get no weight because the module itself sets them. Any other without one is an
-            error: it would keep its random start.
-        not_offered: as for `cemverify.implementation`; "gradients" and "vmap" are implied, since weights are copied.
+        attention, mlp: builds a module from a configuration. Its forward takes `(x, h)`, or `(h)` alone if
+        `not_offered`
+            contains "start".
+        names: for a weight of the contract, the name of the module's parameter, or several names that each get a copy
+            (tied weights that the module stores separately). A weight that is not listed keeps its name. It is
+            reshaped to the shape of the parameter, so W_Q (K, R, D) fits a linear layer's (K R, D). End a name in
+            ".T" to transpose first (as in W_down = V^T).
+        free: parameters that get no weight because the module sets them itself. Any other parameter without a weight
+            is an error, because it would keep its random initial value.
+        not_offered: as for `cemverify.implementation`; "gradients" and "vmap" are implied because weights are copied.
 
     Raises:
-        ValueError: as for `cemverify.implementation`, or a name that is no weight of the contract.
+        ValueError: as for `cemverify.implementation`, or a name is not a weight of the contract.
     """
     # a copy carries no gradient back to the contract's weights, and holds one set of them at a time
     absent = (*not_offered, "gradients", "vmap")
     if unknown := set(names or {}) - WEIGHTS:
-        raise ValueError(f"names has {', '.join(sorted(unknown))}; the weights are {', '.join(sorted(WEIGHTS))}")
+        raise ValueError(f"names contains {', '.join(sorted(unknown))}; the weights are {', '.join(sorted(WEIGHTS))}")
     left_alone = frozenset(free)
     alone = "start" in absent
 
@@ -72,10 +73,12 @@ def load_weights(
     """Copies the contract's weights into the module's parameters.
 
     Raises:
-        ValueError: the module has no such parameter, one of another size, or one that gets no weight.
+        ValueError: the module lacks a parameter, has one of another size, or has one that gets no weight.
     """
     if not isinstance(module, nn.Module):
-        raise ValueError(f"give the module's class or a function of a configuration, not what made {module!r}")
+        raise ValueError(
+            f"give the module's class, or a function from a configuration to a module, not what made {module!r}"
+        )
     parameters = dict(module.named_parameters())
     idle = set(parameters) - free
     with torch.no_grad():
@@ -85,7 +88,7 @@ def load_weights(
                 path = name.removesuffix(".T")
                 if path not in parameters:
                     raise ValueError(
-                        f"the module has no parameter {path!r} for {weight}; it has: {', '.join(parameters)}"
+                        f"the module has no parameter {path!r} for {weight}; its parameters: {', '.join(parameters)}"
                     )
                 parameter = parameters[path]
                 source = value.flatten(0, -2).T if name.endswith(".T") else value
@@ -98,6 +101,6 @@ def load_weights(
                 idle.discard(path)
     if idle:
         raise ValueError(
-            f"the module's parameters {', '.join(sorted(idle))} get no weight and would stay random: "
+            f"the module's parameters {', '.join(sorted(idle))} get no weight and would keep their random values: "
             "name them in names=, or in free= if the module sets them itself"
         )

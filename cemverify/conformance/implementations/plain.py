@@ -1,7 +1,7 @@
-"""A second implementation of CEM, written only from the formulas: plain einsum, no energies, no descents.
+"""A second implementation of CEM, written from the formulas alone: plain einsum, no energies, no descents.
 
-It is correct, and as far from the reference as can be: a check on the suite's false alarms. It is also the
-body of the mutants, each of which overrides one method, so that its one fault can be seen.
+It is correct and as different from the reference as possible, so it checks the verifier for false alarms. It is also
+the base of the mutants, each of which overrides one method, so that the fault is easy to see.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _SIGMA = {
 
 
 class Plain:
-    """CEM attention, gated MLP and block; every part of the formulas is a method."""
+    """CEM attention, gated MLP and block. Every part of the formulas is a method."""
 
     not_offered: tuple[str, ...] = ("attention_energy", "mlp_energy", "validation")
 
     def subject(self) -> Implementation:
-        """It, or the mutant it was made into, as an implementation to judge."""
+        """This layer, or the mutant derived from it, as an implementation to judge."""
         return implementation(
             attention=self.attention, mlp=self.mlp, block=self.block, decode=self.decode, not_offered=self.not_offered
         )
@@ -67,7 +67,7 @@ class Plain:
         return output
 
     def decode(self, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        """Each token by itself, with all that came before as its memory."""
+        """Each token by itself, with all tokens up to it as its memory."""
         rows = []
         for i in range(h.shape[1]):
             x = h[:, i : i + 1]

@@ -1,4 +1,4 @@
-"""The reference as an implementation of the contract: the very modules that one trains, given a case's weights."""
+"""The reference as an implementation of the contract: the modules that are also used for training."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _energy(x: Tensor, h: Tensor, weights: Weights, config: Any) -> Tensor:
 
 @lru_cache(maxsize=256)
 def _module(config: AttentionConfig | MLPConfig | BlockConfig) -> nn.Module:
-    """The module of a configuration, without storage: its parameters come with each case."""
+    """The module for a configuration, without storage: its parameters come with each case."""
     kind: Any = {AttentionConfig: CEMAttention, MLPConfig: CEMGatedMLP, BlockConfig: Block}[type(config)]
     with torch.device("meta"):
         module: nn.Module = kind(config, torch.Generator())
@@ -93,7 +93,7 @@ def _module(config: AttentionConfig | MLPConfig | BlockConfig) -> nn.Module:
 
 
 class _Parts(nn.Module):
-    """Gives a layer's energy and descent to `functional_call`, which calls modules only."""
+    """Wraps a layer's energy and descent as a module, because `functional_call` calls only modules."""
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
@@ -110,7 +110,7 @@ def _parts(config: Any, weights: Weights) -> tuple[Any, Any]:
 
 
 def _parameters(config: Any, weights: Weights) -> dict[str, Tensor]:
-    """The contract's names as the module's: P_d is sqrt(D) p."""
+    """Translates the contract's names to the module's: P_d is sqrt(D) p."""
     if isinstance(config, BlockConfig):
         return {
             f"{part}.{name}": value
@@ -128,12 +128,13 @@ def _part(weights: Weights, part: str) -> dict[str, Tensor]:
 
 
 def _has_values(array: Tensor) -> bool:
-    """Whether numbers can be looked at: while mapping or compiling an array stands for many."""
+    """Whether values can be inspected. During mapping or compiling, an array has none."""
     return not (torch.compiler.is_compiling() or torch._C._functorch.is_batchedtensor(array))
 
 
 def _validate(config: Any, weights: Weights, x: Tensor, h: Tensor) -> None:
-    """The contract's own rejections, each a sentence that says what was given and what is allowed."""
+    """Rejects bad input as the contract demands, each time with a sentence that says what was given and "
+    "what is allowed."""
     if config.steps < 1:
         raise ValueError(f"T must be at least 1, not {config.steps}")
     if not (config.step_size > 0 and math.isfinite(config.step_size)):
@@ -159,6 +160,6 @@ def _validate(config: Any, weights: Weights, x: Tensor, h: Tensor) -> None:
         raise ValueError(f"this configuration needs the weights {', '.join(sorted(missing))}")
     for name, value in given.items():
         if name not in parameters:
-            raise ValueError(f"this configuration has no weight {name}; it has: {', '.join(sorted(parameters))}")
+            raise ValueError(f"this configuration has no weight {name}; its weights: {', '.join(sorted(parameters))}")
         if value.shape != parameters[name].shape:
             raise ValueError(f"{name} must be {tuple(parameters[name].shape)}, not {tuple(value.shape)}")

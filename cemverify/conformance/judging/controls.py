@@ -21,12 +21,12 @@ from cemverify.conformance.implementations.contract import FUNCTIONS, EnergyLaye
 
 CONTROLS: Mapping[str, str] = MappingProxyType(
     {
-        "identity": "returns x as it came",
+        "identity": "returns x unchanged",
         "zero": "returns zeros",
         "constant": "returns ones",
         "random": "returns noise",
-        "detached": "returns the right numbers and lets no gradient through",
-        "shuffled": "does the right thing to the tokens in another order",
+        "detached": "returns the right outputs without gradients",
+        "shuffled": "returns the right outputs for the wrong tokens",
     }
 )
 

@@ -38,7 +38,7 @@ class Effort:
 
     def __post_init__(self) -> None:
         if self.examples < 1:
-            raise ValueError(f"at least one example, not {self.examples}")
+            raise ValueError(f"examples must be at least 1, not {self.examples}")
         if not (0 < self.seconds < math.inf and 0 < self.timeout < math.inf):
             raise ValueError(f"time budgets must be positive and finite, not {self.seconds} and {self.timeout}")
         check_device(self.device)

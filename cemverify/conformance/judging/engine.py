@@ -36,7 +36,7 @@ def applicable(subject: Subject, properties: Sequence[Property]) -> list[Propert
     chosen = [p for p in properties if p.door == door]
     if not chosen:
         raise ValueError(
-            f"none of these properties is for this kind of implementation ({door}); see `cemverify list`"
+            f"none of these properties applies to this kind of implementation ({door}); see `cemverify list`"
         )
     return chosen
 
@@ -126,8 +126,8 @@ def _against_controls(record: Record, search: PropertySearch) -> Record:
         outcomes[name] = "failed" if failed else "passed"
     record = replace(record, controls=outcomes)
     if passed := [name for name, outcome in outcomes.items() if outcome == "passed"]:
-        listed = " and ".join(f"one that {CONTROLS[name]} ({name})" for name in passed)
-        reason = f"{listed} would have passed too, on {len(told)} of these examples"
+        listed = ", ".join(f"{name} ({CONTROLS[name]})" for name in passed)
+        reason = f"trivial implementations pass too, on {len(told)} of these examples: {listed}"
         return replace(record, verdict=Verdict.INCONCLUSIVE, reason=reason)
     return record
 

@@ -183,7 +183,7 @@ class PropertySearch:
             raise _Faulted from fault
         except Exception as error:
             if ran_out(error):  # the suite needs little: an earlier call holds what is missing
-                shortage = OutOfMemory("it holds so much memory that the suite has none left")
+                shortage = OutOfMemory("it uses so much memory that none is left for the verifier")
                 tally.violated(Violation(question, None, shortage))
                 raise _Faulted from None
             where = traceback.extract_tb(error.__traceback__)[-1]

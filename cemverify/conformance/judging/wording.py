@@ -25,25 +25,25 @@ def conclude(record: Record, tally: Tally, *, once: bool) -> Record:
     """
     record = replace(record, examples=tally.examples, telling=tally.telling, discarded=tally.discarded)
     if tally.flaky and not (once and tally.found is not None):
-        return _inconclusive(record, "non-deterministic: a case failed once and not again")
+        return _inconclusive(record, "non-deterministic: a case failed once and passed when it was repeated")
     if tally.found is not None:
         return _violated(record, tally.found, tally.largest)
     if tally.cut_short:
-        reason = f"its time budget was spent after {tally.examples} examples"
+        reason = f"the time budget ran out after {tally.examples} examples"
         return _inconclusive(record, reason, tally.margin)
     if not tally.examples:
         return _inconclusive(
             record, f"no valid example: {', '.join(sorted(set(tally.discard_reasons))) or 'none could be drawn'}"
         )
+    premise = f" (telling: {record.premise})" if record.premise else ""
     if not tally.telling:
-        reason = f"none of {tally.examples} examples could have told right from wrong"
+        reason = f"none of {tally.examples} examples was telling{premise}"
         return _inconclusive(record, reason, tally.margin)
     share = tally.telling / tally.examples
     if share < record.floor:
-        premise = f" ({record.premise})" if record.premise else ""
         reason = (
-            f"only {_percent(share)} of {tally.examples} examples could have told right from wrong{premise}; "
-            f"at least {_percent(record.floor)} must"
+            f"only {_percent(share)} of {tally.examples} examples were telling{premise}; "
+            f"at least {_percent(record.floor)} must be"
         )
         return _inconclusive(record, reason, tally.margin)
     return replace(record, verdict=Verdict.HOLDS, margin=tally.margin)
@@ -83,7 +83,7 @@ def _sentence(evidence: Evidence) -> str:
     there = comparison.describe()
     beyond = f"{comparison.margin:.3g} times the budget of {there['budget_there']:.2g}"
     if there["budget_there"] == 0:
-        beyond = "where roundoff explains nothing"
+        beyond = "where the roundoff budget is 0"
     got, expected = _told_apart(there["got_there"], there["expected_there"])
     relation = "expected" if comparison.relation == "equal" else "expected at most"
     return f"{comparison.what}: got {got}, {relation} {expected} at {tuple(there['worst_index'])}, {beyond}"

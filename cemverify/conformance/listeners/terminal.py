@@ -79,7 +79,9 @@ def _violations(records: Sequence[Record]) -> list[str]:
     parts = [violation(record) for record in violated[:_IN_FULL]]
     if rest := violated[_IN_FULL:]:
         lines = [f"  {r.id}: {f'[{r.part}] ' if r.part else ''}{shorten(r.reason or '', 110)}" for r in rest]
-        parts.append("\n".join(["ALSO VIOLATED, perhaps because of the above (cases in --json, --markdown)", *lines]))
+        parts.append(
+            "\n".join([("ALSO VIOLATED, possibly for the same reason (cases in --json and --markdown)"), *lines])
+        )
     return parts
 
 
@@ -88,7 +90,7 @@ def _absences(records: Sequence[Record]) -> str:
     absent = [r.reason or "" for r in records if r.verdict == Verdict.NOT_OFFERED]
     first = Counter(reason.partition(": ")[0] for reason in absent)
     listed = ", ".join(f"{name} ({count})" for name, count in first.most_common())
-    return fill(f"not offered, first missing feature: {listed}", 110, subsequent_indent="  ") if absent else ""
+    return fill(f"not offered, by the first missing feature: {listed}", 110, subsequent_indent="  ") if absent else ""
 
 
 def summary(event: RunFinished) -> str:
@@ -98,9 +100,11 @@ def summary(event: RunFinished) -> str:
     known = f" ({c['known']} known)" if c["known"] else ""
     discarded = sum(r.discarded for r in event.records)
     return (
-        f"{event.implementation}: {c['applicable']} properties, {c['run']} run: {c['holds']} hold, "
-        f"{c['violated']} violated{known}, {c['inconclusive']} inconclusive, {c['suite_error']} suite errors; "
-        f"{c['not_offered']} not offered. {examples} examples valid, {discarded} discarded. {event.seconds:.1f} s."
+        f"{event.implementation}: {_number(c['applicable'], 'property')}, {c['run']} run: {c['holds']} hold, "
+        f"{c['violated']} violated{known}, {c['inconclusive']} inconclusive, "
+        f"{_number(c['suite_error'], 'suite error')}; "
+        f"{c['not_offered']} not offered. {_number(examples, 'valid example')}, {discarded} discarded, "
+        f"{event.seconds:.1f} s."
     )
 
 
@@ -115,8 +119,8 @@ def violation(record: Record) -> str:
     if record.counterexample is None:
         return "\n".join(lines)
     case = record.counterexample["case"]
-    found = "asked when it was lost" if record.cause in (Hung.cause, Crashed.cause) else "smallest case found"
-    lines.append(f"  {found}: {case['tokens']} token(s), {case['dim']} dimension(s)")
+    found = "case asked at that moment" if record.cause in (Hung.cause, Crashed.cause) else "smallest case found"
+    lines.append(f"  {found}: {_size(case)}")
     if "config" in case:
         lines.append(f"    config  {_options(case['config'])}")
     lines += [f"    {name:<7} {_array(value)}" for name, value in _arrays(case)]
@@ -132,8 +136,17 @@ def violation(record: Record) -> str:
 def _worst(worst: Mapping[str, Any]) -> str:
     """The failing example with the largest margin, in one line."""
     got, expected = (f"{worst[side]:.6g}" for side in ("got_there", "expected_there"))
-    size = f"{worst['tokens']} token(s), {worst['dim']} dimension(s)" if "tokens" in worst else "its size is not told"
-    return f"{size}, got {got} beside {expected}, margin {worst['margin']:.3g}"
+    size = _size(worst) if "tokens" in worst else "of unknown size"
+    return f"{size}, got {got}, expected {expected}, margin {worst['margin']:.3g}"
+
+
+def _size(case: Mapping[str, Any]) -> str:
+    return f"{_number(case['tokens'], 'token')}, {_number(case['dim'], 'dimension')}"
+
+
+def _number(count: int, noun: str) -> str:
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{count} {noun if count == 1 else plural}"
 
 
 def _arrays(case: dict[str, Any]) -> list[tuple[str, Any]]:

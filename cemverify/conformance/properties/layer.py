@@ -42,7 +42,7 @@ class Question:
         return f"Question(x {tuple(self.x.shape)})"
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ARG002
-        """Hypothesis prints a failing argument, and would print every array of a dataclass."""
+        """Hypothesis prints failing arguments, and would print every array of a dataclass."""
         printer.text(repr(self))
 
     def describe(self) -> dict[str, Any]:

@@ -58,7 +58,7 @@ class Journey:
         return f"Journey({self.case}, {len(self.moves)} moves)"
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ARG002
-        """Hypothesis prints a failing argument, and would print every array of a dataclass."""
+        """Hypothesis prints failing arguments, and would print every array of a dataclass."""
         printer.text(repr(self))
 
     def describe(self) -> dict[str, Any]:

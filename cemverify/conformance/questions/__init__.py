@@ -1,1 +1,1 @@
-"""What is asked: cases, where they are drawn from, how they are made smaller, and how they are saved."""
+"""What is asked: cases, how they are drawn, how they shrink, and how they are saved."""

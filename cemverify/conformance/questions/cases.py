@@ -1,4 +1,4 @@
-"""Cases: what a property is asked about. Which ones, is the matter of `spaces`."""
+"""Cases: the questions that a property asks. `spaces` decides which ones."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Case:
         return self.config
 
     def to(self, dtype: torch.dtype) -> Case:
-        """The same case with every array rounded to that dtype; x and h stay one where they are one."""
+        """The same case with every array rounded to that dtype. If x and h are one array, they stay one."""
         weights = {name: array.to(dtype) for name, array in self.weights.items()}
         x = self.x.to(dtype)
         return replace(self, x=x, h=x if self.h is self.x else self.h.to(dtype), weights=weights)
@@ -71,7 +71,7 @@ class Case:
         return replace(self, config=replace(self.config, **options))
 
     def part(self, layer: Literal["attention", "mlp"]) -> Case:
-        """The attention or the MLP of a block case, with its weights."""
+        """The attention or the MLP of a block as a case of its own, with its weights."""
         assert isinstance(self.config, BlockConfig)
         config = getattr(self.config, layer)
         prefix = f"{layer}."
@@ -82,7 +82,7 @@ class Case:
         return f"Case({self.layer}, x {tuple(self.x.shape)})"
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ARG002
-        """Hypothesis prints a failing argument, and would print every array of a dataclass."""
+        """Hypothesis prints failing arguments, and would print every array of a dataclass."""
         printer.text(repr(self))
 
     def describe(self) -> dict[str, Any]:
@@ -99,7 +99,7 @@ class Case:
 
 
 def non_defaults(config: Any) -> dict[str, Any]:
-    """The options of a config that differ from their defaults, and those that have none."""
+    """The options of a config that differ from their defaults or have no default."""
     shown = {}
     for f in sorted(fields(config), key=lambda f: bool(f.kw_only)):  # as the constructor has them
         value = getattr(config, f.name)
@@ -110,7 +110,7 @@ def non_defaults(config: Any) -> dict[str, Any]:
 
 
 def unchecked(config: Config, **options: Any) -> Config:
-    """A config with options that its own constructor would refuse, to see whether an implementation does."""
+    """A config with options that its constructor would refuse, to see whether an implementation refuses them."""
     changed = copy.copy(config)
     for name, value in options.items():
         object.__setattr__(changed, name, value)
@@ -118,7 +118,7 @@ def unchecked(config: Config, **options: Any) -> Config:
 
 
 def dense_case(config: Config, batch: int, tokens: int, seed: int) -> Case:
-    """A well-conditioned case of any size: standard normal states, W ~ N(0, 1/D), drawn from a seed."""
+    """A well-conditioned case of any size, drawn from a seed: standard normal states, W ~ N(0, 1/D)."""
     rng = np.random.default_rng(seed)
     dim = config.attention.dim if isinstance(config, BlockConfig) else config.dim
     weights = {
@@ -158,7 +158,7 @@ def weight_shapes(config: Config) -> dict[str, tuple[int, ...]]:
 
 
 def scaled(name: str, values: Values) -> Values:
-    """Standard normals made into weights of order one in what they do, or left alone."""
+    """Scales standard normals so that the weights have effects of order one, or leaves them as they are."""
     match name.split(".")[-1]:
         case "W_Q" | "W_K" | "V" | "W":
             return values / math.sqrt(values.shape[-1])
@@ -171,5 +171,5 @@ def scaled(name: str, values: Values) -> Values:
 
 
 def tensor(values: Values) -> Tensor:
-    """Values as a float64 tensor of its own memory."""
+    """Values as a float64 tensor with its own memory."""
     return torch.from_numpy(np.array(values, dtype=np.float64, order="C"))

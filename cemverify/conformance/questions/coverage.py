@@ -1,4 +1,4 @@
-"""Covering arrays: few rows of options in which every pair of values of any two options meets."""
+"""Covering arrays: few rows of options in which every pair of values of any two options occurs."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _CANDIDATES = 24
 
 @lru_cache(maxsize=256)
 def covering(levels: tuple[int, ...]) -> tuple[Row, ...]:
-    """Rows in which every two values of any two options meet: the greedy construction, from a fixed seed.
+    """Rows in which every pair of values of any two options occurs: a greedy construction from a fixed seed.
 
     Args:
-        levels: how many values each option has, at least 1.
+        levels: the number of values of each option, at least 1.
 
     Returns:
-        Rows of one value per option; little more of them than the product of the two largest levels. One option alone
-        meets nobody, and takes each of its values.
+        Rows of one value per option, only a few more than the product of the two largest levels. A single option
+        takes each of its values once.
     """
     if len(levels) == 1:
         return tuple((value,) for value in range(levels[0]))
@@ -45,12 +45,13 @@ def covering(levels: tuple[int, ...]) -> tuple[Row, ...]:
 
 
 def meetings(row: Sequence[int]) -> set[Meeting]:
-    """Every pair of options with the values that meet in a row."""
+    """Every pair of options with the values that occur together in a row."""
     return {(i, row[i], j, row[j]) for i, j in combinations(range(len(row)), 2)}
 
 
 def _grown(levels: tuple[int, ...], seed: Meeting, missing: set[Meeting], rng: np.random.Generator) -> Row:
-    """A row around a missing pair; the other options in random order, each the value that covers most."""
+    """A row that contains a missing pair. The other options, in random order, take the value that covers "
+    "most pairs."""
     i, a, j, b = seed
     row = {i: a, j: b}
     for k in rng.permutation(len(levels)):

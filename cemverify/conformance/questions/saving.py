@@ -1,7 +1,8 @@
-"""A question in plain data, so that it can travel between processes and into files, and come back exactly.
+"""Questions as plain data, so that they can be sent between processes and saved in files, and read back exactly.
 
-Arrays go to NumPy with their strides and their sharing (x may *be* h); all else becomes a tree that JSON can hold.
-Only dataclasses of this package come back: a file of somebody else's builds nothing of its own.
+Arrays become NumPy arrays and keep their strides and their sharing (x may *be* h). Everything else becomes a tree
+that JSON can represent. Only dataclasses of this package are read back, so a file from elsewhere cannot create other
+objects.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Values = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Call:
-    """One call that a check made of a function of the implementation.
+    """One call that a check made to a function of the implementation.
 
     Attributes:
         function: its name. arguments: the tree of its arrays by name ("x", "h", "weights" ...). config: its tree.
@@ -42,7 +43,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Saved:
-    """What it takes to ask a case again.
+    """Everything that is needed to ask a case again.
 
     Attributes:
         question: the tree of what the property was asked. dtype, device: what arrays were rounded to, and where.
@@ -74,7 +75,7 @@ class Packing:
         """The tree of a value made of dataclasses, mappings, sequences, tensors, numbers and words.
 
         Raises:
-            TypeError: there is something else in it.
+            TypeError: it contains anything else.
         """
         match value:
             case None | bool() | int() | str():
@@ -96,7 +97,7 @@ class Packing:
         raise TypeError(f"a {type(value).__name__} cannot be saved")
 
     def add(self, name: str, values: Tensor) -> str:
-        """Puts an array into the pool and returns its name there, which equal ones of one name share."""
+        """Puts an array into the pool and returns its name there. Equal arrays of one name are stored once."""
         wide = values.float() if values.dtype == torch.bfloat16 else values
         content = wide.detach().cpu().contiguous().numpy().copy()
         unique, i = name, 1
@@ -121,10 +122,10 @@ class Packing:
 
 
 def restored(tree: Tree, arrays: Mapping[str, Values]) -> Any:
-    """The value of a tree, as it was packed.
+    """The value that was packed into a tree.
 
     Raises:
-        ValueError: the tree is damaged, or names what is not there.
+        ValueError: the tree is damaged, or refers to something that does not exist.
     """
     return _Restoring(arrays).value(tree)
 
@@ -150,7 +151,7 @@ class _Restoring:
                 return _dataclass(kind)(**{key: self.value(item) for key, item in content.items()})
             case None | bool() | int() | float() | str():
                 return tree
-        raise ValueError(f"nothing can be made of {str(tree)[:80]}")
+        raise ValueError(f"{str(tree)[:80]} cannot be read")
 
     def _tensor(self, name: str, tree: Mapping[str, Any]) -> Tensor:
         if name not in self.arrays:
@@ -170,7 +171,7 @@ def _identical(a: Values, b: Values) -> bool:
 
 
 def with_strides(values: Tensor, strides: Sequence[int]) -> Tensor:
-    """The same numbers laid out otherwise in memory."""
+    """The same numbers with another memory layout."""
     span = 1 + sum((n - 1) * stride for n, stride in zip(values.shape, strides, strict=True)) if values.numel() else 0
     laid = torch.zeros(span, dtype=values.dtype).as_strided(values.shape, tuple(strides))
     return laid.copy_(values) if values.numel() else values
@@ -179,7 +180,7 @@ def with_strides(values: Tensor, strides: Sequence[int]) -> Tensor:
 def _dataclass(kind: str) -> Any:
     module, _, name = kind.partition(":")
     if module.split(".")[0] != "cemverify":
-        raise ValueError(f"{kind} is not of cemverify")
+        raise ValueError(f"{kind} does not belong to cemverify")
     try:
         found: Any = importlib.import_module(module)
         for part in name.split("."):

@@ -1,7 +1,7 @@
-"""Smaller cases: what Hypothesis leaves is made smaller once more, in sizes first and then in digits.
+"""Smaller cases: shrinks what Hypothesis found once more, first in size and then in digits.
 
-Hypothesis shrinks choices, and a choice of a size moves every choice after it. Here whole tokens, features, heads
-and hidden units are taken out of a case that fails, which keeps all its other numbers.
+Hypothesis shrinks choices, and choosing another size changes every choice after it. Here whole tokens, features,
+heads and hidden units are removed from a failing case, and all other numbers stay.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LED = {"diagonal": "D", "P_d": "D", "P_U": "Dr", "P_V": "Dr", "gain": "D"}  # K
 
 
 def smaller(case: Case, space: Space) -> Iterator[Case]:
-    """Cases of the space that are a little smaller, the boldest first."""
+    """Slightly smaller cases of the space, the largest reductions first."""
     if isinstance(case.config, BlockConfig):
         yield from _without(case, "BJ", space)
     elif space.square:
@@ -79,7 +79,7 @@ def _take_out(case: Case, axis: str, index: int, space: Space) -> Case | None:
 
 
 def _config_without(config: Config, axis: str, space: Space) -> Config | None:
-    """The config with one less along the axis; None if there is no such case in the space."""
+    """The config with one less along the axis, or None if the space has no such case."""
     if axis in "BJ":
         return config
     assert not isinstance(config, BlockConfig)
@@ -122,9 +122,10 @@ def _fewer_steps(case: Case, space: Space) -> Iterator[Case]:
 
 
 def _simpler_numbers(case: Case, *, tied: bool) -> Iterator[Case]:
-    """Whole arrays of zeros, integers, few digits, then number after number; x and h together where they are one.
+    """Simpler values: whole arrays of zeros, integers, few digits, then number by number. If x and h are one, so they
+    stay.
 
-    Every form is shorter to write down than the one before, so that this comes to an end.
+    Every form is shorter to write than the one before, so the process terminates.
     """
     names = ["h", *case.weights] if tied else ["x", "h", *case.weights]
     arrays = {"x": case.x, "h": case.h, **case.weights}
@@ -146,14 +147,14 @@ def _simpler_numbers(case: Case, *, tied: bool) -> Iterator[Case]:
 
 
 def _digits(values: Tensor, n: int) -> Tensor:
-    """The values with n significant digits each."""
+    """The values rounded to n significant digits."""
     return torch.tensor([float(f"{v:.{n}g}") for v in values.flatten().tolist()], dtype=values.dtype).reshape(
         values.shape
     )
 
 
 def _length(value: float) -> int:
-    """How much there is to write down; nothing for zero."""
+    """How much there is to write; zeros cost nothing."""
     return len(f"{abs(value):.17g}".rstrip("0")) if value else 0
 
 

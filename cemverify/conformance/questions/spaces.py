@@ -1,4 +1,4 @@
-"""Spaces: the cases of a property, and three ways of drawing from them.
+"""Spaces: the cases of a property, and three ways to draw from them.
 
 *small*: arrays of small integers, which shrink to readable minimal cases and bring ties and zeros. *dense*: normals
 drawn from a seed in a box and sliced, so that dimensions shrink without redrawing the values; they also wear

@@ -47,13 +47,13 @@ class LostWorkers:
 
     def _reason(self, asked: Property) -> str | None:
         if self.altogether >= IN_ALL:
-            return f"given up: {self.altogether} properties cost a process each"
+            return f"not run: the implementation has already cost {self.altogether} worker processes"
         befell = self.in_a_row[_functions(asked)]
         if len(befell) < IN_A_ROW:
             return None
         causes = ", ".join(f"{cause} {n} times" for cause, n in Counter(befell).items())
         asking = ", ".join(sorted(_functions(asked))) or "it"
-        return f"given up after {len(befell)} properties in a row that ask {asking} and cost a process each: {causes}"
+        return f"not run: {len(befell)} properties in a row that call {asking} each cost a worker process ({causes})"
 
 
 def _functions(asked: Property) -> frozenset[str]:

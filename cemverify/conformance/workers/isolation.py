@@ -161,7 +161,7 @@ def ask_again(
 def _for_its_door(properties: Sequence[Property], introduction: _Introduction) -> list[Property]:
     asked = [p for p in properties if p.id in set(introduction.properties)]
     if not asked:
-        raise ValueError("none of these properties is for this kind of implementation; see `cemverify list`")
+        raise ValueError("none of these properties applies to this kind of implementation; see `cemverify list`")
     return asked
 
 
@@ -243,7 +243,9 @@ class _Worker:
             return self._died()
         except Exception as error:
             self.dismiss()
-            return self._stopped(Verdict.SUITE_ERROR, None, f"a worker could not be understood: {words(error)}")
+            return self._stopped(
+                Verdict.SUITE_ERROR, None, f"the answer of a worker could not be read: {words(error)}"
+            )
         if isinstance(said, _Introduction):
             self.introduced, self.arrays = True, said.arrays
             self.since = time.monotonic()
@@ -258,7 +260,7 @@ class _Worker:
                 self.dismiss()  # what comes next deserves a sound process
             return said
         self.dismiss()
-        return self._stopped(Verdict.INCONCLUSIVE, None, f"a second import failed: {said}")
+        return self._stopped(Verdict.INCONCLUSIVE, None, f"importing it in another worker failed: {said}")
 
     def _overdue(self) -> Record | None:
         now = time.monotonic()
@@ -272,7 +274,11 @@ class _Worker:
         allowed = 2 * self.effort.seconds + 60 if self.introduced else LOADING
         if now - self.since > allowed:
             self.dismiss()
-            what = "its time budget was spent, twice over" if self.introduced else "a second import did not finish"
+            what = (
+                "it took more than twice its time budget"
+                if self.introduced
+                else "importing it in another worker did not finish"
+            )
             return self._stopped(Verdict.INCONCLUSIVE, None, what)
         return None
 
@@ -281,7 +287,7 @@ class _Worker:
         question = self.last_question.read()
         if self.process.is_alive():
             self.dismiss()
-            reason = "it closed the connection over which it is asked"
+            reason = "it closed its connection to the verifier"
         else:
             reason = f"it ended the interpreter ({_exit(self.process.exitcode)})"
         return self._stopped(Verdict.VIOLATED, Crashed.cause, reason, question)
@@ -388,9 +394,9 @@ def _judge(
         return replace(violated, cause=Raised.cause, reason="it raised KeyboardInterrupt")
     except MemoryError:
         return replace(
-            violated, cause=OutOfMemory.cause, reason="it holds so much memory that the suite has none left"
+            violated, cause=OutOfMemory.cause, reason="it uses so much memory that none is left for the verifier"
         )
     if replaced := originals.replaced():
-        reason = f"it replaced, for everybody, {', '.join(replaced)}"
+        reason = f"it replaced functions that the whole process uses: {', '.join(replaced)}"
         return replace(violated, cause=Tampered.cause, reason=reason, seconds=record.seconds)
     return record

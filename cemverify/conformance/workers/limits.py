@@ -26,9 +26,9 @@ def check_memory(limit: int | None) -> None:
     if limit is None:
         return
     if not limits_memory():
-        raise ValueError(f"memory can be limited on Linux only, and this is {sys.platform}: leave --memory out")
+        raise ValueError(f"memory can be limited on Linux only, and this is {sys.platform}: leave out --memory")
     if limit < LEAST_MEMORY:
-        raise ValueError(f"a worker needs {LEAST_MEMORY} MB to judge at all, and {limit} were given: give more")
+        raise ValueError(f"a worker needs at least {LEAST_MEMORY} MB, and --memory is {limit}: give more")
 
 
 def limits_memory() -> bool:

@@ -160,7 +160,9 @@ def _check_corpus(options: argparse.Namespace) -> None:
     if len(given) > 1:
         raise UsageError(f"{given[0]} and {given[1]} name two corpora; give one of them")
     if options.corpus is not None and options.corpus not in CORPORA:
-        raise UsageError(f"no corpus {options.corpus!r}; there are: {', '.join(CORPORA)}, and --text and --dataset")
+        raise UsageError(
+            f"unknown corpus {options.corpus!r}; choose from {', '.join(CORPORA)}, and --text and --dataset"
+        )
     for owner, names, fits in (
         ("--dataset", _OF_DATASETS, options.dataset is not None),
         ("--corpus markov or hidden", _OF_CHAINS, options.corpus in ("markov", "hidden")),

@@ -113,7 +113,7 @@ def paper_contenders(vocabulary: int, size: str, depths: tuple[int, ...]) -> tup
         UsageError: there is no such size.
     """
     if size not in paper.SIZES:
-        raise UsageError(f"no model size {size!r}; there are: {', '.join(paper.SIZES)}")
+        raise UsageError(f"unknown model size {size!r}; choose from {', '.join(paper.SIZES)}")
     found = [
         Contender("Llama RoPE", paper.llama(size), True),
         Contender("Llama ALiBi", paper.llama(size, "alibi"), True),
@@ -164,7 +164,7 @@ def preset(name: str, device: str, vocabulary: int) -> LanguageConfig:
         UsageError: there is none; the message lists those there are.
     """
     if name not in PRESETS:
-        raise UsageError(f"no preset {name!r}; there are: {', '.join(PRESETS)}")
+        raise UsageError(f"unknown preset {name!r}; choose from {', '.join(PRESETS)}")
     return PRESETS[name][device.partition(":")[0]](vocabulary)
 
 
@@ -207,5 +207,5 @@ class PresetChoice:
             return found
         known = {contender.slug: contender for contender in found.contenders}
         if unknown := [slug for slug in self.models if slug not in known]:
-            raise UsageError(f"no model {unknown[0]!r} in this run; there are: {', '.join(known)}")
+            raise UsageError(f"unknown model {unknown[0]!r} in this run; choose from {', '.join(known)}")
         return replace(found, contenders=tuple(c for slug, c in known.items() if slug in self.models))

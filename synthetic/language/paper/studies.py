@@ -301,9 +301,9 @@ def plan(
         UsageError: there is no such study or size, or the vocabulary is another.
     """
     if study not in STUDIES:
-        raise UsageError(f"no study {study!r}; there are: {', '.join(STUDIES)}")
+        raise UsageError(f"unknown study {study!r}; choose from {', '.join(STUDIES)}")
     if size not in SIZES:
-        raise UsageError(f"no size {size!r}; there are: {', '.join(SIZES)}")
+        raise UsageError(f"unknown size {size!r}; choose from {', '.join(SIZES)}")
     experiment = STUDIES[study]
     figure = experiment.figure
     if size == TINY:

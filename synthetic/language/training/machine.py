@@ -97,7 +97,7 @@ def choose(device: str, *, compiled: bool, sharded: bool) -> Machine:
         UsageError: no such device, sharding without torchrun, or torch.compile without a compiler.
     """
     if device not in ("auto", "cpu", "cuda"):
-        raise UsageError(f"no device {device!r}; there are: auto, cpu, cuda")
+        raise UsageError(f"unknown device {device!r}; choose from auto, cpu, cuda")
     try:
         device = find_device(device)
     except ValueError as error:

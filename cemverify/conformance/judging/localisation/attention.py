@@ -43,8 +43,12 @@ def wrong_in_attention(bench: Bench, case: Case) -> WrongPart | None:
     if any(bench.wrong(with_one_memory(c)) for c in cases):
         return None  # weights that sum to 1 make no difference there: it is not they alone
     if bench.offers("start") and all(bench.wrong(c) for c in dense):
-        return WrongPart("score", "it is right at one token and at x = 0, where no score counts, and wrong elsewhere")
-    return WrongPart("attention weights", "single tokens, whose attention weight is 1, are right; several are wrong")
+        return WrongPart(
+            "score", "it is right for one token and at x = 0, where scores do not matter, and wrong elsewhere"
+        )
+    return WrongPart(
+        "attention weights", "single tokens, whose attention weight is 1, are right; rows of several tokens are wrong"
+    )
 
 
 def _values(bench: Bench, singles: Sequence[Case]) -> WrongPart | None:
@@ -78,7 +82,7 @@ def _uniform_weights(bench: Bench, case: Case) -> WrongPart | None:
         return None
     room = bench.room(case)
     if _ignores_x(bench, case, answer, room):
-        return WrongPart("score", "the update is the same wherever x is: the queries do not come from x")
+        return WrongPart("score", "the update does not depend on x, so the queries do not come from x")
     values = torch.einsum("krd,kre,bje->bjd", case.weights["W_Q"], case.weights["W_K"], case.h)  # (B, J, D)
     seen = []
     for i in range(case.x.shape[1]):
@@ -86,7 +90,10 @@ def _uniform_weights(bench: Bench, case: Case) -> WrongPart | None:
         if subset is None:
             if bench.wrong(with_one_memory(case)):
                 return None
-            return WrongPart("attention weights", "at x = 0, where every score is 0, some token is no mean of others")
+            return WrongPart(
+                "attention weights",
+                "at x = 0, where every score is 0, the update of some token is not a mean over tokens",
+            )
         seen.append(subset)
     if all(set(subset) == set(range(i + 1)) for i, subset in enumerate(seen)):
         return None
@@ -122,5 +129,5 @@ def _temperature(bench: Bench, cases: Sequence[Case]) -> WrongPart | None:
     answers = [(c, bench.got(c)) for c in cases if bench.wrong(c)]
     for tau in sorted(others - {config.tau}):
         if all(equal(got, due(c.having(temperature=tau)), bench.room(c)) for c, got in answers):
-            return WrongPart("temperature", f"where tau = {config.tau:.4g} is due it gives what {tau:.4g} gives")
+            return WrongPart("temperature", f"with tau = {config.tau:.4g} it returns the result for tau = {tau:.4g}")
     return None

@@ -34,11 +34,9 @@ def residual(bench: Bench, cases: Sequence[Case]) -> WrongPart | None:
         if got is None:
             continue
         if torch.equal(got + still.x, still.x.float().double()) and bool((got != 0).any()):
-            return WrongPart("dtype", "with weights of zeros x comes back rounded to float32")
+            return WrongPart("dtype", "with zero weights, x is returned rounded to float32")
         if not equal(got, torch.zeros_like(got), bench.room(still)):
-            return WrongPart(
-                "residual", "with weights of zeros, of which no update can come, x is not left where it is"
-            )
+            return WrongPart("residual", "with zero weights the update must be zero, and x changes")
     return None
 
 
@@ -49,9 +47,7 @@ def swapped(bench: Bench, cases: Sequence[Case], first: str, second: str) -> Wro
         alike = equal(due(case), due(other), bench.room(case) + bench.room(other))
         if alike or not bench.explained(case, other):
             return None
-    return WrongPart(
-        f"{first} and {second}", f"it does the right thing with {first} and {second} in each other's place"
-    )
+    return WrongPart(f"{first} and {second}", f"exchanging {first} and {second} makes it right")
 
 
 def linear_in_memory(bench: Bench, case: Case) -> bool:

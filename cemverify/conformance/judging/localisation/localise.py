@@ -43,7 +43,7 @@ def _layer(bench: Bench, case: Case) -> WrongPart | None:
         return wrong_in_options(bench, case, needed)
     rows = case.x.shape[0]
     if rows > 1 and not any(bench.wrong(only_rows(case, [i])) for i in range(rows)):
-        return WrongPart("batch rows", "each row alone is right, together they are wrong")
+        return WrongPart("batch rows", "each batch row alone is right, together they are wrong")
     return wrong_in_attention(bench, case) if case.layer == "attention" else wrong_in_mlp(bench, case)
 
 
@@ -52,9 +52,9 @@ def _beside(bench: Bench, case: Case) -> WrongPart | None:
     for candidate in (case, *bench.dense(case.layer_config, batch=2)):
         try:
             if _cache_is_wrong(bench, candidate):
-                return WrongPart("cache", "the whole row at once is right, decoding token by token is not")
+                return WrongPart("cache", "the whole row at once is right, and decoding token by token is wrong")
             if _stated_energy_is_wrong(bench, candidate):
-                return WrongPart("stated energy", "the update is right, the energy is not")
+                return WrongPart("stated energy", "the update is right, and the energy is wrong")
         except Fault:
             continue
     return None
@@ -90,7 +90,5 @@ def _block(bench: Bench, case: Case) -> WrongPart | None:
     for layer in (attention, mlp):
         if bench.wrong(layer):
             found = _layer(bench, layer)
-            return found and WrongPart(
-                found.name, f"the block's {layer.layer} by itself is wrong too: {found.because}"
-            )
-    return WrongPart("block", "its attention and its MLP are right by themselves on what the block gives them")
+            return found and WrongPart(found.name, f"the block's {layer.layer} alone is wrong too: {found.because}")
+    return WrongPart("block", "its attention and its MLP are each right for the inputs that the block gives them")

@@ -42,7 +42,7 @@ def _batch_rows(bench: Bench, case: Case, before: Tensor, room: Tensor) -> Wrong
         return None
     alone = bench.got(only_rows(case, [0]))
     if alone is not None and bool(((alone - before[:1]).abs() > room[:1]).any()):
-        return WrongPart("batch rows", "the first row alone gives something else than among others")
+        return WrongPart("batch rows", "the first batch row alone gives another result than in the batch")
     return None
 
 
@@ -53,10 +53,10 @@ def _later_tokens(bench: Bench, case: Case, before: Tensor, room: Tensor) -> Wro
             if after is None or not bool(((after - before)[:, :i].abs() > room[:, :i]).any()):
                 continue
             if case.layer == "mlp":
-                return WrongPart("token mixing", f"another token {i} changes the tokens before it")
+                return WrongPart("token mixing", f"changing token {i} changes the outputs before it")
             if name == "x":
-                return WrongPart("softmax", f"another state x of token {i} alone changes the tokens before it")
-            return WrongPart("mask", f"another memory of token {i} changes the tokens before it")
+                return WrongPart("softmax", f"changing x at token {i} changes the outputs before it")
+            return WrongPart("mask", f"changing the memory at token {i} changes the outputs before it")
     return None
 
 
@@ -65,7 +65,7 @@ def _order_of_tokens(bench: Bench, case: Case, before: Tensor, room: Tensor) -> 
         return None
     flipped = bench.got(replace(case, x=case.x.flip(1), h=case.h.flip(1)))
     if flipped is not None and bool(((flipped.flip(1) - before).abs() > room).any()):
-        return WrongPart("token mixing", "tokens in another order give something else")
+        return WrongPart("token mixing", "reordering the tokens changes their outputs")
     return None
 
 

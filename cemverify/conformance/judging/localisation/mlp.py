@@ -58,9 +58,7 @@ def _swapped_gate(bench: Bench, cases: Sequence[Case]) -> WrongPart | None:
         inner = due(exchanged)  # W^T ((V x) sigma(W h)) eta
         if got is None or W.shape[0] > W.shape[1] or not _same_hidden(got, inner, V, W, bench.room(case)):
             return None
-    return WrongPart(
-        "gate", "it gives what it would give if the memory's projection were activated and not the state's"
-    )
+    return WrongPart("gate", "it applies the activation to the projection of the memory instead of the state's")
 
 
 def _same_hidden(got: Tensor, inner: Tensor, V: Tensor, W: Tensor, room: Tensor) -> bool:

@@ -74,7 +74,7 @@ def _without(case: Case, weights: tuple[str, ...], **options: Any) -> Case:
 def wrong_in_options(bench: Bench, case: Case, needed: Sequence[str]) -> WrongPart | None:
     """The option without which the case does not fail, and which side of it is wrong."""
     named = " or the ".join(needed)
-    because = f"with all other options off it is still wrong, and with the {named} off as well it is right"
+    because = f"with all other options off it is wrong, and with the {named} off too it is right"
     if len(needed) > 2:
         return None
     if len(needed) == 2:
@@ -89,16 +89,18 @@ def _diagonal(bench: Bench, case: Case) -> WrongPart | None:
     if case.attention.diagonal == "per-head":
         same = case.weights["diagonal"][:1].expand_as(case.weights["diagonal"]).contiguous()
         if not bench.wrong(with_weights(case, {"diagonal": same})):
-            return WrongPart("diagonal", "heads of the same diagonal are right, heads of their own are wrong")
+            return WrongPart("diagonal", "it is right if all heads have the same diagonal, and wrong if they differ")
     cases = [case, *bench.dense(case.attention)]
     if any(bench.wrong(token) for token in (*each_token(case), *bench.dense(case.attention, tokens=1))):
         if _is_another_diagonal(bench, cases):
-            return WrongPart("diagonal", "it does the right thing with another diagonal, in scores and values alike")
+            return WrongPart("diagonal", "it is right for another diagonal, in scores and values alike")
         return WrongPart("diagonal, value path", "a single token, whose attention weight is 1, is already wrong")
     if bench.offers("start") and any(bench.wrong(at_zero(c)) for c in cases):
         return WrongPart("diagonal, value path", "at x = 0, where every score is 0, it is wrong")
     if any(bench.wrong(c) for c in cases):
-        return WrongPart("diagonal, score", "single tokens are right, so that the values are; several are wrong")
+        return WrongPart(
+            "diagonal, score", "single tokens are right, so the values are right; rows of several tokens are wrong"
+        )
     return None
 
 
@@ -137,9 +139,11 @@ def _recursion(bench: Bench, case: Case) -> WrongPart | None:
     answers = [(c, bench.got(c)) for c in cases]
     for other in [n for n in range(1, steps + 3) if n != steps]:
         if all(equal(got, due(c.having(steps=other)), bench.room(c)) for c, got in answers):
-            return WrongPart("step count", f"where T = {steps} steps are due it gives what {other} give")
+            return WrongPart("step count", f"with T = {steps} it returns the result of {other} steps")
     if all(equal(got, _reading_its_own_output(c) - c.x, bench.room(c)) for c, got in answers):
-        return WrongPart("memory", "it gives what a layer gives that reads its own output at every step")
+        return WrongPart(
+            "memory", "it returns the result of a layer that reads its own output as memory at every step"
+        )
     return WrongPart("recursion", "one step is right, several are wrong")
 
 

@@ -72,7 +72,7 @@ def wrong_along_rows(bench: Bench, path: LinearPath, rows: Sequence[Row]) -> Wro
     if not probes:
         return None
     if all(probe.astray for probe in probes):
-        because = f"with one row of {path.along} that is not 0, the update does not point along that row"
+        because = f"with a single non-zero row of {path.along}, the update does not point along that row"
         return WrongPart(path.outer, because)
     if any(probe.astray for probe in probes):
         return None
@@ -86,25 +86,27 @@ def wrong_along_rows(bench: Bench, path: LinearPath, rows: Sequence[Row]) -> Wro
 def _same_factor(path: LinearPath, factor: float, noise: float, heads: int) -> WrongPart:
     """Every row gives the same multiple of what is due."""
     if abs(factor - 1) <= noise:
-        return WrongPart(path.sum, f"each row of {path.along} alone is right, all of them together are wrong")
+        return WrongPart(path.sum, f"each row of {path.along} alone is right, and all of them together are wrong")
     if heads > 1 and abs(factor * heads - 1) <= heads * noise:
-        return WrongPart(path.sum, f"each of {heads} heads alone gives {factor:.6g} times what is due")
-    return WrongPart("scale of the update", f"every row of {path.along} alone gives {factor:.6g} times what is due")
+        return WrongPart(path.sum, f"each of {heads} heads alone gives {factor:.6g} times the right update")
+    return WrongPart(
+        "scale of the update", f"every row of {path.along} alone gives {factor:.6g} times the right update"
+    )
 
 
 def _factors_of_their_own(bench: Bench, path: LinearPath, probes: Sequence[_Probe], noise: float) -> WrongPart | None:
     """Rows give different multiples of what is due: what makes their numbers is wrong."""
     if path.inner == "W_K" and any(_is_number_of_another_row(probe) for probe in probes):
-        because = f"rows of {path.along} do not go with the rows of {path.inner} of the same index"
+        because = f"rows of {path.along} are not paired with the rows of {path.inner} of the same index"
         return WrongPart("linear path", because)
     neither = all(abs(probe.ratio) > noise and abs(probe.ratio - 1) > noise for probe in probes)
     if path.inner == "W" and neither and all(_goes_with_memory(bench, probe) for probe in probes):
-        because = "the update is along V and proportional to W h; what V x is made into is wrong"
+        because = "the update is along V and proportional to W h, so sigma(V x) is wrong"
         return WrongPart("activation", because)
     if all(abs(probe.ratio - 1) > max(noise, 1e-6) for probe in probes):
-        because = f"the update points along the row of {path.along}, but {path.inner} does not make its length"
+        because = f"the update points along the row of {path.along}, but its length is not what {path.inner} gives"
         return WrongPart(path.middle, because)
-    return WrongPart("linear path", f"some rows of {path.along} alone are right, others are not")
+    return WrongPart("linear path", f"some rows of {path.along} alone are right, others are wrong")
 
 
 def _with_one_row(case: Case, name: str, row: tuple[int, ...]) -> Case:
