@@ -74,6 +74,8 @@ def path_for(descent: Descent, energy: Energy, start: Tensor, memory: Any) -> Pa
     """
     if _forced:
         return _forced[-1].path if isinstance(energy, Interaction | Elementwise) else "formula"
+    if start.device.type == "meta":
+        return "formula"  # nothing is computed there: the operations of the formula are counted
     if isinstance(energy, Elementwise):
         return "blocks" if descent.steps > KEPT_STEPS and start.requires_grad else "formula"
     if not isinstance(energy, Interaction) or start.shape[1] * memory.length < PAIRS:
