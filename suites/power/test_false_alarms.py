@@ -25,9 +25,18 @@ COSTLY = {
     "examples.energies_jax:mine": ["gradient/attention/plain", "gradient/mlp/tanh"],
 }
 
+# Every property is asked of the reference by `test_catalogue` already, with more examples.
+ASKED_ELSEWHERE = {"cemverify:reference"}
+
+
+def in_turn(entry: CorrectImplementation) -> object:
+    """A test's parameter: an implementation of the bank."""
+    marks = [pytest.mark.thorough] if entry.name in ASKED_ELSEWHERE else []
+    return pytest.param(entry, marks=marks, id=entry.name)
+
 
 @pytest.mark.slow
-@pytest.mark.parametrize("entry", BANK, ids=lambda entry: entry.name)
+@pytest.mark.parametrize("entry", [in_turn(entry) for entry in BANK])
 def test_a_correct_implementation_is_never_called_wrong(entry: CorrectImplementation) -> None:
     if (reason := unavailable(entry)) is not None:
         pytest.skip(reason)

@@ -501,9 +501,10 @@ def wait_for(store: Path, count: int, process: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.slow
-def test_killed_twenty_times_and_resumed_every_file_is_the_same_to_the_byte(tmp_path: Path) -> None:
-    count, draws, store = 600, Random(0), tmp_path / "killed"  # noqa: S311
-    for _ in range(20):
+@pytest.mark.parametrize("times", [5, pytest.param(20, marks=pytest.mark.thorough)])
+def test_killed_many_times_and_resumed_every_file_is_the_same_to_the_byte(tmp_path: Path, times: int) -> None:
+    count, draws, store = 30 * times, Random(0), tmp_path / "killed"  # noqa: S311
+    for _ in range(times):
         had = len(contents(store))
         study = start(store, count, seconds=0.0)
         wait_for(store, had + draws.randint(1, 25), study)
@@ -511,7 +512,7 @@ def test_killed_twenty_times_and_resumed_every_file_is_the_same_to_the_byte(tmp_
         os.killpg(study.pid, signal.SIGKILL)
         study.communicate()
         assert study.returncode == -signal.SIGKILL
-    assert 20 <= len(contents(store)) < count
+    assert times <= len(contents(store)) < count
     assert start(store, count, seconds=0.0).wait() == 0
     run_cells(walks(count), here(tmp_path / "undisturbed"))
     assert contents(store) == contents(tmp_path / "undisturbed")
