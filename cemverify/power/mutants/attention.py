@@ -54,7 +54,7 @@ class UntiedOutput(Plain):
 
 
 @ZOO.killed_by(
-    "The temperature grows with the model dimension, as sqrt(D_h) is printed.",
+    "The temperature grows with the model dimension, as the printed sqrt(D_h) does.",
     "tying/attention/multi-head-attention",
     "update = eta*",
     also=("tying/attention/scaled-dot-product-attention", "gradient/attention/plain"),
@@ -76,7 +76,7 @@ class MeanOverHeads(Plain):
         return heads.mean(1)
 
 
-@ZOO.killed_by("A token does not see its own key, except the first.", "gradient/attention/plain")
+@ZOO.killed_by("No token except the first sees its own key.", "gradient/attention/plain")
 class OwnTokenHidden(Plain):
     def hidden(self, i: Tensor, j: Tensor) -> Tensor:
         return (j > i) | ((j == i) & (i > 0))
@@ -138,7 +138,7 @@ class StepSizeForgotten(Plain):
 
 
 @ZOO.killed_by(
-    "Updates lean away from their mean over the batch.",
+    "Updates are pushed away from their mean over the batch.",
     "structure/attention/batch-independence",
     "a batch row alone*",
     also=("structure/mlp/batch-independence", "structure/block/batch-independence"),
@@ -148,7 +148,7 @@ class BatchLeans(Plain):
         return super().advance(x, heads + 1e-3 * (heads - heads.mean(0, keepdim=True)), w, c)
 
 
-@ZOO.killed_by("Scores are negated, so that tokens attend to what they resemble least.", "gradient/attention/plain")
+@ZOO.killed_by("Scores are negated, so tokens attend to what they resemble least.", "gradient/attention/plain")
 class NegatedScores(Plain):
     def scores(self, q: Tensor, k: Tensor, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
         return -super().scores(q, k, x, h, w, c)
@@ -162,7 +162,7 @@ class TransposedScoreMatrix(Plain):
         return torch.einsum("bjd,krd->bkjr", x, w["W_K"]) @ torch.einsum("bjd,krd->bkjr", h, w["W_Q"]).mT
 
 
-@ZOO.killed_by("W_Q and W_K have changed places everywhere.", "gradient/attention/plain")
+@ZOO.killed_by("W_Q and W_K are exchanged everywhere.", "gradient/attention/plain")
 class QueriesAndKeysSwapped(Plain):
     def attention(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
         return super().attention(x, h, {**w, "W_Q": w["W_K"], "W_K": w["W_Q"]}, c)
@@ -218,20 +218,20 @@ class SoftmaxOverHeads(Plain):
         return torch.softmax(logits, 1).nan_to_num()
 
 
-@ZOO.killed_by("The softmax has one logit more, zero, that belongs to no token.", "gradient/attention/plain")
+@ZOO.killed_by("The softmax has one extra logit of zero that belongs to no token.", "gradient/attention/plain")
 class SoftmaxWithSink(Plain):
     def softmax(self, logits: Tensor) -> Tensor:
         return torch.softmax(torch.cat((logits, torch.zeros_like(logits[..., :1])), -1), -1)[..., :-1]
 
 
-@ZOO.killed_by("Attention weights are exponentials that nothing normalises.", "gradient/attention/plain")
+@ZOO.killed_by("Attention weights are exponentials that are not normalised.", "gradient/attention/plain")
 class UnnormalisedSoftmax(Plain):
     def softmax(self, logits: Tensor) -> Tensor:
         return logits.exp()
 
 
 @ZOO.killed_by(
-    "The largest logit is not subtracted, so that large ones overflow.", "gradient/attention/plain", "not finite"
+    "The largest logit is not subtracted, so large logits overflow.", "gradient/attention/plain", "not finite"
 )
 class SoftmaxWithoutShift(Plain):
     def softmax(self, logits: Tensor) -> Tensor:
@@ -270,7 +270,7 @@ class MaskMultiplied(Plain):
 
 
 @ZOO.killed_by(
-    "Hidden tokens are struck out after the softmax, which has already counted them.",
+    "Hidden tokens are removed after the softmax, which has already counted them.",
     "structure/attention/causality",
     "outputs before token i are unchanged*",
 )
@@ -285,22 +285,20 @@ class OldestTokenHidden(Plain):
         return (j > i) | ((j == 0) & (i > 1))
 
 
-@ZOO.killed_by("A token sees the last four only.", "gradient/attention/plain")
+@ZOO.killed_by("A token sees the last four tokens only.", "gradient/attention/plain")
 class SlidingWindow(Plain):
     def hidden(self, i: Tensor, j: Tensor) -> Tensor:
         return (j > i) | (j < i - 3)
 
 
-@ZOO.killed_by("A token's own key counts twice, as cached and as new.", "gradient/attention/plain")
+@ZOO.killed_by("A token's own key counts twice: from the cache and as the new key.", "gradient/attention/plain")
 class OwnKeyTwice(Plain):
     def attend(self, logits: Tensor, hidden: Tensor) -> Tensor:
         own = torch.eye(logits.shape[-1], dtype=torch.bool)[-logits.shape[-2] :]
         return self.softmax((logits + math.log(2) * own).masked_fill(hidden, -math.inf))
 
 
-@ZOO.killed_by(
-    "Keys are made unit vectors before they are compared; as values they are left.", "gradient/attention/plain"
-)
+@ZOO.killed_by("Keys are normalised to unit length for the scores, but not as values.", "gradient/attention/plain")
 class KeysNormalised(Plain):
     def scores(self, q: Tensor, k: Tensor, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
         return super().scores(q, k / (k.norm(dim=-1, keepdim=True) + 1e-12), x, h, w, c)
@@ -331,7 +329,7 @@ class LastHeadForgotten(Plain):
 
 
 @ZOO.killed_by(
-    "The update is multiplied by eta twice, which at eta = 1 is right.",
+    "The update is multiplied by eta twice, which is right at eta = 1 only.",
     "gradient/attention/plain",
     needs=("step-size",),
 )
@@ -341,7 +339,7 @@ class StepSizeTwice(Plain):
 
 
 @ZOO.killed_by(
-    "The state that the update is added to is multiplied by one part in a thousand too much.",
+    "The state that the update is added to is too large by one part in a thousand.",
     "gradient/attention/plain",
 )
 class ResidualScaled(Plain):

@@ -18,7 +18,7 @@ _INPUTS = ("structure/mlp/inputs-unchanged", "structure/block/inputs-unchanged",
 
 
 @ZOO.wraps(
-    "The first array is overwritten by the answer.",
+    "The first array is overwritten by the output.",
     "structure/attention/inputs-unchanged",
     "x after the call",
     also=_INPUTS,
@@ -57,7 +57,7 @@ def wipes_its_input(implementation: Implementation) -> Implementation:
 
 
 @ZOO.wraps(
-    "Every call's output is larger than the last one's by one part in a million.",
+    "Every call's output is larger than that of the call before by one part in a million.",
     "structure/attention/determinism",
     "second call = first call",
     also=("structure/mlp/determinism", "structure/block/determinism"),
@@ -70,7 +70,7 @@ def counts_its_calls(implementation: Implementation) -> Implementation:
 
 
 @ZOO.wraps(
-    "The output is float32 whatever came in.",
+    "The output is float32, whatever the dtype of the input.",
     "structure/attention/shape-and-dtype",
     "shape and dtype*",
     also=("structure/mlp/shape-and-dtype", "structure/block/shape-and-dtype", "structure/decode/shape-and-dtype"),
@@ -84,7 +84,7 @@ def _single(array: Any) -> Any:
 
 
 @ZOO.wraps(
-    "After a call torch's default dtype is float64.",
+    "A call sets torch's default dtype to float64.",
     "structure/attention/settings-unchanged",
     "the process keeps its default dtype*",
     also=("structure/mlp/settings-unchanged", "structure/block/settings-unchanged"),

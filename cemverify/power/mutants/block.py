@@ -62,7 +62,7 @@ class OneGainForBoth(Plain):
         return super().block(h, {**w, **gain}, c)
 
 
-@ZOO.killed_by("The MLP takes attention's step size.", "gradient/block/any-options", needs=("step-size",))
+@ZOO.killed_by("The MLP uses attention's step size.", "gradient/block/any-options", needs=("step-size",))
 class OneStepSizeForBoth(Plain):
     def block(self, h: Tensor, w: Weights, c: BlockConfig) -> Tensor:
         config: Any = c

@@ -38,7 +38,7 @@ class WrongAtOddHeadSizes(_Sometimes):
         return isinstance(c, AttentionConfig) and c.R % 2 == 1 and c.R > 1
 
 
-@ZOO.killed_by("Wrong only where the number of heads is no power of two.", "gradient/attention/plain")
+@ZOO.killed_by("Wrong only if the number of heads is not a power of two.", "gradient/attention/plain")
 class WrongAtThreeHeads(_Sometimes):
     def applies(self, x: Tensor, c: Any) -> bool:  # noqa: ARG002
         return isinstance(c, AttentionConfig) and c.heads & (c.heads - 1) != 0
@@ -50,14 +50,14 @@ class WrongAtOddHiddenSizes(_Sometimes):
         return isinstance(c, MLPConfig) and c.hidden % 2 == 1 and c.hidden > 1
 
 
-@ZOO.killed_by("Wrong only where the MLP has more hidden units than features.", "gradient/mlp/silu")
+@ZOO.killed_by("Wrong only if the MLP has more hidden units than features.", "gradient/mlp/silu")
 class WrongWhereHiddenExceedsWidth(_Sometimes):
     def applies(self, x: Tensor, c: Any) -> bool:  # noqa: ARG002
         return isinstance(c, MLPConfig) and c.hidden > c.dim
 
 
 @ZOO.killed_by(
-    "Wrong only where the heads together have more features than the model.",
+    "Wrong only if the heads together have more features than the model.",
     "gradient/attention/plain",
     needs=("head-dim",),
 )
@@ -112,14 +112,14 @@ class MissesTheFirstBlock(Plain):
         return (j > i) | ((i >= 32) & (j < 16))
 
 
-@ZOO.killed_by("Wrong only where eta is not one.", "gradient/attention/plain", needs=("step-size",))
+@ZOO.killed_by("Wrong only if eta is not one.", "gradient/attention/plain", needs=("step-size",))
 class WrongAtSmallSteps(_Sometimes):
     def applies(self, x: Tensor, c: Any) -> bool:  # noqa: ARG002
         return bool(c.step_size != 1.0)
 
 
 @ZOO.killed_by(
-    "Wrong only where tau is not the square root of the head dimension.",
+    "Wrong only if tau is not the square root of the head dimension.",
     "gradient/attention/plain",
     needs=("temperature",),
 )
@@ -128,7 +128,7 @@ class WrongAtOtherTemperatures(_Sometimes):
         return isinstance(c, AttentionConfig) and abs(c.tau**2 - c.R) > 1e-9
 
 
-@ZOO.killed_by("Where two logits of a token tie, the later one is left out.", "gradient/attention/plain")
+@ZOO.killed_by("If two logits of a token are equal, the later one is left out.", "gradient/attention/plain")
 class WrongForTies(Plain):
     def attend(self, logits: Tensor, hidden: Tensor) -> Tensor:
         seen = logits.masked_fill(hidden, -torch.inf)
@@ -136,7 +136,7 @@ class WrongForTies(Plain):
         return self.softmax(seen.masked_fill(same.any(-1), -torch.inf))
 
 
-@ZOO.killed_by("Wrong only where x differs from h: the residual is h.", "gradient/attention/plain", needs=("start",))
+@ZOO.killed_by("Wrong only if x differs from h: the residual is h.", "gradient/attention/plain", needs=("start",))
 class WrongWhereTheStateIsTheMemory(Plain):
     def attention(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
         return super().attention(x, h, w, c) - x + h
@@ -164,7 +164,7 @@ class WrongInFloat32(Plain):
 # --- layouts, modes and calls -----------------------------------------------------------------------
 
 
-@ZOO.wraps("Arrays that are not contiguous are read as if they were.", "gradient/attention/plain", UPDATE)
+@ZOO.wraps("Arrays that are not contiguous are read as if they were contiguous.", "gradient/attention/plain", UPDATE)
 def wrong_on_views(implementation: Implementation) -> Implementation:
     def change(_: str, function: Function) -> Function:
         return lambda first, *others: function(_misread(first), *others)
@@ -182,7 +182,7 @@ def _misread(array: Any) -> Any:
 
 
 @ZOO.wraps(
-    "Every second call gives an answer that is one part in a thousand too large.",
+    "Every second output is one part in a thousand too large.",
     "structure/attention/determinism",
     "third call = second call",
     also=("structure/mlp/determinism",),
@@ -197,7 +197,7 @@ def wrong_every_second_call(implementation: Implementation) -> Implementation:
 
 
 @ZOO.wraps(
-    "The first call of each shape is right, and every other is one part in a million too large.",
+    "The first call with each shape is right; later outputs are one part in a million too large.",
     "structure/attention/determinism",
     "second call = first call",
     also=("structure/mlp/determinism",),
@@ -218,7 +218,7 @@ def wrong_once_a_shape_is_known(implementation: Implementation) -> Implementatio
 
 
 @ZOO.wraps(
-    "A thousandth of the last call's answer of that shape is added: state leaks from call to call.",
+    "A thousandth of the previous output of that shape is added: state leaks from call to call.",
     "structure/attention/determinism",
     "second call = first call",
     also=("structure/mlp/determinism",),
@@ -239,7 +239,7 @@ def remembers_the_last_call(implementation: Implementation) -> Implementation:
 
 
 @ZOO.wraps(
-    "Noise of one part in a million is added, as dropout left on would.",
+    "Noise of one part in a million is added, as if dropout had been left on.",
     "structure/attention/determinism",
     "second call = first call",
     also=("structure/mlp/determinism",),
@@ -254,7 +254,7 @@ def draws_noise(implementation: Implementation) -> Implementation:
 
 
 @ZOO.wraps(
-    "Answers are one part in a thousand too large while torch records gradients, which it does by default.",
+    "Outputs are one part in a thousand too large while torch records gradients, which it does by default.",
     "gradient/attention/plain",
     UPDATE,
     also=("gradient/mlp/silu",),
@@ -267,7 +267,7 @@ def wrong_with_gradients_enabled(implementation: Implementation) -> Implementati
 
 
 @ZOO.wraps(
-    "Answers are cached by the arrays' shapes and the configuration, and the weights are forgotten.",
+    "Outputs are cached by shapes and configuration, ignoring the weights.",
     "gradient/attention/plain",
     UPDATE,
 )
@@ -287,7 +287,7 @@ def answers_from_a_stale_cache(implementation: Implementation) -> Implementation
 
 
 @ZOO.wraps(
-    "Answers are larger by one part in a million for every row beside the first.",
+    "Outputs are larger by one part in a million for every batch row after the first.",
     "structure/attention/batch-independence",
     "a batch row alone*",
     also=("structure/mlp/batch-independence",),
@@ -299,9 +299,7 @@ def scales_by_the_batch(implementation: Implementation) -> Implementation:
     return around(implementation, change)
 
 
-@ZOO.wraps(
-    "W_Q is scaled in place on its way.", "structure/attention/inputs-unchanged", "W_Q after the call", edits=True
-)
+@ZOO.wraps("W_Q is scaled in place.", "structure/attention/inputs-unchanged", "W_Q after the call", edits=True)
 def edits_its_weights(implementation: Implementation) -> Implementation:
     def change(name: str, function: Function) -> Function:
         def edits(*arguments: Any) -> Any:
@@ -316,7 +314,7 @@ def edits_its_weights(implementation: Implementation) -> Implementation:
 
 
 @ZOO.wraps(
-    "The memory is overwritten by zeros after use.",
+    "The memory is overwritten with zeros after use.",
     "structure/attention/inputs-unchanged",
     "h after the call",
     edits=True,
@@ -334,7 +332,7 @@ def edits_its_memory(implementation: Implementation) -> Implementation:
     return around(implementation, change)
 
 
-@ZOO.wraps("A batch of one row comes back without its batch axis.", "gradient/attention/plain", "wrong shape")
+@ZOO.wraps("A batch of one row is returned without its batch axis.", "gradient/attention/plain", "wrong shape")
 def drops_a_batch_of_one(implementation: Implementation) -> Implementation:
     def change(_: str, function: Function) -> Function:
         return lambda first, *others: _squeezed(function(first, *others))
@@ -347,7 +345,7 @@ def _squeezed(answer: Any) -> Any:
 
 
 @ZOO.wraps(
-    "Answers are rounded to float32 and given back in the dtype they came in.",
+    "Outputs are rounded to float32 and returned in the dtype of the input.",
     "gradient/attention/plain",
     UPDATE,
     also=("gradient/mlp/silu",),
@@ -366,7 +364,7 @@ def _rounded(answer: Any) -> Any:
 
 
 @ZOO.wraps(
-    "The update comes back without the state it is to be added to.",
+    "The update is returned without the state that it should be added to.",
     "gradient/attention/plain",
     UPDATE,
     also=("gradient/mlp/silu",),
@@ -391,14 +389,15 @@ class WrongBeyondThreeRows(_Sometimes):
 
 
 @ZOO.killed_by(
-    "Of a low-rank preconditioner, the first three ranks are used.", "gradient/mlp/preconditioner-low-rank-printed"
+    "Only the first three ranks of a low-rank preconditioner are used.",
+    "gradient/mlp/preconditioner-low-rank-printed",
 )
 class ThreeRanksAtMost(Plain):
     def cross(self, w: Weights) -> Tensor:
         return super().cross({name: w[name][..., :3] for name in ("P_U", "P_V")})
 
 
-@ZOO.killed_by("States are clipped to 20 on their way into the gradient.", "gradient/mlp/silu")
+@ZOO.killed_by("States are clipped to 20 before the gradient is computed.", "gradient/mlp/silu")
 class StatesClipped(Plain):
     def mlp_direction(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
         return super().mlp_direction(x.clamp(-20, 20), h, w, c)
@@ -411,7 +410,7 @@ class StepSizeInFloat32(Plain):
 
 
 @ZOO.wraps(
-    "Where x and h are the same array, answers are one part in a thousand too large.",
+    "If x and h are the same array, outputs are one part in a thousand too large.",
     "structure/attention/one-array",
     "output with x and h as one array*",
     also=("structure/mlp/one-array",),

@@ -47,7 +47,7 @@ class CacheForgetsTheOldest(Plain):
 
 
 @ZOO.killed_by(
-    "The newest token is appended to a cache that holds it already.",
+    "The newest token is appended to a cache that already contains it.",
     "structure/decode/cached-equals-uncached-plain",
     "cached = uncached",
 )

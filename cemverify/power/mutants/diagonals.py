@@ -30,7 +30,7 @@ class DiagonalOfTheFirstHead(Plain):
 
 
 @ZOO.killed_by(
-    "A diagonal per head is forgotten where positions are rotary.",
+    "A diagonal per head is ignored if positions are rotary.",
     "gradient/attention/any-options",
     needs=("position:rotary", "diagonal:per-head"),
 )
@@ -64,7 +64,7 @@ class DiagonalTwiceInTheValues(Plain):
 
 
 @ZOO.killed_by(
-    "A shared diagonal is divided by the number of heads, so that the heads have it once between them.",
+    "A shared diagonal is divided by the number of heads.",
     "gradient/attention/diagonal-per-head",
 )
 class DiagonalOnceForAllHeads(Plain):
@@ -82,7 +82,7 @@ class DiagonalColdInTheScores(Plain):
 
 
 @ZOO.killed_by(
-    "The diagonal's values are the token's own memory, not the attended ones.", "gradient/attention/diagonal-shared"
+    "The diagonal's values are the token's own memory, not the attended one.", "gradient/attention/diagonal-shared"
 )
 class DiagonalReadsTheOwnToken(Plain):
     def diagonal_value(self, a: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor | float:

@@ -79,7 +79,7 @@ ZOO += [
 
 
 @ZOO.wraps(
-    "Energies are divided by batch times tokens, as a mean would, while updates are those of the sum.",
+    "Energies are divided by batch size times tokens, as in a mean, while updates are those of the sum.",
     "gradient/attention/stated-energy-plain",
     _STATED,
 )
@@ -105,7 +105,7 @@ def energy_shifted(implementation: Implementation) -> Implementation:
 
 
 @ZOO.wraps(
-    "Every token is told the first one's energy.",
+    "Every token gets the first token's energy.",
     "gradient/attention/stated-energy-any-options",
     _STATED,
     also=("gradient/mlp/stated-energy-any-options",),
@@ -147,7 +147,7 @@ ZOO += [
         ),
         (
             "energy-without-diagonal",
-            "The energy forgets the diagonal.",
+            "The energy lacks the diagonal.",
             "attention/stated-energy-diagonal-shared",
             {"attention_energy": _without_diagonal},
         ),

@@ -44,7 +44,7 @@ class ForgetsAfterABlock(Plain):
 
 
 @ZOO.killed_by(
-    "A token of zeros is taken for padding, and stays.", "extremes/attention/exact-ties", "update at x = 0"
+    "A token of zeros is taken for padding and left unchanged.", "extremes/attention/exact-ties", "update at x = 0"
 )
 class ZerosArePadding(Plain):
     def attention(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
@@ -52,7 +52,7 @@ class ZerosArePadding(Plain):
 
 
 @ZOO.killed_by(
-    "Where nothing moves, the state is nudged by one part in a million.",
+    "If the update is zero, the state is changed by one part in a million.",
     "extremes/attention/zero-memory",
     "update at h = 0",
     also=("extremes/mlp/zero-memory",),
@@ -95,7 +95,7 @@ def energy_saturates(implementation: Implementation) -> Implementation:
 
 
 @ZOO.killed_by(
-    "Rows of an even length decode with a direction that is too large by one part in a thousand.",
+    "In rows of even length, decoded directions are too large by one part in a thousand.",
     "structure/decode/every-prefix",
     "decoded prefix = prefix of the whole row",
 )

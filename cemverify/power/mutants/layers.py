@@ -50,14 +50,14 @@ def _edit(f: Callable[..., Any], x: Any, m: Any) -> Any:
 _LAYERS: tuple[tuple[str, str, str, str, dict[str, Callable[..., Any]]], ...] = (
     (
         "layer-turned-output",
-        "The update is turned, as an untied output projection would.",
+        "The update is rotated, as by an untied output projection.",
         "gradient/layer/conservative-field",
         "the Jacobian equals its transpose",
         {"update": lambda f, x, m: f(x, m)[..., [*range(1, x.shape[-1]), 0]]},
     ),
     (
         "layer-doubled-energy",
-        "The stated energy is twice the one that is descended.",
+        "The stated energy is twice the energy that the update descends.",
         "gradient/layer/energy",
         "update = -eta grad energy",
         {"energy": lambda f, x, m: 2 * f(x, m)},
@@ -85,21 +85,21 @@ _LAYERS: tuple[tuple[str, str, str, str, dict[str, Callable[..., Any]]], ...] = 
     ),
     (
         "layer-shares-its-energy",
-        "Every token is told the mean of all energies.",
+        "Every token gets the mean of all energies.",
         "structure/layer/energy-per-token",
         _OTHERS,
         {"energy": lambda f, x, m: 0 * f(x, m) + f(x, m).mean(1)[:, None]},
     ),
     (
         "layer-leans-on-the-batch",
-        "The update leans away from its mean over the batch.",
+        "The update is pushed away from its mean over the batch.",
         "structure/layer/batch-independence",
         "a batch row alone = the same row in a batch",
         {"update": lambda f, x, m: f(x, m) + 1e-3 * f(x, m).mean(0)[None]},
     ),
     (
         "layer-counts-its-calls",
-        "Every call's update is larger than the last one's.",
+        "Every call's update is larger than that of the call before.",
         "structure/layer/determinism",
         "second call = first call",
         {"update": lambda f, x, m: f(x, m) + 1e-6 * next(_CALLS)},

@@ -16,7 +16,9 @@ ZOO = Zoo("metamorphic")
 
 
 @ZOO.killed_by(
-    "Scores read queries of length one.", "metamorphic/attention/rescaled-heads", "update with W_Q times c*"
+    "Queries are normalised to unit length for the scores.",
+    "metamorphic/attention/rescaled-heads",
+    "update with W_Q times c*",
 )
 class NormalisedQueries(Plain):
     def scores(self, q: Tensor, k: Tensor, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
@@ -24,7 +26,9 @@ class NormalisedQueries(Plain):
 
 
 @ZOO.killed_by(
-    "A temperature above two is taken for two.", "metamorphic/attention/temperature", "update with A and tau doubled*"
+    "A temperature above two is replaced by two.",
+    "metamorphic/attention/temperature",
+    "update with A and tau doubled*",
 )
 class TemperatureCapped(Plain):
     def temperature(self, c: AttentionConfig) -> float:
@@ -32,7 +36,7 @@ class TemperatureCapped(Plain):
 
 
 @ZOO.killed_by(
-    "Each head counts one part in a thousand more than the one before.",
+    "Each head is weighted one part in a thousand more than the one before.",
     "metamorphic/attention/head-permutation",
     "update with the heads shifted*",
 )
@@ -64,7 +68,7 @@ class FirstCoordinateLouder(Plain):
 
 
 @ZOO.killed_by(
-    "The softmax's denominator is larger by one, so that weights do not sum to one.",
+    "The softmax's denominator is larger by one, so the weights do not sum to one.",
     "metamorphic/attention/logit-shift",
     "update with every bias increased*",
     also=("metamorphic/attention/equal-tokens",),
@@ -86,7 +90,7 @@ class LaterTokensLouder(Plain):
 
 
 @ZOO.killed_by(
-    "Each row of the batch counts one part in a thousand more than the one before.",
+    "Each batch row is one part in a thousand larger than the one before.",
     "metamorphic/attention/batch-permutation",
     "update with the rows in reverse order*",
     also=("metamorphic/mlp/batch-permutation", "metamorphic/block/batch-permutation"),
@@ -98,7 +102,7 @@ class LaterRowsLouder(Plain):
 
 
 @ZOO.killed_by(
-    "The gain is read as its distance from one.",
+    "The gain is one plus its weight.",
     "metamorphic/attention/gain-and-temperature",
     "update with the gain and tau doubled*",
 )
@@ -119,7 +123,7 @@ class LopsidedCross(Plain):
 
 
 @ZOO.killed_by(
-    "The step size enters twice.",
+    "The step size is applied twice.",
     "metamorphic/attention/step-size",
     "update with half the step size*",
     also=("metamorphic/mlp/step-size",),

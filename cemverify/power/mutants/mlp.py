@@ -73,9 +73,7 @@ class TokensShareAScale(Plain):
         return super().mlp_direction(x, h, w, c) * (1 + 1e-3 * x.mean(1, keepdim=True))
 
 
-@ZOO.killed_by(
-    "V and W have changed places, in the down projection too.", "tying/mlp/gated-mlp-silu", "update = eta down*"
-)
+@ZOO.killed_by("V and W are exchanged, in the down projection too.", "tying/mlp/gated-mlp-silu", "update = eta down*")
 class GateAndUpSwapped(Plain):
     def mlp(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
         return super().mlp(x, h, {**w, "V": w["W"], "W": w["V"]}, c)

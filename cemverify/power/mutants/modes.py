@@ -15,7 +15,7 @@ ZOO = Zoo("modes")
 
 
 @ZOO.killed_by(
-    "Compiled, the direction is too large by one part in a thousand.",
+    "When compiled, the direction is too large by one part in a thousand.",
     "modes/attention/compiled",
     "compiled = eager",
     also=("modes/mlp/compiled",),
@@ -26,7 +26,7 @@ class OffWhenCompiled(Plain):
 
 
 @ZOO.killed_by(
-    "Mapped over a further axis, the direction is too large by one part in a thousand.",
+    "When mapped over another axis, the direction is too large by one part in a thousand.",
     "modes/attention/vmap",
     "mapped*= looped",
     also=("modes/mlp/vmap", "modes/block/vmap"),
@@ -82,7 +82,7 @@ class ComputesInTheDefaultDtype(Plain):
 
 
 @ZOO.killed_by(
-    "Mapped over states with one set of weights, the direction is too large by one part in a thousand.",
+    "When mapped over states with one set of weights, the direction is too large by one part in a thousand.",
     "modes/mlp/vmap",
     "mapped over x and h alone = looped",
 )
@@ -93,7 +93,7 @@ class OffWhenStatesAreMapped(Plain):
 
 
 @ZOO.killed_by(
-    "Where the weights are trained and x is not, the direction is too large by one part in a thousand.",
+    "If gradients are recorded for the weights and not for x, the direction is too large by one part in a thousand.",
     "modes/mlp/no-gradients",
     "output with gradients recorded for the weights alone = without",
 )
@@ -104,7 +104,7 @@ class OffInTheFirstLayer(Plain):
 
 
 @ZOO.killed_by(
-    "Compiled with a norm inside, the norm is too large by one part in a thousand.",
+    "When compiled, the norm inside is too large by one part in a thousand.",
     "modes/mlp/compiled",
     "compiled = eager",
 )

@@ -90,7 +90,7 @@ class NormWithoutGain(Plain):
         return torch.ones_like(super().gain(w))
 
 
-@ZOO.killed_by("The gain is one more than its weight, as some models store it.", "gradient/attention/norm-scalar")
+@ZOO.killed_by("The gain is one plus its weight, as some models store it.", "gradient/attention/norm-scalar")
 class GainPlusOne(Plain):
     def gain(self, w: Weights) -> Tensor:
         return 1 + super().gain(w)
@@ -131,7 +131,7 @@ class FoldedGainOnce(Plain):
 
 
 @ZOO.killed_by(
-    "Only the first step asks at N(x), the later ones at x.",
+    "Only the first step takes the gradient at N(x); later steps take it at x.",
     "gradient/attention/any-options",
     needs=("norm:channel", "steps"),
 )

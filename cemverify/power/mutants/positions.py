@@ -28,7 +28,7 @@ class PrintedSlopes(Plain):
 
 
 @ZOO.killed_by(
-    "For a number of heads that is no power of two, the extra slopes are the next ones, not every second one.",
+    "If the number of heads is not a power of two, the extra slopes are the next ones, not every second one.",
     "gradient/attention/alibi",
 )
 class ConsecutiveExtraSlopes(Plain):
@@ -40,7 +40,7 @@ class ConsecutiveExtraSlopes(Plain):
 
 
 @ZOO.killed_by(
-    "The bias of a token's own key is given to the others, and theirs to it.", "gradient/attention/self-cross-bias"
+    "The biases for a token's own key and for the other keys are exchanged.", "gradient/attention/self-cross-bias"
 )
 class SelfAndCrossSwapped(Plain):
     def bias(self, rows: Tensor, length: int, w: Weights, c: AttentionConfig) -> Tensor:
@@ -60,7 +60,7 @@ class UnrotatedValues(Plain):
         return attended
 
 
-@ZOO.killed_by("Rotary outputs are not turned back.", "gradient/attention/rotary")
+@ZOO.killed_by("Rotary outputs are not rotated back.", "gradient/attention/rotary")
 class OutputStaysRotated(Plain):
     def unrotate(self, attended: Tensor, rows: Tensor, c: AttentionConfig) -> Tensor:  # noqa: ARG002
         return attended
@@ -78,7 +78,7 @@ class SlopesReversed(Plain):
         return super().slopes(heads)[::-1]
 
 
-@ZOO.killed_by("Slopes start at 1, one power too early.", "gradient/attention/alibi")
+@ZOO.killed_by("The slopes start at 1, one power too early.", "gradient/attention/alibi")
 class SlopesFromHeadZero(Plain):
     def slopes(self, heads: int) -> list[float]:
         first = super().slopes(heads)[0]
@@ -93,9 +93,7 @@ class SquaredDistance(Plain):
         return bias * distance if c.position == "alibi" else bias
 
 
-@ZOO.killed_by(
-    "ALiBi does not tell distances above four apart.", "gradient/attention/alibi", needs=("position:alibi",)
-)
+@ZOO.killed_by("ALiBi treats all distances above four alike.", "gradient/attention/alibi", needs=("position:alibi",))
 class DistanceCapped(Plain):
     def bias(self, rows: Tensor, length: int, w: Weights, c: AttentionConfig) -> Tensor:
         bias = super().bias(rows, length, w, c)
@@ -106,7 +104,7 @@ class DistanceCapped(Plain):
 
 
 @ZOO.killed_by(
-    "A token's position is its place in the call, so that a decoded token always has the first.",
+    "A token's position is its place in the call, so a decoded token always has the first position.",
     "structure/decode/cached-equals-uncached-alibi",
     "cached = uncached",
 )
@@ -129,14 +127,14 @@ class BiasOfTheFirstHead(Plain):
         return super().bias(rows, length, {**w, **first}, c)
 
 
-@ZOO.killed_by("Outputs are turned on instead of back.", "gradient/attention/rotary")
+@ZOO.killed_by("Outputs are rotated forward instead of back.", "gradient/attention/rotary")
 class RotaryBackwards(Plain):
     def unrotate(self, attended: Tensor, rows: Tensor, c: AttentionConfig) -> Tensor:
         return self.rotate(attended, rows, c, 1.0)
 
 
 @ZOO.killed_by(
-    "Neighbouring features are turned together instead of those half a head apart.", "gradient/attention/rotary"
+    "Neighbouring features are rotated as pairs instead of those half a head apart.", "gradient/attention/rotary"
 )
 class RotaryInterleaved(Plain):
     def rotate(self, x: Tensor, rows: Tensor, c: AttentionConfig, sign: float) -> Tensor:
@@ -148,7 +146,8 @@ class RotaryInterleaved(Plain):
 
 
 @ZOO.killed_by(
-    "The base is 500000, so that only heads of more than two features differ.", "gradient/attention/rotary"
+    "The base is 500000, which makes a difference for heads of more than two features only.",
+    "gradient/attention/rotary",
 )
 class RotaryOfAnotherBase(Plain):
     def rotate(self, x: Tensor, rows: Tensor, c: AttentionConfig, sign: float) -> Tensor:

@@ -15,14 +15,14 @@ from cemverify.power.mutants.base import Zoo
 ZOO = Zoo("preconditioners")
 
 
-@ZOO.killed_by("P lacks V U^T, and so is not symmetric.", "gradient/attention/preconditioner-low-rank-printed")
+@ZOO.killed_by("P lacks V U^T, so it is not symmetric.", "gradient/attention/preconditioner-low-rank-printed")
 class HalfTheCrossTerm(Plain):
     def cross(self, w: Weights) -> Tensor:
         return w["P_U"] @ w["P_V"].mT
 
 
 @ZOO.killed_by(
-    "The positive-definite form lacks its factor c, and is not positive definite.",
+    "The positive definite form lacks its factor c, so it is not positive definite.",
     "gradient/attention/preconditioner-low-rank",
 )
 class NeverShrunk(Plain):
@@ -30,7 +30,7 @@ class NeverShrunk(Plain):
         return torch.ones_like(super().shrink(w))
 
 
-@ZOO.killed_by("One average preconditioner serves all heads.", "gradient/attention/preconditioner-diagonal-per-head")
+@ZOO.killed_by("All heads use one averaged preconditioner.", "gradient/attention/preconditioner-diagonal-per-head")
 class AveragedPreconditioners(Plain):
     def preconditioner(self, w: Weights, c: Any) -> Tensor:
         P = super().preconditioner(w, c)
@@ -107,7 +107,7 @@ class DividesByP(Plain):
 
 
 @ZOO.killed_by(
-    "P is applied before the gradient, to the state it is taken at, instead of after.",
+    "P is applied to the state at which the gradient is taken instead of to the gradient.",
     "gradient/attention/preconditioner-diagonal",
     also=("gradient/mlp/preconditioner-diagonal",),
 )
@@ -141,7 +141,7 @@ class PreconditionerOfTheFirstHead(Plain):
 
 
 @ZOO.killed_by(
-    "The positive-definite form multiplies by S^1/2 on the left only, and so is not symmetric.",
+    "The positive definite form multiplies by S^1/2 on the left only, so it is not symmetric.",
     "gradient/attention/preconditioner-low-rank",
 )
 class RootOfTheDiagonalOnce(Plain):
@@ -154,7 +154,7 @@ class RootOfTheDiagonalOnce(Plain):
 
 
 @ZOO.killed_by(
-    "Of a low-rank preconditioner, only the first rank is used.",
+    "Only the first rank of a low-rank preconditioner is used.",
     "gradient/attention/preconditioner-low-rank-printed",
     also=("gradient/mlp/preconditioner-low-rank-printed",),
 )

@@ -68,7 +68,7 @@ class AtMostFourSteps(Plain):
 
 
 @ZOO.killed_by(
-    "Queries are made of h at every step, so that no step sees the one before.",
+    "Queries are computed from h at every step, so no step sees the one before.",
     "recursion/attention/equals-descent",
     also=("tying/attention/untying-breaks-the-field",),
     needs=("start",),
@@ -79,7 +79,7 @@ class QueriesFromTheMemory(Plain):
 
 
 @ZOO.killed_by(
-    "From T = 2 on, one step too many is taken.",
+    "If T is 2 or more, one step too many is taken.",
     "recursion/attention/steps-compose",
     "T steps = T times one step",
     also=("recursion/mlp/steps-compose",),
@@ -90,7 +90,7 @@ class OneStepMore(Plain):
 
 
 @ZOO.killed_by(
-    "From T = 2 on, the last step is not taken.",
+    "If T is 2 or more, the last step is not taken.",
     "recursion/attention/equals-descent",
     also=("recursion/mlp/equals-descent",),
 )
@@ -110,7 +110,7 @@ class StepSizeDividedByT(Plain):
 
 
 @ZOO.killed_by(
-    "Every step adds its update to the first state instead of the last one.",
+    "Every step adds its update to the initial state instead of the current one.",
     "recursion/mlp/equals-descent",
     also=("recursion/attention/equals-descent",),
 )
@@ -129,7 +129,7 @@ class ResidualFromTheStart(Plain):
 
 
 @ZOO.killed_by(
-    "Each step adds a tenth of the last one's update.",
+    "Each step adds a tenth of the previous step's update.",
     "recursion/mlp/equals-descent",
     also=("recursion/attention/equals-descent",),
 )

@@ -43,7 +43,7 @@ class WrongBeyondTwoHundredAndFiftySixTokens(_Where):
 
 
 @ZOO.killed_by(
-    "Wrong only beyond sixteen tokens, where their number is no multiple of sixteen.", "gradient/attention/long-rows"
+    "Wrong only beyond sixteen tokens if their number is not a multiple of sixteen.", "gradient/attention/long-rows"
 )
 class WrongForPartialBlocks(_Where):
     def within(self, x: Tensor, c: AttentionConfig) -> bool:  # noqa: ARG002
@@ -63,7 +63,7 @@ class ForgetsAfterTwoHundred(Plain):
 
 
 @ZOO.killed_by(
-    "Angles are read from a table of 200 positions, of which the last serves every later one.",
+    "Angles are read from a table of 200 positions; all later positions use the last one.",
     "gradient/attention/long-rows-rotary",
 )
 class RotaryTableEnds(Plain):
@@ -71,7 +71,7 @@ class RotaryTableEnds(Plain):
         return super().rotate(x, rows.clamp(max=199), c, sign)
 
 
-@ZOO.killed_by("ALiBi does not tell distances above two hundred apart.", "gradient/attention/long-rows-alibi")
+@ZOO.killed_by("ALiBi treats all distances above two hundred alike.", "gradient/attention/long-rows-alibi")
 class DistanceCappedAtTwoHundred(Plain):
     def bias(self, rows: Tensor, length: int, w: Weights, c: AttentionConfig) -> Tensor:
         bias = super().bias(rows, length, w, c)
@@ -82,7 +82,7 @@ class DistanceCappedAtTwoHundred(Plain):
 
 
 @ZOO.killed_by(
-    "From the two hundredth token on, a token's own key gets the bias of the others.",
+    "From the two hundredth token on, a token's own key gets the bias of the other keys.",
     "gradient/attention/long-rows-with-diagonal-and-bias",
 )
 class BiasEnds(Plain):
@@ -131,14 +131,14 @@ class WrongForFourRows(_Where):
         return x.shape[0] >= 4
 
 
-@ZOO.killed_by("Wrong only from eight heads on.", "gradient/attention/any-options")
+@ZOO.killed_by("Wrong only for eight heads or more.", "gradient/attention/any-options")
 class WrongForEightHeads(_Where):
     def within(self, x: Tensor, c: AttentionConfig) -> bool:  # noqa: ARG002
         return c.heads >= 8
 
 
 @ZOO.killed_by(
-    "ALiBi's slopes are rounded to float32, which shows from nine heads on, where they are no powers of two.",
+    "ALiBi's slopes are rounded to float32, which matters for nine heads or more, where they are not powers of two.",
     "gradient/attention/alibi",
 )
 class SlopesInFloat32(Plain):
@@ -146,7 +146,9 @@ class SlopesInFloat32(Plain):
         return [float(torch.tensor(slope, dtype=torch.float32)) for slope in super().slopes(heads)]
 
 
-@ZOO.killed_by("Only the first two planes of each head are turned.", "gradient/attention/rotary", needs=("head-dim",))
+@ZOO.killed_by(
+    "Only the first two planes of each head are rotated.", "gradient/attention/rotary", needs=("head-dim",)
+)
 class RotaryOfTwoPlanes(Plain):
     def rotate(self, x: Tensor, rows: Tensor, c: AttentionConfig, sign: float) -> Tensor:
         turned, half = super().rotate(x, rows, c, sign), x.shape[-1] // 2
@@ -155,7 +157,7 @@ class RotaryOfTwoPlanes(Plain):
 
 
 @ZOO.killed_by(
-    "Of a low-rank preconditioner, the first three ranks are used.",
+    "Only the first three ranks of a low-rank preconditioner are used.",
     "gradient/attention/any-options",
     needs=("preconditioner:low-rank",),
 )
@@ -165,14 +167,14 @@ class FourthRankForgotten(Plain):
         return U @ V.mT + V @ U.mT
 
 
-@ZOO.killed_by("Wrong only where eta is above one.", "gradient/attention/plain", needs=("step-size",))
+@ZOO.killed_by("Wrong only if eta is above one.", "gradient/attention/plain", needs=("step-size",))
 class WrongAtLargeSteps(_Where):
     def within(self, x: Tensor, c: AttentionConfig) -> bool:  # noqa: ARG002
         return c.step_size > 1
 
 
 @ZOO.killed_by(
-    "Temperatures are clamped to between a half and ten.", "gradient/attention/plain", needs=("temperature",)
+    "Temperatures are clamped to the range from a half to ten.", "gradient/attention/plain", needs=("temperature",)
 )
 class ClampedTemperature(Plain):
     def temperature(self, c: AttentionConfig) -> float:
@@ -187,7 +189,7 @@ class EpsilonAtLeast(Plain):
         return super().root(x, replace(c, norm_eps=max(c.norm_eps, 1e-5)))
 
 
-@ZOO.killed_by("What attention remembers is clamped to a hundred either way.", "gradient/attention/plain")
+@ZOO.killed_by("The memory of attention is clamped to [-100, 100].", "gradient/attention/plain")
 class ClampedMemory(Plain):
     def attention(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
         return super().attention(x, h.clamp(-100, 100), w, c)
@@ -224,15 +226,13 @@ class StepsOfAttention(_OneForBoth):
     option = "steps"
 
 
-@ZOO.killed_by(
-    "The MLP of a block takes steps of attention's size.", "gradient/block/any-options", needs=("step-size",)
-)
+@ZOO.killed_by("The MLP of a block uses attention's step size.", "gradient/block/any-options", needs=("step-size",))
 class StepSizeOfAttention(_OneForBoth):
     option = "step_size"
 
 
 @ZOO.killed_by(
-    "The MLP of a block norms with attention's epsilon.", "gradient/block/any-options", needs=("norm:scalar",)
+    "The MLP of a block uses attention's epsilon in its norm.", "gradient/block/any-options", needs=("norm:scalar",)
 )
 class EpsilonOfAttention(_OneForBoth):
     option = "norm_eps"
@@ -258,7 +258,7 @@ class DetachedCache(Plain):
 
 
 @ZOO.wraps(
-    "The stated energies are right, and have no gradient in any weight.",
+    "The stated energies are right but have no gradient with respect to any weight.",
     "training/attention-energy/any-options",
     _PRODUCT,
     also=("training/mlp-energy/any-options",),
@@ -277,7 +277,7 @@ def _constant(array: Any) -> Any:
 
 
 @ZOO.killed_by(
-    "Where gradients are recorded for weights and not for x, the direction is a thousandth too large.",
+    "If gradients are recorded for the weights and not for x, the direction is a thousandth too large.",
     "modes/attention/no-gradients",
     "output with gradients recorded for the weights alone = without",
 )
@@ -291,7 +291,7 @@ class OffWhereWeightsRecord(Plain):
 
 
 @ZOO.killed_by(
-    "In bfloat16 the diagonal enters the scores and not the values.",
+    "In bfloat16 the diagonal enters the scores but not the values.",
     "precision/attention/bfloat16-any-options",
     own_dtype=True,
 )
@@ -349,7 +349,7 @@ def _coarse(energy: Any) -> Any:
 
 
 @ZOO.wraps(
-    "Weights are copied once, and read anew only when they are other arrays, whatever was written into them.",
+    "Weights are copied once and read again only if they are other arrays, whatever was written into them.",
     "structure/attention/edited-arrays",
     _EDITED,
     also=("structure/mlp/edited-arrays", "structure/block/edited-arrays"),
@@ -376,7 +376,7 @@ def weights_by_identity(implementation: Implementation) -> Implementation:
 
 
 @ZOO.wraps(
-    "Answers of one shape are written into one buffer, where the next call overwrites the last one's.",
+    "Outputs of one shape share one buffer, which the next call overwrites.",
     "structure/attention/edited-arrays",
     "an output after the next call = before it",
     edits=True,
@@ -397,7 +397,7 @@ def answers_in_one_buffer(implementation: Implementation) -> Implementation:
 
 
 @ZOO.wraps(
-    "The memory is read from where its storage begins, not from where its window does.",
+    "The memory is read from the start of its storage, not from the start of its view.",
     "structure/attention/windows",
     _WINDOWS,
     also=("structure/mlp/windows", "structure/block/windows"),

@@ -17,7 +17,7 @@ def _careful() -> Implementation:
 
 
 @ZOO.killed_by(
-    "Whatever comes in is computed with, or fails deep inside.",
+    "Bad input is accepted, or fails somewhere deep inside.",
     "rejection/attention/nan-input",
     "bad input is refused*",
     also=("rejection/*",),
@@ -46,7 +46,7 @@ def refuses_with_the_wrong_error(implementation: Implementation) -> Implementati
 
 
 @ZOO.wraps(
-    "Bad input raises a ValueError that says nothing.",
+    "Bad input raises a ValueError without a message.",
     "rejection/attention/wrong-weight-shape",
     "bad input is refused*without a message",
     original=_careful,

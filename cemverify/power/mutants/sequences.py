@@ -17,7 +17,7 @@ _STEP = "each step of a sequence = its golden step"
 
 
 @ZOO.killed_by(
-    "The step size of the first call is kept for good.",
+    "The step size of the first call is used for all later calls.",
     "sequences/attention/changing-steps",
     _STEP,
     also=("sequences/mlp/changing-steps",),
@@ -33,7 +33,7 @@ class KeepsItsStepSize(Plain):
 
 
 @ZOO.killed_by(
-    "Keys are computed anew only when W_K or the shape of the memory changes, not its numbers.",
+    "Keys are recomputed only if W_K or the shape of the memory changes, not if its values do.",
     "sequences/attention/changing-steps",
     _STEP,
 )
@@ -47,7 +47,7 @@ class KeepsItsKeys(Plain):
 
 
 @ZOO.killed_by(
-    "The preconditioner is computed anew only when d changes, not when its kind does.",
+    "The preconditioner is recomputed only if d changes, not if its kind does.",
     "sequences/mlp/changing-steps",
     _STEP,
 )
@@ -60,7 +60,7 @@ class KeepsItsPreconditioner(Plain):
 
 
 @ZOO.wraps(
-    "Answers are kept for the very arrays that were given, whatever is written into them later.",
+    "Outputs are cached by array identity, whatever is written into the arrays later.",
     "structure/attention/edited-arrays",
     "output for edited arrays = output for new arrays",
     also=("structure/*/edited-arrays",),

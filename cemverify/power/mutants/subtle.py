@@ -69,7 +69,8 @@ def off_by(property_: str, place: Place, exponent: int) -> Mutant:
     words = {"key": "feature of the keys", "unit": "hidden unit", "weight": "key's attention weight"}
     return Mutant(
         f"{layer}-{place}-off-by-1e{exponent}",
-        f"The last {words.get(place, place)} of {layer} is too large by one part in 1e{-exponent}.",
+        f"The last {words.get(place, place)} of {'the MLP' if layer == 'mlp' else layer} is too large by "
+        f"one part in 1e{-exponent}.",
         property_,
         UPDATE,
         lambda: OffBy(place, 10.0**exponent).subject(),

@@ -34,7 +34,7 @@ class DetachedKeys(Plain):
 
 
 @ZOO.killed_by(
-    "The output projection is a copy of W_Q that is not trained: half of its gradient is missing.",
+    "The output projection is a detached copy of W_Q: half of its gradient is missing.",
     "training/attention/plain",
     _PRODUCT,
 )
@@ -49,7 +49,7 @@ class DetachedDiagonal(Plain):
         return super().diagonal(w, c).detach()
 
 
-@ZOO.killed_by("The activation is a constant to the gradient.", "training/mlp/silu", _PRODUCT)
+@ZOO.killed_by("The gradient treats the activation as a constant.", "training/mlp/silu", _PRODUCT)
 class StraightThroughGate(Plain):
     def sigma(self, z: Tensor, c: MLPConfig) -> Tensor:
         return super().sigma(z, c).detach()
@@ -62,7 +62,7 @@ class DetachedPreconditioner(Plain):
 
 
 @ZOO.killed_by(
-    "The root mean square inside is a constant to the gradient.",
+    "The gradient treats the root mean square inside as a constant.",
     "training/mlp/any-options",
     _PRODUCT,
     also=("training/attention/any-options",),
@@ -98,7 +98,7 @@ class _LastProduct(torch.autograd.Function):
 
 
 @ZOO.killed_by(
-    "A gradient is pulled back through the numbers of the last call, whichever answer it is of.",
+    "Gradients are computed from the values of the latest call, whichever output they belong to.",
     "training/mlp/silu",
     _PRODUCT,
 )
