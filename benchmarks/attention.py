@@ -109,7 +109,8 @@ def measure(
     h = h.to(device, dtype)
     mha = LlamaAttention(LlamaAttentionConfig(shape.dim, shape.heads, "none", init_std=shape.dim**-0.5), _seed())
     layers = {kind: _layer(kind, shape).to(device, dtype) for kind in chosen}
-    budgets = {kind: error_budget(layer, h[:1, : min(shape.tokens, 512)]) for kind, layer in layers.items()}
+    short = h[:1, : min(shape.tokens, 512)]
+    budgets = {(kind, path): error_budget(layers[kind], short, path) for kind in chosen for path in paths}
     tasks: dict[str, Callable[[], object]] = {
         BASELINE: _task(mha.to(device, dtype), h, lambda module, x: module(x)[0])
     }
@@ -118,7 +119,7 @@ def measure(
             tasks[f"{kind.name} {path}"] = _by(path, _task(layer, h, lambda module, x: module(x)))
     timings = in_turn(tasks, device, rounds, seconds)
     return [
-        Row(shape, kind, path, timings[f"{kind.name} {path}"], timings[BASELINE], budgets[kind])
+        Row(shape, kind, path, timings[f"{kind.name} {path}"], timings[BASELINE], budgets[kind, path])
         for kind in chosen
         for path in paths
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass
 
 import torch
@@ -29,15 +30,15 @@ class Met:
         return self.margin <= 1
 
 
-def error_budget(layer: CEMLayer, states: Tensor) -> Met:
-    """Holds the path by blocks against the formula: x^(T) and the gradients of h and of every parameter.
+def error_budget(layer: CEMLayer, states: Tensor, path: blocked.Path) -> Met:
+    """Holds a path against the formula: x^(T) and the gradients of h and of every parameter.
 
     Args:
         layer: in the dtype and on the device that are timed. states: h, (B, J, D).
     """
     dtype = states.dtype
-    exact = _evaluate(_copy(layer).double(), states.double(), "formula")
-    plain, fast = (_evaluate(_copy(layer), states, path) for path in ("formula", "blocks"))
+    exact = _evaluate(deepcopy(layer).double(), states.double(), "formula")
+    plain, fast = (_evaluate(deepcopy(layer), states, by) for by in ("formula", path))
     worst = Met(0.0, "nothing")
     for name, golden in exact.items():
         error, usual = ((found[name].double() - golden).abs().max().item() for found in (fast, plain))
@@ -46,12 +47,6 @@ def error_budget(layer: CEMLayer, states: Tensor) -> Met:
         if not margin <= worst.margin:
             worst = Met(margin, name)
     return worst
-
-
-def _copy(layer: CEMLayer) -> CEMLayer:
-    import copy
-
-    return copy.deepcopy(layer)
 
 
 def _evaluate(layer: CEMLayer, states: Tensor, path: blocked.Path) -> dict[str, Tensor]:

@@ -187,7 +187,7 @@ def attend(setting: Setting) -> Iterator[Findings]:
         shape = setting.scaled(attention.Shape(max(1, 16384 // J), J, 768, 12), attention.Shape(1, J, 64, 2))
         chosen = attention.kinds(setting.scaled((1, 2, 8), (1, 2)))
         # the formula beside it where its weights are few enough to fit
-        paths: tuple[blocked.Path, ...] = ("blocks", "formula") if J <= 4096 else ("blocks",)
+        paths: tuple[blocked.Path, ...] = ("tiles", "blocks", "formula") if J <= 4096 else ("tiles", "blocks")
         found += attention.measure(
             shape,
             chosen,

@@ -24,15 +24,16 @@ from cemverify.cem.descent import Descent
 from cemverify.cem.energies import Elementwise, Energy, Interaction
 from cemverify.cem.energies.tiled import TiledInteraction
 
-Path = Literal["formula", "blocks"]
+# As it is written; attention weights by tiles; tokens by blocks, the steps computed again in the backward pass.
+Path = Literal["formula", "tiles", "blocks"]
 
-# A descent on this many pairs of a token and one remembered, or more, goes by blocks: below, its weights fit a cache.
+# Attention on this many pairs of a token and one remembered, or more, goes by tiles: below, its weights are few.
 PAIRS = 256 * 256
 # Tokens of a block: enough for efficient products, few enough that the weights of a block are little memory.
 USUAL_ROWS = {"cpu": 512, "cuda": 2048}
 # Rows of weights in a tile: few waste little beyond the causal half, many make few calls.
 USUAL_TILE = {"cpu": 64, "cuda": 256}
-# Steps of an MLP beyond which what they keep for the backward pass costs more than computing it again.
+# Up to so many steps are kept for the backward pass; what more would keep is computed again.
 KEPT_STEPS = 2
 
 
@@ -68,33 +69,53 @@ def using(path: Path, *, rows: int | None = None, tile: int | None = None) -> It
 
 
 def path_for(descent: Descent, energy: Energy, start: Tensor, memory: Any) -> Path:
-    """The path that a layer takes: blocks where they save time or memory, and the formula where it is as good.
+    """The path that a layer takes: the fast ones where they save time or memory, and else the formula.
 
-    One step of attention without diagonal and bias is torch's own fused attention, which nothing here beats.
+    One step of attention without diagonal and bias is torch's own fused attention, which nothing here beats. Where a
+    derivative of another kind is asked for (vmap, forward mode), only the formula has it.
     """
+    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+        return "formula"
+    if not isinstance(energy, Interaction | Elementwise):
+        return "formula"
     if _forced:
-        return _forced[-1].path if isinstance(energy, Interaction | Elementwise) else "formula"
+        path = _forced[-1].path
+        return "formula" if path == "tiles" and isinstance(energy, Elementwise) else path
     if start.device.type == "meta":
         return "formula"  # nothing is computed there: the operations of the formula are counted
+    again = descent.steps > KEPT_STEPS and torch.is_grad_enabled()
     if isinstance(energy, Elementwise):
-        return "blocks" if descent.steps > KEPT_STEPS and start.requires_grad else "formula"
-    if not isinstance(energy, Interaction) or start.shape[1] * memory.length < PAIRS:
+        return "blocks" if again and start.shape[1] > 1 else "formula"
+    if start.shape[1] * memory.length < PAIRS:
         return "formula"
-    plain = energy.diagonal is None and energy.bias is None
-    return "formula" if plain and (descent.steps == 1 or not torch.is_grad_enabled()) else "blocks"
+    if again:
+        return "blocks"
+    return "formula" if energy.diagonal is None and energy.bias is None else "tiles"
+
+
+@torch.compiler.disable(recursive=True)  # type: ignore[no-untyped-call, untyped-decorator]
+def _quickly(path: Path, descent: Descent, energy: Interaction, start: Tensor, memory: Any) -> Tensor:
+    forced = _forced[-1] if _forced else _Forced(path, None, None)
+    if path == "blocks":
+        return descend(descent, energy, start, memory, rows=forced.rows, tile=forced.tile)
+    tiled = TiledInteraction.of(energy, forced.tile or usual_tile(start), kept=False)
+    return descent(tiled, start, memory)
 
 
 def run(descent: Descent, energy: Energy, start: Tensor, memory: Any) -> Tensor:
     """x^(T), by the path that suits: (B, J, D) -> (B, J, D)."""
-    if path_for(descent, energy, start, memory) == "blocks":
-        forced = _forced[-1] if _forced else None
-        rows, tile = (None, None) if forced is None else (forced.rows, forced.tile)
-        output: Tensor = descend(descent, energy, start, memory, rows=rows, tile=tile)
-        return output
-    return descent(energy, start, memory)
+    path = path_for(descent, energy, start, memory)
+    if path == "formula":
+        return descent(energy, start, memory)
+    output: Tensor = _quickly(path, descent, energy, start, memory)
+    return output
 
 
-@torch.compiler.disable(recursive=True)  # type: ignore[no-untyped-call, untyped-decorator]
+def usual_tile(start: Tensor) -> int:
+    """Rows of a tile where nobody has chosen."""
+    return USUAL_TILE.get(start.device.type, 256)
+
+
 def descend(
     descent: Descent, energy: Energy, start: Tensor, memory: Any, *, rows: int | None = None, tile: int | None = None
 ) -> Tensor:
@@ -117,7 +138,7 @@ def descend(
     if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
         return descent(energy, start, memory)
     if isinstance(energy, Interaction):
-        energy = TiledInteraction.of(energy, tile or USUAL_TILE.get(start.device.type, 256))
+        energy = TiledInteraction.of(energy, tile or usual_tile(start), kept=True)
     problem = _Problem(descent, energy, memory)
     tensors = list(_tensors(problem))
     apply: Any = _Blocked.apply
@@ -134,7 +155,7 @@ class _Problem:
     memory: Any
 
     def step(self, x: Tensor) -> Tensor:
-        return x + self.descent.update(self.energy, x, self.memory)
+        return self.descent.step(self.energy, x, self.memory)
 
 
 class _Blocked(torch.autograd.Function):

@@ -58,23 +58,34 @@ class Descent:
         """x^(T) from x^(0) = start: (B, J, D) -> (B, J, D)."""
         x = start
         for _ in range(self.steps):
-            x = x + self.update(energy, x, memory)
+            x = self.step(energy, x, memory)
         return x
+
+    def step(self, energy: Energy, x: Tensor, memory: Any) -> Tensor:
+        """x + update: (B, J, D) -> (B, J, D)."""
+        if isinstance(self.step_size, Tensor):
+            return x + self.update(energy, x, memory)
+        # in one pass over the states
+        return torch.sub(x, self.direction(energy, x, memory), alpha=self.step_size)
 
     def trajectory(self, energy: Energy, start: Tensor, memory: Any) -> Trajectory:
         """The same descent with everything it passes on the way."""
         states = [start]
         for _ in range(self.steps):
-            states.append(states[-1] + self.update(energy, states[-1], memory))
+            states.append(self.step(energy, states[-1], memory))
         energies = [energy(self.norm.into(x), memory) for x in states]
         return Trajectory(torch.stack(states), torch.stack(energies))
 
     def update(self, energy: Energy, x: Tensor, memory: Any) -> Tensor:
         """-eta P grad eps(N(x) | memory), or -eta P G grad eps for a folded gain: (B, J, D) -> (B, J, D)."""
+        return -self.step_size * self.direction(energy, x, memory)
+
+    def direction(self, energy: Energy, x: Tensor, memory: Any) -> Tensor:
+        """P grad eps(N(x) | memory), or P G grad eps for a folded gain: (B, J, D) -> (B, J, D)."""
         u = self.norm.into(x)
         if self.preconditioner.per_head:
             if not isinstance(energy, Interaction):
                 raise TypeError("a preconditioner per head needs an energy with heads, an Interaction")
             gradients = self.norm.out(energy.head_gradients(u, memory))  # (B, K, J, D)
-            return -self.step_size * self.preconditioner.apply(gradients).sum(dim=1)
-        return -self.step_size * self.preconditioner.apply(self.norm.out(energy.gradient(u, memory)))
+            return self.preconditioner.apply(gradients).sum(dim=1)
+        return self.preconditioner.apply(self.norm.out(energy.gradient(u, memory)))

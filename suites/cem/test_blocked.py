@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import product
+from typing import Any
 
 import pytest
 import torch
@@ -103,7 +104,7 @@ def test_a_second_derivative_is_that_of_the_formula() -> None:
     energy = module.energy
 
     def go(x: Tensor, h: Tensor) -> Tensor:
-        return descend(module.descent, energy, x, energy.remember(h), rows=2, tile=2)  # type: ignore[no-any-return]
+        return descend(module.descent, energy, x, energy.remember(h), rows=2, tile=2)
 
     small = [t.detach()[:1, :3].requires_grad_() for t in (states(3, 4), states(3, 5))]
     assert torch.autograd.gradgradcheck(go, small)
@@ -130,19 +131,32 @@ def test_what_is_kept_for_the_backward_pass_grows_with_the_tokens_and_not_their_
     assert kept(40, 8) - kept(40, 7) == 2 * 40 * 12
 
 
-def test_a_layer_goes_by_blocks_where_that_pays(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = layer("shared", "alibi", PreconditionerConfig())
-    energy = module.energy
-    h = states(7, 4)
+def test_a_layer_takes_a_fast_path_where_that_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    def path(steps: int) -> blocked.Path:
+        module = layer("shared", "alibi", PreconditionerConfig(), steps=steps)
+        h = states(7, 4)
+        return blocked.path_for(module.descent, module.energy, h, module.energy.remember(h))
 
-    def path() -> blocked.Path:
-        return blocked.path_for(module.descent, energy, h, energy.remember(h))
-
-    assert path() == "formula"
+    assert path(2) == "formula"  # 49 weights are few
     with blocked.using("blocks"):
-        assert path() == "blocks"
+        assert path(2) == "blocks"
     monkeypatch.setattr(blocked, "PAIRS", 49)
-    assert path() == "blocks"
+    assert [path(steps) for steps in (1, 2, 3, 8)] == ["tiles", "tiles", "blocks", "blocks"]
+    with torch.no_grad():
+        assert path(8) == "tiles"  # nothing is kept anyway
+
+
+def test_tiles_alone_are_the_formula_in_derivatives_of_both_orders() -> None:
+    for diagonal, position in product(("shared", "per-head"), ("alibi", "self-cross")):
+        module = layer(diagonal, position)  # type: ignore[arg-type]
+        wanted = answers(module, states(7, 4), states(7, 5), lambda descent, *rest: descent(*rest))
+        with blocked.using("tiles", tile=3):
+            found = answers(module, states(7, 4), states(7, 5), blocked.run)
+            for a, b in zip(wanted, found, strict=True):
+                torch.testing.assert_close(b, a, rtol=1e-11, atol=1e-12)
+    small = [t.detach()[:1, :3].requires_grad_() for t in (states(3, 4), states(3, 5))]
+    with blocked.using("tiles", tile=2):
+        assert torch.autograd.gradgradcheck(module, small)
 
 
 def test_sizes_below_one_are_refused_in_a_sentence() -> None:
@@ -150,5 +164,6 @@ def test_sizes_below_one_are_refused_in_a_sentence() -> None:
     energy = module.energy
     with pytest.raises(ValueError, match="at least 1 row, not 0"):
         descend(module.descent, energy, states(3, 4), energy.remember(states(3, 5)), tile=0)
-    with pytest.raises(ValueError, match="unknown path 'quick'; choose from formula, blocks"), blocked.using("quick"):  # type: ignore[arg-type]
+    unknown: Any = "quick"
+    with pytest.raises(ValueError, match="unknown path 'quick'; choose from"), blocked.using(unknown):
         pass

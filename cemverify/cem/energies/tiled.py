@@ -2,24 +2,22 @@
 
 `Interaction` is the formula; this is how it is evaluated on many tokens. A tile is a few rows of the weights a_kij
 with the columns that these rows see and no others, which for causal attention are half of all. What `Interaction`
-does in a pass of its own over all weights is done here inside a product, or not at all: the temperature divides
-the queries, a shared diagonal is read once for all heads, and a bias that falls by the distance is one number for
-each column, since a softmax does not see what its row has in common.
+does in a pass of its own over all weights happens here inside a product, or not at all: the temperature scales a
+product, the causal mask rides on the shared diagonal's scores, and ALiBi is one number for each column, since a
+softmax does not see what its row has in common.
 
-The derivative is written out, since autograd would keep every pass. It can be taken once: `cemverify.cem.blocked`
-hands second derivatives to the formula.
+The derivative is written out, since autograd would keep every pass. A second derivative is that of the formula.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from cemverify.cem.energies.interaction import Interaction, InteractionMemory
 from cemverify.cem.positions import Alibi
@@ -33,15 +31,17 @@ class TiledInteraction(Interaction):
 
     Attributes:
         tile: rows in a tile.
+        kept: whether weights are kept for the backward pass, or computed again there.
     """
 
     tile: int = 64
+    kept: bool = False
 
     @classmethod
-    def of(cls, energy: Interaction, tile: int) -> TiledInteraction:
+    def of(cls, energy: Interaction, tile: int, *, kept: bool) -> TiledInteraction:
         """The same energy, evaluated in tiles."""
         e = energy
-        return cls(e.W_Q, e.W_K, e.temperature, e.diagonal, e.bias, e.rotary, e.causal, tile)
+        return cls(e.W_Q, e.W_K, e.temperature, e.diagonal, e.bias, e.rotary, e.causal, tile, kept)
 
     @property
     def formula(self) -> Interaction:
@@ -53,34 +53,41 @@ class TiledInteraction(Interaction):
         per_head = self.diagonal is not None and self.diagonal.dim() == 2
         kind: Context = "none" if self.diagonal is None else "per-head" if per_head else "summed"
         attended, context = self._attend(x, memory, kind)
-        low_rank = torch.einsum("bkjr,krd->bjd", self._unrotate(attended, memory), self.W_Q)
+        # minus the weights, which are few, and not minus the states
+        low_rank = torch.einsum("bkjr,krd->bjd", self._unrotate(attended, memory), -self.W_Q)
         if self.diagonal is None:
-            return -low_rank
+            return low_rank
         if per_head:
-            return -low_rank - (self.diagonal[:, None] * context).sum(dim=1)
-        return -low_rank - self.diagonal * context
+            return low_rank - (self.diagonal[:, None] * context).sum(dim=1)
+        return torch.addcmul(low_rank, self.diagonal, context, value=-1)
 
     def head_gradients(self, x: Tensor, memory: InteractionMemory) -> Tensor:
         """The gradient of each head's share of the energy, (B, K, J, D)."""
         attended, context = self._attend(x, memory, "none" if self.diagonal is None else "per-head")
-        low_rank = torch.einsum("bkjr,krd->bkjd", self._unrotate(attended, memory), self.W_Q)
+        low_rank = torch.einsum("bkjr,krd->bkjd", self._unrotate(attended, memory), -self.W_Q)
         if self.diagonal is None:
-            return -low_rank
-        return -low_rank - self.diagonal.expand(self.heads, -1)[:, None, :] * context
+            return low_rank
+        return torch.addcmul(low_rank, self.diagonal.expand(self.heads, -1)[:, None, :], context, value=-1)
 
     def _attend(self, x: Tensor, memory: InteractionMemory, kind: Context) -> tuple[Tensor, Tensor]:
         """sum_j a_kij (W_K h_j), rotated if positions are, (B, K, J, R), and sum_j a_kij h_j as its kind says."""
         rows = x.shape[1]
-        queries = self._queries(x, memory) / self.temperature
         weighted = None  # what meets the states in the scores: (B, J, D) or (B, K, J, D)
         if self.diagonal is not None:
             shared = self.diagonal.dim() == 1
-            weighted = (x if shared else x[:, None]) * (self.diagonal if shared else self.diagonal[:, None])
-            weighted = weighted / self.temperature
-        bias = self._tile_bias(rows, memory)
-        how = _How(self.tile, memory.length - memory.ahead - rows if self.causal else None, kind)
+            weighted = x * self.diagonal if shared else x[:, None] * self.diagonal[:, None]
+        how = _How(
+            scale=1 / self.temperature,
+            tile=self.tile,
+            past=memory.length - memory.ahead - rows if self.causal else None,
+            context=kind,
+            heads=self.heads,
+            kept=self.kept,
+            steepest=self._steepest(memory),
+        )
         apply: Any = _Attended.apply
-        attended, context = apply(queries, memory.keys, weighted, memory.states, bias, how)
+        queries = self._queries(x, memory)
+        attended, context = apply(queries, memory.keys, weighted, memory.states, self._tile_bias(rows, memory), how)
         return attended, context
 
     def _tile_bias(self, rows: int, memory: InteractionMemory) -> Tensor | None:
@@ -90,10 +97,16 @@ class TiledInteraction(Interaction):
         exact = torch.promote_types(memory.keys.dtype, torch.float32)
         own, columns = self._positions(rows, memory)
         if self.causal and isinstance(self.bias, Alibi):
-            # -m (i - j) and not -m |i - j|, which in the past is the same; relative to the last row, so small where
-            # the weights are large
-            return self.bias.sign * self.bias.slopes[:, None, None].to(exact) * (own[-1:] - columns)[None, None]
+            # m (j - i) and not m |i - j|, in the past the same; relative to the last row, so that it is small, and
+            # exact, where the weights are large
+            return -self.bias.sign * self.bias.slopes[:, None, None].to(exact) * (columns - own[-1:])[None, None]
         return self.bias(own, columns).to(exact)
+
+    def _steepest(self, memory: InteractionMemory) -> float:
+        """The most that a bias takes from a score for each token of distance."""
+        if not isinstance(self.bias, Alibi) or memory.keys.device.type != "cpu":
+            return 0.0
+        return float(self.bias.slopes.detach().abs().max())
 
 
 @dataclass(frozen=True)
@@ -101,12 +114,18 @@ class _How:
     """How the weights are cut.
 
     Attributes:
-        tile: rows of a tile. past: what row 0 sees beside itself; None if every row sees all. context: see `Context`.
+        scale: 1 / tau. tile: rows of a tile. past: what row 0 sees beside itself; None if every row sees all.
+        context: what is read from the states: nothing, one sum for all heads, one for each. heads: K.
+        kept: whether weights are kept for the backward pass. steepest: see `_flush`.
     """
 
+    scale: float
     tile: int
     past: int | None
     context: Context
+    heads: int
+    kept: bool
+    steepest: float
 
     def tiles(self, rows: int, length: int) -> Iterator[tuple[int, int, int]]:
         """First row, row after the last, and columns of each tile."""
@@ -130,80 +149,123 @@ class _Attended(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor | None]:
         B, K, J, R = queries.shape
         with torch.autocast(queries.device.type, enabled=False):
-            q, k, w, h = _contiguous(queries, keys, weighted, states)
-            attended = torch.empty(B, K, J, R, dtype=q.dtype, device=q.device)
-            context = _empty_context(how.context, q, h)
+            q, k, w, h = _stacks(queries, keys, weighted, states)
+            attended = q.new_empty(B * K, J, R)
+            context = None
+            if h is not None and how.context != "none":
+                context = q.new_empty(B, *((K,) if how.context == "per-head" else ()), J, h.shape[2])
             kept = []
-            for a, b, s in how.tiles(J, k.shape[2]):
-                p = _weights(q[:, :, a:b], k[:, :, :s], None if w is None else w[..., a:b, :], h, bias, a, b, s, how)
-                attended[:, :, a:b] = (p.flatten(0, 1) @ k.flatten(0, 1)[:, :s]).view(B, K, b - a, R)
-                if how.context == "summed":
-                    assert h is not None
-                    assert context is not None
-                    context[:, a:b] = p.sum(1) @ h[:, :s]
-                elif how.context == "per-head":
-                    assert h is not None
-                    assert context is not None
-                    context[:, :, a:b] = (p.flatten(1, 2) @ h[:, :s]).view(B, K, b - a, -1)
-                if any(ctx.needs_input_grad):
+            for a, b, s in how.tiles(J, k.shape[1]):
+                p = _weights(q, k, w, h, bias, a, b, s, how)  # (B, K, r, s)
+                attended[:, a:b].baddbmm_(p.flatten(0, 1), k[:, :s], beta=0)
+                if context is not None and h is not None:
+                    if how.context == "summed":
+                        context[:, a:b].baddbmm_(p.sum(1), h[:, :s], beta=0)
+                    else:
+                        context[:, :, a:b] = (p.flatten(1, 2) @ h[:, :s]).view(B, K, b - a, -1)
+                if how.kept and any(ctx.needs_input_grad):
                     kept.append(p)
-        ctx.how, ctx.shared = how, weighted is not None and weighted.dim() == 3
-        ctx.save_for_backward(q, k, w, h, bias, *kept)
-        ctx.dtypes = [None if t is None else t.dtype for t in (queries, keys, weighted, states, bias)]
-        return attended, context
+        ctx.how = how
+        ctx.save_for_backward(queries, keys, weighted, states, bias, *kept)
+        return attended.view(B, K, J, R), context
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *outputs: Tensor | None) -> Any:
-        q, k, w, h, bias, *kept = ctx.saved_tensors
-        how: _How = ctx.how
-        B, K, J, R = q.shape
-        S = k.shape[2]
-        with torch.autocast(q.device.type, enabled=False):
-            d_attended = outputs[0]
-            assert d_attended is not None
-            d_o = d_attended.to(q.dtype).contiguous()
-            d_c = None if outputs[1] is None or h is None else outputs[1].to(q.dtype).contiguous()
-            exact = torch.promote_types(q.dtype, torch.float32)
-            d_q = torch.empty_like(q)
-            d_k = torch.zeros(B * K, S, R, dtype=exact, device=q.device)
-            d_w = None if w is None else torch.empty_like(w)
-            d_h = None if h is None else torch.zeros(B, S, h.shape[2], dtype=exact, device=q.device)
-            d_bias = None if bias is None or not ctx.needs_input_grad[4] else torch.zeros_like(bias)
-            flat_k = k.flatten(0, 1)
-            for (a, b, s), p in zip(how.tiles(J, S), kept, strict=True):
-                d_o_tile = d_o[:, :, a:b].flatten(0, 1)  # (B K, r, R)
-                q_tile = q[:, :, a:b].flatten(0, 1)
-                d_p = torch.bmm(d_o_tile, flat_k[:, :s].mT).view(B, K, b - a, s)
-                add_product(d_k[:, :s], p.flatten(0, 1).mT, d_o_tile)
-                if d_c is not None and how.context == "summed":
-                    assert d_h is not None
-                    d_p += (d_c[:, a:b] @ h[:, :s].mT)[:, None]
-                    add_product(d_h[:, :s], p.sum(1).mT, d_c[:, a:b])
-                elif d_c is not None:
-                    assert d_h is not None
-                    d_c_tile = d_c[:, :, a:b].flatten(1, 2)  # (B, K r, D)
-                    d_p.flatten(1, 2).baddbmm_(d_c_tile, h[:, :s].mT)
-                    add_product(d_h[:, :s], p.flatten(1, 2).mT, d_c_tile)
-                d_s = torch._softmax_backward_data(d_p.to(p.dtype), p, -1, p.dtype)  # (B, K, r, s)
-                if d_bias is not None:
-                    _add_bias(d_bias, d_s, a, b, s)
-                d_s_flat = d_s.flatten(0, 1)
-                d_q[:, :, a:b] = torch.bmm(d_s_flat, flat_k[:, :s]).view(B, K, b - a, R)
-                add_product(d_k[:, :s], d_s_flat.mT, q_tile)
-                if w is not None:
-                    assert d_w is not None
-                    assert d_h is not None
-                    if ctx.shared:
-                        summed = d_s.sum(1)  # (B, r, s)
-                        d_w[:, a:b] = summed @ h[:, :s]
-                        add_product(d_h[:, :s], summed.mT, w[:, a:b])
-                    else:
-                        rows = d_s.flatten(1, 2)  # (B, K r, s)
-                        d_w[:, :, a:b] = (rows @ h[:, :s]).view(B, K, b - a, -1)
-                        add_product(d_h[:, :s], rows.mT, w[:, :, a:b].flatten(1, 2))
-            found = (d_q, d_k.view(B, K, S, R), d_w, d_h, d_bias)
-            return *(g if g is None else g.to(t) for g, t in zip(found, ctx.dtypes, strict=True)), None
+    def backward(ctx: Any, d_attended: Tensor, d_context: Tensor | None) -> Any:
+        inputs, kept = ctx.saved_tensors[:5], ctx.saved_tensors[5:]
+        with torch.autocast(d_attended.device.type, enabled=False):
+            if torch.is_grad_enabled():
+                return *_second(inputs, ctx.needs_input_grad, d_attended, d_context, ctx.how), None
+            return *_first(inputs, kept, ctx.needs_input_grad, d_attended, d_context, ctx.how), None
+
+
+def _first(
+    inputs: Sequence[Tensor | None],
+    kept: Sequence[Tensor],
+    wanted: Sequence[bool],
+    d_attended: Tensor,
+    d_context: Tensor | None,
+    how: _How,
+) -> list[Tensor | None]:
+    """The gradients of queries, keys, weighted, states and bias."""
+    queries, keys, weighted, states, bias = inputs
+    assert queries is not None
+    assert keys is not None
+    q, k, w, h = _stacks(queries, keys, weighted, states)
+    B, K, J, R = queries.shape
+    S = k.shape[1]
+    exact = torch.promote_types(q.dtype, torch.float32)
+    d_o = d_attended.to(q.dtype).reshape(B * K, J, R)
+    d_c = None if d_context is None or how.context == "none" else d_context.to(q.dtype).contiguous()
+    d_q = torch.empty_like(q)
+    d_k = torch.zeros(B * K, S, R, dtype=exact, device=q.device)
+    d_w = None if w is None else torch.empty_like(w)
+    d_h = None if h is None else torch.zeros(B, S, h.shape[2], dtype=exact, device=q.device)
+    d_bias = torch.zeros_like(bias) if bias is not None and wanted[4] else None
+    for i, (a, b, s) in enumerate(how.tiles(J, S)):
+        p = kept[i] if how.kept else _weights(q, k, w, h, bias, a, b, s, how)
+        d_p = torch.bmm(d_o[:, a:b], k[:, :s].mT).view(B, K, b - a, s)
+        _add_product(d_k[:, :s], p.flatten(0, 1).mT, d_o[:, a:b])
+        if d_c is not None and h is not None and d_h is not None:
+            if how.context == "summed":
+                d_p += (d_c[:, a:b] @ h[:, :s].mT)[:, None]
+                _add_product(d_h[:, :s], p.sum(1).mT, d_c[:, a:b])
+            else:
+                of_heads = d_c[:, :, a:b].flatten(1, 2)  # (B, K r, D)
+                d_p.view(B, -1, s).baddbmm_(of_heads, h[:, :s].mT)
+                _add_product(d_h[:, :s], p.view(B, -1, s).mT, of_heads)
+        d_s = torch._softmax_backward_data(d_p, p, -1, p.dtype)  # (B, K, r, s)
+        if d_bias is not None:
+            summed = d_s.to(d_bias.dtype).sum(0)  # (K, r, s)
+            if d_bias.shape[1] == 1:
+                d_bias[:, :, :s] += summed.sum(1, keepdim=True)
+            else:
+                d_bias[:, a:b, :s] += summed
+        flat = d_s.flatten(0, 1)
+        d_q[:, a:b].baddbmm_(flat, k[:, :s], beta=0, alpha=how.scale)
+        _add_product(d_k[:, :s], flat.mT, q[:, a:b], how.scale)
+        if w is not None and d_w is not None and h is not None and d_h is not None:
+            if w.dim() == 3:
+                over_heads = d_s.sum(1)  # (B, r, s)
+                d_w[:, a:b].baddbmm_(over_heads, h[:, :s], beta=0, alpha=how.scale)
+                _add_product(d_h[:, :s], over_heads.mT, w[:, a:b], how.scale)
+            else:
+                of_heads = d_s.flatten(1, 2)  # (B, K r, s)
+                d_w[:, :, a:b] = (of_heads @ h[:, :s]).view(B, K, b - a, -1).mul_(how.scale)
+                _add_product(d_h[:, :s], of_heads.mT, w[:, :, a:b].flatten(1, 2), how.scale)
+    found = (d_q.view(B, K, J, R), d_k.view(B, K, S, R), d_w, d_h, d_bias)
+    return [None if g is None or t is None else g.to(t.dtype) for g, t in zip(found, inputs, strict=True)]
+
+
+def _second(
+    inputs: Sequence[Tensor | None],
+    wanted: Sequence[bool],
+    d_attended: Tensor,
+    d_context: Tensor | None,
+    how: _How,
+) -> list[Tensor | None]:
+    """The same gradients in operations that can be differentiated again, on all weights at once."""
+    queries, keys, weighted, states, bias = inputs
+    assert queries is not None
+    assert keys is not None
+    J = queries.shape[2]
+    scores = queries @ keys.mT
+    if weighted is not None and states is not None:
+        scores = scores + (weighted[:, None] if weighted.dim() == 3 else weighted) @ states.mT[:, None]
+    scores = scores * how.scale
+    if bias is not None:
+        scores = scores + bias.to(scores.dtype)
+    if how.past is not None:
+        columns = torch.arange(keys.shape[2], device=keys.device)
+        rows = how.past + torch.arange(J, device=keys.device)
+        scores = scores.masked_fill(columns[None, :] > rows[:, None], -math.inf)
+    p = torch.softmax(scores, -1)
+    outputs, d_outputs = [p @ keys], [d_attended]
+    if d_context is not None and how.context != "none" and states is not None:
+        outputs.append(p.sum(1) @ states if how.context == "summed" else p @ states[:, None])
+        d_outputs.append(d_context)
+    asked = [t for t, w in zip(inputs, wanted, strict=False) if w and t is not None]
+    found = iter(torch.autograd.grad(outputs, asked, d_outputs, create_graph=True, allow_unused=True))
+    return [next(found) if w and t is not None else None for t, w in zip(inputs, wanted, strict=False)]
 
 
 def _weights(
@@ -218,55 +280,64 @@ def _weights(
     how: _How,
 ) -> Tensor:
     """a_kij of the rows a to b on the columns up to s, (B, K, r, s), of q's dtype."""
-    B, K, rows, _ = q.shape
-    scores = torch.bmm(q.flatten(0, 1), k.flatten(0, 1).mT).view(B, K, rows, s)
-    if w is not None:
-        assert h is not None
+    rows, stacks = b - a, q.shape[0]
+    batch = stacks // how.heads
+    future = None
+    if how.past is not None:
+        future = torch.full((rows, rows), -math.inf, dtype=q.dtype, device=q.device).triu_(1)
+    wide = q.dtype not in (torch.bfloat16, torch.float16)
+    if bias is not None and bias.shape[1] == 1 and wide:
+        start = bias[:, :, :s].to(q.dtype).repeat(batch, 1, 1)  # (B K, 1, s)
+        scores = torch.baddbmm(start, q[:, a:b], k[:, :s].mT, alpha=how.scale)
+        bias = None
+    else:
+        scores = q.new_empty(stacks, rows, s).baddbmm_(q[:, a:b], k[:, :s].mT, beta=0, alpha=how.scale)
+    scores = scores.view(batch, how.heads, rows, s)
+    if w is not None and h is not None:
         if w.dim() == 3:
-            scores += (w @ h[:, :s].mT)[:, None]
+            shared = q.new_empty(batch, rows, s).baddbmm_(w[:, a:b], h[:, :s].mT, beta=0, alpha=how.scale)
+            if future is not None:
+                shared[..., s - rows :] += future
+                future = None
+            scores += shared[:, None]
         else:
-            scores.flatten(1, 2).baddbmm_(w.flatten(1, 2), h[:, :s].mT)
-    if scores.dtype in (torch.bfloat16, torch.float16):
+            scores.view(batch, -1, s).baddbmm_(w[:, :, a:b].flatten(1, 2), h[:, :s].mT, alpha=how.scale)
+    if not wide:
         scores = scores.float()
     if bias is not None:
         scores += bias[:, :, :s] if bias.shape[1] == 1 else bias[:, a:b, :s]
-    if how.past is not None:
-        future = torch.ones(rows, rows, dtype=torch.bool, device=q.device).triu_(1)
-        scores[..., s - rows :].masked_fill_(future, -math.inf)
-    p = torch.softmax(scores, -1)
-    if bias is not None and p.device.type == "cpu":
-        # products with numbers too small for the exponent are many times slower on a CPU; next to 1 they are nothing
-        limits = torch.finfo(p.dtype)
-        torch.threshold_(p, limits.tiny / limits.eps, 0.0)
-    return p.to(q.dtype)
+    if future is not None:
+        scores[..., s - rows :] += future
+    p = torch.softmax(scores, -1).to(q.dtype)
+    _flush(p, how.steepest)
+    return p
 
 
-def add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """total += a @ b for stacks of matrices, in the precision of the total."""
+_FAR = 30.0  # what a bias takes from a score where weights may begin to be too small
+
+
+def _flush(p: Tensor, steepest: float) -> None:
+    """Makes 0 of weights that are nothing beside 1 and near the smallest numbers, with which a CPU computes slowly.
+
+    ALiBi makes many. Only columns are looked at that are so far away that the steepest head may have some.
+    """
+    if steepest > 0:
+        far = p.shape[-1] - p.shape[-2] - int(_FAR / steepest)
+        if far > 0:
+            limits = torch.finfo(p.dtype)
+            torch.threshold_(p[..., :far], limits.tiny / limits.eps, 0.0)
+
+
+def _add_product(total: Tensor, a: Tensor, b: Tensor, scale: float = 1.0) -> None:
+    """total += scale a @ b for stacks of matrices, in the precision of the total."""
     if total.dtype == a.dtype:
-        total.baddbmm_(a, b)
+        total.baddbmm_(a, b, alpha=scale)
     else:
-        total += torch.bmm(a, b)
+        total.add_(torch.bmm(a, b), alpha=scale)
 
 
-def _add_bias(total: Tensor, d_scores: Tensor, a: int, b: int, s: int) -> None:
-    summed = d_scores.to(total.dtype).sum(0)  # (K, r, s)
-    if total.shape[1] == 1:
-        total[:, :, :s] += summed.sum(1, keepdim=True)
-    else:
-        total[:, a:b, :s] += summed
-
-
-def _contiguous(q: Tensor, *others: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-    """All of the queries' dtype, laid out for products of stacks."""
+def _stacks(q: Tensor, *others: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """All of the queries' dtype; queries and keys as stacks of matrices, (B K, J, R) and (B K, S, R)."""
     k, w, h = (None if t is None else t.to(q.dtype).contiguous() for t in others)
     assert k is not None
-    return q.contiguous(), k, w, h
-
-
-def _empty_context(kind: Context, q: Tensor, h: Tensor | None) -> Tensor | None:
-    B, K, J, _ = q.shape
-    if kind == "none" or h is None:
-        return None
-    shape = (B, J, h.shape[2]) if kind == "summed" else (B, K, J, h.shape[2])
-    return torch.empty(shape, dtype=q.dtype, device=q.device)
+    return q.reshape(-1, *q.shape[2:]), k.flatten(0, 1), w, h

@@ -1,9 +1,11 @@
-"""The path by blocks as an implementation of the contract: what a layer does on many tokens, here on any number.
+"""The fast paths as an implementation of the contract: what a layer does on many tokens, here on any number.
 
 Blocks and tiles are so small that the cases of the catalogue, which have few tokens, cross their edges.
 """
 
 from __future__ import annotations
+
+from contextlib import AbstractContextManager
 
 from torch import Tensor
 
@@ -18,9 +20,14 @@ from cemverify.conformance.implementations.reference import Weights
 ROWS, TILE = 5, 2
 
 
+def _as_for_many(steps: int) -> AbstractContextManager[None]:
+    """The path that a layer of T steps takes on many tokens."""
+    return blocked.using("tiles" if steps <= blocked.KEPT_STEPS else "blocks", rows=ROWS, tile=TILE)
+
+
 def attention(x: Tensor, h: Tensor, weights: Weights, config: AttentionConfig) -> Tensor:
-    """x^(T) by blocks, (B, J, D)."""
-    with blocked.using("blocks", rows=ROWS, tile=TILE):
+    """x^(T) by tiles, beyond two steps by blocks too: (B, J, D)."""
+    with _as_for_many(config.steps):
         return formula.attention(x, h, weights, config)
 
 
@@ -31,14 +38,14 @@ def mlp(x: Tensor, h: Tensor, weights: Weights, config: MLPConfig) -> Tensor:
 
 
 def block(h: Tensor, weights: Weights, config: BlockConfig) -> Tensor:
-    """The pre-norm block, both halves by blocks of tokens: (B, J, D)."""
-    with blocked.using("blocks", rows=ROWS, tile=TILE):
+    """The pre-norm block, each half by its path: (B, J, D)."""
+    with _as_for_many(config.attention.steps):
         return formula.block(h, weights, config)
 
 
 def decode(h: Tensor, weights: Weights, config: AttentionConfig) -> Tensor:
     """Attention of h on itself, token by token from a cache, each by tiles: (B, J, D)."""
-    with blocked.using("blocks", rows=ROWS, tile=TILE):
+    with _as_for_many(config.steps):
         return formula.decode(h, weights, config)
 
 
