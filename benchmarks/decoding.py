@@ -62,14 +62,14 @@ def measure(
             for name, model in built.items():
                 synchronise(device)
                 began = time.perf_counter()
-                model.decode(tokens[:, -1:], caches[name])  # the longer cache is dropped, so each step is the same
+                caches[name] = model.decode(tokens[:, -1:], caches[name])[1]
                 synchronise(device)
                 if i >= 2:
                     taken[name].append(time.perf_counter() - began)
             if i >= 4 and time.monotonic() - started > seconds:
                 break
         for name in built:
-            size = sum(t.numel() * t.element_size() for t in _tensors(caches[name])) / context / batch
+            size = sum(t.numel() * t.element_size() for t in _tensors(caches[name])) / (context + i + 1) / batch
             found.append(Decoded(name, context, batch, taken[name], size))
         del caches
     return found

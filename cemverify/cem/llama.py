@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from cemverify.cem.growing import Room, append
 from cemverify.cem.layers import check_word, normal
 from cemverify.cem.norms import rms_normalise
 from cemverify.cem.positions import Alibi, Rotary, alibi_slopes
@@ -54,10 +55,11 @@ class SwiGLUConfig:
 
 @dataclass(frozen=True)
 class KeyValueCache:
-    """Keys and values of the tokens so far, two tensors (B, K, S, R)."""
+    """Keys and values of the tokens so far, two tensors (B, K, S, R), and the room behind each for those to come."""
 
     keys: Tensor
     values: Tensor
+    room: tuple[Room | None, Room | None] = field(default=(None, None), repr=False, compare=False)
 
 
 class RMSNorm(nn.Module):
@@ -99,10 +101,15 @@ class LlamaAttention(nn.Module):
         rows = torch.arange(start, start + x.shape[1], device=x.device)
         if self.config.position == "rotary":
             queries, keys = Rotary().rotate(queries, rows), Rotary().rotate(keys, rows)
+        room: tuple[Room | None, Room | None] = (None, None)
         if past is not None:
-            keys, values = torch.cat((past.keys, keys), 2), torch.cat((past.values, values), 2)
+            keys, behind_keys = append(past.keys, keys, 2, past.room[0])
+            values, behind_values = append(past.values, values, 2, past.room[1])
+            room = behind_keys, behind_values
         if past is None and self.config.position != "alibi":
             attended = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+        elif x.shape[1] == 1 and self.config.position != "alibi":  # the last token sees all
+            attended = F.scaled_dot_product_attention(queries, keys, values)
         else:
             columns = torch.arange(keys.shape[2], device=x.device)
             mask = torch.zeros(rows.shape[0], columns.shape[0], dtype=x.dtype, device=x.device)
@@ -110,7 +117,7 @@ class LlamaAttention(nn.Module):
                 mask = Alibi(x.new_tensor(alibi_slopes(self.config.heads)))(rows, columns)
             mask = mask.masked_fill(columns[None, :] > rows[:, None], float("-inf"))
             attended = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
-        return torch.einsum("bkjr,krd->bjd", attended, self.W_O), KeyValueCache(keys, values)
+        return torch.einsum("bkjr,krd->bjd", attended, self.W_O), KeyValueCache(keys, values, room)
 
     def residual(self, h: Tensor, past: KeyValueCache | None = None) -> tuple[Tensor, KeyValueCache]:
         """h + attention(N(h)), and the cache."""

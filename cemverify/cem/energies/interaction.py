@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cemverify.cem.energies.curvature import Curvature
+from cemverify.cem.growing import Room, append
 from cemverify.cem.positions import Bias, Rotary
 
 
@@ -28,11 +29,13 @@ class InteractionMemory:
         keys: W_K h, rotated if positions are rotary, (B, K, S, R).
         states: h itself, (B, S, D), kept only where a diagonal needs it.
         ahead: how many of the tokens remembered come after the last query; 0 but in a window on a part of them.
+        room: behind the keys and behind the states, for the tokens to come.
     """
 
     keys: Tensor
     states: Tensor | None = None
     ahead: int = 0
+    room: tuple[Room | None, Room | None] = field(default=(None, None), repr=False, compare=False)
 
     @property
     def length(self) -> int:
@@ -74,10 +77,11 @@ class Interaction:
         memory = InteractionMemory(keys, h if self.diagonal is not None else None)
         if past is None:
             return memory
-        states = None
+        states, behind_states = None, None
         if past.states is not None and memory.states is not None:
-            states = torch.cat((past.states, memory.states), dim=1)
-        return replace(memory, keys=torch.cat((past.keys, keys), dim=2), states=states)
+            states, behind_states = append(past.states, memory.states, 1, past.room[1])
+        keys, behind_keys = append(past.keys, keys, 2, past.room[0])
+        return InteractionMemory(keys, states, room=(behind_keys, behind_states))
 
     def window(self, memory: InteractionMemory, tokens: int, _start: int, stop: int) -> InteractionMemory:
         """What the queries up to stop see of the memory, as views: all up to the last, or all there is.
@@ -148,7 +152,7 @@ class Interaction:
         """bias with -inf where a token may not look, (K, J, S) or (J, S); None if there is nothing to add."""
         rows, columns = self._positions(queries, memory)
         mask = None if self.bias is None else self.bias(rows, columns).to(memory.keys.dtype)
-        if self.causal:
+        if self.causal and queries > 1:  # a single query is the last token, which sees all
             future = columns[None, :] > rows[:, None]
             zero = torch.zeros(future.shape, dtype=memory.keys.dtype, device=future.device)
             mask = (zero if mask is None else mask).masked_fill(future, -math.inf)

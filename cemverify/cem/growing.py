@@ -1,0 +1,44 @@
+"""A tensor that grows by a few tokens at a time, as a cache does, without being copied each time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass
+class Room:
+    """Storage with room for more, shared by all who have grown from it.
+
+    Attributes:
+        storage: its first `filled` entries along the axis are in use.
+    """
+
+    storage: Tensor
+    filled: int
+
+
+def append(past: Tensor, new: Tensor, axis: int, room: Room | None) -> tuple[Tensor, Room | None]:
+    """past and new, one after the other along the axis, and the room that is left behind them.
+
+    The new entries are written behind the old ones where there is room and nobody has grown from the same past
+    before, which is how one decodes; otherwise both are copied, into twice the room that they need. So a past stays as
+    it was, and may be continued in several ways. Where a derivative may be wanted both are joined by `torch.cat`.
+
+    Args:
+        room: behind the past, as an earlier call gave it; None if there is none.
+    """
+    follows = torch.is_grad_enabled() and (past.requires_grad or new.requires_grad)
+    if follows or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return torch.cat((past, new), axis), None
+    length, wanted = past.shape[axis], past.shape[axis] + new.shape[axis]
+    if room is None or room.filled != length or room.storage.shape[axis] < wanted or room.storage.dtype != new.dtype:
+        shape = list(past.shape)
+        shape[axis] = 2 * wanted
+        room = Room(past.new_empty(shape, dtype=torch.promote_types(past.dtype, new.dtype)), length)
+        room.storage.narrow(axis, 0, length).copy_(past)
+    room.storage.narrow(axis, length, new.shape[axis]).copy_(new)
+    room.filled = wanted
+    return room.storage.narrow(axis, 0, wanted), room
