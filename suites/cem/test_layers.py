@@ -468,8 +468,8 @@ def test_a_diagonal_keeps_the_states_beside_the_keys() -> None:
         (LlamaAttentionConfig, {"dim": 6, "heads": 0}, "dim and heads must be positive, not 6 and 0"),
         (
             LlamaAttentionConfig,
-            {"dim": 6, "heads": 2, "position": "none"},
-            "unknown position 'none'; choose from rotary",
+            {"dim": 6, "heads": 2, "position": "self-cross"},
+            "unknown position 'self-cross'; choose from none, rotary",
         ),
     ],
 )

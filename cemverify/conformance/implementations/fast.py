@@ -39,7 +39,7 @@ def mlp(x: Tensor, h: Tensor, weights: Weights, config: MLPConfig) -> Tensor:
 
 def block(h: Tensor, weights: Weights, config: BlockConfig) -> Tensor:
     """The pre-norm block, each half by its path: (B, J, D)."""
-    with _as_for_many(config.attention.steps):
+    with _as_for_many(config.attention.steps if isinstance(config.attention, AttentionConfig) else 1):
         return formula.block(h, weights, config)
 
 
