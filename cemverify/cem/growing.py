@@ -24,8 +24,8 @@ def append(past: Tensor, new: Tensor, axis: int, room: Room | None) -> tuple[Ten
     """past and new, one after the other along the axis, and the room that is left behind them.
 
     When one decodes, the new entries are written behind the old ones: there is room, and nobody has grown from the
-    same past before. Otherwise both are copied, into twice the room that they need. So a past stays as it was, and may
-    be continued in several ways. Where a derivative may be wanted, both are joined by `torch.cat`.
+    same past before. Otherwise both are copied, into twice the room that they need. So a past stays as it was, and
+    may be continued in several ways. Where a derivative may be wanted, both are joined by `torch.cat`.
 
     Args:
         room: behind the past, as an earlier call gave it; None if there is none.
