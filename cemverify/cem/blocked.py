@@ -29,6 +29,8 @@ Path = Literal["formula", "tiles", "blocks"]
 
 # Attention on this many pairs of a token and one remembered, or more, goes by tiles: below, its weights are few.
 PAIRS = 256 * 256
+# Steps of an MLP with so many hidden numbers, or more, are worth computing again: fewer are little memory.
+HIDDEN = 2**20
 # Tokens of a block: enough for efficient products, few enough that the weights of a block are little memory.
 USUAL_ROWS = {"cpu": 512, "cuda": 2048}
 # Rows of weights in a tile: few waste little beyond the causal half, many make few calls.
@@ -85,7 +87,8 @@ def path_for(descent: Descent, energy: Energy, start: Tensor, memory: Any) -> Pa
         return "formula"  # nothing is computed there: the operations of the formula are counted
     again = descent.steps > KEPT_STEPS and torch.is_grad_enabled()
     if isinstance(energy, Elementwise):
-        return "blocks" if again and start.shape[1] > 1 else "formula"
+        hidden = start.numel() // start.shape[-1] * energy.V.shape[0]
+        return "blocks" if again and hidden >= HIDDEN else "formula"
     if start.shape[1] * memory.length < PAIRS:
         return "formula"
     if again:
