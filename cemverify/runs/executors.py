@@ -169,7 +169,7 @@ def cluster(address: str) -> Crew:
         dask = import_module("distributed")
     except ModuleNotFoundError as error:
         raise UsageError(
-            f"--cluster needs Dask, and {error.name} is missing; pip install -c constraints.txt -e '.[cluster]'"
+            f"--cluster needs Dask, and {error.name} is missing; pip install 'cemverify[cluster]'"
         ) from error
 
     # its tracebacks of lost connections end up in one sentence of ours

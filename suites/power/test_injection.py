@@ -82,7 +82,7 @@ def test_a_layer_of_the_second_door_gets_the_faults_of_layers() -> None:
 def test_jax_arrays_are_not_edited_in_place() -> None:
     pytest.importorskip("jax", reason="the extra `jax` is not installed")
     subject = implementation(attention=lambda x, h, weights, config: x, arrays="jax")
-    with pytest.raises(ValueError, match="nothing edits in place"):
+    with pytest.raises(ValueError, match="cannot be edited in place"):
         inject(named("edits-its-input"), subject)
 
 

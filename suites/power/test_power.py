@@ -68,7 +68,7 @@ def test_an_interval_of_nothing_is_refused(arguments: tuple[int, int, float]) ->
 def test_a_survivor_is_not_called_killed() -> None:
     mutant = mutants()[0]
     survived = Measured(mutant, (Detection(60, 19, 20, 0.75, 1.0, 3, 3.0),), "seed 7: holds")
-    power = Power(PowerPlan(), [survived], [], [], {})
+    power = Power(PowerPlan(budgets=(60,)), [survived], [], [], {})
     assert not power.sound
     assert power.describe()["killed"] == 0
     assert power.describe()["mutants"][0]["detection"] == 0.95
@@ -96,7 +96,7 @@ def test_the_smallest_fault_is_bracketed() -> None:
 def test_a_measurement_of_other_code_is_refused() -> None:
     """As a worker of a cluster does that has another version installed."""
     code = replace(Code.here(None), package="of another version")
-    with pytest.raises(UsageError, match=r"other code than a worker found \(package\)"):
+    with pytest.raises(UsageError, match=r"different code than the one that was asked for \(package\)"):
         measure(DetectionCell("ascent", "gradient/attention/plain", 15, (0,), None, code))
 
 

@@ -205,7 +205,7 @@ def test_the_standard_preset_runs_every_family_somewhere() -> None:
         ({"depths": ()}, "at least one T is needed"),
         ({"seeds": 0}, "at least one seed"),
         ({"seed": -1}, "must be at least 0, not -1"),
-        ({"families": ("cme",)}, "no model family 'cme'"),
+        ({"families": ("cme",)}, "unknown model family 'cme'"),
         ({"rates": (0.0,)}, "must be a positive number"),
         ({"noise": -0.1}, "must be a positive number"),
     ],
