@@ -138,7 +138,7 @@ def result(kind: str, maker: Maker, tables: Sequence[Table], payload: Mapping[st
         "tables": [asdict(table) for table in tables],
     }
     if clash := envelope.keys() & payload.keys():
-        raise ValueError(f"the payload uses reserved keys:  {', '.join(sorted(clash))}")
+        raise ValueError(f"the payload uses reserved keys: {', '.join(sorted(clash))}")
     return {**envelope, **payload}
 
 

@@ -75,7 +75,7 @@ def test_a_path_that_cannot_be_written_is_refused_before_the_work(tmp_path: Path
 
 
 def test_a_payload_may_not_overwrite_the_envelope() -> None:
-    with pytest.raises(ValueError, match="names of the envelope: kind"):
+    with pytest.raises(ValueError, match="the payload uses reserved keys: kind"):
         results.result("check", Maker.now("", {}, 0, "cpu"), [], {"kind": "other"})
 
 
