@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cemverify.api import check_implementation, parametrize_with_properties
-    from cemverify.conformance.implementations.contract import (
+    from cemverify.conformance.implementations.contract import Implementation, implementation
+    from cemverify.conformance.implementations.energy_layers import (
+        PRESENT_STATE,
+        SOME_POSITIVE_DEFINITE,
         EnergyLayer,
-        Implementation,
         energy_layer,
-        implementation,
     )
     from cemverify.conformance.implementations.fast import fast
     from cemverify.conformance.implementations.modules import implementation_from_modules
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from cemverify.conformance.judging.verdicts import Record, Verdict
 
 __all__ = [
+    "PRESENT_STATE",
+    "SOME_POSITIVE_DEFINITE",
     "EnergyLayer",
     "Implementation",
     "Record",
@@ -42,7 +45,13 @@ __all__ = [
 # Imported on first use, so that `import cemverify.cem` needs torch and nothing else.
 _HOMES = {
     "api": ("check_implementation", "parametrize_with_properties"),
-    "conformance.implementations.contract": ("EnergyLayer", "Implementation", "energy_layer", "implementation"),
+    "conformance.implementations.contract": ("Implementation", "implementation"),
+    "conformance.implementations.energy_layers": (
+        "PRESENT_STATE",
+        "SOME_POSITIVE_DEFINITE",
+        "EnergyLayer",
+        "energy_layer",
+    ),
     "conformance.implementations.modules": ("implementation_from_modules",),
     "conformance.implementations.fast": ("fast",),
     "conformance.implementations.reference": ("reference",),

@@ -21,4 +21,4 @@ def update(x: Tensor, memory: Tensor) -> Tensor:
     return STEP_SIZE * (torch.softmax(x @ memory.mT, dim=-1) @ memory - x)  # (B, J, D)
 
 
-mine = energy_layer(update=update, energy=energy, dim=3, step_size=STEP_SIZE, not_offered=("causality",))
+mine = energy_layer(update=update, energy=energy, dim=3, step_size=STEP_SIZE, causal=False)

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from cemverify.conformance.asking.calls import as_tensor, jax_array, jax_x64
-from cemverify.conformance.implementations.contract import EnergyLayer, Implementation, Subject
+from cemverify.conformance.implementations.contract import Implementation, Subject
+from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.power.mutants import Mutant
 from cemverify.power.mutants.base import Function, around
 
@@ -41,6 +42,8 @@ def inject(mutant: Mutant, subject: Subject) -> Subject:
         raise ValueError("the fault belongs to another kind of implementation")
     if mutant.edits and subject.arrays == "jax":
         raise ValueError(_IN_PLACE)
+    if mutant.wrap is None and isinstance(faulty, EnergyLayer):
+        raise ValueError("the fault is a line of one of the examples, and not of this layer")
     if mutant.wrap is not None:
         wrapped: Subject = mutant.wrap(subject)
         return wrapped

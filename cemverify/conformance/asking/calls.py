@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from cemverify.conformance.asking.process_state import ProcessState
-from cemverify.conformance.implementations.contract import EnergyLayer, Implementation, Subject
+from cemverify.conformance.implementations.contract import Implementation, Subject
 from cemverify.conformance.implementations.faults import (
     Fault,
     NotAnArray,
@@ -115,17 +115,6 @@ class Caller:
         """x, h and the weights as the implementation's own arrays, nothing shared with the case."""
         return self.array(case.x), self.array(case.h), {name: self.array(w) for name, w in case.weights.items()}
 
-    def layer_update(self, x: Tensor, memory: Tensor) -> Tensor:
-        """An energy layer's update: (B, J, D)."""
-        assert isinstance(self.subject, EnergyLayer)
-        return self._answer(self._pair(self.subject.update, x, memory), x.shape)
-
-    def layer_energy(self, x: Tensor, memory: Tensor) -> Tensor:
-        """An energy layer's energy: (B, J)."""
-        assert isinstance(self.subject, EnergyLayer)
-        assert self.subject.energy is not None
-        return self._answer(self._pair(self.subject.energy, x, memory), x.shape[:2])
-
     def array(self, tensor: Tensor) -> Any:
         """A fresh array of the implementation's kind; strides are kept, so that views stay views."""
         if tensor.dtype.is_floating_point:
@@ -145,10 +134,6 @@ class Caller:
         arguments = (h, weights) if name in ("block", "decode") else (x, h, weights)
         config = copy.deepcopy(case.config)  # frozen, but whoever wants to can thaw it
         return lambda: self.functions[name](*arguments, config)
-
-    def _pair(self, function: Callable[..., Any], x: Tensor, memory: Tensor) -> Callable[[], Any]:
-        arguments = self.array(x), self.array(memory)
-        return lambda: function(*arguments)
 
     @contextmanager
     def guarded(self) -> Iterator[None]:

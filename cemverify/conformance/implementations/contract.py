@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import math
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -26,6 +26,7 @@ from typing import Any, Literal
 import torch
 
 from cemverify.cem.activations import ACTIVATIONS
+from cemverify.conformance.implementations.energy_layers import LAYER_FEATURES, EnergyLayer, energy_layer
 from cemverify.conformance.implementations.faults import words
 
 Arrays = Literal["torch", "numpy", "jax"]
@@ -70,8 +71,7 @@ FEATURES: Mapping[str, str] = MappingProxyType(
         **{f"activation:{name}": f"the activation {name}" for name in ACTIVATIONS},
         "dtype:float32": "float32 arrays",
         "dtype:bfloat16": "bfloat16 arrays",
-        "energy": "an energy in addition to the update (energy layers)",
-        "causality": "a token depends on earlier tokens only (energy layers)",
+        **LAYER_FEATURES,
     }
 )
 
@@ -107,26 +107,6 @@ class Implementation:
     """
 
     functions: Mapping[str, Callable[..., Any]]
-    not_offered: Mapping[str, str] = field(default_factory=dict)
-    arrays: Arrays = "torch"
-
-
-@dataclass(frozen=True)
-class EnergyLayer:
-    """Any energy layer.
-
-    Attributes:
-        update: update(x, memory) -> (B, J, D), what one step adds to x.
-        energy: energy(x, memory) -> (B, J), if it has one.
-        dim: D of x and memory, both (B, J, D).
-        step_size: eta, if the update is -eta times the gradient of the energy.
-        not_offered, arrays: as above.
-    """
-
-    update: Callable[..., Any]
-    energy: Callable[..., Any] | None
-    dim: int
-    step_size: float = 1.0
     not_offered: Mapping[str, str] = field(default_factory=dict)
     arrays: Arrays = "torch"
 
@@ -181,42 +161,6 @@ def implementation(
         raise ValueError(f"an implementation needs at least one of: {', '.join(FUNCTIONS)}")
     missing = {name: f"it has no {name} function" for name in FUNCTIONS if name not in functions}
     return Implementation(functions, missing | _declared(not_offered, arrays), arrays)
-
-
-def energy_layer(
-    *,
-    update: Callable[..., Any],
-    dim: int,
-    energy: Callable[..., Any] | None = None,
-    step_size: float = 1.0,
-    arrays: Arrays = "torch",
-    not_offered: Iterable[str] = (),
-) -> EnergyLayer:
-    """Makes an energy layer from `update(x, memory)` and, if it has one, `energy(x, memory)`.
-
-    This is enough to test whether the update field is conservative, whether the update is -step_size times the
-    gradient of the stated energy and lowers it, and whether the layer is causal and keeps tokens and batch rows
-    apart.
-
-    Args:
-        update: (B, J, dim), (B, J, dim) -> (B, J, dim), what one step adds to x.
-        dim: the dimension of x and of the memory.
-        energy: (B, J, dim), (B, J, dim) -> (B, J), one value per token.
-        step_size: update = -step_size * gradient.
-        arrays: "torch", "numpy" or "jax".
-        not_offered: "energy" (implied if there is no energy function), "causality".
-
-    Raises:
-        ValueError: a feature or kind of array is unknown, or a number is out of range.
-    """
-    if type(dim) is not int or dim < 1:
-        raise ValueError(f"the dimension of an energy layer must be a whole number of at least 1, not {dim!r}")
-    if not isinstance(step_size, float | int) or not 0 < step_size < math.inf:
-        raise ValueError(f"the step size of an energy layer must be a positive number, not {step_size!r}")
-    if not callable(update) or not (energy is None or callable(energy)):
-        raise ValueError("the update and the energy of an energy layer must be functions")
-    missing = {} if energy is not None else {"energy": "it has no energy function"}
-    return EnergyLayer(update, energy, dim, step_size, missing | _declared(not_offered, arrays), arrays)
 
 
 def load(name: str) -> Subject:
@@ -276,14 +220,12 @@ def as_subject(found: Any, name: str = "the object") -> Subject:
     try:
         if functions:
             return implementation(**functions, **common)
-        if callable(getattr(found, "update", None)) and isinstance(getattr(found, "dim", None), int):
-            return energy_layer(
-                update=found.update,
-                energy=getattr(found, "energy", None),
-                dim=found.dim,
-                step_size=getattr(found, "step_size", 1.0),
-                **common,
-            )
+        if callable(getattr(found, "update", None)) and (hasattr(found, "dim") or hasattr(found, "state")):
+            declared = inspect.signature(energy_layer).parameters.keys() - common.keys() - {"parameters"}
+            said = {key: getattr(found, key) for key in declared if hasattr(found, key)}
+            if isinstance(found, torch.nn.Module):
+                said["parameters"] = found
+            return energy_layer(**said, **common)
     except (TypeError, ValueError) as error:
         raise LoadError(f"{name} is not a valid implementation: {error}") from error
     raise LoadError(

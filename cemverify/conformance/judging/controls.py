@@ -15,9 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.asking.calls import Caller, as_tensor, jax_array
 from cemverify.conformance.implementations import reference
-from cemverify.conformance.implementations.contract import FUNCTIONS, EnergyLayer, Implementation, Subject
+from cemverify.conformance.implementations.contract import FUNCTIONS, Implementation, Subject
+from cemverify.conformance.implementations.energy_layers import EnergyLayer
 
 CONTROLS: Mapping[str, str] = MappingProxyType(
     {
@@ -26,6 +27,7 @@ CONTROLS: Mapping[str, str] = MappingProxyType(
         "constant": "returns ones",
         "random": "returns noise",
         "detached": "returns the right outputs without gradients",
+        "random-energy": "states noise for its energy",
         "shuffled": "returns the right outputs for the wrong tokens",
     }
 )
@@ -42,10 +44,40 @@ def control(name: str, caller: Caller) -> Caller:
     return replace(caller, subject=_subject(name, caller.subject), device="cpu")
 
 
+def _layer(name: str, layer: EnergyLayer) -> EnergyLayer:
+    """An energy layer with a trivial update, or a trivial energy; the rest of it stays."""
+
+    def update(x: Any, *_: Any, **__: Any) -> Any:
+        # what adds nothing to x is the identity of the second door
+        adds = "zero" if name == "identity" and layer.step.returns == "difference" else name
+        answers = [_own(_trivial(adds, as_tensor(a), per_token=False), a, layer) for a in listed(x)]
+        return answers if isinstance(x, tuple) else answers[0]
+
+    def energy(g: Any, *_: Any, **__: Any) -> Any:
+        values = _trivial("random", as_tensor(listed(g)[0]), per_token=False)
+        keep = {"token": 2, "sequence": 1, "batch": 0}[layer.stated.per]
+        return _own(values.flatten(keep).sum(-1), listed(g)[0], layer)
+
+    if name == "random-energy":
+        return replace(layer, energy=energy, not_offered={**layer.not_offered, "autograd": "it is noise"})
+    return replace(layer, update=update)
+
+
+def listed(given: Any) -> list[Any]:
+    """The arrays of a state: one, or those of a named tuple."""
+    return list(given) if isinstance(given, tuple) else [given]
+
+
+def _own(values: Tensor, like: Any, layer: EnergyLayer) -> Any:
+    """The values as an array of the layer's kind and of the dtype of `like`."""
+    if layer.arrays == "jax":
+        return jax_array(values).astype(like.dtype)
+    return values.numpy().astype(like.dtype) if layer.arrays == "numpy" else values.to(like.dtype)
+
+
 def _subject(name: str, subject: Subject) -> Subject:
     if isinstance(subject, EnergyLayer):
-        energy = None if subject.energy is None else _layer_energy(name)
-        return replace(subject, update=_layer_update(name), energy=energy, arrays="torch")
+        return _layer(name, subject)
     functions = {function: _answer(name, function) for function in FUNCTIONS}
     return Implementation(functions, subject.not_offered, "torch")
 
@@ -58,20 +90,14 @@ def _answer(name: str, function: str) -> Answer:
         *states, weights, config = arguments
         if name == "detached":
             return right(*arguments).detach()
+        if name == "random-energy":
+            per_token = function.endswith("_energy")
+            return _trivial("random", states[0], per_token=True) if per_token else right(*arguments)
         if name == "shuffled":
             return right(*(_shuffled(state) for state in states), weights, config)
         return _trivial(name, states[0], per_token=function.endswith("_energy"))
 
     return answer
-
-
-def _layer_update(name: str) -> Answer:
-    """An update of the second door; what adds nothing to x is its identity."""
-    return lambda x, memory: _trivial("zero" if name == "identity" else name, x + 0 * memory, per_token=False)
-
-
-def _layer_energy(name: str) -> Answer:
-    return lambda x, memory: _trivial(name, x + 0 * memory, per_token=True)
 
 
 def _trivial(name: str, x: Tensor, *, per_token: bool) -> Tensor:

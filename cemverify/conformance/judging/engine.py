@@ -11,18 +11,21 @@ from typing import Any
 import torch
 
 from cemverify.conformance.asking.calls import NOBODY, Caller, Watch
-from cemverify.conformance.implementations.contract import FUNCTIONS, EnergyLayer, Subject
+from cemverify.conformance.implementations.contract import FUNCTIONS, Subject
+from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Discard, Fault, words
 from cemverify.conformance.judging.controls import CONTROLS, control
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.events import Event, PropertyFinished, RunFinished, RunStarted
 from cemverify.conformance.judging.localisation.bench import WrongPart
+from cemverify.conformance.judging.localisation.layers import localise_layer
 from cemverify.conformance.judging.localisation.localise import localise
 from cemverify.conformance.judging.recording import save
 from cemverify.conformance.judging.search import PropertySearch, SuiteBroke, Violation
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.judging.wording import conclude, unanswered
 from cemverify.conformance.properties import Property
+from cemverify.conformance.questions.black_boxes import Question
 from cemverify.conformance.questions.cases import Case
 
 
@@ -160,6 +163,11 @@ def _located(search: PropertySearch, found: Violation) -> WrongPart | None:
     """From the smallest case, or from the worst one where that is too small to tell."""
     for violation in (found, search.tally.largest):
         for case in () if violation is None else (violation.asked, violation.question):
-            if isinstance(case, Case) and (part := localise(search.caller, case)) is not None:
+            part = None
+            if isinstance(case, Case):
+                part = localise(search.caller, case)
+            elif isinstance(case, Question):
+                part = localise_layer(search.caller, case)
+            if part is not None:
                 return part
     return None

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from cemverify.conformance.asking.calls import Caller, as_tensor
-from cemverify.conformance.implementations.contract import EnergyLayer, Subject
-from cemverify.conformance.implementations.faults import Discard, Fault, words
+from cemverify.conformance.implementations.contract import Subject
+from cemverify.conformance.implementations.energy_layers import EnergyLayer
+from cemverify.conformance.implementations.faults import Discard, Fault, NotAnArray, words
 from cemverify.conformance.oracle.budgets import energy_budget, output_budget
 from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.oracle.golden import energies_at, golden
@@ -23,7 +24,7 @@ from cemverify.conformance.questions.saving import Call, Packing, Saved
 
 _MOST_CALLS = 64
 _MOST_NUMBERS = 2_000_000
-_MOST_WEIGHTS = 4_000
+_MOST_WEIGHTS = 1_000
 
 
 @dataclass(frozen=True)
@@ -57,10 +58,15 @@ def _traced(arguments: Sequence[Any]) -> bool:
 
 @dataclass
 class Recorder:
-    """A caller that writes down its calls."""
+    """A caller that writes down its calls.
+
+    Attributes:
+        in_words: whether a script can make the calls: named tuples, masks and noise it cannot.
+    """
 
     caller: Caller
     calls: list[Recorded] = field(default_factory=list)
+    in_words: bool = True
 
     def listening(self) -> Caller:
         """The caller whose calls are recorded."""
@@ -68,10 +74,21 @@ class Recorder:
 
     def _subject(self, subject: Subject) -> Subject:
         if isinstance(subject, EnergyLayer):
-            energy = None if subject.energy is None else self._noting("energy", subject.energy)
-            return replace(subject, update=self._noting("update", subject.update), energy=energy)
+            energy = None if subject.energy is None else self._noting_layer("energy", subject.energy)
+            return replace(subject, update=self._noting_layer("update", subject.update), energy=energy)
         functions = {name: self._noting(name, function) for name, function in subject.functions.items()}
         return replace(subject, functions=functions)
+
+    def _noting_layer(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        plain = self._noting(name, function)
+
+        def noted(*arguments: Any, **more: Any) -> Any:
+            if more or any(isinstance(argument, tuple) for argument in arguments):
+                self.in_words = False  # a script has plain arrays in a row to call with
+                return function(*arguments, **more)
+            return plain(*arguments)
+
+        return noted
 
     def _noting(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def noted(*arguments: Any) -> Any:
@@ -115,22 +132,56 @@ def due(call: Recorded, dtype: torch.dtype) -> tuple[Tensor, Tensor] | None:
 
 def save(caller: Caller, check: Callable[[Caller, Any], Evidence], question: Any) -> Saved | None:
     """The question with the calls that its check makes; None if it holds what cannot be saved."""
-    recorder, evidence = Recorder(caller), None
-    with suppress(Fault, Discard, AssertionError):
-        evidence = check(recorder.listening(), question)
     packing = Packing()
     try:
-        tree = packing.tree(question)
-        calls = [_packed(call, packing, caller.dtype) for call in recorder.calls[:_MOST_CALLS]]
+        tree, linear = packing.tree(question), None
+        if isinstance(caller.subject, EnergyLayer):
+            recorded, linear = _of_a_layer(caller, check, question, packing)
+        else:
+            recorded = _recorded(caller, check, question)[0].calls
+        calls = [_packed(call, packing, caller.dtype) for call in recorded[:_MOST_CALLS]]
     except TypeError:
         return None
-    linear = None
-    if evidence is not None and isinstance(caller.subject, EnergyLayer):
-        linear = _linear(caller, check, question, recorder.calls, evidence, packing)
     if sum(array.size for array in packing.arrays.values()) > _MOST_NUMBERS:
         return None
     dtype = str(caller.dtype).removeprefix("torch.")
     return Saved(tree, dtype, caller.device, caller.subject.arrays, packing.arrays, calls, linear)
+
+
+def _recorded(
+    caller: Caller, check: Callable[[Caller, Any], Evidence], question: Any
+) -> tuple[Recorder, Evidence | None]:
+    recorder, evidence = Recorder(caller), None
+    with suppress(Fault, Discard, AssertionError):
+        evidence = check(recorder.listening(), question)
+    return recorder, evidence
+
+
+def _of_a_layer(
+    caller: Caller, check: Callable[[Caller, Any], Evidence], question: Any, packing: Packing
+) -> tuple[list[Recorded], dict[str, Any] | None]:
+    """The calls of a check of an energy layer, and the relation between their answers that fails, if it is linear.
+
+    Derivatives of the energy are sums of its values where they are taken by differences, so that the check is made
+    with those; where it takes too many calls or finds nothing, the update alone is asked.
+    """
+    layer = caller.subject
+    assert isinstance(layer, EnergyLayer)
+    absent = {**layer.not_offered, "autograd": "a script has the energy's values alone"}
+    by_values = replace(caller, subject=replace(layer, not_offered=absent))
+    for asking, of_both in ((by_values, True), (caller, False)):
+        recorder, evidence = _recorded(asking, check, question)
+        if not recorder.in_words:
+            return [], None  # a script cannot make the calls
+        updates = [call for call in recorder.calls if call.function == "update"]
+        recorded = recorder.calls if of_both or not updates else updates
+        if evidence is None:
+            return recorded, None
+        if not evidence.worst.margin <= 1 and len(recorded) <= _MOST_CALLS:
+            linear = _linear(asking, check, question, recorded, evidence, packing)
+            if linear is not None:
+                return recorded, linear
+    return recorded, None
 
 
 def _linear(
@@ -168,11 +219,11 @@ def _linear(
     for i, answer in enumerate(answers):
         for n in range(answer.numel()):
             moved = answer.clone()
-            moved.view(-1)[n] += 1.0
+            moved[torch.unravel_index(torch.tensor(n), moved.shape)] += 1.0
             there = residual([*answers[:i], moved, *answers[i + 1 :]])
             if there is None:
                 return None
-            weights[i].view(-1)[n] = there - here
+            weights[i][torch.unravel_index(torch.tensor(n), moved.shape)] = there - here
         constant -= float((weights[i] * answer).sum())
     names = [packing.add("weight", weight) for weight in weights]
     budget = float(comparison.budget.expand_as(comparison.got).flatten()[at])
@@ -193,10 +244,16 @@ class _Played:
 
     def subject(self, subject: Subject) -> Subject:
         assert isinstance(subject, EnergyLayer)
-        energy = None if subject.energy is None else partial(self._answer, "energy")
-        return replace(subject, update=partial(self._answer, "update"), energy=energy, arrays="torch")
+        asked = {call.function for call in self.calls}
+        if "update" in asked:
+            subject = replace(subject, update=partial(self._answer, "update"))
+        if "energy" in asked:
+            subject = replace(subject, energy=partial(self._answer, "energy"))
+        return subject
 
     def _answer(self, name: str, *arguments: Any) -> Tensor:
+        if self.next >= len(self.calls):
+            raise NotAnArray("it was asked more than was recorded")
         call = self.calls[self.next]
         self.astray |= call.function != name or not _same(call.arguments, _named(name, arguments))
         self.next += 1
@@ -223,7 +280,7 @@ def _packed(call: Recorded, packing: Packing, dtype: torch.dtype) -> Call:
 def _named(name: str, arguments: tuple[Any, ...]) -> dict[str, Any]:
     """Copies of the arrays as torch's, by name."""
     if name in ("update", "energy"):
-        return {"x": _copy(arguments[0]), "memory": _copy(arguments[1])}
+        return dict(zip(("x", "memory"), map(_copy, arguments), strict=False))
     *states, weights, _ = arguments
     named: dict[str, Any] = dict(zip(("x", "h")[-len(states) :], map(_copy, states), strict=True))
     if len(states) == 2 and states[0] is states[1]:

@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.errors import Flaky, Unsatisfiable
 
 from cemverify.conformance.asking.calls import Caller
-from cemverify.conformance.implementations.contract import EnergyLayer
+from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Discard, Fault, OutOfMemory, ran_out, words
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.oracle.evidence import Evidence
@@ -143,7 +143,7 @@ class PropertySearch:
             SuiteBroke: the check itself failed.
         """
         subject = self.caller.subject
-        asked = Asked(frozenset(subject.not_offered), subject.dim if isinstance(subject, EnergyLayer) else 1)
+        asked = Asked(frozenset(subject.not_offered), subject if isinstance(subject, EnergyLayer) else None)
         each = max(2, round(effort.examples * self.property.share / (len(_SOURCES) + 1)))
         for source in _SOURCES:
             if self.tally.found is None:

@@ -10,7 +10,7 @@ from cemverify.conformance.properties import (
     descent,
     extremes,
     gradient,
-    layer,
+    layers,
     metamorphic,
     modes,
     precision,
@@ -37,7 +37,7 @@ _FAMILIES = (
     modes,
     precision,
     rejection,
-    layer,
+    layers,
 )
 
 

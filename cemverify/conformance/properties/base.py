@@ -10,6 +10,7 @@ import torch
 from hypothesis.strategies import SearchStrategy
 
 from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.questions.shrinking import smaller
 from cemverify.conformance.questions.spaces import Source, Space, cases, scattered_case
@@ -22,11 +23,17 @@ class Asked:
     """What is known of the implementation that is asked.
 
     Attributes:
-        absent: features it does not offer. dim: D, of an energy layer.
+        absent: features it does not offer. layer: the declaration, of an energy layer.
     """
 
     absent: frozenset[str] = frozenset()
-    dim: int = 1
+    layer: EnergyLayer | None = None
+
+    @property
+    def declared(self) -> EnergyLayer:
+        """The declaration of an energy layer."""
+        assert self.layer is not None
+        return self.layer
 
 
 class Questions(Protocol):

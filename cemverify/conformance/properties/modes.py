@@ -75,7 +75,7 @@ def surroundings_change_no_answer(caller: Caller, case: Case) -> Evidence:
     budget = output_budget(case, caller.dtype)
     usual = caller.output(case)
     comparisons = []
-    for name, surroundings in _SURROUNDINGS.items():
+    for name, surroundings in SURROUNDINGS.items():
         with surroundings():
             there = caller.output(case)
         comparisons.append(Comparison(f"{name} = as usual", there.clone(), usual, 2 * budget))
@@ -218,7 +218,7 @@ def _threads() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-_SURROUNDINGS: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
+SURROUNDINGS: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
     "in inference mode": torch.inference_mode,
     "with the default dtype float64": _default_dtype,
     "with another seed": _seeded,

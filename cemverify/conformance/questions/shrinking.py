@@ -131,30 +131,35 @@ def _simpler_numbers(case: Case, *, tied: bool) -> Iterator[Case]:
     arrays = {"x": case.x, "h": case.h, **case.weights}
     for name in names:
         array = arrays[name]
-        for simpler in (torch.zeros_like(array), array.round(), *(_digits(array, n) for n in _FEW)):
+        for simpler in (torch.zeros_like(array), array.round(), *(digits(array, n) for n in _FEW)):
             if not torch.equal(simpler, array):
                 yield _with(case, name, simpler, tied)
     for name in names:
         array = arrays[name]
         for i in array.flatten().nonzero().flatten().tolist()[:24]:
             value = array.flatten()[i]
-            shorter = (torch.zeros(()), value.sign(), value.round(), *(_digits(value, n) for n in _FEW))
+            shorter = (torch.zeros(()), value.sign(), value.round(), *(digits(value, n) for n in _FEW))
             for candidate in dict.fromkeys(map(float, shorter)):
-                if _length(candidate) < _length(float(value)):
-                    simpler = array.clone()
-                    simpler.view(-1)[i] = candidate
-                    yield _with(case, name, simpler, tied)
+                if written_length(candidate) < written_length(float(value)):
+                    yield _with(case, name, with_number(array, i, candidate), tied)
 
 
-def _digits(values: Tensor, n: int) -> Tensor:
-    """The values rounded to n significant digits."""
+def with_number(array: Tensor, i: int, value: float) -> Tensor:
+    """The array, laid out as it is, with another number at the flat index i."""
+    changed = array.clone()  # which keeps strides, and so may have no flat view
+    changed[torch.unravel_index(torch.tensor(i), array.shape)] = value
+    return changed
+
+
+def digits(values: Tensor, n: int) -> Tensor:
+    """The values with n significant digits each."""
     return torch.tensor([float(f"{v:.{n}g}") for v in values.flatten().tolist()], dtype=values.dtype).reshape(
         values.shape
     )
 
 
-def _length(value: float) -> int:
-    """How much there is to write; zeros cost nothing."""
+def written_length(value: float) -> int:
+    """How much there is to write down; nothing for zero."""
     return len(f"{abs(value):.17g}".rstrip("0")) if value else 0
 
 

@@ -15,6 +15,7 @@ from cemverify.power.mutants import (
     diagonals,
     energies,
     extremes,
+    layer_papers,
     layers,
     metamorphic,
     mlp,
@@ -54,6 +55,7 @@ _FAMILIES = (
     sequences,
     training,
     layers,
+    layer_papers,
     regions,
 )
 

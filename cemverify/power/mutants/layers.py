@@ -1,134 +1,555 @@
-"""Faults of an energy layer, the second door. They wrap any layer."""
+"""Faults of any energy layer: each wraps a layer's update or energy, whatever the layer is."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from cemverify.cem.layers import AttentionConfig, CEMAttention
-from cemverify.conformance.implementations.contract import EnergyLayer, energy_layer
+from cemverify.conformance.implementations.energy_layers import EnergyLayer, energy_layer
 from cemverify.power.mutants.base import Mutant, Zoo
 
 ZOO = Zoo("layers")
+
+UPDATE = "update = -eta P grad energy*"
+_OTHERS = "the others' *s when token t*"
+_CALLS = itertools.count(1)
+
+Function = Callable[..., Any]
 
 
 def sound_layer() -> EnergyLayer:
     """A correct layer: attention of fixed weights as a black box."""
     generator = torch.Generator().manual_seed(0)
-    energy = CEMAttention(AttentionConfig(4, 2, init_std=0.5), generator).double().energy
+    energy = CEMAttention(AttentionConfig(4, 2, init_std=0.5), generator).energy
+
+    def of_dtype(x: Tensor) -> Any:
+        return replace(energy, W_Q=energy.W_Q.detach().to(x.dtype), W_K=energy.W_K.detach().to(x.dtype))
 
     def update(x: Tensor, memory: Tensor) -> Tensor:
-        return -energy.gradient(x, energy.remember(memory)).detach()
+        live = of_dtype(x)
+        step: Tensor = -live.gradient(x, live.remember(memory))
+        return step
 
     def value(x: Tensor, memory: Tensor) -> Tensor:
-        return energy(x, energy.remember(memory)).detach()
+        live = of_dtype(x)
+        values: Tensor = live(x, live.remember(memory))
+        return values
 
-    return energy_layer(update=update, energy=value, dim=4)
-
-
-def _wrap(layer: EnergyLayer, **changes: Callable[..., Any]) -> EnergyLayer:
-    wrapped: dict[str, Any] = {name: partial(change, getattr(layer, name)) for name, change in changes.items()}
-    return replace(layer, **wrapped)
+    return energy_layer(update=update, energy=value, dim=4, monotone=True)
 
 
-_CALLS = itertools.count(1)
-_OTHERS = "the other tokens' *s when the last token t*"
+def _fault(
+    id_: str,
+    fault: str,
+    property_: str,
+    cause: str,
+    *,
+    of: str = "update",
+    needs: tuple[str, ...] = (),
+    edits: bool = False,
+) -> Callable[[Function], Function]:
+    """Enters a function from (f, x, *memory) to a faulty answer."""
+
+    def enter(faulty: Function) -> Function:
+        def wrap(layer: EnergyLayer) -> EnergyLayer:
+            right = getattr(layer, of)
+
+            def wrong(x: Any, *others: Any, **more: Any) -> Any:
+                return faulty(lambda x, *others: right(x, *others, **more), x, *others)
+
+            return replace(layer, update=wrong) if of == "update" else replace(layer, energy=wrong)
+
+        ZOO.append(
+            Mutant(
+                id_,
+                fault,
+                property_,
+                cause,
+                lambda: wrap(sound_layer()),
+                ZOO.family,
+                wrap=wrap,
+                original=sound_layer,
+                edits=edits,
+                needs=frozenset(needs),
+            )
+        )
+        return faulty
+
+    return enter
 
 
-def _edit(f: Callable[..., Any], x: Any, m: Any) -> Any:
-    x[...] = f(x + 0, m)
-    return x
+def _each(change: Callable[[Any], Any], given: Any) -> Any:
+    """The change of one array, or of each of a named tuple's."""
+    return type(given)(*map(change, given)) if isinstance(given, tuple) else change(given)
 
 
-# id, fault, property, cause, the changed functions
-_LAYERS: tuple[tuple[str, str, str, str, dict[str, Callable[..., Any]]], ...] = (
-    (
-        "layer-turned-output",
-        "The update is rotated, as by an untied output projection.",
-        "gradient/layer/conservative-field",
-        "the Jacobian equals its transpose",
-        {"update": lambda f, x, m: f(x, m)[..., [*range(1, x.shape[-1]), 0]]},
-    ),
-    (
-        "layer-doubled-energy",
-        "The stated energy is twice the energy that the update descends.",
-        "gradient/layer/energy",
-        "update = -eta grad energy",
-        {"energy": lambda f, x, m: 2 * f(x, m)},
-    ),
-    (
-        "layer-ascent",
-        "The update climbs the stated energy.",
-        "descent/layer/energy-falls",
-        "energy after a small step*",
-        {"update": lambda f, x, m: -f(x, m)},
-    ),
-    (
-        "layer-reads-the-future",
-        "The memory is shifted by one token.",
-        "structure/layer/causality",
-        _OTHERS,
-        {"update": lambda f, x, m: f(x, m[:, [*range(1, m.shape[1]), 0]])},
-    ),
-    (
-        "layer-mixes-states",
-        "A token's state leaks into the one before.",
-        "structure/layer/own-state",
-        _OTHERS,
-        {"update": lambda f, x, m: f(x + 1e-3 * x[:, [*range(1, x.shape[1]), 0]], m)},
-    ),
-    (
-        "layer-shares-its-energy",
-        "Every token gets the mean of all energies.",
-        "structure/layer/energy-per-token",
-        _OTHERS,
-        {"energy": lambda f, x, m: 0 * f(x, m) + f(x, m).mean(1)[:, None]},
-    ),
-    (
-        "layer-leans-on-the-batch",
-        "The update is pushed away from its mean over the batch.",
-        "structure/layer/batch-independence",
-        "a batch row alone = the same row in a batch",
-        {"update": lambda f, x, m: f(x, m) + 1e-3 * f(x, m).mean(0)[None]},
-    ),
-    (
-        "layer-counts-its-calls",
-        "Every call's update is larger than that of the call before.",
-        "structure/layer/determinism",
-        "second call = first call",
-        {"update": lambda f, x, m: f(x, m) + 1e-6 * next(_CALLS)},
-    ),
-    (
-        "layer-edits-its-input",
-        "x is overwritten.",
-        "structure/layer/inputs-unchanged",
-        "x after the call",
-        {"update": _edit},
-    ),
+def _rolled(array: Any) -> Any:
+    """Every token where the next one was."""
+    return array[:, [*range(1, array.shape[1]), 0]]
+
+
+# --- what the update is ------------------------------------------------------------------------------------
+
+
+@_fault(
+    "layer-turned-output",
+    "The update is turned, as an untied output projection would.",
+    "gradient/layer/conservative-field",
+    "the Jacobian equals its transpose",
 )
+def _turned(f: Function, x: Any, *m: Any) -> Any:
+    return _each(lambda u: u[..., [*range(1, u.shape[-1]), 0]], f(x, *m))
 
 
-def _mutant(id_: str, fault: str, property_: str, cause: str, changes: dict[str, Callable[..., Any]]) -> Mutant:
-    def wrap(layer: EnergyLayer) -> EnergyLayer:
-        return _wrap(layer, **changes)
-
-    return Mutant(
-        id_,
-        fault,
-        property_,
-        cause,
-        lambda: wrap(sound_layer()),
-        ZOO.family,
-        wrap=wrap,
-        original=sound_layer,
-        edits=changes.get("update") is _edit,
-    )
+@_fault(
+    "layer-doubled-energy",
+    "The stated energy is twice the one that is descended.",
+    "gradient/layer/energy",
+    UPDATE,
+    of="energy",
+)
+def _doubled(f: Function, x: Any, *m: Any) -> Any:
+    return 2 * f(x, *m)
 
 
-ZOO += [_mutant(*row) for row in _LAYERS]
+@_fault("layer-off-by-a-millionth", "The update is too long by a millionth.", "gradient/layer/energy", UPDATE)
+def _slightly_off(f: Function, x: Any, *m: Any) -> Any:
+    return _each(lambda u: u * (1 + 1e-6), f(x, *m))
+
+
+@_fault(
+    "layer-summed-over-tokens",
+    "The update is as many times too long as there are tokens: a mean was taken for a sum.",
+    "gradient/layer/energy",
+    UPDATE,
+    needs=("tokens",),
+)
+def _times_tokens(f: Function, x: Any, *m: Any) -> Any:
+    return f(x, *m) * x.shape[1]
+
+
+@_fault(
+    "layer-step-over-batch",
+    "The step is divided by the batch size: the energy was averaged over the batch.",
+    "structure/layer/batch-independence",
+    "a batch row alone = the same row in a batch",
+)
+def _over_batch(f: Function, x: Any, *m: Any) -> Any:
+    return _each(lambda u: u / u.shape[0], f(x, *m))
+
+
+@_fault(
+    "layer-energy-over-batch",
+    "The stated energy is divided by the batch size.",
+    "structure/layer/batch-independence",
+    "the energy of a batch row*",
+    of="energy",
+)
+def _energy_over_batch(f: Function, x: Any, *m: Any) -> Any:
+    values = f(x, *m)
+    return values / values.shape[0]
+
+
+@_fault(
+    "layer-last-channel-short", "The last channel's update is a tenth too short.", "gradient/layer/energy", UPDATE
+)
+def _last_channel(f: Function, x: Any, *m: Any) -> Any:
+    return _each(lambda u: u * torch.tensor([1.0] * (u.shape[-1] - 1) + [0.9], dtype=u.dtype), f(x, *m))
+
+
+@_fault(
+    "layer-hidden-constant",
+    "A constant that no energy states is added to the update.",
+    "gradient/layer/energy",
+    UPDATE,
+)
+def _constant(f: Function, x: Any, *m: Any) -> Any:
+    return _each(lambda u: u + 1e-4, f(x, *m))
+
+
+@_fault(
+    "layer-half-differentiated",
+    "The energy's value is right and its automatic derivative is half of it: a path is detached.",
+    "gradient/layer/derivatives-agree",
+    "autograd of the energy*",
+    of="energy",
+    needs=("torch",),
+)
+def _half_detached(f: Function, x: Any, *m: Any) -> Any:
+    return f(_each(lambda a: a / 2 + a.detach() / 2, x), *m)
+
+
+# --- descent -------------------------------------------------------------------------------------------------
+
+
+@_fault("layer-ascent", "The update climbs the stated energy.", "descent/layer/slope", "the slope of the energy*")
+def _ascent(f: Function, x: Any, *m: Any) -> Any:
+    return _each(lambda u: -u, f(x, *m))
+
+
+@_fault(
+    "layer-rises-at-one-percent",
+    "At one percent of normal states the update climbs.",
+    "descent/layer/slope",
+    "the slope of the energy*",
+    needs=("torch",),
+)
+def _rises_sometimes(f: Function, x: Any, *m: Any) -> Any:
+
+    def change(u: Tensor, a: Tensor) -> Tensor:
+        return torch.where(a[..., :1] > 2.3263, -u, u)
+
+    u = f(x, *m)
+    return type(u)(*map(change, u, x)) if isinstance(u, tuple) else change(u, x)
+
+
+@_fault(
+    "layer-climbs-far-out",
+    "Where a coordinate has left [-5, 5], the update climbs.",
+    "descent/layer/along-steps",
+    "the slope of the energy*",
+    needs=("torch",),
+)
+def _climbs_far_out(f: Function, x: Any, *m: Any) -> Any:
+    far = max(float(a.abs().max()) for a in (x if isinstance(x, tuple) else (x,))) > 5
+    return _each(lambda u: -u if far else u, f(x, *m))
+
+
+# --- who reads whom --------------------------------------------------------------------------------------------
+
+
+@_fault(
+    "layer-reads-the-future",
+    "The memory is shifted by one token.",
+    "structure/layer/causality",
+    "updates before token t*",
+    needs=("memory",),
+)
+def _future(f: Function, x: Any, *m: Any) -> Any:
+    return f(x, _rolled(m[0]), *m[1:])
+
+
+@_fault(
+    "layer-leaks-the-last-token",
+    "A trace of the last token is in every update.",
+    "structure/layer/causality",
+    "updates before token t*",
+    needs=("tokens",),
+)
+def _last_leaks(f: Function, x: Any, *m: Any) -> Any:
+    return f(x, *m) + 1e-5 * x[:, -1:]
+
+
+@_fault(
+    "layer-mixes-states",
+    "A token's state leaks into the one before.",
+    "structure/layer/own-state",
+    _OTHERS,
+    needs=("tokens",),
+)
+def _mixes(f: Function, x: Any, *m: Any) -> Any:
+    return f(x + 1e-3 * _rolled(x), *m)
+
+
+@_fault(
+    "layer-reads-the-first-state",
+    "Every token reads the first one's state, and no other.",
+    "structure/layer/own-state",
+    _OTHERS,
+    needs=("tokens",),
+)
+def _first_state(f: Function, x: Any, *m: Any) -> Any:
+    return f(x, *m) + 1e-3 * x[:, :1]
+
+
+@_fault(
+    "layer-shares-its-energy",
+    "Every token is told the mean of all energies.",
+    "structure/layer/energy-per-token",
+    _OTHERS,
+    of="energy",
+    needs=("tokens",),
+)
+def _shared_energy(f: Function, x: Any, *m: Any) -> Any:
+    return 0 * f(x, *m) + f(x, *m).mean(1)[:, None]
+
+
+@_fault(
+    "layer-leans-on-the-batch",
+    "The update leans away from its mean over the batch.",
+    "structure/layer/batch-independence",
+    "a batch row alone = the same row in a batch",
+)
+def _leans(f: Function, x: Any, *m: Any) -> Any:
+    return _each(lambda u: u + 1e-3 * u.mean(0)[None], f(x, *m))
+
+
+@_fault(
+    "layer-favours-the-first-row",
+    "Every row's update has a trace of the first row's in it.",
+    "structure/layer/batch-independence",
+    "a batch row alone = the same row in a batch",
+)
+def _first_row(f: Function, x: Any, *m: Any) -> Any:
+    return _each(lambda u: u + 1e-4 * u[:1], f(x, *m))
+
+
+# --- what a call depends on, and what it leaves --------------------------------------------------------------
+
+
+@_fault(
+    "layer-counts-its-calls",
+    "Every call's update is larger than the last one's.",
+    "structure/layer/determinism",
+    "second call = first call*",
+)
+def _counts(f: Function, x: Any, *m: Any) -> Any:
+    return _each(lambda u: u + 1e-6 * next(_CALLS), f(x, *m))
+
+
+@_fault(
+    "layer-noise-of-its-own",
+    "Noise from the process's generator is added to the update.",
+    "structure/layer/determinism",
+    "second call = first call*",
+    needs=("torch",),
+)
+def _own_noise(f: Function, x: Any, *m: Any) -> Any:
+    return _each(lambda u: u + 1e-6 * torch.randn_like(u), f(x, *m))
+
+
+@_fault(
+    "layer-edits-its-input",
+    "The state is overwritten with its update.",
+    "structure/layer/inputs-unchanged",
+    "* after the call",
+    edits=True,
+)
+def _edits(f: Function, x: Any, *m: Any) -> Any:
+    first = x[0] if isinstance(x, tuple) else x
+    answer = f(_each(lambda a: a + 0, x), *m)
+    first[...] = answer[0] if isinstance(answer, tuple) else answer
+    return answer
+
+
+@_fault(
+    "layer-edits-its-memory",
+    "The memory is scaled in place.",
+    "structure/layer/inputs-unchanged",
+    "* after the call",
+    edits=True,
+    needs=("memory",),
+)
+def _edits_memory(f: Function, x: Any, *m: Any) -> Any:
+    m[0][...] = m[0] / 2
+    return f(x, 2 * m[0], *m[1:])
+
+
+@_fault(
+    "layer-remembers-by-identity",
+    "The last answer is returned again for the very same array, edited or not.",
+    "structure/layer/edited-arrays",
+    "update of edited arrays*",
+    edits=True,
+)
+def _remembers(f: Function, x: Any, *m: Any) -> Any:
+    first = x[0] if isinstance(x, tuple) else x
+    if _LAST.get("array") is not first:
+        _LAST.update(array=first, answer=f(x, *m))
+    return _each(lambda u: u + 0, _LAST["answer"])
+
+
+_LAST: dict[str, Any] = {}
+
+
+@_fault(
+    "layer-ignores-strides",
+    "The memory behind the state is read from its start, as if no array were a window.",
+    "structure/layer/windows",
+    "update of windows*",
+    needs=("torch",),
+)
+def _ignores_strides(f: Function, x: Any, *m: Any) -> Any:
+
+    def behind(a: Tensor) -> Tensor:
+        whole = torch.as_strided(a, (a.untyped_storage().size() // a.element_size(),), (1,), 0)
+        return whole[: a.numel()].reshape(a.shape) if a.is_contiguous() or _gaps(a) else a
+
+    return f(_each(behind, x), *m)
+
+
+def _gaps(a: Tensor) -> bool:
+    return a.untyped_storage().size() // a.element_size() > a.numel()
+
+
+@_fault(
+    "layer-answers-in-float32",
+    "The answer is float32, whatever the state is.",
+    "structure/layer/dtype",
+    "bytes per number*",
+    needs=("torch",),
+)
+def _narrow_answer(f: Function, x: Any, *m: Any) -> Any:
+    return _each(lambda u: u.to(torch.float32), f(x, *m))
+
+
+# --- training and modes --------------------------------------------------------------------------------------
+
+
+@_fault(
+    "layer-detached-update",
+    "The update lets no gradient through.",
+    "training/layer/states",
+    "gradient with respect to*",
+    needs=("torch",),
+)
+def _detached(f: Function, x: Any, *m: Any) -> Any:
+    return _each(lambda u: u.detach(), f(x, *m))
+
+
+@_fault(
+    "layer-detached-memory",
+    "The memory gets half of its gradient.",
+    "training/layer/states",
+    "gradient with respect to*",
+    needs=("torch", "memory"),
+)
+def _detached_memory(f: Function, x: Any, *m: Any) -> Any:
+    return f(x, m[0] / 2 + m[0].detach() / 2, *m[1:])
+
+
+@_fault(
+    "layer-off-when-compiled",
+    "Under a compiler the update is too long by a thousandth.",
+    "modes/layer/compiled",
+    "compiled = eager*",
+    needs=("torch",),
+)
+def _off_compiled(f: Function, x: Any, *m: Any) -> Any:
+    factor = 1.001 if torch.compiler.is_compiling() else 1.0
+    return _each(lambda u: u * factor, f(x, *m))
+
+
+@_fault(
+    "layer-off-when-mapped",
+    "Mapped over a further axis the update is too long by a thousandth.",
+    "modes/layer/vmap",
+    "mapped = looped*",
+    needs=("torch",),
+)
+def _off_mapped(f: Function, x: Any, *m: Any) -> Any:
+    first = x[0] if isinstance(x, tuple) else x
+    factor = 1.001 if torch._C._functorch.is_functorch_wrapped_tensor(first) else 1.0
+    return _each(lambda u: u * factor, f(x, *m))
+
+
+@_fault(
+    "layer-off-while-training",
+    "With gradients recorded a tenth of the update is dropped.",
+    "modes/layer/no-gradients",
+    "answer with* gradients*",
+    needs=("torch",),
+)
+def _off_training(f: Function, x: Any, *m: Any) -> Any:
+    first = x[0] if isinstance(x, tuple) else x
+    factor = 0.9 if first.requires_grad else 1.0
+    return _each(lambda u: u * factor, f(x, *m))
+
+
+@_fault(
+    "layer-follows-the-default-dtype",
+    "A constant is made in the default dtype of the process, and rounds differently.",
+    "modes/layer/surroundings",
+    "with the default dtype*",
+    needs=("torch",),
+)
+def _follows_default(f: Function, x: Any, *m: Any) -> Any:
+    return _each(lambda u: u * torch.tensor(1 / 3).to(u.dtype) * 3, f(x, *m))
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------
+
+
+@_fault(
+    "layer-half-in-float32",
+    "In float32 the update goes through bfloat16.",
+    "precision/layer/float32",
+    "update in lower precision*",
+    needs=("torch",),
+)
+def _half_precision(f: Function, x: Any, *m: Any) -> Any:
+    return _each(lambda u: u.to(torch.bfloat16).to(u.dtype) if u.dtype == torch.float32 else u, f(x, *m))
+
+
+@_fault(
+    "layer-lost-in-bfloat16",
+    "In bfloat16 the update is rounded to halves.",
+    "precision/layer/bfloat16",
+    "update in lower precision*",
+    needs=("torch",),
+)
+def _lost(f: Function, x: Any, *m: Any) -> Any:
+    return _each(lambda u: (2 * u).round() / 2 if u.dtype == torch.bfloat16 else u, f(x, *m))
+
+
+@_fault(
+    "layer-overflows",
+    "An exponential without its maximum taken out overflows at large states.",
+    "extremes/layer/huge-states",
+    "not finite",
+    needs=("torch",),
+)
+def _overflows(f: Function, x: Any, *m: Any) -> Any:
+    return _each(lambda u: u + 0 * torch.exp(8 * _largest(x)).to(u.dtype), f(x, *m))
+
+
+def _largest(x: Any) -> Tensor:
+    return torch.stack([a.abs().amax() for a in (x if isinstance(x, tuple) else (x,))]).amax()
+
+
+@_fault(
+    "layer-wrong-at-zero",
+    "A state of zeros is taken for padding.",
+    "extremes/layer/zero-states",
+    UPDATE,
+    needs=("torch",),
+)
+def _wrong_at_zero(f: Function, x: Any, *m: Any) -> Any:
+
+    def change(u: Tensor, a: Tensor) -> Tensor:
+        return torch.where((a == 0).all(-1, keepdim=True), torch.zeros_like(u), u)
+
+    u = f(x, *m)
+    return type(u)(*map(change, u, x)) if isinstance(u, tuple) else change(u, x)
+
+
+@_fault(
+    "layer-counts-ties-once",
+    "Where several tokens are equal, one of them is moved and the others are not.",
+    "extremes/layer/ties",
+    UPDATE,
+    needs=("tokens", "torch"),
+)
+def _ties_once(f: Function, x: Any, *m: Any) -> Any:
+    equal = (x[:, 1:] == x[:, :-1]).all(-1, keepdim=True)
+    first = torch.ones_like(x[:, :1, :1], dtype=torch.bool)
+    return f(x, *m) * torch.cat((first, ~equal), 1)
+
+
+@_fault(
+    "layer-wrong-past-32-tokens",
+    "Tokens beyond the thirty-second are moved by a thousandth too far.",
+    "extremes/layer/long-rows",
+    UPDATE,
+    needs=("tokens", "torch"),
+)
+def _wrong_past_32(f: Function, x: Any, *m: Any) -> Any:
+    u = f(x, *m)
+    late = torch.arange(u.shape[1]) >= 32
+    return u * (1 + 1e-3 * late.to(u.dtype)[:, None])

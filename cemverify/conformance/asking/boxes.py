@@ -1,0 +1,412 @@
+"""Asking an energy layer: named arrays in, named float64 arrays out, and the derivatives of what it states.
+
+The gradient of the stated energy is taken by torch or JAX where the energy lets them, and by differences elsewhere.
+"""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections import namedtuple
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cemverify.conformance.asking.calls import Caller, as_tensor
+from cemverify.conformance.implementations.energy_layers import TOKENS, EnergyLayer, Shape
+from cemverify.conformance.implementations.faults import NotAnArray, NotFinite, WrongShape
+from cemverify.conformance.questions.black_boxes import Form, Named, Question
+
+Arrays = dict[str, Tensor]
+_PADDED = (1, 3, 16, 64, 256, 1024)  # rows of a call where every shape is compiled anew
+
+
+@dataclass(frozen=True)
+class Box:
+    """One energy layer, as its properties ask it.
+
+    Attributes:
+        caller: makes the calls; its dtype is the layer's working dtype, where that is narrower.
+    """
+
+    caller: Caller
+
+    @classmethod
+    def of(cls, caller: Caller) -> Box:
+        """The layer of a caller, asked in its working dtype."""
+        layer = caller.subject
+        assert isinstance(layer, EnergyLayer)
+        narrow = layer.working_dtype == "float32" and caller.dtype == torch.float64
+        return cls(caller.at(torch.float32) if narrow else caller)
+
+    @property
+    def layer(self) -> EnergyLayer:
+        """The layer and its declaration."""
+        assert isinstance(self.caller.subject, EnergyLayer)
+        return self.caller.subject
+
+    @property
+    def form(self) -> Form:
+        """What questions to it look like."""
+        return form_of(self.layer)
+
+    @property
+    def eps(self) -> float:
+        """The spacing of numbers above 1 in its dtype."""
+        return torch.finfo(self.caller.dtype).eps
+
+    def at(self, dtype: torch.dtype) -> Box:
+        """The same, asked in another dtype."""
+        return replace(self, caller=self.caller.at(dtype))
+
+    def rounded(self, q: Question) -> Question:
+        """The question in numbers of its dtype."""
+        return q.each(lambda array: array.to(self.caller.dtype).to(torch.float64))
+
+    # --- calls ---------------------------------------------------------------------------------------
+
+    def displacement(self, q: Question, mask: Tensor | None = None) -> Arrays:
+        """x' - x, what one call adds to the state: float64 arrays of the state's shapes.
+
+        Raises:
+            Fault: there is no answer to compare.
+        """
+        return self.difference(self.answer(q, mask), q.x)
+
+    def answer(self, q: Question, mask: Tensor | None = None) -> Arrays:
+        """What the update returns: a difference or the next state."""
+        rows = self._padded(q.batch)
+        wide = None if mask is None else mask[rows]
+        found = self.answer_as_it_comes(q if len(rows) == q.batch else q.rows(rows), wide)
+        return {name: array[: q.batch] for name, array in found.items()}
+
+    def difference(self, answer: Named, x: Named) -> Arrays:
+        """The displacement that an answer stands for."""
+        if self.layer.step.returns == "difference":
+            return dict(answer)
+        return {name: array - x[name] for name, array in answer.items()}
+
+    def update_on(self, state: Any, memory: Any, noise: Any = None, mask: Any = None) -> Any:
+        """The update function on arrays of its own kind, unread."""
+        extra = ({} if noise is None else {"noise": noise}) | ({} if mask is None else {"mask": mask})
+        return self.layer.update(state, *(() if memory is None else (memory,)), **extra)
+
+    def answer_as_it_comes(self, q: Question, mask: Tensor | None = None) -> Arrays:
+        """The same with exactly these rows, whatever a new shape costs."""
+        state, memory, noise, own_mask = self.own(q, mask)
+        with self.caller.guarded():
+            found = self.read(self.update_on(state, memory, noise, own_mask), q.x)
+        return finite(found)
+
+    def own(self, q: Question, mask: Tensor | None = None) -> tuple[Any, Any, Any, Any]:
+        """State, memory, noise and mask in the layer's own kind of array; None for what it does not take."""
+        noise = self.given(q.noise, "Noise") if q.noise else None
+        if self.layer.step.noise and noise is None:
+            noise = self.given({name: torch.zeros_like(array) for name, array in q.x.items()}, "Noise")
+        memory = self.given(q.memory, "Memory") if q.memory else None
+        return self.given(q.x, "State"), memory, noise, None if mask is None else self.caller.array(mask)
+
+    def given(self, named: Named, kind: str) -> Any:
+        """One array as such, several as a named tuple."""
+        arrays = {name: self.caller.array(array) for name, array in named.items()}
+        return packed(arrays, kind)
+
+    def read(self, returned: Any, like: Named) -> Arrays:
+        """Arrays of these shapes as named float64 tensors."""
+        return {
+            name: as_tensor(array, like[name].shape)
+            for name, array in zip(like, unpacked(returned, like), strict=True)
+        }
+
+    # --- the energy ------------------------------------------------------------------------------------
+
+    def mapped(self, x: Named) -> Arrays:
+        """g = G(x)."""
+        layer = self.layer
+        if layer.state_map is not None:
+            state = self.given(x, "State")
+            with self.caller.guarded():
+                return finite(self.read(layer.state_map(state), x))
+        if layer.lagrangian is not None:
+            return self.derivative(lambda state: self._per_row(layer.lagrangian, state), x)
+        return dict(x)
+
+    def energies(self, g: Named, memory: Named, mask: Tensor | None = None) -> Tensor:
+        """What the energy function returns at g: (B, J), (B,) or (), as declared.
+
+        Raises:
+            Fault: there is no answer to compare.
+        """
+        B = next(iter(g.values())).shape[0]
+        if self.layer.stated.per != "batch" and mask is None and len(rows := self._padded(B)) > B:
+            wide, held = ({k: a[rows] for k, a in part.items()} for part in (g, memory))
+            return self.energies(wide, Fixed(held) if isinstance(memory, Fixed) else held)[:B]
+        state, second = self.given(g, "State"), self._memory_for(g, memory)
+        own_mask = {} if mask is None else {"mask": self.caller.array(mask)}
+        with self.caller.guarded():
+            values = as_tensor(self._energy(state, second, **own_mask))
+        first = next(iter(g.values()))
+        due = {"token": self._tokens_of(g), "sequence": first.shape[:1], "batch": torch.Size(())}[
+            self.layer.stated.per
+        ]
+        if tuple(values.shape) != tuple(due):
+            per = self.layer.stated.per
+            raise WrongShape(f"the energy has shape {tuple(values.shape)} where one value per {per} is {tuple(due)}")
+        return finite({"energy": values})["energy"]
+
+    def row_energies(self, g: Named, memory: Named) -> Tensor:
+        """The energy that is descended, of each batch row: (B,)."""
+        B = next(iter(g.values())).shape[0]
+        if self.layer.stated.per != "batch":
+            values = self.energies(g, memory)
+            return values.reshape(B, -1).sum(1) * self._mean_factor(g)
+        rows = []
+        for i in range(B):
+            row, of = ({k: a[i : i + 1] for k, a in part.items()} for part in (g, memory))
+            rows.append(self.energies(row, of) * self._mean_factor(row))
+        return torch.stack(rows)
+
+    def whole_energies(self, x: Named, memory: Named) -> Tensor:
+        """The whole energy of each row as a function of the state x: (B,).
+
+        E(G(x), m), and x.g - L(x) beside it where the neurons have their own term.
+        """
+        g = self.mapped(x)
+        total = self.row_energies(g, memory)
+        if self.layer.leak:
+            total = total + _inner(x, g) - self.lagrangians(x)
+        return total
+
+    def lagrangians(self, x: Named) -> Tensor:
+        """L(x) of each row: (B,)."""
+        state = self.given(x, "State")
+        assert self.layer.lagrangian is not None
+        with self.caller.guarded():
+            values = as_tensor(self.layer.lagrangian(state))
+        B = next(iter(x.values())).shape[0]
+        if values.dim() < 1 or values.shape[0] != B:
+            raise WrongShape(
+                f"the Lagrangian has shape {tuple(values.shape)}, where its first axis is the batch, {B}"
+            )
+        return finite({"L": values})["L"].reshape(B, -1).sum(1)
+
+    def gradient(self, g: Named, memory: Named, mask: Tensor | None = None) -> tuple[Arrays, str]:
+        """dE/dg of the energy that is descended, memory fixed, and how it was had: "autograd" or "differences"."""
+        if "autograd" not in self.layer.not_offered:
+            second = self._memory_for(g, memory)
+            own_mask = {} if mask is None else {"mask": self.caller.array(mask)}
+            found = self.autograd(lambda state: self._energy(state, second, **own_mask), g, self.batch_factor(g))
+            if found is not None:
+                return finite(found), "autograd"
+        return self.differences_of_energy(g, memory)[0], "differences"
+
+    def differences_of_energy(self, g: Named, memory: Named) -> tuple[Arrays, Tensor]:
+        """dE/dg by differences of the stated energy, and a bound on the error: arrays, (B,)."""
+        present = self.layer.reads_itself
+
+        def total(states: Named, rows: int) -> Tensor:
+            fixed = {k: a.repeat(rows, *[1] * (a.dim() - 1)) for k, a in (g if present else memory).items()}
+            return self.row_energies(states, Fixed(fixed) if present else fixed)
+
+        return self.differences(total, g)
+
+    def differences(self, function: Callable[[Named, int], Tensor], x: Named) -> tuple[Arrays, Tensor]:
+        """The gradient of a function of the state with one value per row, by extrapolated central differences.
+
+        Args:
+            function: (states of rows * B rows, rows) -> (rows * B,).
+        """
+        at, eps = flat(x), self.eps
+        size = 1 + at.abs().amax(1) + function(x, 1).abs()  # (B,)
+        # too wide a step is all truncation, too narrow all roundoff
+        step = eps**0.2 * (1 + float(at.abs().max())) / 4
+        noise = 8 * (16 + at.shape[1]) * eps * size
+
+        def flattened(states: Tensor) -> Tensor:
+            return function(shaped(states, x), states.shape[0] // at.shape[0])
+
+        wide, narrow = (_central(flattened, at, s) for s in (step, step / 2))
+        value = (4 * narrow - wide) / 3
+        bound = 4 * (wide - narrow).abs().amax(1) + 6 / step * noise
+        return shaped(value, x), bound
+
+    def derivative(self, function: Callable[[Any], Any], x: Named) -> Arrays:
+        """The gradient in the state of a function of own arrays: by autograd, or by differences."""
+        if self.layer.arrays != "numpy":
+            found = self.autograd(function, x, 1.0)
+            if found is not None:
+                return finite(found)
+
+        def rows(states: Named, _: int) -> Tensor:
+            with self.caller.guarded():
+                values = as_tensor(function(self.given(states, "State")))
+            return values.reshape(next(iter(states.values())).shape[0], -1).sum(1)
+
+        return self.differences(rows, x)[0]
+
+    def autograd(self, function: Callable[[Any], Any], x: Named, factor: float) -> Arrays | None:
+        """The gradient of factor times the sum of a function's values; None if it lets no gradient through."""
+        if self.layer.arrays == "jax":
+            jax: Any = importlib.import_module("jax")
+            with self.caller.guarded():
+                state = self.given(x, "State")
+                pulled = jax.grad(lambda s: factor * function(s).sum())(state)
+                return self.read(pulled, x)
+        with torch.enable_grad(), self.caller.guarded():
+            leaves = {name: self.caller.array(a).detach().requires_grad_() for name, a in x.items()}
+            values = function(packed(leaves, "State"))
+            if not isinstance(values, Tensor) or not values.requires_grad:
+                return None
+            pulled = torch.autograd.grad(factor * values.sum(), list(leaves.values()), allow_unused=True)
+            whole = [
+                torch.zeros_like(leaf) if p is None else p for leaf, p in zip(leaves.values(), pulled, strict=True)
+            ]
+            return self.read(packed(dict(zip(leaves, whole, strict=True)), "State"), x)
+
+    # --- P -----------------------------------------------------------------------------------------------
+
+    def preconditioned(self, gradient: Named) -> Arrays:
+        """P times a gradient, for a P that is given."""
+        P = self.layer.step.preconditioner
+        if P is None:
+            return dict(gradient)
+        if callable(P):
+            own = self.given(gradient, "State")
+            with self.caller.guarded():
+                return finite(self.read(P(own), gradient))
+        matrix = as_tensor(P)
+        return {k: a * matrix if matrix.dim() < 2 else a @ matrix.mT for k, a in gradient.items()}
+
+    def _padded(self, batch: int) -> list[int]:
+        """Rows to ask instead of so many, where every shape is compiled anew: the last one is repeated."""
+        if self.layer.arrays != "jax":
+            return list(range(batch))
+        return [min(i, batch - 1) for i in range(next((n for n in _PADDED if n >= batch), batch))]
+
+    # --- inside ------------------------------------------------------------------------------------------
+
+    def _energy(self, state: Any, second: Any, **mask: Any) -> Any:
+        assert self.layer.energy is not None
+        return self.layer.energy(state, *(() if second is None else (second,)), **mask)
+
+    def _memory_for(self, g: Named, memory: Named) -> Any:
+        """The energy's second argument: the memory, or the present state held fixed."""
+        if self.layer.reads_itself:
+            return self.given(memory.held if isinstance(memory, Fixed) else g, "Memory")
+        return self.given(memory, "Memory") if memory else None
+
+    def _mean_factor(self, g: Named) -> float:
+        return float(self._tokens_of(g)[1]) if "tokens" in self.layer.stated.mean_over else 1.0
+
+    def batch_factor(self, g: Named) -> float:
+        """What the sum of the energy's values is multiplied by to give the energy that is descended."""
+        B = next(iter(g.values())).shape[0]
+        return self._mean_factor(g) * (B if "batch" in self.layer.stated.mean_over else 1)
+
+    def _tokens_of(self, g: Named) -> torch.Size:
+        for name, shape in self.layer.state.items():
+            if TOKENS in shape:
+                return torch.Size((g[name].shape[0], g[name].shape[1 + shape.index(TOKENS)]))
+        return next(iter(g.values())).shape[:1]
+
+    def _per_row(self, function: Callable[..., Any] | None, state: Any) -> Any:
+        assert function is not None
+        return function(state)
+
+
+class Fixed(dict[str, Tensor]):
+    """A memory that is the present state, held where it was while the state moves."""
+
+    @property
+    def held(self) -> Named:
+        return self
+
+
+def form_of(layer: EnergyLayer) -> Form:
+    """What questions to a layer look like."""
+    state: Mapping[str, Shape] = layer.state
+    return Form(state, layer.memories, layer.shortest, layer.step.noise > 0, layer.arrays == "jax")
+
+
+def packed(arrays: Mapping[str, Any], kind: str) -> Any:
+    """One array as such, several as a named tuple, which torch and JAX both take apart."""
+    if len(arrays) == 1:
+        return next(iter(arrays.values()))
+    return _tuple_of(kind, tuple(arrays))(*arrays.values())
+
+
+_KINDS: dict[tuple[str, tuple[str, ...]], Any] = {}
+
+
+def _tuple_of(kind: str, names: tuple[str, ...]) -> Any:
+    # one class for each set of names: JAX compares them
+    if (kind, names) not in _KINDS:
+        _KINDS[kind, names] = namedtuple(kind, names)
+    return _KINDS[kind, names]
+
+
+def unpacked(returned: Any, like: Named) -> list[Any]:
+    """The arrays of an answer, in the order of the declared names.
+
+    Raises:
+        NotAnArray: they are not as many.
+    """
+    if isinstance(returned, Mapping):
+        if set(returned) != set(like):
+            raise NotAnArray(f"it returned arrays named {sorted(map(str, returned))}, where {list(like)} are due")
+        return [returned[name] for name in like]
+    if isinstance(returned, tuple | list):
+        if len(returned) != len(like):
+            raise NotAnArray(f"it returned {len(returned)} arrays where {len(like)} are due: {', '.join(like)}")
+        return list(returned)
+    if len(like) > 1:
+        raise NotAnArray(f"it returned one {type(returned).__name__} where arrays for {', '.join(like)} are due")
+    return [returned]
+
+
+def finite(found: Arrays) -> Arrays:
+    """The arrays as they are.
+
+    Raises:
+        NotFinite: some value is NaN or infinite.
+    """
+    for array in found.values():
+        if not bool(array.isfinite().all()):
+            raise NotFinite(f"{int((~array.isfinite()).sum())} of {array.numel()} values are NaN or infinite")
+    return found
+
+
+def flat(named: Named) -> Tensor:
+    """All coordinates of each batch row: (B, n)."""
+    return torch.cat([array.flatten(1) for array in named.values()], 1)
+
+
+def shaped(coordinates: Tensor, like: Named) -> Arrays:
+    """The other way round."""
+    found, at = {}, 0
+    for name, array in like.items():
+        n = array[0].numel()
+        found[name] = coordinates[:, at : at + n].reshape(-1, *array.shape[1:])
+        at += n
+    return found
+
+
+def quiet() -> warnings.catch_warnings[None]:
+    """What compilers say of their own speed is nobody's business here."""
+    return warnings.catch_warnings(action="ignore")
+
+
+def _inner(x: Named, g: Named) -> Tensor:
+    return (flat(x) * flat(g)).sum(1)
+
+
+def _central(function: Callable[[Tensor], Tensor], at: Tensor, step: float) -> Tensor:
+    """(B, n)."""
+    B, n = at.shape
+    shifts = step * torch.eye(n, dtype=at.dtype)[:, None]  # (n, 1, n)
+    points = torch.cat((at[None] + shifts, at[None] - shifts)).reshape(2 * n * B, n)
+    values = function(points).reshape(2, n, B)
+    return ((values[0] - values[1]) / (2 * step)).T

@@ -1,0 +1,421 @@
+"""The second door: any energy layer, described by the mathematics of its step.
+
+A layer has a state x and a memory m that stays fixed during the call. It states an energy E(g, m), where g = G(x)
+is the state itself unless a state map says otherwise, and its step is
+
+    x' = x - eta P dE/dg        once, or T times
+
+What the declaration does not mention is tested; what it mentions is tested as declared. A fact that rules a
+property out ("tokens read each other") is counted and printed with its reason, never silently skipped.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+
+import torch
+
+ArrayKind = Literal["torch", "numpy", "jax"]
+Per = Literal["token", "sequence", "batch"]
+MeanOver = Literal["tokens", "batch"]
+StepKind = Literal["gradient", "cccp", "equilibrium", "free"]
+Returns = Literal["difference", "next state"]
+Axis = int | str
+Shape = tuple[Axis, ...]
+
+TOKENS = "J"  # the axis of a shape that counts tokens
+PRESENT_STATE = "present state"  # memory that is the state itself, held fixed while the energy is differentiated
+SOME_POSITIVE_DEFINITE = "some positive definite"  # a preconditioner that is fixed but not given
+
+LAYER_FEATURES: Mapping[str, str] = MappingProxyType(
+    {
+        "energy": "an energy beside the update (energy layers)",
+        "causality": "a token's update does not depend on later tokens (energy layers)",
+        "autograd": "the energy can be differentiated by torch or JAX (energy layers)",
+        "inference": "it works in torch's inference mode (energy layers)",
+    }
+)
+# features of both doors that an energy layer may declare absent
+SHARED_FEATURES = ("gradients", "vmap", "compile", "dtype:float32", "dtype:bfloat16")
+
+
+@dataclass(frozen=True)
+class StatedEnergy:
+    """What the numbers that the energy function returns stand for.
+
+    Attributes:
+        per: one value per token (B, J), per sequence (B,), or one scalar for the batch.
+        mean_over: the axes over which it is a mean. Everything else is summed, so the energy that is descended is
+            the sum of what is returned times the sizes of these axes.
+    """
+
+    per: Per = "token"
+    mean_over: tuple[MeanOver, ...] = ()
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one call does to the state.
+
+    Attributes:
+        kind: "gradient" is x - eta P dE/dg. "cccp" is any step that does not raise the energy. "equilibrium" returns
+            a state at which the energy is stationary. "free" claims nothing about the energy.
+        sizes: eta of each of the T steps.
+        preconditioner: P. None is the identity; an array (D,) or (D, D) acts on the last axis; a function takes the
+            gradient and returns P times it; SOME_POSITIVE_DEFINITE is a fixed matrix that is not given.
+        returns: what the update function returns, x' - x or x'.
+        monotone: whether the whole step, however long, must not raise the energy.
+        smoothness: a bound on the Hessian of the energy in x, if one is known.
+        tolerance: of an equilibrium: the largest gradient that counts as stationary.
+        noise: sigma, if the step adds sigma times a standard normal array that the caller passes as `noise`.
+    """
+
+    kind: StepKind = "gradient"
+    sizes: tuple[float, ...] = (1.0,)
+    preconditioner: Any = None
+    returns: Returns = "difference"
+    monotone: bool = False
+    smoothness: float | None = None
+    tolerance: float | None = None
+    noise: float = 0.0
+
+    @property
+    def unknown_preconditioner(self) -> bool:
+        """Whether P is fixed but not given."""
+        return isinstance(self.preconditioner, str)
+
+
+@dataclass(frozen=True)
+class EnergyLayer:
+    """An energy layer and what is known of it; `energy_layer` makes one and explains the fields.
+
+    Attributes:
+        update: the step. energy: E(g, m), or None.
+        state: shapes of the state's arrays by name, without the batch axis.
+        memory: likewise of the memory; empty if there is none; PRESENT_STATE if it is the state itself.
+        stated: what the energy's values stand for. step: what a call does to the state.
+        state_map: G, or None. lagrangian: L with G = dL/dx, or None.
+        leak: whether the energy also has the neurons' own term x.g - L(x), whose derivative in g is x.
+        coupled: whether the energy reads other tokens' states, so that the update is the gradient in all of them.
+        causal, conservative: whether these are claimed. permutable: whether tokens may be reordered.
+        masked: whether the functions take `mask`, (B, J) of booleans, True where a token counts.
+        shortest: the fewest tokens that it takes. parameters: arrays that may be trained, by name.
+        working_dtype: the precision in which it computes.
+        not_offered: features that it lacks, each with the reason. arrays: the kind that it takes and returns.
+    """
+
+    update: Callable[..., Any]
+    energy: Callable[..., Any] | None
+    state: Mapping[str, Shape]
+    memory: Mapping[str, Shape] | str
+    stated: StatedEnergy = field(default_factory=StatedEnergy)
+    step: Step = field(default_factory=Step)
+    state_map: Callable[..., Any] | None = None
+    lagrangian: Callable[..., Any] | None = None
+    leak: bool = False
+    coupled: bool = False
+    causal: bool = True
+    conservative: bool = True
+    permutable: bool = False
+    masked: bool = False
+    shortest: int = 1
+    parameters: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    working_dtype: str = "float64"
+    not_offered: Mapping[str, str] = field(default_factory=dict)
+    arrays: ArrayKind = "torch"
+
+    @property
+    def memories(self) -> Mapping[str, Shape]:
+        """The memory's arrays that are drawn; none where the memory is the present state."""
+        return {} if isinstance(self.memory, str) else self.memory
+
+    @property
+    def reads_itself(self) -> bool:
+        """Whether the memory is the present state."""
+        return isinstance(self.memory, str)
+
+
+def energy_layer(
+    *,
+    update: Callable[..., Any],
+    energy: Callable[..., Any] | None = None,
+    dim: int | None = None,
+    state: Shape | Mapping[str, Shape] | None = None,
+    memory: Shape | Mapping[str, Shape] | str | None = ("?",),
+    energy_per: Per = "token",
+    mean_over: Iterable[MeanOver] = (),
+    coupled: bool = False,
+    causal: bool = True,
+    conservative: bool = True,
+    permutable: bool = False,
+    masked: bool = False,
+    state_map: Callable[..., Any] | None = None,
+    lagrangian: Callable[..., Any] | None = None,
+    leak: bool = False,
+    step: StepKind = "gradient",
+    steps: int = 1,
+    step_size: float | Sequence[float] = 1.0,
+    preconditioner: Any = None,
+    returns: Returns = "difference",
+    monotone: bool = False,
+    smoothness: float | None = None,
+    tolerance: float | None = None,
+    noise: float = 0.0,
+    shortest: int = 1,
+    parameters: Mapping[str, Any] | Any = None,
+    working_dtype: Literal["float64", "float32"] = "float64",
+    arrays: ArrayKind = "torch",
+    not_offered: Iterable[str] = (),
+) -> EnergyLayer:
+    """Any energy layer: `update(x, memory)` and, if it has one, `energy(g, memory)`.
+
+    A shape is written without the batch axis, as in a comment: `("J", 8)` is J tokens of dimension 8, (B, J, 8).
+    A letter is a size that varies, the same one wherever it stands; "J" counts tokens. Several arrays are a mapping
+    of shapes, `{"visible": (12,), "hidden": (5,)}`, and come as a named tuple: `x.visible`. Give `dim=D` instead of
+    shapes where both state and memory are ("J", D).
+
+    Args:
+        update: update(x, memory), or update(x) without a memory: what a step adds to x, or the next state.
+        energy: energy(g, memory), or energy(g): the energy at g = G(x); g is x unless there is a state map.
+        dim: D, for state = memory = ("J", D).
+        state, memory: shapes. memory=None: there is none. memory=PRESENT_STATE: update(x) lets tokens read the
+            present states of the others, and the energy, energy(g, m), is differentiated with m = g held fixed.
+        energy_per: "token" (B, J), "sequence" (B,) or "batch", a scalar.
+        mean_over: "tokens" and "batch", as far as the returned energy is a mean over them rather than a sum.
+        coupled: the energy reads other tokens' states and the update is its gradient in all of them.
+        causal: declare False where tokens read later ones through the memory.
+        conservative: declare False where the update field is not claimed to be a gradient.
+        permutable: the tokens may be reordered: the update of reordered tokens is the reordered update.
+        masked: both functions take `mask=`, (B, J) of booleans; False tokens neither count nor move the others.
+        state_map: G. lagrangian: L(x), a value per token or per sequence; G = dL/dx. Either, or both.
+        leak: the whole energy is x.g - L(x) + energy(g, memory), so that the update is -eta P (x + dE/dg).
+        step: "gradient", "cccp", "equilibrium" or "free"; see `Step`.
+        steps, step_size: T steps of size eta, or of a list of T sizes.
+        preconditioner: None, an array (D,) or (D, D), a function of the gradient, or SOME_POSITIVE_DEFINITE.
+        returns: "difference" or "next state".
+        monotone: the whole step does not raise the energy, as CCCP claims.
+        smoothness: a bound on the largest eigenvalue of the energy's Hessian in x; the finite step is held to it.
+        tolerance: for step="equilibrium": how large the gradient may be at the returned state.
+        noise: sigma; `update(..., noise=z)` then adds sigma z, with z of the state's shape.
+        shortest: the fewest tokens that it takes.
+        parameters: a module or a mapping of torch tensors; gradients with respect to them are tested.
+        working_dtype: "float32" gives it float32 arrays, and the error budgets follow.
+        arrays: "torch", "numpy" or "jax": what the functions take and return.
+        not_offered: what it lacks, of: "causality", "autograd", "gradients", "inference", "vmap", "compile",
+            "dtype:float32", "dtype:bfloat16".
+
+    Raises:
+        ValueError: something above contradicts itself or is out of range; the message says what is allowed.
+    """
+    if not callable(update) or not (energy is None or callable(energy)):
+        raise ValueError("an energy layer's update and energy are functions")
+    if dim is not None and (type(dim) is not int or dim < 1):
+        raise ValueError(f"an energy layer has a whole dimension of at least 1, not {dim!r}")
+    if (dim is None) == (state is None):
+        raise ValueError("an energy layer says dim=D, or state=(...) with memory=(...): one of the two")
+    if dim is not None:
+        state = (TOKENS, dim)
+    if memory == ("?",):
+        if dim is None:
+            raise ValueError("an energy layer with state=(...) says what its memory is; memory=None if it has none")
+        memory = (TOKENS, dim)
+    states, memories = _shapes(state, "x"), _shapes(memory, "memory")
+    sizes = _sizes(step_size, steps)
+    named = _parameters(parameters)
+    form = StatedEnergy(energy_per, tuple(mean_over))
+    taken = Step(
+        step, sizes, preconditioner, returns, monotone or step == "cccp", smoothness, tolerance, float(noise)
+    )
+    assert not isinstance(states, str)
+    layer = EnergyLayer(
+        update, energy, states, memories, form, taken, state_map, lagrangian, leak, coupled,
+        causal and "causality" not in set(not_offered), conservative, permutable, masked, shortest, named,
+        working_dtype, {}, arrays,
+    )  # fmt: skip
+    _check(layer)
+    absent = _absent(layer) | _named_absences(not_offered)
+    object.__setattr__(layer, "not_offered", MappingProxyType(absent))
+    return layer
+
+
+# --- what the declaration rules out ----------------------------------------------------------------
+
+
+def _absent(layer: EnergyLayer) -> dict[str, str]:
+    """Features of the properties that this declaration does not imply, each with the reason."""
+    step, tokens = layer.step, any(TOKENS in shape for shape in layer.state.values())
+    absent: dict[str, str] = {}
+
+    def without(feature: str, reason: str, *, when: bool) -> None:
+        if when:
+            absent.setdefault(feature, reason)
+
+    without("energy", "it states no energy", when=layer.energy is None)
+    without("gradient-step", f"its step is declared {step.kind!r}", when=step.kind != "gradient")
+    several = len(step.sizes) > 1
+    without("conservative", "declared: its update is not a gradient field", when=not layer.conservative)
+    without("conservative", f"its step is declared {step.kind!r}", when=step.kind in ("equilibrium", "cccp"))
+    without("conservative", "several steps together are not a gradient field", when=several)
+    without("conservative", "its memory moves with the state", when=layer.reads_itself)
+    without("conservative", "its preconditioner is not given", when=step.unknown_preconditioner)
+    without("unknown-preconditioner", "its preconditioner is given", when=not step.unknown_preconditioner)
+    without("slope", f"its step is declared {step.kind!r}", when=step.kind in ("free", "equilibrium"))
+    mapped = layer.state_map is not None or layer.lagrangian is not None
+    unequal = mapped and step.preconditioner is not None
+    without("slope", "a preconditioner beside a state map need not descend to first order", when=unequal)
+    without("slope", "several steps together have no slope at the start", when=several)
+    without("monotone", "no claim about the whole step", when=not step.monotone)
+    without("smoothness", "no bound on the energy's curvature is declared", when=step.smoothness is None)
+    without("equilibrium", "its step is not declared an equilibrium", when=step.kind != "equilibrium")
+    without("lagrangian", "it declares no Lagrangian", when=layer.lagrangian is None)
+    both = layer.lagrangian is not None and layer.state_map is not None
+    without("both-maps", "it declares no state map beside a Lagrangian", when=not both)
+    without("tokens", f"its state has no token axis {TOKENS!r}", when=not tokens)
+    for feature in ("own-state", "energy-per-token", "causality", "permutable", "masked"):
+        without(feature, f"its state has no token axis {TOKENS!r}", when=not tokens)
+    coupled = "declared: its energy reads every token's state"
+    without("own-state", coupled, when=layer.coupled)
+    without("own-state", "its memory is the present state of every token", when=layer.reads_itself)
+    without("energy-per-token", coupled, when=layer.coupled)
+    without("energy-per-token", f"its energy is one value per {layer.stated.per}", when=layer.stated.per != "token")
+    without("causality", "declared", when=not layer.causal)
+    without("causality", "a coupled energy pulls both ways", when=layer.coupled)
+    without("coupled", "its tokens are not coupled", when=not layer.coupled or not tokens)
+    without("batch-energy", f"its energy is one value per {layer.stated.per}", when=layer.stated.per != "batch")
+    without("permutable", "not claimed", when=not layer.permutable)
+    without("masked", "it takes no mask", when=not layer.masked)
+    without("parameters", "it names no parameters", when=not layer.parameters)
+    without("memory", "it has no memory", when=not layer.memories)
+    without("torch", "it takes no torch arrays", when=layer.arrays != "torch")
+    without("editable", "nothing edits JAX arrays in place", when=layer.arrays == "jax")
+    for feature in ("gradients", "parameters"):
+        without(feature, "its preconditioner is not given", when=step.unknown_preconditioner)
+        without(feature, "gradients through JAX layers are not asked yet", when=layer.arrays == "jax")
+    for feature in ("autograd", "gradients", "vmap", "compile", "inference", "parameters"):
+        without(feature, "NumPy arrays carry no gradients and have no modes", when=layer.arrays == "numpy")
+    without("autograd", "there is no energy to differentiate", when=layer.energy is None)
+    without("dtype:bfloat16", "NumPy has no bfloat16", when=layer.arrays == "numpy")
+    narrow = layer.working_dtype != "float64"
+    for feature in ("dtype:float32", "dtype:bfloat16"):
+        without(feature, f"it works in {layer.working_dtype} anyway", when=narrow)
+    # a vmapped or traced call has no generator of its own, and JAX arrays are mapped by JAX
+    without(
+        "cuda", "energy layers are asked on the CPU", when=layer.arrays != "torch" or not torch.cuda.is_available()
+    )
+    return absent
+
+
+def _named_absences(names: Iterable[str]) -> dict[str, str]:
+    if isinstance(names, str):
+        raise ValueError(f"not_offered is a collection of names: write ({names!r},)")
+    allowed = (*LAYER_FEATURES, *SHARED_FEATURES)
+    found: dict[str, str] = {}
+    for name in names:
+        members = [feature for feature in allowed if feature == name or feature.startswith(f"{name}:")]
+        if not members:
+            raise ValueError(f"an energy layer cannot declare {name!r} absent; there are: {', '.join(allowed)}")
+        found |= dict.fromkeys(members, "declared")
+    return found
+
+
+# --- reading and checking the arguments -------------------------------------------------------------
+
+
+def _shapes(given: Any, name: str) -> Mapping[str, Shape] | str:
+    if isinstance(given, str):
+        if name == "memory" and given == PRESENT_STATE:
+            return PRESENT_STATE
+        raise ValueError(f"{name} is a shape such as ('J', 8), not {given!r}")
+    if given is None:
+        if name == "memory":
+            return {}
+        raise ValueError("an energy layer has a state")
+    shapes = dict(given) if isinstance(given, Mapping) else {name: given}
+    for key, shape in shapes.items():
+        if not isinstance(shape, tuple) or not all(
+            (isinstance(n, str) and n) or (type(n) is int and n >= 1) for n in shape
+        ):
+            raise ValueError(f"the shape of {key} is a tuple of letters and numbers of at least 1, not {shape!r}")
+        if not str(key).isidentifier():
+            raise ValueError(f"{key!r} cannot be the name of an array: it is no identifier")
+    if not shapes:
+        raise ValueError("an energy layer has a state")
+    return MappingProxyType(shapes)
+
+
+def _sizes(step_size: Any, steps: Any) -> tuple[float, ...]:
+    if type(steps) is not int or steps < 1:
+        raise ValueError(f"an energy layer's steps are a whole number of at least 1, not {steps!r}")
+    if hasattr(step_size, "tolist"):  # a learned step size
+        step_size = step_size.tolist()
+    sizes = tuple(step_size) if isinstance(step_size, Sequence) else (step_size,) * steps
+    if len(sizes) != steps:
+        raise ValueError(f"an energy layer with {steps} steps has as many step sizes, not {len(sizes)}")
+    for size in sizes:
+        if isinstance(size, bool) or not isinstance(size, float | int) or not 0 < size < math.inf:
+            raise ValueError(f"an energy layer's step size is a positive number, not {size!r}")
+    return tuple(map(float, sizes))
+
+
+def _parameters(given: Any) -> Mapping[str, Any]:
+    if given is None:
+        return MappingProxyType({})
+    named = dict(given.named_parameters()) if isinstance(given, torch.nn.Module) else given
+    if not isinstance(named, Mapping) or not all(isinstance(value, torch.Tensor) for value in named.values()):
+        raise ValueError("an energy layer's parameters are a module, or a mapping of torch tensors")
+    return MappingProxyType(dict(named))
+
+
+def _check(layer: EnergyLayer) -> None:
+    step, stated = layer.step, layer.stated
+    allowed: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
+        ("energy_per", stated.per, ("token", "sequence", "batch")),
+        ("step", step.kind, ("gradient", "cccp", "equilibrium", "free")),
+        ("returns", step.returns, ("difference", "next state")),
+        ("working_dtype", layer.working_dtype, ("float64", "float32")),
+        ("arrays", layer.arrays, ("torch", "numpy", "jax")),
+    )
+    for name, value, values in allowed:
+        if value not in values:
+            raise ValueError(f"an energy layer's {name} is {' or '.join(map(repr, values))}, not {value!r}")
+    if layer.arrays == "jax" and importlib.util.find_spec("jax") is None:
+        raise ValueError("arrays='jax' needs jax, which is not installed: pip install 'cemverify[jax]'")
+    if strange := set(stated.mean_over) - {"tokens", "batch"}:
+        raise ValueError(f"mean_over names 'tokens' and 'batch', not {', '.join(map(repr, sorted(strange)))}")
+    tokens = any(TOKENS in shape for shape in layer.state.values())
+    problems = (
+        (type(layer.shortest) is not int or layer.shortest < 1, f"shortest is at least 1, not {layer.shortest!r}"),
+        (stated.per == "token" and "tokens" in stated.mean_over, "an energy per token is no mean over tokens"),
+        (stated.per != "batch" and "batch" in stated.mean_over, "only a scalar energy is a mean over the batch"),
+        (stated.per == "token" and layer.energy is not None and not tokens,
+         f"an energy per token needs a state with a token axis {TOKENS!r}; say energy_per='sequence'"),
+        (layer.coupled and layer.reads_itself,
+         "its tokens are coupled, or its memory is the present state: one of the two"),
+        (isinstance(step.preconditioner, str) and step.preconditioner != SOME_POSITIVE_DEFINITE,
+         f"a preconditioner in words is {SOME_POSITIVE_DEFINITE!r}, not {step.preconditioner!r}"),
+        (step.unknown_preconditioner and (len(step.sizes) > 1 or len(layer.state) > 1),
+         "an unknown preconditioner is found for one step and one array of states"),
+        (step.unknown_preconditioner and layer.energy is None, "an unknown preconditioner is found from the energy"),
+        (step.kind == "equilibrium" and (step.tolerance is None or not 0 < step.tolerance < math.inf),
+         "step='equilibrium' says the tolerance of its solver, a positive number"),
+        (step.kind in ("equilibrium", "cccp") and layer.energy is None,
+         f"step={step.kind!r} is a claim about an energy"),
+        (step.tolerance is not None and step.kind != "equilibrium", "a tolerance belongs to step='equilibrium'"),
+        (step.monotone and layer.energy is None, "monotone is a claim about an energy"),
+        (step.smoothness is not None and not 0 < step.smoothness < math.inf, "smoothness is a positive number"),
+        (not 0 <= step.noise < math.inf, "noise is sigma, at least 0"),
+        (step.noise > 0 and len(step.sizes) > 1, "noise is added by a single step"),
+        (layer.leak and layer.lagrangian is None, "leak=True needs the Lagrangian whose x.g - L(x) it adds"),
+        (bool(layer.parameters) and layer.arrays != "torch", "parameters are torch tensors"),
+        (layer.masked and not tokens, f"a mask needs a state with a token axis {TOKENS!r}"),
+        (not all(f is None or callable(f) for f in (layer.state_map, layer.lagrangian)),
+         "a state map and a Lagrangian are functions"),
+    )  # fmt: skip
+    for wrong, sentence in problems:
+        if wrong:
+            raise ValueError(f"an energy layer is declared impossibly: {sentence}")

@@ -1,0 +1,207 @@
+"""What is wrong with an energy layer: a constant ratio, or the sub-identity that fails.
+
+The update is compared with -eta P times the gradient of the stated energy on questions that single something out:
+
+    every coordinate              is the ratio of the two the same everywhere? then of what number is it?
+    one token, several tokens     own terms, or what tokens do to each other
+    one channel after another     a head, a group of channels, a bias
+    other variables               the norm left out, applied twice, or differentiated through where it is not
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from cemverify.conformance.asking.boxes import Arrays, Box, flat, form_of, shaped
+from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.implementations.energy_layers import EnergyLayer
+from cemverify.conformance.implementations.faults import Discard, Fault
+from cemverify.conformance.judging.localisation.bench import WrongPart
+from cemverify.conformance.properties.layers.oracle import golden, jacobian, rounding, token_count, with_tokens
+from cemverify.conformance.questions.black_boxes import Question, scattered
+
+_SEEDS = (1, 2, 3, 4, 5)
+_SAME = 1e-5  # relative spread of a ratio that counts as constant
+
+
+def localise_layer(caller: Caller, question: Question) -> WrongPart | None:
+    """What is wrong with the update, as far as the question and some dense ones of its form can tell; None if not."""
+    layer = caller.subject
+    assert isinstance(layer, EnergyLayer)
+    if {"energy", "gradient-step"} & layer.not_offered.keys():
+        return None
+    box = Box.of(caller)
+    form = replace(form_of(layer), compiled=False)
+    asked = [question, *(scattered(form, 3 * len(form.letters()) * seed + 3, {"J": 3}) for seed in _SEEDS)]
+    found: list[tuple[Question, Arrays, Arrays, Tensor]] = []
+    for q in (box.rounded(q) for q in asked):
+        try:
+            got, due = box.displacement(q), golden(box, q)
+        except (Fault, Discard):
+            continue
+        found.append((q, got, due.arrays, due.room + rounding(box, q, got)))
+    wrong = [f for f in found if bool(((flat(f[1]) - flat(f[2])).abs() > f[3][:, None]).any())]
+    if not wrong:
+        return None
+    return _ratio(box, wrong) or _tokens(box, found) or _other_variables(box, wrong) or _channels(box, wrong)
+
+
+# --- a constant ratio ------------------------------------------------------------------------------------
+
+
+def _ratio(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Tensor]]) -> WrongPart | None:
+    """got = c times expected, with one c for each question."""
+    ratios = []
+    for q, got, due, room in wrong:
+        a, b = flat(got), flat(due)
+        size = float((b * b).sum())
+        if size == 0:
+            return None
+        c = float((a * b).sum()) / size
+        if not bool(((a - c * b).abs() <= (1 + abs(c)) * room[:, None] + _SAME * b.abs().max()).all()):
+            return None
+        ratios.append((q, c))
+    return WrongPart("a constant factor", _what_ratio(box, ratios))
+
+
+def _what_ratio(box: Box, ratios: list[tuple[Question, float]]) -> str:
+    shown = f"the update is everywhere {ratios[0][1]:.6g} times what it must be"
+    for name, value in _numbers(box):
+        for power, words in ((1, name), (-1, f"one over {name}")):
+            fits = all(abs(c - value(q) ** power) <= 1e-4 * abs(c) for q, c in ratios)
+            varies = len({value(q) for q, _ in ratios}) > 1 or len(ratios) == 1
+            if fits and (varies or name.startswith(("the step", "minus", "the dimension", "two"))):
+                return f"{shown}: {words}"
+    if len({round(c, 4) for _, c in ratios}) > 1:
+        some = ", ".join(f"{c:.4g} at {q}" for q, c in ratios[:3])
+        return f"the update is a multiple of what it must be, by a factor that depends on the sizes: {some}"
+    return shown
+
+
+def _numbers(box: Box) -> Iterator[tuple[str, Callable[[Question], float]]]:
+    """Numbers that a gradient is often multiplied by, each as a function of the question."""
+    eta = box.layer.step.sizes[0]
+    names: list[tuple[str, Callable[[Question], float]]] = [
+        ("minus one: the sign is wrong, the energy is climbed", lambda _: -1.0),
+        ("the number of tokens", lambda q: float(token_count(box, q))),
+        ("the batch size", lambda q: float(q.batch)),
+        ("the number of tokens times the batch size", lambda q: float(q.batch * token_count(box, q))),
+        ("the step size", lambda _: eta),
+        ("the step size squared", lambda _: eta**2),
+        ("the dimension", lambda q: float(next(iter(q.x.values())).shape[-1])),
+        ("two", lambda _: 2.0),
+    ]
+    yield from names
+
+
+# --- tokens, channels ---------------------------------------------------------------------------------------
+
+
+def _tokens(box: Box, found: list[tuple[Question, Arrays, Arrays, Tensor]]) -> WrongPart | None:
+    """Whether a single token is right where several are wrong."""
+    if "tokens" in box.layer.not_offered or box.layer.shortest > 1:
+        return None
+    single = [_verdict(box, q) for q in _singles(box, found)]
+    several = [_verdict(box, f[0]) for f in found if token_count(box, f[0]) > 1]
+    if not single or None in single or not several:
+        return None
+    if not any(single) and any(several):
+        return WrongPart("what tokens do to each other", "a single token is right, several together are wrong")
+    if all(single) and not any(several):
+        return WrongPart("a single token", "one token alone is wrong, several are right")
+    return None
+
+
+def _singles(box: Box, found: list[tuple[Question, Arrays, Arrays, Tensor]]) -> Iterator[Question]:
+    form = replace(form_of(box.layer), compiled=False)
+    for seed, _ in zip(_SEEDS, found, strict=False):
+        q = scattered(form, 3 * len(form.letters()) * seed + 3)
+        yield box.rounded(_first_token(box, q))
+
+
+def _first_token(box: Box, q: Question) -> Question:
+    def first(array: Tensor) -> Tensor:
+        return array[:, :1]
+
+    x = with_tokens(q.x, box.layer.state, first)
+    noise = with_tokens(q.noise, box.layer.state, first) if q.noise else {}
+    return replace(q, x=x, memory=with_tokens(q.memory, box.layer.memories, first), noise=noise)
+
+
+def _verdict(box: Box, q: Question) -> bool | None:
+    """Whether the update is wrong there; None if that cannot be said."""
+    try:
+        got, due = box.displacement(q), golden(box, q)
+    except (Fault, Discard):
+        return None
+    room = due.room + rounding(box, q, got)
+    return bool(((flat(got) - flat(due.arrays)).abs() > room[:, None]).any())
+
+
+def _other_variables(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Tensor]]) -> WrongPart | None:
+    """Whether another reading of the state map explains every answer."""
+    layer = box.layer
+    if (layer.state_map is None and layer.lagrangian is None) or len(layer.step.sizes) > 1:
+        return None
+    if layer.step.unknown_preconditioner:
+        return None
+    eta = layer.step.sizes[0]
+
+    def at(q: Question, times: int) -> Arrays:
+        g = q.x
+        for _ in range(times):
+            g = box.mapped(g)
+        return box.gradient(g, q.memory)[0]
+
+    def through(q: Question) -> Arrays:
+        J, _ = jacobian(box, lambda other: box.mapped(other.x), q, rounding(box, q, q.x))
+        return shaped(torch.einsum("bij,bi->bj", J, flat(at(q, 1))), q.x)
+
+    readings = (
+        ("the norm", "the state map is applied twice: the update is the gradient at G(G(x))", lambda q: at(q, 2)),
+        ("the norm", "the state map is left out: the update is the gradient at x itself", lambda q: at(q, 0)),
+        ("the norm", "the update is the gradient in x, through the state map, and not the one in g", through),
+    )
+    for name, because, gradient in readings:
+        fits = True
+        for q, got, due, room in wrong:
+            try:
+                step = gradient(q)
+            except Fault:
+                fits = False
+                break
+            if layer.leak:
+                step = {k: step[k] + q.x[k] for k in step}
+            other = -eta * flat(box.preconditioned(step))
+            slack = room[:, None] + 1e-6 * flat(due).abs().max()
+            fits = fits and bool(((flat(got) - other).abs() <= slack).all())
+        if fits:
+            return WrongPart(name, because)
+    return None
+
+
+def _channels(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Tensor]]) -> WrongPart | None:
+    """Which of the last axis' channels are wrong, where some are right in every question."""
+    if len(box.layer.state) > 1:
+        names = [k for k in wrong[0][1] if any(_far(got[k], due[k], room) for _, got, due, room in wrong)]
+        right = [k for k in wrong[0][1] if k not in names]
+        if right:
+            return WrongPart(", ".join(names), f"the update of {', '.join(right)} is right")
+        return None
+    (name,) = wrong[0][1]
+    D = wrong[0][1][name].shape[-1]
+    bad = [
+        d for d in range(D) if any(_far(got[name][..., d], due[name][..., d], room) for _, got, due, room in wrong)
+    ]
+    if 0 < len(bad) < D:
+        listed = ", ".join(map(str, bad))
+        return WrongPart(f"channel {listed}", f"the other channels of {D} are right in every question")
+    return None
+
+
+def _far(got: Tensor, due: Tensor, room: Tensor) -> bool:
+    return bool(((got - due).abs() > room.reshape(-1, *[1] * (got.dim() - 1))).any())

@@ -1,0 +1,14 @@
+"""The second door: what an energy layer's declaration implies, one file per kind of claim."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cemverify.conformance.properties.base import Property
+from cemverify.conformance.properties.layers import descent, gradient, modes, structure, training
+
+
+def properties() -> Iterator[Property]:
+    """The family of energy layers."""
+    for part in (gradient, descent, structure, training, modes):
+        yield from part.properties()

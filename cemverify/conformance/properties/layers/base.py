@@ -1,0 +1,109 @@
+"""What the properties of energy layers share: where their questions come from, and the shape of a property."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from cemverify.conformance.asking.boxes import Box, form_of
+from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.oracle.evidence import Evidence
+from cemverify.conformance.properties.base import Asked, Property
+from cemverify.conformance.questions.black_boxes import Question, dressed, questions, scattered, smaller
+from cemverify.conformance.questions.spaces import Source
+
+Check = Callable[[Box, Question], Evidence]
+
+
+@dataclass(frozen=True)
+class Cases:
+    """Questions of the layer's declared form.
+
+    Attributes:
+        least: the least size of some axes, by letter; "B" is the batch.
+        crowd: how many rows are drawn at least; a smaller question has fewer.
+        texture: a form that every question takes.
+        few: whether only scattered questions are asked, where a single one takes a second.
+    """
+
+    least: Mapping[str, int] = field(default_factory=dict)
+    crowd: int = 1
+    texture: str | None = None
+    few: bool = False
+
+    def search(self, source: Source, asked: Asked) -> SearchStrategy[Any]:
+        """A strategy for Hypothesis."""
+        if self.few:
+            return st.nothing()
+        strategy = questions(form_of(asked.declared), source, self._drawn)
+        return strategy if self.texture is None else strategy.map(self._dressed)
+
+    def emptied(self, absent: Iterable[str]) -> str | None:  # noqa: ARG002
+        """Nothing varies that could be absent as a whole."""
+        return None
+
+    def scattered(self, asked: Asked, seed: int) -> Any | None:
+        """One question by a plain random generator."""
+        question = scattered(form_of(asked.declared), seed, self._drawn)
+        return question if self.texture is None else self._dressed(question)
+
+    def smaller(self, asked: Asked, question: Any) -> Iterator[Any]:
+        """Questions a little smaller than one that found a violation."""
+        return smaller(question, form_of(asked.declared), self.least)
+
+    @property
+    def _drawn(self) -> Mapping[str, int]:
+        return {**self.least, "B": max(self.crowd, self.least.get("B", 1))}
+
+    def _dressed(self, question: Question) -> Question:
+        assert self.texture is not None
+        return dressed(question, self.texture)
+
+
+@dataclass(frozen=True)
+class Asking:
+    """A check of a box as a check of a caller; comparable, so that properties are."""
+
+    check: Check
+
+    def __call__(self, caller: Caller, question: Question) -> Evidence:
+        box = Box.of(caller)
+        return self.check(box, box.rounded(question))
+
+
+def layer_property(
+    id_: str,
+    claim: str,
+    check: Check,
+    premise: str,
+    *,
+    needs: Iterable[str] = (),
+    source: str = "x' = x - eta P dE/dg, memory fixed (Eq. 3)",
+    cases: Cases | None = None,
+    dtype: torch.dtype | None = torch.float64,
+    share: float = 1.0,
+    once: bool = False,
+    floor: float = 0.1,
+    controls: Iterable[str] = (),
+) -> Property:
+    """A property of the second door."""
+    return Property(
+        id_,
+        claim,
+        source,
+        Asking(check),
+        Cases() if cases is None else cases,
+        frozenset(needs),
+        door="energy layer",
+        dtype=dtype,
+        share=share,
+        once=once,
+        premise=premise,
+        floor=floor,
+        controls=frozenset(controls),
+    )

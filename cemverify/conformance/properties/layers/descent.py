@@ -1,0 +1,249 @@
+"""The energy falls: to first order along every update, and by the whole step where that is claimed.
+
+Whether a small part of the update lowers the energy is a question about a slope, and is asked as one: the sum of
+update times gradient is at most zero, beyond roundoff, token by token where energies are per token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from cemverify.conformance.asking.boxes import Arrays, Box, flat
+from cemverify.conformance.asking.boxes import Fixed as FixedMemory
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.properties.base import Property
+from cemverify.conformance.properties.layers.base import Cases, layer_property
+from cemverify.conformance.properties.layers.oracle import (
+    along,
+    compared,
+    rounding,
+    terms,
+    tokens,
+    velocity,
+)
+from cemverify.conformance.questions.black_boxes import Named, Question, Shape
+
+_CROWD = 24  # rows of a question at least, so that what goes wrong at few states is met
+_ITERATED = 4
+
+
+def slope_is_downward(box: Box, q: Question) -> Evidence:
+    """The energy's rate of change along the update is at most zero."""
+    q = replace(q, noise={})
+    slope, room = _slope(box, q, box.displacement(q))
+    what = "the slope of the energy along the update <= 0"
+    return judge(Comparison(what, slope, torch.zeros_like(slope), room, "at most"), telling=moved(slope, room))
+
+
+def energies_fall_along_steps(box: Box, q: Question) -> Evidence:
+    """The same at each of several steps, and the energy itself where the whole step must not raise it."""
+    q = replace(q, noise={})
+    comparisons, telling = [], False
+    for t in range(_ITERATED):
+        u = box.displacement(q)
+        slope, room = _slope(box, q, u)
+        if not bool(room.isfinite().all()) or float(flat(q.x).abs().max()) > 1e6:
+            break  # a step without a bound may run away
+        what = f"the slope of the energy along update {t + 1} <= 0"
+        comparisons.append(Comparison(what, slope, torch.zeros_like(slope), room, "at most"))
+        telling = telling or (t > 0 and moved(slope, room))
+        q = box.rounded(replace(q, x={name: q.x[name] + u[name] for name in u}))
+    return judge(*comparisons, telling=telling)
+
+
+def whole_step_does_not_raise(box: Box, q: Question) -> Evidence:
+    """E(x') <= E(x)."""
+    q = replace(q, noise={})
+    u = box.displacement(q)
+    after, before, room = _finite_step(box, q, u)
+    return judge(
+        Comparison("energy after the whole step <= before", after, before, room, "at most"),
+        telling=moved(after - before, room),
+    )
+
+
+def step_obeys_the_bound(box: Box, q: Question) -> Evidence:
+    """E(x') <= E(x) + slope + L/2 |x' - x|^2, with L the declared bound on the Hessian; and E(x') <= E(x)."""
+    q = replace(q, noise={})
+    L = box.layer.step.smoothness
+    assert L is not None
+    u = box.displacement(q)
+    g = box.mapped(q.x)
+    whole = Box.whole_energies
+    after, before = whole(box, _at(q, u), q.memory), whole(box, q.x, q.memory)
+    slope, off = _row_slope(box, q, u, g)
+    room = rounding(box, q, u, {"E": before[:, None]}) * max(1, len(flat(q.x)[0])) + off
+    bound = before + slope + L / 2 * (flat(u) ** 2).sum(1)
+    return judge(
+        Comparison("energy after the step <= before + slope + L/2 |step|^2", after, bound, room, "at most"),
+        Comparison("energy after the whole step <= before", after, before, room, "at most"),
+        telling=moved(after - before, room),
+    )
+
+
+def lagrangian_is_convex(box: Box, q: Question) -> Evidence:
+    """(G(x) - G(y)) . (x - y) >= 0, and L at the middle is at most the mean of L."""
+    generator = torch.Generator().manual_seed(q.seed % 2**31)
+    drawn = {k: torch.randn(a.shape, generator=generator, dtype=a.dtype) for k, a in q.x.items()}
+    y = box.rounded(replace(q, x=drawn)).x
+    gx, gy = box.mapped(q.x), box.mapped(y)
+    apart = flat(q.x) - flat(y)
+    inner = ((flat(gx) - flat(gy)) * apart).sum(1)
+    room = rounding(box, q, gx, gy, y) * (1 + apart.abs().sum(1))
+    middle = {k: (a + y[k]) / 2 for k, a in q.x.items()}
+    at_x, at_y, between = (box.lagrangians(x) for x in (q.x, y, middle))
+    wide = rounding(box, q, {"L": at_x[:, None]}, {"L": at_y[:, None]}, y)
+    zeros = torch.zeros_like(inner)
+    return judge(
+        Comparison("-(G(x) - G(y)) . (x - y) <= 0", -inner, zeros, room, "at most"),
+        Comparison("L((x + y)/2) <= (L(x) + L(y))/2", between, (at_x + at_y) / 2, wide, "at most"),
+        telling=moved(inner, room),
+    )
+
+
+def returned_state_is_stationary(box: Box, q: Question) -> Evidence:
+    """The gradient at the state that comes back is within the declared tolerance of zero."""
+    tolerance = box.layer.step.tolerance
+    assert tolerance is not None
+    u = box.displacement(q)
+    start, there = (_gradient(box, x, q.memory) for x in (q.x, _at(q, u)))
+    room = tolerance + rounding(box, q, u, start)
+    zeros = {name: torch.zeros_like(a) for name, a in there.items()}
+    telling = moved(flat(start), along(10 * room, flat(start)))
+    return judge(*compared("the gradient at the returned state = 0", there, zeros, room), telling=telling)
+
+
+# --- slopes ------------------------------------------------------------------------------------------------
+
+
+def _slope(box: Box, q: Question, u: Named) -> tuple[Tensor, Tensor]:
+    """dE/dt along u and its room: per token (B, J) where energies are and tokens are apart, else per row (B,)."""
+    layer = box.layer
+    if layer.stated.per == "token" and not layer.coupled:
+        parts = _products(box, q, u)
+        products = [sum_tokens(part, layer.state) for part in parts]
+        return products[0], products[1] + _ulp(box, q) * products[2]
+    return _row_slope(box, q, u, box.mapped(q.x))
+
+
+def _row_slope(box: Box, q: Question, u: Named, g: Named) -> tuple[Tensor, Tensor]:
+    found, errors, sizes = (flat(part).sum(1) for part in _products(box, q, u, g))
+    return found, errors + _ulp(box, q) * sizes
+
+
+def _products(box: Box, q: Question, u: Named, g: Named | None = None) -> tuple[Arrays, Arrays, Arrays]:
+    """Gradient times velocity, element by element; a bound on the error of each, and its magnitude."""
+    g = box.mapped(q.x) if g is None else g
+    gradient, how = box.gradient(g, q.memory)
+    off = rounding(box, q, gradient)
+    if how == "differences":
+        gradient, bound = box.differences_of_energy(g, q.memory)
+        off = off + bound
+    if box.layer.leak:
+        gradient = {name: gradient[name] + q.x[name] for name in gradient}
+    speed, error = velocity(box, q, u)
+    error = error + rounding(box, q, u)
+    found = {name: gradient[name] * speed[name] for name in gradient}
+    errors = {
+        name: gradient[name].abs() * along(error, speed[name]) + speed[name].abs() * along(off, speed[name])
+        for name in gradient
+    }
+    return found, errors, {name: a.abs() for name, a in found.items()}
+
+
+def sum_tokens(named: Named, shapes: Mapping[str, Shape]) -> Tensor:
+    """Everything of each token, summed: (B, J)."""
+    return torch.stack([a.flatten(2).sum(2) for a in tokens(named, shapes).values()]).sum(0)
+
+
+def _ulp(box: Box, q: Question) -> float:
+    return terms(q) * box.eps
+
+
+def _gradient(box: Box, x: Named, memory: Named) -> Arrays:
+    found = box.gradient(box.mapped(x), memory)[0]
+    return {name: found[name] + x[name] for name in found} if box.layer.leak else found
+
+
+def _at(q: Question, u: Named) -> Arrays:
+    return {name: q.x[name] + u[name] for name in u}
+
+
+def _finite_step(box: Box, q: Question, u: Named) -> tuple[Tensor, Tensor, Tensor]:
+    """The energies after and before the whole step, and their room."""
+    layer = box.layer
+    if layer.stated.per == "token" and not layer.coupled and not layer.leak:
+        g = box.mapped(q.x)
+        memory: Named = FixedMemory(g) if layer.reads_itself else q.memory
+        after, before = box.energies(box.mapped(_at(q, u)), memory), box.energies(g, memory)
+    else:
+        after, before = (box.whole_energies(x, q.memory) for x in (_at(q, u), q.x))
+    size = {"E": before.reshape(q.batch, -1)}
+    room = rounding(box, q, u, size) * len(flat(q.x)[0])
+    return after, before, along(room, before)
+
+
+def properties() -> Iterator[Property]:
+    """The family."""
+    crowd = Cases(crowd=_CROWD)
+    yield layer_property(
+        "descent/layer/slope",
+        "Along the update the stated energy falls to first order.",
+        slope_is_downward,
+        "the slope is not zero, beyond roundoff",
+        needs={"energy", "slope"},
+        cases=crowd,
+        controls={"random"},
+    )
+    yield layer_property(
+        "descent/layer/along-steps",
+        "Step after step, the stated energy falls to first order.",
+        energies_fall_along_steps,
+        "the slope at a later step is not zero, beyond roundoff",
+        needs={"energy", "slope"},
+        cases=Cases(crowd=8),
+        share=0.5,
+        controls={"random"},
+    )
+    yield layer_property(
+        "descent/layer/whole-step",
+        "The whole step, however long, does not raise the stated energy.",
+        whole_step_does_not_raise,
+        "the energy changes, beyond roundoff",
+        needs={"energy", "monotone"},
+        source="Yuille & Rangarajan 2003 (CCCP); Ramsauer et al., arXiv 2008.02217, Theorem 1",
+        cases=crowd,
+        controls={"random"},
+    )
+    yield layer_property(
+        "descent/layer/smoothness",
+        "The step keeps within the declared bound on the energy's curvature, and lowers the energy.",
+        step_obeys_the_bound,
+        "the energy changes, beyond roundoff",
+        needs={"energy", "smoothness"},
+        source="E(x') <= E(x) + dE/dx . (x' - x) + L/2 |x' - x|^2",
+        cases=crowd,
+        controls={"random"},
+    )
+    yield layer_property(
+        "descent/layer/lagrangian-convex",
+        "The Lagrangian is convex, so that the energy falls along -dE/dg.",
+        lagrangian_is_convex,
+        "the states differ, beyond roundoff",
+        needs={"lagrangian"},
+        source="Krotov & Hopfield, arXiv 2008.06996",
+        cases=crowd,
+    )
+    yield layer_property(
+        "descent/layer/stationary",
+        "The returned state is an equilibrium: the gradient there is within the declared tolerance.",
+        returned_state_is_stationary,
+        "the gradient at the start is far beyond the tolerance",
+        needs={"energy", "equilibrium"},
+        source="dE/dx = 0 at the returned state (Bai et al., arXiv 1909.01377)",
+        controls={"constant"},
+    )

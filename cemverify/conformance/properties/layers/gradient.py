@@ -1,0 +1,224 @@
+"""The update is minus eta P times the gradient of the stated energy, and its field is a gradient field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from cemverify.conformance.asking.boxes import Box, flat
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.properties.base import Property
+from cemverify.conformance.properties.layers.base import Cases, layer_property
+from cemverify.conformance.properties.layers.oracle import (
+    UPDATE,
+    along,
+    calibrated,
+    compared,
+    golden,
+    jacobian,
+    preconditioner_matrix,
+    rounding,
+    token_count,
+    tokens,
+)
+from cemverify.conformance.questions.black_boxes import Question
+
+_ASIDE = 2.0**-10  # how far from a question its derivatives are compared: off any kink that it was drawn at
+
+
+def update_is_gradient(box: Box, q: Question) -> Evidence:
+    """update = -eta P dE/dg, T times."""
+    got, due = box.displacement(q), golden(box, q)
+    room = due.room + rounding(box, q, got)
+    return judge(*compared(UPDATE, got, due.arrays, room), telling=moved(flat(due.arrays), along(room, flat(got))))
+
+
+def derivatives_agree(box: Box, q: Question) -> Evidence:
+    """The energy's own automatic derivative is what its values say."""
+    generator = torch.Generator().manual_seed(q.seed % 2**31)
+    x = {k: a + _ASIDE * torch.randn(a.shape, generator=generator, dtype=a.dtype) for k, a in q.x.items()}
+    q = box.rounded(replace(q, x=x))
+    g = box.mapped(q.x)
+    automatic, how = box.gradient(g, q.memory)
+    differences, bound = box.differences_of_energy(g, q.memory)
+    room = bound + rounding(box, q, automatic)
+    what = "autograd of the energy = differences of the energy"
+    telling = how == "autograd" and moved(flat(automatic), along(room, flat(automatic)))
+    return judge(*compared(what, automatic, differences, room), telling=telling or how == "differences")
+
+
+def field_is_conservative(box: Box, q: Question) -> Evidence:
+    """The Jacobian of the update is symmetric, in the variables in which it is a gradient."""
+    J, error = _field(box, q)
+    comparison = Comparison("the Jacobian equals its transpose", J, J.mT, error + error.mT)
+    return judge(comparison, telling=moved(J, error))
+
+
+def coupling_is_symmetric(box: Box, q: Question) -> Evidence:
+    """What token i's state does to the update of token j is what j's does to i's, transposed."""
+    J, error = _field(box, q)
+    n, count = J.shape[-1], token_count(box, q)
+    owner = torch.cat(
+        [
+            (torch.arange(count).reshape(1, count, *[1] * (a.dim() - 2)).expand_as(a[:1])).flatten(1)
+            for a in tokens(q.x, box.layer.state).values()
+        ],
+        1,
+    )[0]
+    if len(owner) != n or count < 2:
+        return judge(Comparison("coupling", torch.zeros(1), torch.zeros(1), torch.zeros(1)), telling=False)
+    apart = (owner[:, None] != owner[None, :]).to(J.dtype)
+    what = "the effect of token i on token j equals that of j on i, transposed"
+    return judge(Comparison(what, J * apart, (J * apart).mT, error + error.mT), telling=moved(J * apart, error))
+
+
+def _field(box: Box, q: Question) -> tuple[Tensor, Tensor]:
+    """The Jacobian that must be symmetric: J_G^T P^-1 J_u, with J_G = 1 without a state map.
+
+    With u = -eta P dE/dg and g = G(x) it is -eta J_G^T H J_G, H the Hessian of the energy in g.
+    """
+    u = box.displacement(q)
+    J, error = jacobian(box, box.displacement, q, rounding(box, q, u))
+    if (P := preconditioner_matrix(box, q)) is not None:
+        inverse = torch.linalg.inv(P)
+        J, error = inverse @ J, inverse.abs() @ error
+    if box.layer.state_map is not None or box.layer.lagrangian is not None:
+        G, off = jacobian(box, lambda question: box.mapped(question.x), q, rounding(box, q, q.x))
+        error = G.mT.abs() @ error + off.mT @ J.abs() + off.mT @ error
+        J = G.mT @ J
+    return J, error
+
+
+def preconditioner_is_positive(box: Box, q: Question) -> Evidence:
+    """The matrix that explains the updates best is symmetric and positive definite, where there are gradients."""
+    P, relative, basis = calibrated(box, q)
+    P = basis.mT @ P @ basis
+    error = torch.full_like(P, relative * float(P.abs().max()) * len(P))
+    lowest = torch.linalg.eigvalsh((P + P.mT) / 2)[:1]
+    return judge(
+        Comparison("the preconditioner equals its transpose", P, P.mT, 2 * error),
+        Comparison("the preconditioner's eigenvalues are positive", -lowest, -error[0, :1], error[0, :1], "at most"),
+        telling=moved(P, error),
+    )
+
+
+def map_is_the_lagrangians_gradient(box: Box, q: Question) -> Evidence:
+    """g = G(x) is dL/dx."""
+    g = box.mapped(q.x)
+    lagrangian = box.layer.lagrangian
+    assert lagrangian is not None
+    due = box.derivative(lagrangian, q.x)
+    room = rounding(box, q, g) + rounding(box, q, due)
+    if box.layer.arrays == "numpy":
+        room = room + box.differences(lambda x, _: box.lagrangians(x), q.x)[1]
+    return judge(*compared("g = dL/dx", g, due, room), telling=moved(flat(due), along(room, flat(due))))
+
+
+def lagrangian_moves_with_the_state(box: Box, q: Question) -> Evidence:
+    """dL/dt = g . dx/dt along the update: what G says of L is what L's values say."""
+    u, g = box.displacement(q), box.mapped(q.x)
+    steps = flat(u)
+    length = 1 + steps.abs().amax(1)
+    size = 2.0**-8 if box.caller.dtype == torch.float64 else 2.0**-4
+
+    def central(h: float) -> Tensor:
+        ahead, behind = (
+            box.lagrangians({k: a + s * h * u[k] / along(length, a) for k, a in q.x.items()}) for s in (1, -1)
+        )
+        return length * (ahead - behind) / (2 * h)
+
+    wide, narrow = central(size), central(size / 2)
+    rate, due = (4 * narrow - wide) / 3, (flat(g) * steps).sum(1)
+    values = {"L": box.lagrangians(q.x)[:, None]}
+    room = 4 * (wide - narrow).abs() + length * 6 / size * rounding(box, q, values, g)
+    room = room + rounding(box, q, u, g) * flat(g).abs().sum(1)
+    return judge(Comparison("dL/dt = g . dx/dt", rate, due, room), telling=moved(due, room))
+
+
+def properties() -> Iterator[Property]:
+    """The family."""
+    gradient_step = {"energy", "gradient-step"}
+    yield layer_property(
+        "gradient/layer/energy",
+        "The update is -eta P times the gradient of the stated energy, at each of its steps.",
+        update_is_gradient,
+        "the gradient is not zero",
+        needs=gradient_step,
+        controls={"constant"},
+    )
+    yield layer_property(
+        "gradient/layer/derivatives-agree",
+        "The energy's automatic derivative agrees with differences of its values.",
+        derivatives_agree,
+        "the gradient is not zero",
+        needs={"energy", "autograd"},
+        share=0.5,
+    )
+    yield layer_property(
+        "gradient/layer/conservative-field",
+        "The update field is a gradient: its Jacobian is symmetric, up to the preconditioner and the state map.",
+        field_is_conservative,
+        "the Jacobian is not zero",
+        needs={"conservative"},
+    )
+    yield layer_property(
+        "gradient/layer/symmetric-coupling",
+        "Coupled tokens pull at each other equally: the Jacobian's blocks off the diagonal are transposes.",
+        coupling_is_symmetric,
+        "some token's state changes another's update",
+        needs={"conservative", "coupled"},
+        cases=Cases({"J": 2}),
+        share=0.5,
+    )
+    yield layer_property(
+        "gradient/layer/preconditioner",
+        "One symmetric, positive definite matrix explains every update as -P times the gradient.",
+        preconditioner_is_positive,
+        "the preconditioner is known beyond roundoff",
+        needs={*gradient_step, "unknown-preconditioner"},
+        share=0.3,
+    )
+    yield layer_property(
+        "gradient/layer/lagrangian",
+        "The state map is the gradient of the Lagrangian.",
+        map_is_the_lagrangians_gradient,
+        "the gradient is not zero",
+        needs={"lagrangian", "both-maps"},
+        source="g = dL/dx (Krotov & Hopfield, arXiv 2008.06996)",
+    )
+    yield layer_property(
+        "gradient/layer/lagrangian-rate",
+        "Along the update the Lagrangian changes by g . dx.",
+        lagrangian_moves_with_the_state,
+        "the Lagrangian changes",
+        needs={"lagrangian"},
+        source="g = dL/dx (Krotov & Hopfield, arXiv 2008.06996)",
+        share=0.5,
+    )
+    for texture, title, premise in (
+        ("huge-states", "At states 64 times as large", "the gradient is not zero"),
+        ("zero-states", "At a state of zeros", "the gradient is not zero"),
+        ("ties", "Where all tokens and memories are equal", "the gradient is not zero"),
+    ):
+        yield layer_property(
+            f"extremes/layer/{texture}",
+            f"{title} the update is -eta P times the gradient of the stated energy.",
+            update_is_gradient,
+            premise,
+            needs=gradient_step,
+            cases=Cases(texture=texture),
+            share=0.3,
+            floor=0.05,
+        )
+    yield layer_property(
+        "extremes/layer/long-rows",
+        "With dozens of tokens the update is -eta P times the gradient of the stated energy.",
+        update_is_gradient,
+        "the gradient is not zero",
+        needs={*gradient_step, "tokens"},
+        cases=Cases({"J": 48}),
+        share=0.2,
+    )

@@ -1,0 +1,195 @@
+"""The same layer under another machine: compiled, mapped, with gradients recorded, in lower precision."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cemverify.conformance.asking.boxes import Arrays, Box, finite, flat, quiet
+from cemverify.conformance.asking.calls import as_tensor
+from cemverify.conformance.implementations.faults import Fault
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.properties.base import Property
+from cemverify.conformance.properties.layers.base import Cases, layer_property
+from cemverify.conformance.properties.layers.oracle import along, compared, nudged, rounding
+from cemverify.conformance.properties.layers.structure import listed
+from cemverify.conformance.properties.modes import SURROUNDINGS
+from cemverify.conformance.questions.black_boxes import Named, Question
+
+_MAPPED = 3  # questions that are mapped over at once
+_ROUNDINGS = 8
+
+
+def compiled_is_eager(box: Box, q: Question) -> Evidence:
+    """The compiled update gives what the update gives; the backend traces it and generates no code."""
+
+    def compiled(update: Any) -> Any:
+        if box.layer.arrays == "jax":
+            return _jax().jit(update)
+        torch._dynamo.reset()  # or old questions would count against its limit of recompilations
+        return torch.compile(update, backend="aot_eager", dynamic=False)
+
+    return _as_usual(box, q, {"compiled = eager": _in(box, q, compiled)})
+
+
+def mapped_is_looped(box: Box, q: Question) -> Evidence:
+    """Mapped over a further axis of the state and the memory, the update gives what a loop gives."""
+    several = [
+        replace(q, x={k: a * f for k, a in q.x.items()}, memory={k: a * f for k, a in q.memory.items()})
+        for f in (1 - i / 4 for i in range(_MAPPED))
+    ]
+    several = [box.rounded(one) for one in several]
+    looped = [box.answer(one) for one in several]
+    stacked = replace(
+        q,
+        x={k: torch.stack([one.x[k] for one in several]) for k in q.x},
+        memory={k: torch.stack([one.memory[k] for one in several]) for k in q.memory},
+        noise={k: torch.stack([a] * _MAPPED) for k, a in q.noise.items()},
+    )
+    vmap: Any = _jax().vmap if box.layer.arrays == "jax" else torch.func.vmap
+    got = _in(box, stacked, vmap)
+    comparisons = []
+    for i, (one, due) in enumerate(zip(several, looped, strict=True)):
+        room = 2 * rounding(box, one, due)
+        comparisons += compared("mapped = looped", {k: a[i] for k, a in got.items()}, due, room)
+    return judge(*comparisons, telling=any(moved(c.expected, c.budget) for c in comparisons))
+
+
+def gradients_change_no_answer(box: Box, q: Question) -> Evidence:
+    """With gradients recorded for the arguments and without: the same answer."""
+
+    def recording(update: Any) -> Any:
+        def recorded(*arguments: Any) -> Any:
+            with torch.enable_grad():
+                for array in (a for argument in arguments for a in listed(argument)):
+                    array.requires_grad_()
+                return update(*arguments)
+
+        return recorded
+
+    def plain(update: Any) -> Any:
+        def unrecorded(*arguments: Any) -> Any:
+            with torch.no_grad():
+                return update(*arguments)
+
+        return unrecorded
+
+    answers = {
+        "answer with gradients recorded = as usual": _in(box, q, recording),
+        "answer without gradients = as usual": _in(box, q, plain),
+    }
+    return _as_usual(box, q, answers)
+
+
+def surroundings_change_no_answer(box: Box, q: Question) -> Evidence:
+    """In inference mode, with another default dtype, another seed, another number of threads: the same answer."""
+    answers = {}
+    for name, surroundings in SURROUNDINGS.items():
+        if "inference" in name and "inference" in box.layer.not_offered:
+            continue
+        with surroundings():
+            answers[f"{name} = as usual"] = {k: a.clone() for k, a in box.answer(q).items()}
+    return _as_usual(box, q, answers)
+
+
+def low_precision_is_close(box: Box, q: Question) -> Evidence:
+    """In its dtype the update is as near the float64 one as a plain evaluation in that dtype is."""
+    exact = box.at(torch.float64)
+    due = exact.displacement(q)
+    got = box.displacement(q)
+    room = _rounded_once(box, exact, q, due)
+    layer = box.layer
+    if layer.energy is not None and layer.step.kind == "gradient" and "autograd" not in layer.not_offered:
+        with suppress(Fault):  # the energy may be stated for float64 only
+            room = room + _plain_error(box, exact, q, due)
+    what = "update in lower precision = in float64"
+    return judge(*compared(what, got, due, room), telling=moved(flat(due), along(room, flat(due))))
+
+
+def _plain_error(box: Box, exact: Box, q: Question, due: Named) -> Tensor:
+    """Four times the relative error of dE/dg itself in that dtype, at each step: (B,)."""
+    g = exact.mapped(q.x)
+    narrow, wide = box.gradient(g, q.memory)[0], exact.gradient(g, q.memory)[0]
+    size = flat(wide).abs().amax(1)
+    relative = (flat(narrow) - flat(wide)).abs().amax(1) / torch.where(size == 0, 1.0, size)
+    return 4 * len(box.layer.step.sizes) * relative * (1 + flat(due).abs().amax(1))
+
+
+def _rounded_once(box: Box, exact: Box, q: Question, due: Named) -> Tensor:
+    """What one rounding of the arguments and a few of the answer do to the float64 update: (B,)."""
+    shift = torch.zeros(q.batch, dtype=torch.float64)
+    for seed in range(2):
+        moved_a_little = exact.displacement(nudged(q, box.eps, seed))
+        shift = torch.maximum(shift, (flat(moved_a_little) - flat(due)).abs().amax(1))
+    return _ROUNDINGS * (shift + box.eps * (1 + flat(due).abs().amax(1) + flat(q.x).abs().amax(1)))
+
+
+# --- helpers ----------------------------------------------------------------------------------------------
+
+
+def _as_usual(box: Box, q: Question, answers: dict[str, Arrays]) -> Evidence:
+    usual = box.answer(q)
+    room = 2 * rounding(box, q, usual)
+    comparisons: list[Comparison] = []
+    for what, answer in answers.items():
+        comparisons += compared(what, answer, usual, room)
+    return judge(*comparisons, telling=moved(flat(usual), along(room, flat(usual))))
+
+
+def _in(box: Box, q: Question, mode: Callable[[Any], Any]) -> Arrays:
+    """The answer of the update put into a mode."""
+    state, memory, noise, _ = box.own(q)
+    if noise is None:
+        function: Any = box.layer.update
+    else:
+
+        def function(*arguments: Any) -> Any:
+            return box.layer.update(*arguments[:-1], noise=arguments[-1])
+
+    arguments = [a for a in (state, memory, noise) if a is not None]
+    with box.caller.guarded(), quiet():
+        returned = mode(function)(*arguments)
+        return finite({k: as_tensor(a) for k, a in box.read(returned, q.x).items()})
+
+
+def _jax() -> Any:
+    return importlib.import_module("jax")
+
+
+def properties() -> Iterator[Property]:
+    """The family."""
+    plain = "the update is not zero"
+    yield layer_property(
+        "modes/layer/compiled", "Compiled it gives what it gives uncompiled.", compiled_is_eager, plain,
+        needs={"compile"}, share=0.05, source="contract", cases=Cases(few=True),
+    )  # fmt: skip
+    yield layer_property(
+        "modes/layer/vmap", "Mapped over a further axis it gives what a loop gives.", mapped_is_looped, plain,
+        needs={"vmap"}, share=0.2, source="contract", controls={"random"},
+    )  # fmt: skip
+    yield layer_property(
+        "modes/layer/no-gradients", "Recording gradients changes no answer.", gradients_change_no_answer, plain,
+        needs={"torch"}, share=0.3, source="contract",
+    )  # fmt: skip
+    yield layer_property(
+        "modes/layer/surroundings", "Settings of the process change no answer.", surroundings_change_no_answer, plain,
+        share=0.15, source="contract",
+    )  # fmt: skip
+    for dtype in (torch.float32, torch.bfloat16):
+        name = str(dtype).removeprefix("torch.")
+        yield layer_property(
+            f"precision/layer/{name}",
+            f"In {name} the update is as near the float64 one as the dtype allows.",
+            low_precision_is_close,
+            "the update is not zero, beyond the roundoff of the dtype",
+            dtype=dtype,
+            cases=Cases(texture="plain"),
+            share=0.5,
+            source="a plain evaluation of the gradient in the same dtype",
+        )

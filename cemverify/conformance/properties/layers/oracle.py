@@ -1,0 +1,257 @@
+"""What an energy layer must do, from the energy that it states, and how far from it roundoff may lead.
+
+The arithmetic inside a layer is unknown. Its roundoff is taken to be that of sums of as many terms as the state has
+coordinates, on numbers as large as those that go in and come out, plus what as small a change of the arguments does
+to the answer: a layer may round its arguments, and be right about what it then has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from cemverify.conformance.asking.boxes import Arrays, Box, flat, shaped
+from cemverify.conformance.implementations.energy_layers import TOKENS
+from cemverify.conformance.implementations.faults import Discard
+from cemverify.conformance.oracle.evidence import Comparison
+from cemverify.conformance.questions.black_boxes import Named, Question
+
+UPDATE = "update = -eta P grad energy"
+_ROUNDINGS = 4  # of each number, and of each term of a sum of as many as the state has
+_TRIALS = 2
+_CALIBRATED = 6  # states per dimension from which an unknown preconditioner is found
+
+
+@dataclass(frozen=True)
+class Golden:
+    """The displacement that is due.
+
+    Attributes:
+        arrays: by name. room: how far a right answer may be from it, per batch row: (B,).
+        how: by which derivative, "autograd" or "differences".
+    """
+
+    arrays: Arrays
+    room: Tensor
+    how: str
+
+
+def golden(box: Box, q: Question) -> Golden:
+    """T steps of -eta P dE/dg from the stated energy, and sigma times the noise."""
+    P = preconditioner(box, q)
+    found, how, error = _steps(box, q, P)
+    room = rounding(box, q, found) + error
+    for trial in range(_TRIALS):
+        moved = _steps(box, nudged(q, nudge(box), trial), P)[0]
+        shift = (flat(moved) - flat(found)).abs().amax(1)
+        room = room + _ROUNDINGS * terms(q) * nudge(box) * shift
+    return Golden(found, room, how)
+
+
+@dataclass(frozen=True)
+class Preconditioner:
+    """P, and how far off it may be where it had to be found: as a relative error of P times a gradient."""
+
+    apply: Callable[[Named], Arrays]
+    error: float = 0.0
+
+
+def preconditioner(box: Box, q: Question) -> Preconditioner:
+    """P as declared, or as found by least squares on states of its own."""
+    if not box.layer.step.unknown_preconditioner:
+        return Preconditioner(box.preconditioned)
+    P, error, _ = calibrated(box, q)
+    return Preconditioner(lambda gradient: {name: a @ P.mT for name, a in gradient.items()}, error)
+
+
+def calibrated(box: Box, q: Question) -> tuple[Tensor, float, Tensor]:
+    """The matrix P that explains update = -eta P dE/dg best, over states drawn for it.
+
+    Returns:
+        P (D, D), an estimate of its relative error, and an orthonormal basis (D, r) of the gradients that there were.
+
+    Raises:
+        Discard: the gradients vanish.
+    """
+    (name,) = q.x
+    D = q.x[name].shape[-1]
+    rows = -(-_CALIBRATED * D // max(1, q.x[name][0].numel() // D))
+    generator = torch.Generator().manual_seed(q.seed % 2**31)
+    sizes = {k: (rows, *a.shape[1:]) for k, a in {**q.x, **q.memory}.items()}
+    drawn = {k: torch.randn(size, generator=generator, dtype=torch.float64) for k, size in sizes.items()}
+    fresh = box.rounded(Question({name: drawn[name]}, {k: drawn[k] for k in q.memory}))
+    u = box.displacement(fresh)[name].reshape(-1, D)
+    g = box.gradient(box.mapped(fresh.x), fresh.memory)[0]
+    if box.layer.leak:
+        g = _sum(g, fresh.x)
+    G = -box.layer.step.sizes[0] * g[name].reshape(-1, D)
+    _, values, Vt = torch.linalg.svd(G, full_matrices=False)
+    if not float(values[0]) > 0:
+        raise Discard("the gradients from which the preconditioner is found vanish")
+    kept = values > 1e-6 * values[0]
+    basis = Vt[kept].mT  # (D, r)
+    P = torch.linalg.lstsq(G @ basis, u, driver="gelsd").solution.mT @ basis.mT
+    conditioning = float(values[0] / values[kept][-1])
+    return P, _ROUNDINGS * terms(fresh) * box.eps * conditioning * len(G) ** 0.5, basis
+
+
+def _steps(box: Box, q: Question, P: Preconditioner) -> tuple[Arrays, str, Tensor]:
+    """The displacement, by which derivative, and what errors of derivatives and of P add up to, (B,)."""
+    x, how = dict(q.x), "autograd"
+    error = torch.zeros(q.batch, dtype=torch.float64)
+    for eta in box.layer.step.sizes:
+        g = box.mapped(x)
+        gradient, how = box.gradient(g, q.memory)
+        if how == "differences":
+            gradient, off = box.differences_of_energy(g, q.memory)
+            error = error + eta * off * _gain(P, gradient)
+        if box.layer.leak:
+            gradient = _sum(gradient, x)
+        step = P.apply(gradient)
+        error = error + eta * P.error * flat(step).abs().amax(1)
+        x = {name: x[name] - eta * step[name] for name in x}
+    sigma = box.layer.step.noise
+    found = {name: x[name] - q.x[name] for name in x}
+    if sigma and q.noise:
+        found = {name: found[name] + sigma * q.noise[name] for name in found}
+    return found, how, error
+
+
+def _gain(P: Preconditioner, gradient: Named) -> float:
+    """How much larger P makes what is small, at most; estimated on signs."""
+    signs = {name: torch.where(a < 0, -1.0, 1.0).to(torch.float64) for name, a in gradient.items()}
+    return max(1.0, 4 * float(flat(P.apply(signs)).abs().max()))
+
+
+def _sum(a: Named, b: Named) -> Arrays:
+    return {name: a[name] + b[name] for name in a}
+
+
+# --- roundoff ----------------------------------------------------------------------------------------
+
+
+def terms(q: Question) -> int:
+    """Of the longest sum that a layer is expected to take."""
+    return 16 + sum(a[0].numel() for a in (*q.x.values(), *q.memory.values()))
+
+
+def rounding(box: Box, q: Question, *values: Named) -> Tensor:
+    """What roundoff may do to values of that size: (B,)."""
+    parts = [part for part in (q.x, q.memory, *values) if part]
+    size = 1 + torch.stack([flat(part).abs().amax(1) for part in parts]).sum(0)
+    return size * float(_ROUNDINGS * terms(q) * box.eps)
+
+
+def nudge(box: Box) -> float:
+    """The relative size of nudges, and the ratio of a roundoff to it."""
+    return float(box.eps**0.5)
+
+
+def nudged(q: Question, size: float, seed: int) -> Question:
+    """The question with every number moved by a relative amount of at most that size, at random."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def moved(array: Tensor) -> Tensor:
+        return array * (1 + size * (2 * torch.rand(array.shape, generator=generator, dtype=torch.float64) - 1))
+
+    return replace(q, x={k: moved(a) for k, a in q.x.items()}, memory={k: moved(a) for k, a in q.memory.items()})
+
+
+def compared(what: str, got: Named, expected: Named, room: Tensor) -> list[Comparison]:
+    """One comparison per array; the room is per batch row."""
+    several = len(got) > 1
+    return [
+        Comparison(f"{what} ({name})" if several else what, got[name], expected[name], along(room, got[name]))
+        for name in got
+    ]
+
+
+def along(room: Tensor, like: Tensor) -> Tensor:
+    """A number per batch row as an array."""
+    return room.reshape(-1, *[1] * (like.dim() - 1)).expand_as(like)
+
+
+# --- the field -------------------------------------------------------------------------------------------
+
+
+def jacobian(box: Box, function: Callable[[Question], Named], q: Question, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """d function / d x by extrapolated central differences, and an estimate of the error on the safe side.
+
+    Returns:
+        (B, n, n), and its bound of the same shape.
+    """
+    at = flat(q.x)
+    B, n = at.shape
+    step = 2.0**-8 if box.caller.dtype == torch.float64 else 2.0**-4
+
+    def central(size: float) -> Tensor:
+        shifts = size * torch.eye(n, dtype=at.dtype)[:, None]
+        points = torch.cat((at[None] + shifts, at[None] - shifts)).reshape(2 * n * B, n)
+        many = replace(q.each(lambda a: a.repeat(2 * n, *[1] * (a.dim() - 1))), x=shaped(points, q.x))
+        values = flat(function(many)).reshape(2, n, B, n)
+        return ((values[0] - values[1]) / (2 * size)).permute(1, 2, 0)
+
+    wide, narrow = central(step), central(step / 2)
+    value = (4 * narrow - wide) / 3
+    bound = 4 * (wide - narrow).abs().amax((-2, -1), keepdim=True) + 2 * (3 / step) * noise[:, None, None]
+    return value, bound.expand_as(value)
+
+
+def preconditioner_matrix(box: Box, q: Question) -> Tensor | None:
+    """P over all coordinates of a row, (n, n); None for the identity."""
+    if box.layer.step.preconditioner is None:
+        return None
+    n = flat(q.x).shape[1]
+    one = {k: a[:1] for k, a in q.x.items()}
+    return flat(box.preconditioned(shaped(torch.eye(n, dtype=torch.float64), one))).mT
+
+
+def velocity(box: Box, q: Question, displacement: Named) -> tuple[Arrays, Tensor]:
+    """dg/dt where x moves along the displacement, and a bound on its error: arrays, (B,)."""
+    if box.layer.state_map is None and box.layer.lagrangian is None:
+        return dict(displacement), torch.zeros(q.batch, dtype=torch.float64)
+    u = flat(displacement)
+    length = 1 + u.abs().amax(1, keepdim=True)
+    step = 2.0**-8 if box.caller.dtype == torch.float64 else 2.0**-4
+
+    def central(size: float) -> Tensor:
+        ahead, behind = (flat(box.mapped(shaped(flat(q.x) + s * size * u / length, q.x))) for s in (1, -1))
+        return length * (ahead - behind) / (2 * size)
+
+    wide, narrow = central(step), central(step / 2)
+    room = rounding(box, q, q.x) * length[:, 0] * 6 / step
+    return shaped((4 * narrow - wide) / 3, q.x), 4 * (wide - narrow).abs().amax(1) + room
+
+
+# --- tokens -----------------------------------------------------------------------------------------------
+
+
+def tokens(named: Named, shapes: Mapping[str, Sequence[int | str]]) -> Arrays:
+    """The arrays that have a token axis, with that axis second: (B, J, ...)."""
+    return {
+        name: array.movedim(1 + shapes[name].index(TOKENS), 1)
+        for name, array in named.items()
+        if TOKENS in shapes[name]
+    }
+
+
+def token_count(box: Box, q: Question) -> int:
+    """J, or 1 where there are no tokens."""
+    found = tokens(q.x, box.layer.state)
+    return next(iter(found.values())).shape[1] if found else 1
+
+
+def with_tokens(
+    named: Named, shapes: Mapping[str, Sequence[int | str]], change: Callable[[Tensor], Tensor]
+) -> Arrays:
+    """The arrays with a change of their tokens; `change` sees (B, J, ...)."""
+    changed = {}
+    for name, array in named.items():
+        if TOKENS in shapes[name]:
+            axis = 1 + shapes[name].index(TOKENS)
+            array = change(array.movedim(axis, 1)).movedim(1, axis)
+        changed[name] = array
+    return changed

@@ -1,0 +1,148 @@
+"""Gradients of the update with respect to parameters, state and memory, as training needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cemverify.conformance.asking.boxes import Box, packed, unpacked
+from cemverify.conformance.asking.calls import as_tensor
+from cemverify.conformance.implementations.faults import Discard, NotFinite
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.properties.base import Property
+from cemverify.conformance.properties.layers.base import layer_property
+from cemverify.conformance.properties.layers.oracle import terms
+from cemverify.conformance.questions.black_boxes import Question
+
+_ROUNDINGS = 64
+Leaves = dict[str, Tensor]
+
+
+def parameters_get_their_gradient(box: Box, q: Question) -> Evidence:
+    """Products of a vector with the update's Jacobian in each parameter are those of -eta P dE/dg."""
+    return _pulled_back(box, q, of_parameters=True)
+
+
+def states_get_their_gradient(box: Box, q: Question) -> Evidence:
+    """The same with respect to the state and the memory."""
+    return _pulled_back(box, q, of_parameters=False)
+
+
+def _pulled_back(box: Box, q: Question, *, of_parameters: bool) -> Evidence:
+    parameters = dict(box.layer.parameters)
+    before = {name: p.requires_grad for name, p in parameters.items()}
+    try:
+        for p in parameters.values():
+            if p.is_leaf:
+                p.requires_grad_(of_parameters)
+        generator = torch.Generator().manual_seed(q.seed % 2**31)
+        cotangent = [torch.randn(a.shape, generator=generator, dtype=torch.float64) for a in q.x.values()]
+        got = _products(box, q, parameters if of_parameters else {}, cotangent, _update)
+        due = _products(box, q, parameters if of_parameters else {}, cotangent, _descended)
+    finally:
+        for name, p in parameters.items():
+            if p.is_leaf:
+                p.requires_grad_(before[name])
+    comparisons, telling = [], False
+    for name, expected in due.items():
+        if not bool(expected.isfinite().all()):
+            raise Discard("the energy's second derivative is not finite")
+        size = 1 + float(expected.abs().max()) + max(float(a.abs().max()) for a in (*q.x.values(), *cotangent))
+        room = torch.tensor(_ROUNDINGS * terms(q) * box.eps * size**2)
+        comparisons.append(Comparison(f"gradient with respect to {name}", got[name], expected, room))
+        telling = telling or moved(expected, room)
+    return judge(*comparisons, telling=telling)
+
+
+def _products(box: Box, q: Question, parameters: Leaves, cotangent: list[Tensor], function: Any) -> Leaves:
+    with torch.enable_grad(), box.caller.guarded():
+        x = {name: box.caller.array(a).requires_grad_() for name, a in q.x.items()}
+        memory = {name: box.caller.array(a).requires_grad_() for name, a in q.memory.items()}
+        leaves = {**parameters} if parameters else {**x, **memory}
+        answers = function(box, q, x, memory)
+        pulled: Any = [None] * len(leaves)
+        live = [(a, c.to(a.dtype)) for a, c in zip(answers, cotangent, strict=True) if a.requires_grad]
+        if live:
+            outputs, seeds = zip(*live, strict=True)
+            pulled = torch.autograd.grad(outputs, list(leaves.values()), seeds, allow_unused=True)
+        found = {
+            name: torch.zeros(leaf.shape, dtype=torch.float64) if p is None else as_tensor(p, leaf.shape)
+            for (name, leaf), p in zip(leaves.items(), pulled, strict=True)
+        }
+    if function is _update and not all(bool(a.isfinite().all()) for a in found.values()):
+        raise NotFinite("a gradient of the update is NaN or infinite")
+    return found
+
+
+def _update(box: Box, q: Question, x: Leaves, memory: Leaves) -> list[Tensor]:
+    """What the layer returns, as displacements."""
+    noise = box.own(q)[2]
+    returned = box.update_on(packed(x, "State"), packed(memory, "Memory") if memory else None, noise)
+    answers = unpacked(returned, q.x)
+    if box.layer.step.returns == "next state":
+        answers = [a - b for a, b in zip(answers, x.values(), strict=True)]
+    return answers
+
+
+def _descended(box: Box, q: Question, x: Leaves, memory: Leaves) -> list[Tensor]:  # noqa: ARG001
+    """-eta P dE/dg with the graph kept, T times."""
+    layer = box.layer
+    assert layer.energy is not None
+    now = dict(x)
+    for eta in layer.step.sizes:
+        now = {name: a.clone() for name, a in now.items()}
+        state = packed(now, "State")
+        if layer.state_map is not None:
+            mapped = dict(zip(now, unpacked(layer.state_map(state), now), strict=True))
+        elif layer.lagrangian is not None:
+            pulled = torch.autograd.grad(layer.lagrangian(state).sum(), list(now.values()), create_graph=True)
+            mapped = dict(zip(now, pulled, strict=True))
+        else:
+            mapped = now
+        g = {name: a.clone() for name, a in mapped.items()}
+        held = packed(mapped, "Memory") if layer.reads_itself else packed(memory, "Memory") if memory else None
+        factor = box.batch_factor(g)
+        values = layer.energy(packed(g, "State"), *(() if held is None else (held,)))
+        if not values.requires_grad:
+            raise Discard("the energy lets no gradient through")
+        pulled = torch.autograd.grad(factor * values.sum(), list(g.values()), create_graph=True, allow_unused=True)
+        gradient = [torch.zeros_like(a) if p is None else p for a, p in zip(g.values(), pulled, strict=True)]
+        if layer.leak:
+            gradient = [d + a for d, a in zip(gradient, now.values(), strict=True)]
+        step = _preconditioned(box, dict(zip(now, gradient, strict=True)))
+        now = {name: a - eta * step[name] for name, a in now.items()}
+    return [a - b for a, b in zip(now.values(), x.values(), strict=True)]
+
+
+def _preconditioned(box: Box, gradient: Leaves) -> Leaves:
+    P = box.layer.step.preconditioner
+    if P is None:
+        return gradient
+    if callable(P):
+        return dict(zip(gradient, unpacked(P(packed(gradient, "State")), gradient), strict=True))
+    matrix = torch.as_tensor(P, dtype=next(iter(gradient.values())).dtype)
+    return {k: a * matrix if matrix.dim() < 2 else a @ matrix.mT for k, a in gradient.items()}
+
+
+def properties() -> Iterator[Property]:
+    """The family."""
+    needs = {"energy", "gradient-step", "autograd", "gradients"}
+    yield layer_property(
+        "training/layer/parameters",
+        "Gradients with respect to the parameters flow through the update as through -eta P dE/dg.",
+        parameters_get_their_gradient,
+        "some gradient is not zero",
+        needs={*needs, "parameters"},
+        share=0.5,
+    )
+    yield layer_property(
+        "training/layer/states",
+        "Gradients with respect to the state and the memory flow through the update as through -eta P dE/dg.",
+        states_get_their_gradient,
+        "some gradient is not zero",
+        needs=needs,
+        share=0.5,
+    )

@@ -1,0 +1,286 @@
+"""States and memories for an energy layer: drawn from its declared shapes, and made smaller where they found a fault.
+
+A shape is written without the batch axis. Its letters are sizes that vary, one size for each letter; "J" counts
+tokens. As for the first door there are small integers, which shrink well, dense normals in degenerate textures,
+and scattered cases that spread evenly over sizes and textures.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from torch import Tensor
+
+from cemverify.conformance.questions.shrinking import digits, with_number, written_length
+
+Shape = tuple[int | str, ...]
+Named = Mapping[str, Tensor]
+Source = Literal["small", "dense"]
+
+_DRAWN_ONE_BY_ONE = 32  # integers that Hypothesis draws each by itself; beyond, they follow from a seed
+_NUMBERS = 24  # numbers of an array that shrinking looks at one by one
+_SHAPES_OF_A_COMPILER = (1, 2, 4)  # token counts beyond the shortest, where every shape is compiled anew
+
+
+@dataclass(frozen=True)
+class Form:
+    """What the questions to one layer look like.
+
+    Attributes:
+        state, memory: shapes by name. shortest: the fewest tokens. noisy: whether a step also takes noise.
+        compiled: whether each new shape is costly, so that few are used.
+    """
+
+    state: Mapping[str, Shape]
+    memory: Mapping[str, Shape]
+    shortest: int = 1
+    noisy: bool = False
+    compiled: bool = False
+
+    def letters(self) -> list[str]:
+        """The axes that vary, tokens first."""
+        found = {n for shape in (*self.state.values(), *self.memory.values()) for n in shape if isinstance(n, str)}
+        return sorted(found, key=lambda n: (n != "J", n))
+
+    def least(self, letter: str) -> int:
+        """The smallest size of an axis."""
+        return self.shortest if letter == "J" else 1
+
+
+@dataclass(frozen=True, repr=False)
+class Question:
+    """What an energy layer is asked about.
+
+    Attributes:
+        x: the state's arrays by name, each (B, ...). memory: the memory's. noise: standard normal, or empty.
+        seed: of whatever else the check draws.
+    """
+
+    x: Named
+    memory: Named
+    noise: Named = field(default_factory=dict)
+    seed: int = 0
+
+    @property
+    def batch(self) -> int:
+        """B."""
+        return next(iter(self.x.values())).shape[0]
+
+    def rows(self, rows: Sequence[int]) -> Question:
+        """Some rows of the batch."""
+        return self.each(lambda array: array[list(rows)])
+
+    def each(self, change: Any) -> Question:
+        """The same change of every array."""
+        x, memory, noise = ({k: change(a) for k, a in part.items()} for part in (self.x, self.memory, self.noise))
+        return replace(self, x=x, memory=memory, noise=noise)
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{name} {tuple(array.shape)}" for name, array in {**self.x, **self.memory}.items())
+        return f"Question({sizes})"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ARG002
+        """Hypothesis prints a failing argument, and would print every array of a dataclass."""
+        printer.text(repr(self))
+
+    def describe(self) -> dict[str, Any]:
+        """The question as JSON."""
+        first = next(iter(self.x.values()))
+        sizes = {"tokens": first.shape[1]} if first.dim() > 2 else {}
+        noise = {f"noise.{name}": array.tolist() for name, array in self.noise.items()}
+        arrays = {name: array.tolist() for name, array in {**self.x, **self.memory}.items()}
+        return {**sizes, "dim": first.shape[-1], **arrays, **noise}
+
+
+def questions(form: Form, source: Source, least: Mapping[str, int] | None = None) -> st.SearchStrategy[Question]:
+    """Questions of that form for Hypothesis.
+
+    Args:
+        least: larger least sizes than the form's, by letter; "B" is the batch.
+    """
+    return _drawn(form, source, dict(least or {}))
+
+
+@st.composite
+def _drawn(draw: st.DrawFn, form: Form, source: Source, least: dict[str, int]) -> Question:
+    most = {"B": 2, "J": 4} if source == "small" else {"B": 3, "J": 6}
+    sizes = {"B": draw(st.sampled_from(_choices("B", least.get("B", 1), max(most["B"], least.get("B", 1)), form)))}
+    for letter in form.letters():
+        low = max(form.least(letter), least.get(letter, 1))
+        sizes[letter] = draw(st.sampled_from(_choices(letter, low, max(low + 1, most.get(letter, 5)), form)))
+    x, memory = (_shapes(shapes, sizes) for shapes in (form.state, form.memory))
+    seed = draw(st.integers(0, 2**32 - 1))
+    noise = _normal(x, seed + 1, "noise") if form.noisy else {}
+    if source == "small":
+        count = sum(int(np.prod(shape)) for shape in (*x.values(), *memory.values()))
+        if count <= _DRAWN_ONE_BY_ONE:
+            return Question(_integers(draw, x), _integers(draw, memory), noise, seed)
+        few = {k: a.clamp(-2.4, 2.4).round() for k, a in {**_normal(x, seed), **_normal(memory, seed)}.items()}
+        return Question({k: few[k] for k in x}, {k: few[k] for k in memory}, noise, seed)
+    question = Question(_normal(x, seed), _normal(memory, seed), noise, seed)
+    return dressed(question, draw(st.sampled_from(("plain", *_TEXTURES))))
+
+
+def scattered(form: Form, seed: int, least: Mapping[str, int] | None = None) -> Question:
+    """A question by a plain random generator; its texture and its longest axis take turns."""
+    rng, floor = np.random.default_rng(seed), dict(least or {})
+    names = ["B", *form.letters()]
+    longest = names[seed % len(names)]
+    sizes = {}
+    for name in names:
+        low = max(1 if name == "B" else form.least(name), floor.get(name, 1))
+        usual = {"B": 3, "J": 7}.get(name, 6)
+        choices = _choices(name, low, max(low + 1, 3 * usual if name == longest else usual), form)
+        sizes[name] = int(choices[rng.integers(len(choices))])
+    x, memory = (_shapes(shapes, sizes) for shapes in (form.state, form.memory))
+    noise = _normal(x, seed + 1, "noise") if form.noisy else {}
+    question = Question(_normal(x, seed), _normal(memory, seed), noise, seed)
+    turn = seed // len(names)
+    return question if turn % 3 == 0 else dressed(question, _TEXTURES[turn % len(_TEXTURES)])
+
+
+def _choices(letter: str, low: int, most: int, form: Form) -> list[int]:
+    if not form.compiled:
+        return list(range(low, most + 1))
+    return [low] if letter not in "BJ" else sorted({min(low * n, max(most, low)) for n in _SHAPES_OF_A_COMPILER})
+
+
+def _shapes(shapes: Mapping[str, Shape], sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    return {
+        name: (sizes["B"], *(sizes[n] if isinstance(n, str) else n for n in shape)) for name, shape in shapes.items()
+    }
+
+
+def _normal(shapes: Mapping[str, tuple[int, ...]], seed: int, prefix: str = "") -> dict[str, Tensor]:
+    # each array from its own stream, drawn in a box and sliced: a smaller shape keeps its values
+    drawn = {}
+    for name, shape in shapes.items():
+        box = tuple(n if i == len(shape) - 1 else max(8, n) for i, n in enumerate(shape))
+        values = np.random.default_rng((seed, zlib.crc32((prefix + name).encode()))).standard_normal(box)
+        drawn[name] = torch.from_numpy(np.ascontiguousarray(values[tuple(slice(n) for n in shape)]))
+    return drawn
+
+
+def _integers(draw: st.DrawFn, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
+    found = {}
+    for name, shape in shapes.items():
+        values = draw(hnp.arrays(np.int8, shape, elements=st.integers(-2, 2), fill=st.nothing()))
+        found[name] = torch.from_numpy(values.astype(np.float64))
+    return found
+
+
+# --- textures: degenerate forms ----------------------------------------------------------------------
+
+_TEXTURES = ("plain", "large-states", "zero-states", "ties", "small-states", "zero-memory", "plain", "non-contiguous")
+
+
+def dressed(question: Question, texture: str) -> Question:
+    """The question in a degenerate form."""
+    q = question
+    match texture:
+        case "large-states":
+            return replace(q, x={k: 16 * a for k, a in q.x.items()})
+        case "huge-states":
+            return replace(q, x={k: 256 * a for k, a in q.x.items()})
+        case "small-states":
+            return replace(q, x={k: 2.0**-12 * a for k, a in q.x.items()})
+        case "zero-states":
+            return replace(q, x={k: _with_zeros(a) for k, a in q.x.items()})
+        case "zero-memory":
+            return replace(q, memory={k: torch.zeros_like(a) for k, a in q.memory.items()})
+        case "ties":
+            return replace(q, x=_tied(q.x), memory=_tied(q.memory))
+        case "non-contiguous":
+            return replace(q, x=_strided(q.x), memory=_strided(q.memory))
+    return q
+
+
+def _with_zeros(array: Tensor) -> Tensor:
+    """The first token, or all of a state without tokens, is zero."""
+    zeroed = array.clone()
+    if array.dim() > 2:
+        zeroed[:, 0] = 0
+    else:
+        zeroed[:] = 0
+    return zeroed
+
+
+def _tied(named: Named) -> dict[str, Tensor]:
+    """Every token, or pattern, equals the first one."""
+    return {k: a[:, :1].expand_as(a).clone() if a.dim() > 2 else a for k, a in named.items()}
+
+
+def _strided(named: Named) -> dict[str, Tensor]:
+    """The same numbers, the last two axes laid out the other way round."""
+    return {k: a.mT.contiguous().mT if a.dim() > 2 else a for k, a in named.items()}
+
+
+# --- smaller questions ---------------------------------------------------------------------------------
+
+
+def smaller(question: Question, form: Form, least: Mapping[str, int] | None = None) -> Iterator[Question]:
+    """Questions that are a little smaller, the boldest first: rows, tokens, patterns, then digits."""
+    floor = dict(least or {})
+    batch = question.batch
+    halves = (range(batch // 2), range(batch // 2, batch)) if batch > 2 else ()
+    for rows in (*halves, *([i for i in range(batch) if i != j] for j in range(min(batch, 8)))):
+        if floor.get("B", 1) <= len(rows) < batch:
+            yield question.rows(list(rows))
+    for letter in form.letters():
+        size = _size(question, form, letter)
+        if size > max(form.least(letter), floor.get(letter, 1)):
+            yield from (_without(question, form, letter, index) for index in range(size))
+    yield from _simpler(question)
+
+
+def _size(question: Question, form: Form, letter: str) -> int:
+    for part, shapes in ((question.x, form.state), (question.memory, form.memory)):
+        for name, shape in shapes.items():
+            if letter in shape:
+                return part[name].shape[1 + shape.index(letter)]
+    return 0
+
+
+def _without(question: Question, form: Form, letter: str, index: int) -> Question:
+    def drop(part: Named, shapes: Mapping[str, Shape]) -> dict[str, Tensor]:
+        kept = {}
+        for name, array in part.items():
+            for axis in (i + 1 for i, n in enumerate(shapes[name]) if n == letter):
+                rest = torch.tensor([i for i in range(array.shape[axis]) if i != index], dtype=torch.int64)
+                array = array.index_select(axis, rest)
+            kept[name] = array
+        return kept
+
+    x, noise = drop(question.x, form.state), drop(question.noise, form.state)
+    return replace(question, x=x, memory=drop(question.memory, form.memory), noise=noise)
+
+
+def _simpler(question: Question) -> Iterator[Question]:
+    """Arrays of zeros, integers, few digits, then number after number; each is shorter to write than before."""
+    for part in ("noise", "memory", "x"):
+        named: Named = getattr(question, part)
+        for name, array in named.items():
+            for simpler in (torch.zeros_like(array), array.round(), *(digits(array, n) for n in (1, 2, 3))):
+                if not torch.equal(simpler, array):
+                    yield _with(question, part, name, simpler)
+    for part in ("noise", "memory", "x"):
+        named = getattr(question, part)
+        for name, array in named.items():
+            for i in array.flatten().nonzero().flatten().tolist()[:_NUMBERS]:
+                value = array.flatten()[i]
+                shorter = (torch.zeros(()), value.sign(), value.round(), *(digits(value, n) for n in (1, 2, 3)))
+                for candidate in dict.fromkeys(map(float, shorter)):
+                    if written_length(candidate) < written_length(float(value)):
+                        yield _with(question, part, name, with_number(array, i, candidate))
+
+
+def _with(question: Question, part: str, name: str, array: Tensor) -> Question:
+    changed: dict[str, Any] = {part: {**getattr(question, part), name: array}}
+    return replace(question, **changed)

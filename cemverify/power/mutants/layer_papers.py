@@ -1,0 +1,293 @@
+"""Faults of particular energy layers: each is an example of this repository with one line written otherwise.
+
+The examples read like their papers, and so does a fault: what stands in the file, and what somebody wrote instead.
+They are there in a clone of the repository only.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+
+from cemverify.conformance.implementations.contract import LoadError
+from cemverify.conformance.implementations.energy_layers import EnergyLayer
+from cemverify.power.mutants.base import Mutant, Zoo
+
+ZOO = Zoo("layer-papers")
+
+_UPDATE = "update = -eta P grad energy*"
+_SLOPE = "the slope of the energy*"
+_GRADIENT = "gradient/layer/energy"
+_FOLDER = "examples.energy_layers"
+
+
+@dataclass(frozen=True)
+class Slip:
+    """One line of an example, written otherwise.
+
+    Attributes:
+        example: the module's name. right: text that stands in the file once. wrong: what stands there instead.
+    """
+
+    example: str
+    right: str
+    wrong: str
+
+    def layer(self) -> EnergyLayer:
+        """The layer with the slip.
+
+        Raises:
+            LoadError: the examples are not there, or the line is not.
+        """
+        text = source(self.example)
+        if text.count(self.right) != 1:
+            raise LoadError(f"{self.example} has {self.right!r} {text.count(self.right)} times, and not once")
+        module = ModuleType(f"{self.example}_with_a_slip")
+        module.__dict__["__builtins__"] = __builtins__
+        code = compile(text.replace(self.right, self.wrong), f"<{module.__name__}>", "exec")
+        exec(code, module.__dict__)  # noqa: S102  (our own example)
+        found: EnergyLayer = module.__dict__["mine"]
+        return found
+
+
+def source(example: str) -> str:
+    """The text of an example.
+
+    Raises:
+        LoadError: it is not there.
+    """
+    try:
+        spec = importlib.util.find_spec(f"{_FOLDER}.{example}")
+    except ModuleNotFoundError:
+        spec = None
+    if spec is None or spec.origin is None:
+        raise LoadError(f"{_FOLDER}.{example} is not installed: it is in a clone of the repository")
+    return Path(spec.origin).read_text(encoding="utf-8")
+
+
+def right_layer(example: str) -> EnergyLayer:
+    """The example as it is."""
+    module = importlib.import_module(f"{_FOLDER}.{example}")
+    found: EnergyLayer = module.mine
+    return found
+
+
+# example, id, fault, property, cause, what stands there, what was written
+_SLIPS: tuple[tuple[str, str, str, str, str, str, str], ...] = (
+    # CEM attention
+    ("cem_attention", "values-without-projection", "The values are W_K h, not W_Q^T W_K h.", _GRADIENT, _UPDATE,
+     'torch.einsum("bkij,bkjd->bid", torch.softmax(scores(x, beta), -1), beta)',
+     'torch.einsum("bkij,bjd->bid", torch.softmax(scores(x, beta), -1), h)'),
+    ("cem_attention", "temperature-of-the-model", "The temperature is the square root of D, not R.",
+     _GRADIENT, _UPDATE,
+     "return torch.einsum(\"bkij,bkjd->bid\", torch.softmax(scores(x, beta), -1), beta)",
+     "return torch.einsum(\"bkij,bkjd->bid\", torch.softmax(scores(x, beta) * TAU / D**0.5, -1), beta)"),
+    ("cem_attention", "own-key-left-out", "A token's own key is masked in the update.", _GRADIENT, _UPDATE,
+     "    beta = keys(h)\n",
+     "    beta = keys(torch.cat((torch.zeros_like(h[:, :1]), h[:, :-1]), 1))\n"),
+    ("cem_attention", "mean-over-heads", "The update is the mean over heads, the energy the sum.", _GRADIENT, _UPDATE,
+     'torch.softmax(scores(x, beta), -1), beta)', 'torch.softmax(scores(x, beta), -1), beta) / K'),
+    ("cem_attention", "no-mask-in-the-update", "The update attends to later tokens.",
+     "structure/layer/causality", "updates before token t*",
+     "    beta = keys(h)\n    return torch.einsum(\"bkij,bkjd->bid\", torch.softmax(scores(x, beta), -1), beta)",
+     """    beta = keys(h)
+    free = torch.einsum("bid,bkjd->bkij", x, beta) / TAU
+    return torch.einsum("bkij,bkjd->bid", torch.softmax(free, -1), beta)"""),
+    ("cem_attention", "heads-swapped", "Each head's scores weigh the next head's values.", _GRADIENT, _UPDATE,
+     "torch.softmax(scores(x, beta), -1), beta)", "torch.softmax(scores(x, beta), -1), beta.flip(1))"),
+    # CEM MLP
+    ("cem_mlp", "gate-reads-the-state", "The gate reads the state after the first step, and not the memory.",
+     _GRADIENT, _UPDATE, "        x = x + STEP_SIZE", "        gate = x @ W.to(h).T\n        x = x + STEP_SIZE"),
+    ("cem_mlp", "one-step-too-few", "One step is taken where two are declared.", _GRADIENT, _UPDATE,
+     "for _ in range(STEPS):", "for _ in range(STEPS - 1):"),
+    ("cem_mlp", "step-size-used-twice", "The step size enters squared.", _GRADIENT, _UPDATE,
+     "x + STEP_SIZE *", "x + STEP_SIZE * STEP_SIZE *"),
+    ("cem_mlp", "preconditioner-without-softplus", "The preconditioner is diag(d), which is not positive.",
+     _GRADIENT, _UPDATE, "precondition((gate", "d.to(x) * ((gate"),
+    ("cem_mlp", "gelu-by-tanh", "The activation is the tanh approximation of GELU.", _GRADIENT, _UPDATE,
+     "F.gelu(x @ V.to(x).T)", 'F.gelu(x @ V.to(x).T, approximate="tanh")'),
+    ("cem_mlp", "d-gets-no-gradient", "The preconditioner is detached in the update.", "training/layer/parameters",
+     "gradient with respect to d", "STEP_SIZE * precondition(",
+     "STEP_SIZE * (lambda g: F.softplus(d.detach().to(g)) * g)("),
+    # Hopfield retrieval
+    ("hopfield_retrieval", "overshooting", "The step is three times as long, and raises the energy.",
+     "descent/layer/whole-step", "energy after the whole step*",
+     "    return torch.softmax(BETA * x @ patterns.mT, -1) @ patterns  # (B, J, D)",
+     "    return x + 3 * (torch.softmax(BETA * x @ patterns.mT, -1) @ patterns - x)"),
+    ("hopfield_retrieval", "no-temperature-in-the-softmax", "The softmax forgets beta.", _GRADIENT, _UPDATE,
+     "torch.softmax(BETA * x @ patterns.mT, -1)", "torch.softmax(x @ patterns.mT, -1)"),
+    ("hopfield_retrieval", "energy-without-its-square", "The energy is stated without |x|^2 / 2.", _GRADIENT, _UPDATE,
+     " / BETA + (x * x).sum(-1) / 2", " / BETA"),
+    ("hopfield_retrieval", "lse-times-beta", "The log-sum-exp is multiplied by beta, not divided.",
+     _GRADIENT, _UPDATE,
+     "patterns.mT, -1) / BETA", "patterns.mT, -1) * BETA"),
+    ("hopfield_retrieval", "overflowing-energy", "The energy is log(sum(exp)), which overflows.",
+     "extremes/layer/huge-states", "not finite", "torch.logsumexp(BETA * x @ patterns.mT, -1)",
+     "torch.log(torch.exp(BETA * x @ patterns.mT).sum(-1))"),
+    ("hopfield_retrieval", "difference-for-state", "The difference is returned where the next state is declared.",
+     _GRADIENT, _UPDATE, "@ patterns  # (B, J, D)", "@ patterns - x"),
+    ("hopfield_retrieval", "places-added", "Tokens are told their places before they retrieve.",
+     "structure/layer/permutation",
+     "update of reordered tokens*", "    return torch.softmax(BETA * x @",
+     """    x = x + 0.01 * torch.arange(x.shape[1])[:, None].to(x)
+    return torch.softmax(BETA * x @"""),
+    ("hopfield_retrieval", "energy-averaged-over-the-batch", "Every row is told the mean energy of the batch.",
+     "structure/layer/batch-independence", "the energy of a batch row*",
+     "    return -torch.logsumexp(BETA * x @ patterns.mT, -1) / BETA + (x * x).sum(-1) / 2  # (B, J)",
+     """    values = -torch.logsumexp(BETA * x @ patterns.mT, -1) / BETA + (x * x).sum(-1) / 2
+    return values.mean(0).expand_as(values)"""),
+    # heads
+    ("hopfield_heads", "beta-of-the-other-head", "A head's softmax takes the other head's temperature.",
+     _GRADIENT, _UPDATE,
+     "torch.softmax(BETA.to(x)[:, None, None]", "torch.softmax(BETA.to(x).flip(0)[:, None, None]"),
+    ("hopfield_heads", "one-beta-for-all", "Every head takes the first one's temperature.", _GRADIENT, _UPDATE,
+     "torch.softmax(BETA.to(x)[:, None, None]", "torch.softmax(BETA.to(x)[0]"),
+    ("hopfield_heads", "energy-not-divided-by-beta", "The heads' energies are not divided by their beta.",
+     _GRADIENT, _UPDATE, "(torch.logsumexp(logits, -1) / beta).sum(1)", "(torch.logsumexp(logits, -1)).sum(1)"),
+    ("hopfield_heads", "decay-once-per-head", "The term -x is counted once per head.", _GRADIENT, _UPDATE,
+     "(retrieved - x)", "(retrieved - K * x)"),
+    ("hopfield_heads", "untied-output", "The output projection is W_K's, not W_Q's.",
+     "gradient/layer/conservative-field", "the Jacobian equals its transpose", '"krd,bkjr->bjd", W_Q.to(x)',
+     '"krd,bkjr->bjd", W_K.to(x)'),
+    ("hopfield_heads", "second-head-dropped", "The second head's output is lost.", _GRADIENT, _UPDATE,
+     "weights @ keys)", "(weights @ keys) * torch.tensor([1.0, 0.0]).to(x)[:, None, None])"),
+    ("hopfield_heads", "keys-get-no-gradient", "The keys are detached.", "training/layer/parameters",
+     "gradient with respect to W_K", "keys = project(W_K, y)", "keys = project(W_K.detach(), y)"),
+    # CCCP
+    ("hopfield_cccp", "one-newton-step", "The cubic is solved by a single step that overshoots.",
+     "descent/layer/whole-step", "energy after the whole step*",
+     "return 2 / ROOT * torch.sinh(torch.asinh(1.5 * ROOT * y) / 3)", "return 2.5 * y"),
+    ("hopfield_cccp", "convex-part-climbed", "The retrieved pattern is subtracted.", "descent/layer/slope", _SLOPE,
+     "return cubic_root(torch.softmax(", "return -cubic_root(torch.softmax("),
+    # Energy Transformer
+    ("energy_transformer", "no-key-term", "The update is attention's: a token is not pulled as a key.",
+     "gradient/layer/symmetric-coupling", "the effect of token i*", "ALPHA * (as_query + as_key +",
+     "ALPHA * (as_query +"),
+    ("energy_transformer", "own-key-left-in", "A token attends to itself in the update.", _GRADIENT, _UPDATE,
+     "    some = pairs.any(-1, keepdim=True)\n",
+     "    pairs = pairs | torch.eye(x.shape[1], dtype=torch.bool)\n    some = pairs.any(-1, keepdim=True)\n"),
+    ("energy_transformer", "norm-applied-twice", "The norm is applied twice in the update.", _GRADIENT, _UPDATE,
+     "    g = norm(x)\n", "    g = norm(norm(x))\n"),
+    ("energy_transformer", "norm-left-out", "The gradient is taken at x, not at g.", _GRADIENT, _UPDATE,
+     "    g = norm(x)\n", "    g = x\n"),
+    ("energy_transformer", "lagrangian-without-eps", "The Lagrangian forgets the eps under the root.",
+     "gradient/layer/lagrangian", "g = dL/dx", "D * GAMMA * torch.sqrt((centred**2).mean(-1) + EPS)",
+     "D * GAMMA * torch.sqrt((centred**2).mean(-1) + 100 * EPS)"),
+    ("energy_transformer", "bias-once-per-dimension", "The Lagrangian's bias term is counted D times.",
+     "gradient/layer/lagrangian", "g = dL/dx", "+ x @ DELTA.to(x)", "+ D * (x @ DELTA.to(x))"),
+    ("energy_transformer", "lagrangian-turned-over", "The Lagrangian has the wrong sign, and so is concave.",
+     "descent/layer/lagrangian-convex", "*<=*", "return D * GAMMA * torch", "return -D * GAMMA * torch"),
+    ("energy_transformer", "lagrangian-rate-off", "The Lagrangian forgets gamma.", "gradient/layer/lagrangian-rate",
+     "dL/dt*", "return D * GAMMA * torch", "return D * torch"),
+    ("energy_transformer", "additive-mask", "Masked pairs get -1e9, so that a token alone attends to itself.",
+     _GRADIENT, _UPDATE, "weights = torch.softmax(scores.masked_fill(~pairs & some, -torch.inf), -1) * some",
+     "weights = torch.softmax(scores.masked_fill(~pairs, -1e9), -1)"),
+    ("energy_transformer", "mask-of-keys-only", "Masked tokens still ask as queries.", "structure/layer/mask",
+     "* with tokens masked*",
+     "(kept[..., :, None] & kept[..., None, :])", "kept[..., None, :]"),
+    ("energy_transformer", "energy-averaged-over-tokens", "The energy is a mean over tokens, the update a sum.",
+     _GRADIENT, _UPDATE, "return attention - (hidden * kept).sum((-1, -2)) / 2",
+     "return (attention - (hidden * kept).sum((-1, -2)) / 2) / g.shape[1]"),
+    ("energy_transformer", "hopfield-without-relu", "The memories' update is linear.", _GRADIENT, _UPDATE,
+     "F.relu(g @ XI.to(g).T) @ XI.to(g))", "(g @ XI.to(g).T) @ XI.to(g))"),
+    # NRGPT
+    ("nrgpt_step", "projection-not-symmetric", "The projection is any matrix.", "gradient/layer/preconditioner",
+     "the preconditioner*",
+     "P = ROOT @ ROOT.T + 0.3 *", "P = ROOT + 1.0 *"),
+    ("nrgpt_step", "projection-not-positive", "The projection has a negative eigenvalue.",
+     "gradient/layer/preconditioner", "the preconditioner's eigenvalues*",
+     "P = ROOT @ ROOT.T + 0.3 *", "P = ROOT @ ROOT.T - 0.3 *"),
+    ("nrgpt_step", "norm-after-the-keys", "Keys are made of x, queries of g.", _GRADIENT, _UPDATE,
+     "logits, keys = scores(g, g)", "logits, keys = scores(g, x)"),
+    ("nrgpt_step", "later-tokens-read", "The mask is one token late.", "structure/layer/causality",
+     "updates before token t*",
+     "    later = torch.ones(g.shape[-2], g.shape[-2], dtype=torch.bool).triu(1)",
+     "    later = torch.ones(g.shape[-2], g.shape[-2], dtype=torch.bool).triu(2)"),
+    ("nrgpt_step", "a-projection-of-each-half", "The attention is projected otherwise than the rest.",
+     _GRADIENT, _UPDATE, "return (attention + F.relu", "return (attention @ P.to(x) + F.relu"),
+    # HAM
+    ("ham_two_layers", "decay-of-one-layer-missing", "The hidden neurons do not decay.", _GRADIENT,
+     _UPDATE, "g_v @ W.to(g_v).T - x.hidden)", "g_v @ W.to(g_v).T)"),
+    ("ham_two_layers", "synapse-not-shared", "The way back has weights of its own.",
+     "gradient/layer/conservative-field", "the Jacobian equals its transpose", "(g_h @ W.to(g_h) - x.visible)",
+     "(g_h @ W.to(g_h).flip(0) - x.visible)"),
+    ("ham_two_layers", "softmax-without-beta", "The softmax forgets the beta of its Lagrangian.",
+     "gradient/layer/lagrangian", "g = dL/dx*", "torch.softmax(BETA * x.hidden, -1)", "torch.softmax(x.hidden, -1)"),
+    ("ham_two_layers", "lagrangian-not-divided-by-beta", "The hidden Lagrangian is not divided by beta.",
+     "gradient/layer/lagrangian", "g = dL/dx*", "torch.logsumexp(BETA * x.hidden, -1) / BETA",
+     "torch.logsumexp(BETA * x.hidden, -1)"),
+    ("ham_two_layers", "activation-decreasing", "The activation falls, its Lagrangian is concave.",
+     "descent/layer/slope", _SLOPE, "return torch.tanh(x.visible), torch", "return -torch.tanh(x.visible), torch"),
+    ("ham_two_layers", "states-decay-by-activation", "The neurons decay by g and not by x.", _GRADIENT, _UPDATE,
+     "(g_h @ W.to(g_h) - x.visible)", "(g_h @ W.to(g_h) - g_v)"),
+    # simplicial Hopfield
+    ("simplicial_hopfield", "a-pair-counted-once", "A pair pulls at one of its neurons only.",
+     "gradient/layer/conservative-field", "the Jacobian equals its transpose",
+     "slopes[i], slopes[j] = slopes[i] + z[..., j], slopes[j] + z[..., i]", "slopes[i] = slopes[i] + z[..., j]"),
+    ("simplicial_hopfield", "triples-left-out", "The update has no triples.", _GRADIENT, _UPDATE,
+     "    for i, j, k in TRIPLES:\n        slopes", "    for i, j, k in ():\n        slopes"),
+    ("simplicial_hopfield", "patterns-squared", "The pattern is not multiplied in.", _GRADIENT, _UPDATE,
+     "return torch.stack(slopes, -1) * patterns", "return torch.stack(slopes, -1)"),
+    ("simplicial_hopfield", "quartic-slope-halved", "The quartic term's slope is halved.", _GRADIENT, _UPDATE,
+     "- x - x**3)", "- x - x**3 / 2)"),
+    # Energy-Based Transformer
+    ("energy_based_transformer", "mean-energy", "The energy is averaged over the batch, its gradient is not scaled.",
+     "structure/layer/batch-independence", "*batch row alone = the same row in a batch", "energy(leaf, context).sum()",
+     "energy(leaf, context).mean()"),
+    ("energy_based_transformer", "step-size-detached", "First-order only: the graph of the gradient is dropped.",
+     "training/layer/parameters", "gradient with respect to*", "create_graph=keep)", "create_graph=False)"),
+    ("energy_based_transformer", "read-detached", "What is read from the context is detached in the update.",
+     "gradient/layer/derivatives-agree", "autograd of the energy*",
+     "torch.softmax(logits, -1) @ context", "(torch.softmax(logits, -1) @ context).detach()"),
+    ("energy_based_transformer", "noise-scaled-by-alpha", "The noise is scaled by the step.", _GRADIENT, _UPDATE,
+     "step + SIGMA * noise", "step + ALPHA.to(noise) * SIGMA * noise"),
+    ("energy_based_transformer", "climbs", "The candidate climbs its energy.", "descent/layer/slope", _SLOPE,
+     "step = -ALPHA", "step = ALPHA"),
+    ("energy_based_transformer", "context-not-permuted", "Candidates are told their places.",
+     "structure/layer/permutation", "update of reordered tokens*", "    logits = candidate @ MIX",
+     """    candidate = candidate + 0.1 * torch.arange(candidate.shape[1])[:, None].to(candidate)
+    logits = candidate @ MIX"""),
+    # equilibrium
+    ("equilibrium_layer", "too-few-iterations", "The solver stops after five iterations.", "descent/layer/stationary",
+     "the gradient at the returned state = 0", "range(MOST)", "range(5)"),
+    ("equilibrium_layer", "another-fixed-point", "The output projection is not the transpose.",
+     "descent/layer/stationary", "the gradient at the returned state = 0",
+     "+ injected) @ W.to(x)", "+ injected) @ W.to(x).flip(0)"),
+    ("equilibrium_layer", "injection-forgotten-once", "The input is injected at half strength.",
+     "descent/layer/stationary", "the gradient at the returned state = 0",
+     "injected = h @ U.to(h).T", "injected = 0.5 * h @ U.to(h).T"),
+    # an energy averaged over batch and tokens
+    ("averaged_energy", "sum-for-mean", "The energy is the sum over the batch, and said to be the mean.",
+     "structure/layer/batch-energy", "the energy of the batch*",
+     ".sum(-1).mean()", ".sum(-1).mean(-1).sum()"),
+    ("averaged_energy", "step-beyond-the-bound", "The step is longer than the curvature allows.",
+     "descent/layer/smoothness", "energy after the*", "STEP_SIZE = 3, 1.0, 1.0", "STEP_SIZE = 3, 1.0, 2.5"),
+    ("averaged_energy", "mean-descended", "The update is the gradient of the mean, and not of the sum.",
+     "structure/layer/batch-independence", "a batch row alone = the same row in a batch",
+     "return -STEP_SIZE * torch.tanh(x - h @ U.to(h).T)",
+     "return -STEP_SIZE * torch.tanh(x - h @ U.to(h).T) / x[..., 0].numel()"),
+    # the control
+    ("langevin_score", "called-conservative", "A learned score is said to be a gradient.",
+     "gradient/layer/conservative-field", "the Jacobian equals its transpose",
+     "    conservative=False,\n", ""),
+)  # fmt: skip
+
+
+def _mutant(example: str, id_: str, fault: str, property_: str, cause: str, right: str, wrong: str) -> Mutant:
+    slip = Slip(example, right, wrong)
+    return Mutant(
+        f"{example.replace('_', '-')}-{id_}",
+        f"{fault}",
+        property_,
+        cause,
+        slip.layer,
+        ZOO.family,
+        original=partial(right_layer, example),
+    )
+
+
+ZOO += [_mutant(*row) for row in _SLIPS]
