@@ -140,14 +140,14 @@ def test_an_energy_layer_that_descends_its_energy_holds() -> None:
         return ((x - memory.cumsum(1)) ** 2).sum(-1) / 2
 
     layer = energy_layer(update=lambda x, m: 0.5 * (m.cumsum(1) - x), energy=energy, dim=3, step_size=0.5)
-    assert verdicts(check_implementation(layer, examples=20)) == {Verdict.HOLDS}
+    assert verdicts(check_implementation(layer, examples=20)) == {Verdict.HOLDS, Verdict.NOT_OFFERED}
 
 
 def test_a_steep_layer_that_descends_its_energy_holds() -> None:
     layer = energy_layer(
         update=lambda x, m: -5000 * (x - m), energy=lambda x, m: 2500 * ((x - m) ** 2).sum(-1), dim=2
     )
-    assert verdicts(check_implementation(layer, examples=20)) == {Verdict.HOLDS}
+    assert verdicts(check_implementation(layer, examples=20)) == {Verdict.HOLDS, Verdict.NOT_OFFERED}
 
 
 def test_a_relu_layer_holds_at_the_kink() -> None:

@@ -236,7 +236,8 @@ _SLIPS: tuple[tuple[str, str, str, str, str, str, str], ...] = (
      "- x - x**3)", "- x - x**3 / 2)"),
     # Energy-Based Transformer
     ("energy_based_transformer", "mean-energy", "The energy is averaged over the batch, its gradient is not scaled.",
-     "structure/layer/batch-independence", "*batch row alone = the same row in a batch", "energy(leaf, context).sum()",
+     "structure/layer/batch-independence", "*batch row alone = the same row in a batch",
+     "energy(leaf, context).sum()",
      "energy(leaf, context).mean()"),
     ("energy_based_transformer", "step-size-detached", "First-order only: the graph of the gradient is dropped.",
      "training/layer/parameters", "gradient with respect to*", "create_graph=keep)", "create_graph=False)"),
