@@ -14,9 +14,8 @@ from cemverify.tables import RENDERERS, csv_rows, markdown
 from reports.collect import ResultFile, collect, merge
 
 DESCRIPTION = """\
-Renders result files as tables. A result file is what `cemverify check`, `python -m synthetic recursion` and
-`python -m synthetic language` write with their option for an output file. A folder stands for every result
-file in it and in its sub-folders.
+Renders result files as tables. Result files are written by `cemverify check --json`, `python -m synthetic recursion`,
+`python -m synthetic language` and the other commands. A folder stands for all result files in it and its subfolders.
 """
 
 EPILOG = """\
@@ -25,7 +24,7 @@ examples:
   python -m reports out --format markdown                  every result below out/, for a pull request
   python -m reports out --output out/report                report.md, one CSV for each table, report.json
 
-Exit code 0, or 2 with one sentence on stderr if a path is missing or is not a result.
+Exit code 0, or 2 with one sentence on stderr if a path does not exist or is not a result file.
 """
 
 
@@ -53,15 +52,18 @@ def _parser() -> Parser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("paths", metavar="PATH", nargs="+", type=Path, help="a result file, or a folder of them")
     parser.add_argument(
-        "--format", choices=tuple(RENDERERS), default="terminal", help="how tables are printed (default: %(default)s)"
+        "paths", metavar="PATH", nargs="+", type=Path, help="a result file, or a folder of result files"
+    )
+    parser.add_argument(
+        "--format", choices=tuple(RENDERERS), default="terminal", help="format of the tables (default: %(default)s)"
     )
     parser.add_argument(
         "--output",
         metavar="DIR",
         type=Path,
-        help="also write DIR/report.md, DIR/report.json (the raw results, merged) and one DIR/NN-KIND.csv per table",
+        help="also write DIR/report.md, DIR/report.json (the original results, merged) and one "
+        "DIR/NN-KIND.csv per table",
     )
     return parser
 

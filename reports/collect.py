@@ -74,11 +74,9 @@ def _result_file(path: Path) -> ResultFile:
         origin = _origin(content)
         ragged = [table.title for table in tables if any(len(row) != len(table.columns) for row in table.rows)]
     except (KeyError, TypeError, ValueError) as error:
-        raise ResultError(
-            f"{path} is damaged: its tables or made_by lack what belongs there; make it again"
-        ) from error
+        raise ResultError(f"{path} is damaged: its tables or made_by are incomplete; create it again") from error
     if ragged:
-        raise ResultError(f"{path} is damaged: table {ragged[0]!r} has rows of unequal length; make it again")
+        raise ResultError(f"{path} is damaged: table {ragged[0]!r} has rows of unequal length; create it again")
     return ResultFile(path, content, tables, origin)
 
 

@@ -16,10 +16,10 @@ from cemverify.parsing import Parser
 from cemverify.runs import ShardFinished
 
 STUDIES = {
-    "recursion": "recursive CEM MLPs on functions of known difficulty, beside the Bayes-optimal error",
+    "recursion": "recursive CEM MLPs on functions of known difficulty, compared with the Bayes-optimal error",
     "language": "small language models, Llama and CEM, on text or on sources of known entropy",
-    "examine": "one regression task: its difficulty, a second opinion on its floor, a test of its sampler",
-    "explain": "how a stored cell was made, and whether it comes out the same again",
+    "examine": "one regression task: its difficulty, a check of its floor, a test of its sampler",
+    "explain": "how a stored result was computed, and whether it can be reproduced",
     "atlas": "the difficulty of every prior, by lengthscale and number of points",
 }
 
@@ -27,8 +27,8 @@ STUDIES = {
 MODULES = {"language": "language.commands"}
 
 DESCRIPTION = """\
-Studies that measure what recursion depth T and the choice of energy buy. Each prints its table, shows its
-progress on stderr, and writes a result file (--output).
+Studies of what the recursion depth T and the choice of energy buy. Each prints its tables, reports progress on
+stderr, and writes a result file (--output).
 """
 
 EPILOG = """\
@@ -38,8 +38,8 @@ examples:
   python -m synthetic examine "warped(matern52) + 0.1*linear"
   python -m reports out                     every result below out/ as tables
 
-Exit code 0; 1 if a study says that what it ran has failed; 2 with one sentence on stderr if the request makes no
-sense or a file cannot be written.
+Exit code 0; 1 if what was run failed its checks; 2 with one sentence on stderr if the arguments are invalid or a file
+cannot be written.
 """
 
 

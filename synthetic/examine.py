@@ -31,20 +31,20 @@ SECOND_OPINION, SMALLER = 8192, (2048, 512)
 TEST_DRAWS, TEST_POINTS = 8, 1000
 
 DESCRIPTION = """\
-Draws one regression task from a Gaussian-process prior and says how hard it is, whether its exact posterior agrees
-with scikit-learn's, and whether functions drawn by the same sampler come from the prior.
+Draws one regression task from a Gaussian-process prior and reports how hard it is, whether its exact posterior agrees
+with scikit-learn's, and whether the sampler draws functions from the prior.
 """
 
 EPILOG = """\
 priors, with their defaults, s = (x_1 + ... + x_d) / sqrt(d):
 {priors}
-  module:object       a GPyTorch kernel of your own, or what makes one: mykernels:Spectral(period=3)
+  module:object       a GPyTorch kernel of your own, or a function that returns one: mykernels:Spectral(period=3)
 
-They add and multiply, and a number scales: "rbf(lengthscale=2) + 0.1*linear". A lengthscale may be a list, one for
-each input: "rbf(lengthscale=[1,1,4])".
+Priors can be added, multiplied and scaled: "rbf(lengthscale=2) + 0.1*linear". A lengthscale may be a list with one
+value per input: "rbf(lengthscale=[1,1,4])".
 
-Exit code: 0; 1 if the oracles differ by more than {agreement:g} or the sampler fails its test (which a right one
-does once in {alarms:,.0f} runs); 2 if the request makes no sense.
+Exit code: 0; 1 if the oracles differ by more than {agreement:g} or the sampler fails its test (a correct one
+fails once in {alarms:,.0f} runs); 2 if the arguments are invalid.
 
 examples:
   python -m synthetic examine rbf
@@ -124,25 +124,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `python -m synthetic examine`."""
     parser.description = DESCRIPTION
     parser.epilog = EPILOG.format(priors=indent(priors.describe(), "  "), agreement=AGREEMENT, alarms=1 / FALSE_ALARM)
-    parser.add_argument("prior", metavar="PRIOR", help="what the function is drawn from")
-    parser.add_argument("--dimensions", type=int, default=10, metavar="D", help="inputs (default: %(default)s)")
+    parser.add_argument("prior", metavar="PRIOR", help="the prior that the function is drawn from")
+    parser.add_argument(
+        "--dimensions", type=int, default=10, metavar="D", help="number of inputs (default: %(default)s)"
+    )
     parser.add_argument("--train-points", type=int, default=1024, metavar="N", help="default: %(default)s")
     parser.add_argument("--test-points", type=int, default=1024, metavar="N", help="default: %(default)s")
-    parser.add_argument("--noise", type=float, default=0.1, metavar="SD", help="on targets (default: %(default)s)")
     parser.add_argument(
-        "--features", type=int, metavar="M", help="of a finite-rank task; 0: exact (default: by the number of points)"
+        "--noise", type=float, default=0.1, metavar="SD", help="noise on training targets (default: %(default)s)"
     )
     parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="of every random stream (default: %(default)s)"
+        "--features",
+        type=int,
+        metavar="M",
+        help="number of random features; 0: an exact task (default: depends on the number of points)",
     )
-    parser.add_argument("--output", type=Path, metavar="FILE", help="also write the result, as JSON")
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="seed of every random stream (default: %(default)s)"
+    )
+    parser.add_argument("--output", type=Path, metavar="FILE", help="also write the result as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
     """Examines the task that the options ask for; returns the exit code.
 
     Raises:
-        UsageError: the options make no sense. cemverify.results.ResultError: the output cannot be written.
+        UsageError: an option is invalid. cemverify.results.ResultError: the output cannot be written.
     """
     if options.seed < 0:
         raise UsageError(f"the seed must be at least 0, not {options.seed}")

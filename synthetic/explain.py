@@ -19,13 +19,13 @@ from cemverify.runs.run import commit
 from cemverify.runs.store import CellStore, CorruptCell, Failure, StoredCell
 
 DESCRIPTION = """\
-Every number of a study comes from cells, small files named by the hash of all that decides their content. This says
-how one of them was made. With --rerun it is computed again, here and now, and compared byte for byte.
+Every number of a study comes from cells: stored results named by the hash of everything that determines them. This
+command shows how a cell was computed. With --rerun it computes the cell again and compares the bytes.
 """
 
 EPILOG = """\
 examples:
-  python -m synthetic explain 3f9c                      the beginning of the key is enough, as long as it is unique
+  python -m synthetic explain 3f9c                      a unique prefix of the key is enough
   python -m synthetic explain 3f9c --rerun              exit code 0: the same bytes; 1: others
   python -m synthetic explain 3f9c --store out/other
 """
@@ -35,11 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `python -m synthetic explain`."""
     parser.description = DESCRIPTION
     parser.epilog = EPILOG
-    parser.add_argument("key", metavar="KEY", help="of a cell, or its first digits")
+    parser.add_argument("key", metavar="KEY", help="key of a cell, or its first digits")
     parser.add_argument(
-        "--store", type=Path, metavar="DIR", default=Path("out/store"), help="where it is kept (default: %(default)s)"
+        "--store", type=Path, metavar="DIR", default=Path("out/store"), help="the store (default: %(default)s)"
     )
-    parser.add_argument("--rerun", action="store_true", help="compute it again and compare; changes nothing")
+    parser.add_argument("--rerun", action="store_true", help="compute the cell again and compare; changes nothing")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
         UsageError: no such cell, or its code is not here.
     """
     if not options.store.is_dir():
-        raise UsageError(f"there is no store {options.store}; name the one of the study with --store")
+        raise UsageError(f"there is no store {options.store}; give the study's store with --store")
     store = CellStore(options.store)
     key = store.find(options.key)
     try:
@@ -92,7 +92,7 @@ def _made(made: Mapping[str, Any]) -> list[str]:
         took = f"{seconds:g} s" if seconds < 10 else duration(seconds)
         lines = [f"made {made['created']} on {made['host']} ({made['machine']}), in {took}"]
     else:
-        lines = ["where and when is not known"]  # the side file is lost, or the worker did not live to tell
+        lines = ["when and where is unknown"]  # the side file is lost, or the worker did not live to tell
     if "versions" in made:
         lines.append("  with " + ", ".join(f"{name} {version}" for name, version in made["versions"].items()))
     if made.get("commit"):
@@ -105,7 +105,8 @@ def _rerun(store: CellStore, record: StoredCell) -> int:
     here = find_algorithm(record.cell.algorithm)
     if dict(here.versions) != dict(record.cell.versions):
         raise UsageError(
-            f"the code here is of the versions {dict(here.versions)} and the cell of {dict(record.cell.versions)}; "
+            f"the code here has versions {dict(here.versions)}, the cell was computed by "
+            f"{dict(record.cell.versions)}; "
             f"check out commit {record.made_by.get('commit') or 'of that time'} to make it again"
         )
     print("computing it again ...", file=sys.stderr, flush=True)

@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
     """`cemverify power`.
 
     Raises:
-        UsageError: the options make no sense, or a measurement failed. ResultError: a file cannot be written.
+        UsageError: an option is invalid, or a measurement failed. ResultError: a file cannot be written.
         Interrupted: Ctrl-C; the message says how to go on.
     """
     import torch

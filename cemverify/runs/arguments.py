@@ -54,7 +54,7 @@ def run_options(options: argparse.Namespace) -> RunOptions:
     """What the command line asks for.
 
     Raises:
-        UsageError: the options make no sense.
+        UsageError: an option is invalid.
     """
     if options.cluster is not None and options.workers is not None:
         raise UsageError("--workers starts processes on this machine and --cluster uses others; give one of them")

@@ -194,7 +194,7 @@ def test_a_damaged_file_of_tokens_is_named_in_one_sentence(damaged: bytes, sente
     said = write_tokens(tmp_path / "a.npy", codes(*range(100)), 256)
     assert read_tokens(tmp_path, said).tolist() == list(range(100))
     (tmp_path / "a.npy").write_bytes(damaged)
-    with pytest.raises(UsageError, match=f"a.npy {sentence}.*; delete its folder, and it is made again"):
+    with pytest.raises(UsageError, match=f"a.npy {sentence}.*; delete its folder, and it will be created again"):
         read_tokens(tmp_path, said)
 
 
@@ -354,7 +354,7 @@ def test_a_chain_is_its_own_tokeniser() -> None:
     assert CorpusChoice(spec).vocabulary == 4
     assert chain_of(CorpusChoice(spec)) is not None
     assert chain_of(CorpusChoice()) is None
-    with pytest.raises(UsageError, match="a chain's symbols are its tokens: leave out --tokeniser"):
+    with pytest.raises(UsageError, match="the symbols of a chain are its tokens: leave out --tokeniser"):
         CorpusChoice(spec, "owner/name")
 
 
@@ -595,7 +595,7 @@ def test_a_stream_ends_when_there_is_text_enough(tmp_path: Path) -> None:
 def test_a_dataset_without_the_column_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("datasets", reason="the extra 'hub' is not installed")
     path = write_texts(tmp_path / "texts.jsonl")
-    with pytest.raises(UsageError, match="no column 'content'; it has: text, meta"):
+    with pytest.raises(UsageError, match="no column 'content'; its columns: text, meta"):
         list(dataset(DatasetSpec(f"json:{path}", column="content")).documents())
 
 
@@ -641,7 +641,7 @@ def test_a_local_dataset_that_changes_while_it_is_read_becomes_no_corpus(tmp_pat
 @pytest.mark.slow
 def test_a_local_dataset_that_is_not_there_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("datasets", reason="the extra 'hub' is not installed")
-    with pytest.raises(UsageError, match=r"nowhere.jsonl cannot be had .FileNotFoundError"):
+    with pytest.raises(UsageError, match=r"nowhere.jsonl is not available .FileNotFoundError"):
         dataset(DatasetSpec(f"json:{tmp_path}/nowhere.jsonl"))
 
 
@@ -754,7 +754,7 @@ def test_the_hub_is_asked_for_a_name_and_its_retries_are_not_logged(
             raise OSError(f"no {asked}\nhere")
 
     monkeypatch.setattr(tokenizers, "Tokenizer", Hub)
-    with pytest.raises(UsageError, match=f"it cannot be had from the Hugging Face hub .no {name} here"):
+    with pytest.raises(UsageError, match=f"it is not available from the Hugging Face hub .no {name} here"):
         subwords(name)
     logger.warning("afterwards")
     assert [record.message for record in caplog.records] == ["afterwards"]

@@ -344,7 +344,11 @@ def test_a_prior_that_cannot_be_drawn_from_is_refused(text: str, sentence: str) 
 @pytest.mark.parametrize(("text", "kind"), [("0.5*gibbs + rbf", "Gibbs"), (f"{OWN}:Deep", "Deep")])
 def test_a_prior_without_random_features_is_refused_at_finite_rank(text: str, kind: str) -> None:
     # Deep is a subclass of an RBF kernel, which has some
-    with pytest.raises(UsageError, match=rf"a {kind} kernel has no random features here; draw an exact task"):
+    with pytest.raises(
+        UsageError,
+        match=rf"random features are not available for a {kind} kernel; draw an "
+        r"exact task",
+    ):
         drawn(text, features=10)
 
 

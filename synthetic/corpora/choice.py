@@ -51,14 +51,14 @@ class CorpusChoice:
 
     def __post_init__(self) -> None:
         if isinstance(self.source, ChainSpec) and self.tokeniser is not None:
-            raise UsageError("a chain's symbols are its tokens: leave out --tokeniser")
+            raise UsageError("the symbols of a chain are its tokens: leave out --tokeniser")
 
     @property
     def vocabulary(self) -> int:
         """V, without opening the corpus.
 
         Raises:
-            UsageError: the tokeniser cannot be had.
+            UsageError: the tokeniser is not available.
         """
         return _tokeniser(self).vocabulary
 
@@ -82,7 +82,7 @@ class PinnedCorpus:
         """The corpus; made in the folder if it is missing there.
 
         Raises:
-            UsageError: it cannot be had, or has other tokens here.
+            UsageError: it is not available, or has other tokens here.
         """
         corpus = open_corpus(self.choice, folder)
         if corpus.digest != self.digest:
@@ -102,7 +102,7 @@ def open_corpus(choice: CorpusChoice, folder: Path) -> Corpus:
     """The corpus of a choice; made in the folder if it is missing there, with progress on stderr.
 
     Raises:
-        UsageError: it cannot be had, is empty, or is damaged.
+        UsageError: it is not available, is empty, or is damaged.
     """
     return tokenised(_documents(choice), _tokeniser(choice), folder, report=_say)
 

@@ -78,11 +78,11 @@ class PartDescription:
         files = tuple(TokenFile(file["name"], file["tokens"], file["sha256"]) for file in said["files"])
         counts = (read.tokens, read.bytes, read.documents, *(file.tokens for file in files))
         if any(type(count) is not int or count < 1 for count in counts):
-            raise ValueError("a part has at least one token, byte and document, and so has each of its files")
+            raise ValueError("each part, and each of its files, needs at least one token, byte and document")
         if any(type(text) is not str for file in files for text in (file.name, file.sha256)):
-            raise TypeError("a file has a name and a checksum")
+            raise TypeError("each file needs a name and a checksum")
         if sum(file.tokens for file in files) != read.tokens:
-            raise ValueError("the files of a part hold all its tokens")
+            raise ValueError("the files of a part must hold all its tokens")
         compressed = {name: float(bits) for name, bits in dict(read.compressed).items()}
         return replace(read, files=files, compressed=compressed)
 

@@ -72,11 +72,11 @@ def _documents(spec: DatasetSpec) -> Iterator[Document]:
     for i, row in enumerate(_rows(spec)):
         if spec.column not in row:
             raise UsageError(
-                f"the dataset {spec.name} has no column {spec.column!r}; it has: {', '.join(map(str, row))}"
+                f"the dataset {spec.name} has no column {spec.column!r}; its columns:  {', '.join(map(str, row))}"
             )
         text = row[spec.column]
         if not isinstance(text, str):
-            raise UsageError(f"the column {spec.column!r} of {spec.name} holds {type(text).__name__}, and not text")
+            raise UsageError(f"the column {spec.column!r} of {spec.name} holds {type(text).__name__}, not text")
         if not text:
             continue
         content = text.encode("utf-8", errors="replace")
@@ -158,7 +158,9 @@ def _rows(spec: DatasetSpec) -> Iterator[Mapping[str, Any]]:
 
 
 def _not_to_be_had(spec: DatasetSpec, error: Exception) -> UsageError:
-    return UsageError(f"the dataset {spec.name} cannot be had ({_reason(error)}); see to its name, file or network")
+    return UsageError(
+        f"the dataset {spec.name} is not available ({_reason(error)}); see to its name, file or network"
+    )
 
 
 def _reason(error: Exception) -> str:

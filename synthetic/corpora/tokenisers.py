@@ -104,7 +104,7 @@ def subwords(name: str) -> Subwords:
                 tokenizer = Tokenizer.from_pretrained(name)
     except Exception as error:  # the library raises bare exceptions
         reason = " ".join(str(error).split())
-        said = "the file is no tokenizer.json" if local else "it cannot be had from the Hugging Face hub"
+        said = "the file is not a tokenizer.json" if local else "it is not available from the Hugging Face hub"
         raise UsageError(f"no tokeniser {name!r}: {said} ({reason})") from error
     found = Subwords(tokenizer)
     if found.vocabulary > LARGEST_VOCABULARY:

@@ -23,7 +23,7 @@ from cemverify.errors import UsageError
 from synthetic.corpora.tokenisers import Codes
 
 TOKENS_PER_FILE = 2**27  # 256 MiB
-AGAIN = "delete its folder, and it is made again"  # what to do about a damaged corpus
+AGAIN = "delete its folder, and it will be created again"  # what to do about a damaged corpus
 _ON_DISK = np.dtype("<u2")
 _verified: set[tuple[Path, int, int, str]] = set()  # path, size, time in ns and checksum of files found sound
 

@@ -90,7 +90,7 @@ class _Reader:
     def read(self) -> Expression:
         found = self.sum()
         if self.at < len(self.tokens):
-            raise self.complaint("+ or * or the end")
+            raise self.complaint("+, * or the end")
         return found
 
     def sum(self) -> Expression:
@@ -111,9 +111,11 @@ class _Reader:
                 break
         if not factors:
             self.at = begun
-            raise self.complaint("a kernel, for a number alone is none (a constant is written 2*constant)")
+            raise self.complaint("a kernel, because a number alone is not one (write a constant as 2*constant)")
         if not (0 < scale < float("inf")):
-            raise UsageError(f"prior {self.text!r}: a kernel is multiplied by a positive number, not by {scale:g}")
+            raise UsageError(
+                f"prior {self.text!r}: a kernel can be multiplied by positive numbers only, not by {scale:g}"
+            )
         return factors[0] if scale == 1 and len(factors) == 1 else Product(scale, tuple(factors))
 
     def factor(self) -> Expression:
@@ -183,7 +185,8 @@ class _Reader:
     def complaint(self, expected: str) -> UsageError:
         where = f"at {self.text[self.tokens[self.at][2] :]!r}" if self.at < len(self.tokens) else "at its end"
         return UsageError(
-            f"prior {self.text!r}: {where}, {expected} is expected; a prior reads like rbf(lengthscale=2)+0.1*linear"
+            f"prior {self.text!r}: {where}, expected {expected}; a prior is written like "
+            "rbf(lengthscale=2)+0.1*linear"
         )
 
 

@@ -131,8 +131,8 @@ def _draw(kernel: gp.Kernel, count: int, d: int, generator: torch.Generator) -> 
         case own.Additive:
             return _of_one_input(kernel.base, count, d, generator)
     raise UsageError(
-        f"a {type(kernel).__name__} kernel has no random features here; "
-        f"draw an exact task (features=0) of fewer points"
+        f"random features are not available for a {type(kernel).__name__} kernel; "
+        f"draw an exact task (features=0) with fewer points"
     )
 
 

@@ -19,7 +19,7 @@ def require(needed: int, what: str, instead: str) -> None:
     """
     if needed > (there := available()):
         raise UsageError(
-            f"{what} needs about {needed / 1e9:.1f} GB of memory, and {there / 1e9:.1f} GB are free; {instead}"
+            f"{what} needs about {needed / 1e9:.1f} GB of memory, but {there / 1e9:.1f} GB are free; {instead}"
         )
 
 

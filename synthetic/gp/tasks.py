@@ -162,7 +162,7 @@ def draw_many(config: TaskConfig, streams: Streams, functions: int, inputs: Tens
         UsageError: as `draw`; or the inputs are not n + m different, finite points of d dimensions.
     """
     if functions < 1:
-        raise UsageError(f"at least one function must be drawn, not {functions}")
+        raise UsageError(f"the number of functions must be at least 1, not {functions}")
     _require_memory(config)
     x = _uniform(config, streams) if inputs is None else _checked(config, inputs)  # (n + m, d)
     draw_all = _finite_rank if config.features else _exact

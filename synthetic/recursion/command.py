@@ -97,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
     """Runs the study that the options of the command line ask for; returns the exit code.
 
     Raises:
-        UsageError: the options make no sense. cemverify.results.ResultError: the output cannot be written.
+        UsageError: an option is invalid. cemverify.results.ResultError: the output cannot be written.
     """
     config = _configured(options)
     where = run_options(options)

@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit code.
 
     Raises:
-        UsageError: an option makes no sense, or the corpus cannot be had.
+        UsageError: an option is invalid, or the corpus is not available.
         cemverify.results.ResultError: a file cannot be written.
     """
     try:

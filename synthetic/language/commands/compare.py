@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
     """Compares, prints the table and writes the result file; 0 if the losses agree, 1 if not.
 
     Raises:
-        UsageError: the implementation cannot be trained, or an option makes no sense.
+        UsageError: the implementation cannot be trained, or an option is invalid.
         cemverify.results.ResultError: the result file cannot be written.
     """
     from synthetic.language.losses.implementations import (  # the verifier is heavy to import

@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
     """Conducts the study, prints its tables, writes its result file and its page; returns the exit code.
 
     Raises:
-        UsageError: the options make no sense, or the corpus cannot be had.
+        UsageError: an option is invalid, or the corpus is not available.
         cemverify.results.ResultError: something cannot be written.
     """
     choice = StudyChoice(

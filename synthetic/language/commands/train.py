@@ -86,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
     """Trains, prints the tables and writes the result file; 0 if it passes, 1 if not.
 
     Raises:
-        UsageError: an option makes no sense here, or the corpus cannot be had.
+        UsageError: an option is invalid here, or the corpus is not available.
         cemverify.results.ResultError: the result file cannot be written.
     """
     asked = asked_for(options)

@@ -96,8 +96,8 @@ def train_side_by_side(run: TrainingRun, machine: Machine) -> TrainingFindings:
     """Trains and measures all contenders of a run; progress goes to stderr.
 
     Raises:
-        UsageError: the corpus cannot be had, the numbers do not fit together, or something cannot be kept or resumed.
-        cemverify.results.ResultError: nothing can be written where metrics are to be kept.
+        UsageError: the corpus is not available, the numbers do not fit together, or something cannot be kept or
+        resumed. cemverify.results.ResultError: nothing can be written where metrics are to be kept.
     """
     corpus = _open_together(run, machine)
     config = run.models.config(machine.device, corpus.vocabulary)

@@ -14,45 +14,48 @@ from synthetic.statements import Statement
 from synthetic.statistics import FEWEST
 
 _HOW_TO_READ = """\
-Each model is trained on the same batches in the same order, and shares with the others the first value of every
-parameter that both have. Seeds differ in both.
+All models are trained on the same batches in the same order, and two models share the initial values of every
+parameter that both have. Each seed has batches and initial values of its own.
 
 Corpus: {corpus}.
 
-- **Equal tokens**: validation bits per {unit} after the last step over those of the baseline, the geometric mean of
-  the ratios seed by seed, with a 95 % interval of Student's t on their logarithms.
-- **Equal FLOPs**: the same when each model has spent what the study's cheapest one spends in all (matrix products,
-  causal attention counted as if dense), read between two validations. A model that is cut short so is still at a
-  higher learning rate than one that ends: this column favours the cheaper model.
-- **Equal parameters**: the same, at equal tokens, of the model with its MLP widened until it has the parameters of
-  the baseline, in rows that have such a twin; of the model itself where it is as large already.
-- **Verdict**: equivalent if the 90 % interval lies within {margin:.1%}, a seventh of what Chinchilla's law puts
-  between the paper's two smallest sizes; inconclusive if nothing can be told; better or worse if {rule}. A run that
-  diverged is counted, and its row then shows no mean.
-- **Reading** of a statement, from comparisons at equal tokens alone: "better" and "worse" agree if the 95 % interval
-  lies on their side of 1, and disagree if it lies on the other or the models are equivalent; "close" agrees if they
-  are equivalent, and disagrees if the interval lies beyond the margin; of several comparisons one that disagrees is
-  enough to. All else is undecided.
-- Replaced attention has ALiBi positions and is compared with Llama with ALiBi; replaced MLPs stand in a Llama with
-  rotary positions and are compared with that. CEM layers have, where nothing else is said, a diagonal of A_k shared
-  by the heads, a diagonal preconditioner and a gain per channel inside."""
+- **Equal tokens**: validation bits per {unit} after the last step, divided by those of the baseline. The figure is
+  the geometric mean of the ratios, paired by seed, with a 95 % interval of Student's t on their logarithms.
+- **Equal FLOPs**: the same ratio when every model has spent what the cheapest model of the study spends in total
+  (matrix products; causal attention counts as if it were dense), interpolated between two validations. A model that
+  is cut short in this way still has a higher learning rate than one that has finished, so this column favours the
+  cheaper model.
+- **Equal parameters**: the ratio at equal tokens for a twin of the model whose MLP is widened until it has as many
+  parameters as the baseline. If the model is already as large, it is compared itself.
+- **Verdict**: equivalent if the 90 % interval lies within {margin:.1%}, which is a seventh of the difference that
+  Chinchilla's law predicts between the paper's two smallest sizes; better or worse if {rule}; otherwise inconclusive.
+  A run that diverged is counted, and its row shows no mean.
+- **Reading** of a statement, from comparisons at equal tokens only. "Better" and "worse" agree if the 95 % interval
+  lies on their side of 1, and disagree if it lies on the other side or the models are equivalent. "Close" agrees if
+  they are equivalent, and disagrees if the interval lies beyond the margin. If a statement needs several comparisons,
+  one that disagrees is enough to disagree. Everything else is undecided.
+- CEM attention has ALiBi positions and is compared with Llama with ALiBi. A CEM MLP stands in a Llama with rotary
+  positions and is compared with that Llama. Unless stated otherwise, CEM layers have a diagonal of A_k shared by the
+  heads, a diagonal preconditioner, and RMSNorm inside with one gain per channel."""
 
 _INTERVAL_RULE = f"the interval excludes 1 (with fewer than {FEWEST} seeds there is no p-value)"
 
 _NOT_SAID = """\
 ## What this does not say
 
-- The models have about {parameters:,} parameters and see {tokens:,} tokens,{scale}
-- One recipe and one learning rate for all models but in the study of learning rates.
-- An interval speaks of other seeds, weights and batches together, not of other text, sizes or recipes.
-- The paper leaves open which preconditioner, diagonal and positions its single replacements have; those above are
-  ours.
-- "Undecided" means that so many seeds do not tell, not that there is no difference."""
+- The models have about {parameters:,} parameters and see {tokens:,} tokens{scale}
+- There is one recipe and one learning rate for all models, except in the study of learning rates.
+- The intervals cover other seeds, that is, other initial weights and batches. They do not cover other text, sizes or
+  recipes.
+- The paper does not say which preconditioner, diagonal and positions its single replacements use; those above are our
+  choice.
+- "Undecided" means that this number of seeds is too small to tell, not that there is no difference."""
 
-_TINY_SCALE = """
-  where the paper's have 86 to 162 million and see billions: what fails here may hold there, and the reverse."""
-_PAPER_SCALE = """
-  Chinchilla's number, of one text, in runs that are not the paper's own."""
+_TINY_SCALE = """. The
+  paper's have 86 to 162 million parameters and see billions of tokens: what fails here may hold there, and the
+  reverse."""
+_PAPER_SCALE = """, the
+  number that Chinchilla's law recommends, of one text, in runs that are not the paper's own."""
 
 
 def write_page(
@@ -80,7 +83,7 @@ def write_page(
     table = Table("", ("the paper", "here", "reading"), [[s.text, s.found, s.reading] for s in read])
     parts = [
         f"# {plan.study.capitalize()} in a language model, {plan.figure}, size {plan.size}",
-        f"Made by `{command}`; on a CPU, running it again makes the same page.",
+        f"Generated by `{command}`; on a CPU, the same command generates the same page.",
         _HOW_TO_READ.format(corpus=corpus, unit=unit, rule=rule, margin=MARGIN),
         "## The paper's statements",
         markdown([table]).partition("\n\n")[2],
