@@ -242,8 +242,8 @@ def test_a_wider_regressor_lifts_its_inputs_linearly() -> None:
     ("build", "message"),
     [
         (lambda: size("7B"), "unknown model size '7B'; choose from 86M, 108M, 134M, 162M"),
-        (lambda: llama("7B"), "no model size '7B'"),
-        (lambda: full_cem("7B"), "no model size '7B'"),
+        (lambda: llama("7B"), "unknown model size '7B'"),
+        (lambda: full_cem("7B"), "unknown model size '7B'"),
         (
             lambda: BlockConfig(AttentionConfig(8, 2), SwiGLUConfig(6, 12)),
             "attention and MLP must have the same dim, not 8 and 6",
