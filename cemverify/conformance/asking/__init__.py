@@ -1,1 +1,1 @@
-"""One call of an implementation: its copies, what it may change, and the derivatives of a black box."""
+"""Calls to an implementation: fresh copies, what a call may change, and derivatives of a black box."""

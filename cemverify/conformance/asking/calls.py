@@ -1,4 +1,4 @@
-"""Calling an implementation: arrays in its own kind, a fresh copy each time, and typed faults."""
+"""Calls an implementation with fresh copies of its own kind of array, and turns misbehaviour into typed faults."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ from cemverify.conformance.questions.cases import Case
 
 
 class Watch(Protocol):
-    """Told what happens, so that somebody outside can see a hang, and what was asked then."""
+    """Is informed of calls and questions, so that another process can see a hang and what was asked then."""
 
     def calling(self, started: float) -> None:
-        """A call into the implementation begins (a time) or ends (0)."""
+        """A call to the implementation begins (at this time) or ends (0)."""
 
     def asking(self, question: Any) -> None:
-        """A property is about to be asked this."""
+        """A property is about to ask this question."""
 
 
 class Nobody:
-    """Where hangs cannot be cut short anyway."""
+    """Does nothing: for runs in which a hang cannot be interrupted."""
 
     def calling(self, started: float) -> None:
-        """Is not told."""
+        """Ignored."""
 
     def asking(self, question: Any) -> None:
-        """Is not told."""
+        """Ignored."""
 
 
 NOBODY = Nobody()
@@ -56,11 +56,11 @@ NOBODY = Nobody()
 
 @dataclass(frozen=True)
 class Caller:
-    """Asks one implementation questions.
+    """Calls one implementation.
 
     Attributes:
-        subject: the implementation. dtype: what arrays are rounded to. device: where torch arrays live.
-        watch: told of every call.
+        subject: the implementation. dtype: arrays are rounded to it. device: of torch arrays.
+        watch: informed of every call.
     """
 
     subject: Subject
@@ -70,25 +70,25 @@ class Caller:
 
     @property
     def functions(self) -> Mapping[str, Callable[..., Any]]:
-        """The functions of the first door."""
+        """The functions of a CEM implementation."""
         assert isinstance(self.subject, Implementation)
         return self.subject.functions
 
     def at(self, dtype: torch.dtype) -> Caller:
-        """The same with other arrays."""
+        """The same caller with arrays of another dtype."""
         return replace(self, dtype=dtype)
 
     def output(self, case: Case) -> Tensor:
         """The layer's x^(T): (B, J, D), float64 on the CPU.
 
         Raises:
-            Fault: the call gave no answer to compare.
+            Fault: the call returned nothing that could be compared.
         """
         shape = case.h.shape if case.layer == "block" else case.x.shape
         return self._answer(self._bound(case.layer, case), shape)
 
     def decoded(self, case: Case) -> Tensor:
-        """Incremental attention of h on itself: (B, J, D)."""
+        """Incremental self-attention of h: (B, J, D)."""
         return self._answer(self._bound("decode", case), case.h.shape)
 
     def energy(self, case: Case) -> Tensor:
@@ -96,27 +96,27 @@ class Caller:
         return self._answer(self._bound(f"{case.layer}_energy", case), case.x.shape[:2])
 
     def raw(self, name: str, case: Case) -> Any:
-        """What the function of that name returns, whatever it is.
+        """What the function of that name returns, unchecked.
 
         Raises:
-            Raised: it raised; what, is its cause.
+            Raised: it raised; the exception is the cause.
         """
         call = self._bound(name, case)
         with self.guarded():
             return call()
 
     def call(self, name: str, case: Case, x: Any, h: Any, weights: dict[str, Any]) -> Any:
-        """The same on given arrays."""
+        """The same for given arrays."""
         arguments = (h, weights) if name in ("block", "decode") else (x, h, weights)
         with self.guarded():
             return self.functions[name](*arguments, copy.deepcopy(case.config))
 
     def arguments(self, case: Case) -> tuple[Any, Any, dict[str, Any]]:
-        """x, h and the weights as the implementation's own arrays, nothing shared with the case."""
+        """x, h and the weights as arrays of the implementation's kind that share nothing with the case."""
         return self.array(case.x), self.array(case.h), {name: self.array(w) for name, w in case.weights.items()}
 
     def array(self, tensor: Tensor) -> Any:
-        """A fresh array of the implementation's kind; strides are kept, so that views stay views."""
+        """A fresh array of the implementation's kind. Strides are kept, so views stay views."""
         if tensor.dtype.is_floating_point:
             tensor = tensor.to(self.dtype)
         own = tensor.clone(memory_format=torch.preserve_format)
@@ -129,7 +129,7 @@ class Caller:
                 return jax_array(own)
 
     def _bound(self, name: str, case: Case) -> Callable[[], Any]:
-        """A call of one function on fresh copies of the case."""
+        """Calls one function on fresh copies of the case."""
         x, h, weights = self.arguments(case)
         arguments = (h, weights) if name in ("block", "decode") else (x, h, weights)
         config = copy.deepcopy(case.config)  # frozen, but whoever wants to can thaw it
@@ -137,10 +137,10 @@ class Caller:
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
-        """Watches a call, and restores what it may have changed for everybody: modes, defaults, the folder.
+        """Watches a call, and restores the state of the process afterwards: modes, defaults, the working folder.
 
         Raises:
-            Raised: it raised; SystemExit counts, an interrupt of the user's does not.
+            Raised: it raised an exception; SystemExit counts, the user's interrupt does not.
             OutOfMemory: it asked for more memory than there is.
         """
         before, own = ProcessState.now(), os.getpid()
@@ -170,13 +170,13 @@ class Caller:
 
 
 def as_tensor(returned: Any, shape: torch.Size | None = None) -> Tensor:
-    """Whatever array of real numbers came back, as a float64 tensor on the CPU, of its own memory.
+    """A returned array of real numbers as a float64 tensor on the CPU, with its own memory.
 
     Args:
-        shape: the one that is due, if one is; looked at before a copy of something huge is made.
+        shape: the expected shape, if any; checked before a possibly huge array is copied.
 
     Raises:
-        NotAnArray: it is no such array. WrongShape: it has another shape.
+        NotAnArray: it is not such an array. WrongShape: it has another shape.
     """
     try:
         if isinstance(returned, Tensor):
@@ -200,7 +200,7 @@ def as_tensor(returned: Any, shape: torch.Size | None = None) -> Tensor:
 
 
 def _without_subclass(tensor: Tensor) -> Tensor:
-    """The numbers alone: what a subclass makes of each operation is not asked."""
+    """The values as a plain tensor, without the behaviour of a subclass."""
     if type(tensor) is Tensor:
         return tensor
     with torch._C.DisableTorchFunctionSubclass():
@@ -214,7 +214,7 @@ def _check_shape(shape: Sequence[int], due: torch.Size | None) -> None:
 
 @contextmanager
 def jax_x64() -> Iterator[Any]:
-    """JAX with 64-bit arrays, without which it rounds everything to float32; as it was, afterwards."""
+    """Enables 64-bit arrays in JAX, which would otherwise round to float32, and restores the setting afterwards."""
     jax: Any = importlib.import_module("jax")
     before = jax.config.jax_enable_x64
     jax.config.update("jax_enable_x64", True)

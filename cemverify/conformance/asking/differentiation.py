@@ -1,4 +1,4 @@
-"""Vector-Jacobian products of an implementation, by torch's or JAX's own differentiation."""
+"""Vector-Jacobian products of an implementation, by torch's or JAX's differentiation."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from cemverify.conformance.questions.cases import Case
 
 
 def products(caller: Caller, case: Case, cotangent: Tensor, name: str) -> tuple[Tensor, dict[str, Tensor]]:
-    """The answer of the function of that name with gradients recorded, and its products with the cotangent.
+    """Calls a function with gradients recorded; returns its output and the products with the cotangent.
 
     Args:
-        cotangent: of the answer's shape, (B, J, D), or (B, J) of an energy.
+        cotangent: of the output's shape: (B, J, D), or (B, J) for an energy.
 
     Returns:
-        The products by name: x, h (some functions take no x) and every weight; zeros where no gradient arrives.
+        The products by name: x, h (some functions take no x) and every weight; zeros if no gradient arrives.
 
     Raises:
-        Fault: there is no answer or no product to compare.
+        Fault: there is no output or no product to compare.
     """
     x, h, weights = caller.arguments(case)
     arrays = {"h": h, **weights} if name in ("block", "decode") else {"x": x, "h": h, **weights}

@@ -1,4 +1,4 @@
-"""State of the whole process that a call may change: restored after each call, or reported where it cannot be."""
+"""The state of the process that a call may change. It is restored after each call, or reported if that fails."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TOOLS: tuple[ModuleType | type, ...] = (
 
 @dataclass(frozen=True)
 class ProcessState:
-    """Modes, defaults and settings that one call could change for all later ones."""
+    """Modes, defaults and settings that one call could change for all later calls."""
 
     folder: str
     path: tuple[str, ...]
@@ -59,7 +59,7 @@ class ProcessState:
         )
 
     def restore(self) -> None:
-        """Puts the state back."""
+        """Restores the state."""
         sys.setrecursionlimit(self.recursion)  # first, since what follows calls functions
         if not self.alarm:  # one that was set before is somebody else's
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -82,10 +82,10 @@ class ProcessState:
 
 
 class Originals:
-    """The functions that the judge itself computes with, so that a replaced one is noticed.
+    """The functions that the verifier itself uses, so that a replaced one is noticed.
 
-    A replaced `torch.softmax` would change the golden along with the answer. This catches carelessness; code that
-    sets out to deceive a judge in its own process can do so.
+    A replaced `torch.softmax` would change the golden answer along with the implementation's. This catches
+    carelessness. Code that sets out to deceive a verifier in its own process can do so.
     """
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class Originals:
         self.known = [(place, _functions(place)) for place in (*_TOOLS, *ours)]
 
     def replaced(self) -> list[str]:
-        """The names of functions that were replaced, and of modes that cannot be left."""
+        """The names of replaced functions, and of modes that cannot be left."""
         names = [
             f"{place.__name__}.{name}"
             for place, functions in self.known

@@ -1,1 +1,1 @@
-"""From answers to verdicts: the engine, its controls, and the name of the part that is wrong."""
+"""From outputs to verdicts: the engine, its controls, and naming the part that is wrong."""

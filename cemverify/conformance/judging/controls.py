@@ -1,7 +1,7 @@
-"""Trivial controls: answers that nobody computed. A property that passes them says nothing about anybody else.
+"""Trivial controls: outputs that need no computation. A property that they pass proves nothing.
 
-A control walks through the same door as the implementation under test, offers the same, and is put to examples
-that this run has just asked.
+A control is an implementation of the same kind and with the same features as the one under test. It is asked examples
+from the same run.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Answer = Callable[..., Tensor]
 
 
 def control(name: str, caller: Caller) -> Caller:
-    """The caller of a trivial implementation in the place of the one under test.
+    """A caller of a trivial implementation in place of the one under test.
 
     Raises:
         KeyError: there is no such control.
@@ -83,7 +83,7 @@ def _subject(name: str, subject: Subject) -> Subject:
 
 
 def _answer(name: str, function: str) -> Answer:
-    """A function of the first door: (x, h, weights, config), or (h, weights, config)."""
+    """A function of a CEM implementation: (x, h, weights, config), or (h, weights, config)."""
     right: Answer = reference.reference.functions[function]
 
     def answer(*arguments: Any) -> Tensor:
@@ -117,5 +117,5 @@ def _trivial(name: str, x: Tensor, *, per_token: bool) -> Tensor:
 
 
 def _shuffled(tokens: Tensor) -> Tensor:
-    """Every token where the one before it was: (B, J, D)."""
+    """Every token moved to the position of the next: (B, J, D)."""
     return tokens.roll(1, 1)

@@ -12,19 +12,19 @@ from cemverify.devices import check_device
 
 @dataclass(frozen=True)
 class Effort:
-    """How hard to look.
+    """How hard a run looks for counterexamples.
 
     Attributes:
-        examples: about how many for each property; a property whose options mix asks more.
-        seed: decides everything that is drawn.
-        seconds: the time budget of one property. One that is cut short is inconclusive.
-        timeout: seconds that a single call may take before it counts as hung (isolated runs only).
-        dtype: what properties are asked in, unless they name their own. device: where torch arrays live.
-        memory: MB that a worker may hold (isolated runs only); None sets no limit.
+        examples: roughly the number for each property; a property that mixes options asks more.
+        seed: determines everything that is drawn.
+        seconds: the time budget of one property. A property that runs out of time is inconclusive.
+        timeout: seconds after which a single call counts as hung (isolated runs only).
+        dtype: of properties that have none of their own. device: of torch arrays.
+        memory: limit of each worker in MB (isolated runs only); None for no limit.
         shrink: whether to look for the smallest counterexample, or stop at the first.
 
     Raises:
-        ValueError: no examples, a time budget that is not positive and finite, or a device that is not there.
+        ValueError: no examples, a time budget that is not positive and finite, or a device that is not available.
     """
 
     examples: int = 60

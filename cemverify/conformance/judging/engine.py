@@ -1,4 +1,4 @@
-"""The engine: asks an implementation about properties, one after another, and emits events."""
+"""The engine: tests an implementation against one property after another, and emits events."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from cemverify.conformance.questions.cases import Case
 
 
 def applicable(subject: Subject, properties: Sequence[Property]) -> list[Property]:
-    """The properties for the subject's door.
+    """The properties that apply to this kind of subject.
 
     Raises:
-        ValueError: none of them is.
+        ValueError: none of them does.
     """
     door = "energy layer" if isinstance(subject, EnergyLayer) else "cem"
     chosen = [p for p in properties if p.door == door]
@@ -45,10 +45,10 @@ def applicable(subject: Subject, properties: Sequence[Property]) -> list[Propert
 
 
 def not_offered(property_: Property, absent: Mapping[str, str], dtype: torch.dtype) -> Record | None:
-    """The record of a property that needs an absent feature; None if nothing is missing.
+    """The record of a property that needs an absent feature, or None if nothing is missing.
 
     Args:
-        absent: features that the implementation declares not to offer, and why.
+        absent: the features that the implementation declares absent, with reasons.
         dtype: of the run; a dtype is a feature too.
     """
     asked_in = str(property_.dtype or dtype).removeprefix("torch.")
@@ -63,13 +63,13 @@ def not_offered(property_: Property, absent: Mapping[str, str], dtype: torch.dty
 
 
 def _missing(features: Sequence[str], absent: Mapping[str, str]) -> str:
-    """A missing function explains all else; otherwise every missing feature is named."""
+    """A missing function explains everything else; otherwise all missing features are named."""
     functions = [name for name in features if name in FUNCTIONS]
     return "; ".join(f"{name}: {absent[name]}" for name in functions or features)
 
 
 def run(subject: Subject, name: str, properties: Sequence[Property], effort: Effort) -> Iterator[Event]:
-    """Asks in this process. A call that hangs or crashes takes the run with it; `isolation.run` survives both."""
+    """Runs in this process. A call that hangs or crashes ends the run; `isolation.run` survives both."""
     started = time.monotonic()
     asked = applicable(subject, properties)
     records = []
@@ -84,7 +84,7 @@ def run(subject: Subject, name: str, properties: Sequence[Property], effort: Eff
 
 
 def judge_property(subject: Subject, property_: Property, effort: Effort, watch: Watch = NOBODY) -> Record:
-    """Searches for a counterexample to one property, and says what came of it."""
+    """Searches for a counterexample to one property and returns the record."""
     started = time.monotonic()
     caller = Caller(subject, property_.dtype or effort.dtype, effort.device, watch)
     search = PropertySearch(caller, property_, started + effort.seconds)
@@ -106,7 +106,7 @@ def judge_property(subject: Subject, property_: Property, effort: Effort, watch:
 def judge_again(
     subject: Subject, property_: Property, question: Any, dtype: torch.dtype, device: str, watch: Watch = NOBODY
 ) -> Record:
-    """Asks a property one question that was saved: violated or not, or, where it cannot be said, inconclusive."""
+    """Judges one saved question of a property: violated, holds, or inconclusive."""
     started = time.monotonic()
     search = PropertySearch(Caller(subject, dtype, device, watch), property_, until=math.inf)
     record = unanswered(property_)
@@ -120,7 +120,8 @@ def judge_again(
 
 
 def _against_controls(record: Record, search: PropertySearch) -> Record:
-    """Puts trivial answers to the latest examples that told; what one of them passes proves nothing."""
+    """Runs the trivial controls on the latest telling examples. If one of them passes, the property "
+    "proves nothing."""
     told = list(search.tally.told)[::-1]  # the scattered ones first, which are generic
     outcomes = {}
     for name in sorted(search.property.controls):
@@ -145,7 +146,7 @@ def _fails(caller: Caller, property_: Property, question: Any) -> bool:
 
 
 def _explained(record: Record, search: PropertySearch, found: Violation) -> Record:
-    """A violation with the part that is wrong, and with all that it takes to ask again."""
+    """A violation with the part that is wrong, and with everything needed to ask again."""
     try:
         part = _located(search, found)
     except Exception as error:  # what was found stands all the same
@@ -160,7 +161,7 @@ def _explained(record: Record, search: PropertySearch, found: Violation) -> Reco
 
 
 def _located(search: PropertySearch, found: Violation) -> WrongPart | None:
-    """From the smallest case, or from the worst one where that is too small to tell."""
+    """From the smallest case, or from the worst one if the smallest does not tell."""
     for violation in (found, search.tally.largest):
         for case in () if violation is None else (violation.asked, violation.question):
             part = None

@@ -1,4 +1,4 @@
-"""What a run tells its listeners. The engine only emits these; how they look is the listeners' business."""
+"""The events of a run. The engine only emits them; listeners decide how they look."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class RunStarted:
     """Sent before the first property is asked.
 
     Attributes:
-        applicable: how many properties fit the implementation's door. asked: how many of those it offers.
+        applicable: number of properties for this kind of implementation. asked: how many of those it offers.
     """
 
     implementation: str

@@ -1,4 +1,4 @@
-"""What a check asked of an implementation and what came back, call by call, beside what was due."""
+"""The calls that a check made to an implementation, with the actual and the expected outputs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Recorded:
 
 
 def _traced(arguments: Sequence[Any]) -> bool:
-    """Whether the call is made on stand-ins for arrays: mapped, differentiated by a transform, or compiled."""
+    """Whether the arguments are stand-ins for arrays: mapped, differentiated by a transform, or compiled."""
     if torch.compiler.is_compiling():
         return True
     first = arguments[0]
@@ -58,7 +58,7 @@ def _traced(arguments: Sequence[Any]) -> bool:
 
 @dataclass
 class Recorder:
-    """A caller that writes down its calls.
+    """A caller that records its calls.
 
     Attributes:
         in_words: whether a script can make the calls: named tuples, masks and noise it cannot.
@@ -131,7 +131,7 @@ def due(call: Recorded, dtype: torch.dtype) -> tuple[Tensor, Tensor] | None:
 
 
 def save(caller: Caller, check: Callable[[Caller, Any], Evidence], question: Any) -> Saved | None:
-    """The question with the calls that its check makes; None if it holds what cannot be saved."""
+    """The question with the calls that its check makes, or None if it cannot be saved."""
     packing = Packing()
     try:
         tree, linear = packing.tree(question), None
@@ -235,7 +235,7 @@ def _linear(
 
 @dataclass
 class _Played:
-    """A black box that gives recorded answers, and notices when it is asked something else than was recorded."""
+    """A black box that replays recorded outputs, and notices if a different question is asked."""
 
     calls: Sequence[Recorded]
     given: Sequence[Tensor] = ()

@@ -1,8 +1,8 @@
 """The search for a counterexample to one property.
 
 Questions come from three sources in turn: small integer cases, whose violations are readable; dense cases, which
-are generic; and scattered ones from a plain random generator (see `questions.spaces`). The first violation ends the
-search, and is then made as small as it can be while it still fails in the same way.
+are generic; and scattered cases from a plain random generator (see `questions.spaces`). The first violation ends the
+search. It is then shrunk as long as it still fails in the same way.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _KEPT = 12  # telling examples that are kept, to put trivial controls to
 
 
 class SuiteBroke(Exception):
-    """The suite itself raised: its fault, not the implementation's."""
+    """The verifier itself raised an exception: its fault, not the implementation's."""
 
 
 class _Violated(Exception):
-    """A comparison failed; raised in one place, so that Hypothesis shrinks within one kind of failure."""
+    """A comparison failed. It is raised in one place, so that Hypothesis shrinks within one kind of failure."""
 
 
 class _Faulted(Exception):
-    """A call gave no answer to compare."""
+    """A call returned nothing that could be compared."""
 
 
 class _TimeUp(Exception):
@@ -52,10 +52,10 @@ class _TimeUp(Exception):
 
 @dataclass(frozen=True)
 class Violation:
-    """A question that an implementation got wrong.
+    """A question that an implementation answered wrongly.
 
     Attributes:
-        evidence: the comparison that failed. fault: what it did instead of answering. Exactly one of them is given.
+        evidence: the comparison that failed. fault: what happened instead of an output. Exactly one of them is given.
     """
 
     question: Any
@@ -64,25 +64,25 @@ class Violation:
 
     @property
     def margin(self) -> float:
-        """Its worst residual over the budget; infinite where that is NaN or where there was no answer."""
+        """The worst residual over its budget; infinite if that is NaN or there was no output."""
         margin = math.inf if self.evidence is None else self.evidence.worst.margin
         return math.inf if math.isnan(margin) else margin
 
     @property
     def asked(self) -> Any:
-        """The case as it was put to the implementation."""
+        """The case as the implementation was asked it."""
         return self.question if self.evidence is None or self.evidence.asked is None else self.evidence.asked
 
 
 @dataclass
 class Tally:
-    """What a property's examples amount to so far.
+    """The results of a property's examples so far.
 
     Attributes:
-        examples: valid ones. telling: those that could have told right from wrong. discarded: not judged.
+        examples: valid examples. telling: those that could have exposed a wrong layer. discarded: those not judged.
         margin: the worst of the examples that held.
-        found: the smallest violation so far. largest: the one with the largest margin, of those with an answer.
-        flaky: whether a case failed once and not again. cut_short: whether time ran out.
+        found: the smallest violation so far. largest: the one with the largest margin, among those with an output.
+        flaky: whether a case failed once and then passed. cut_short: whether time ran out.
         told: the latest telling examples that held.
     """
 
@@ -98,7 +98,7 @@ class Tally:
     told: deque[Any] = field(default_factory=lambda: deque(maxlen=_KEPT))
 
     def held(self, question: Any, margin: float, *, telling: bool) -> None:
-        """Counts an example; once a violation is found, nothing counts any more."""
+        """Counts an example, unless a violation has been found already."""
         if self.found is not None:
             return
         self.examples += 1
@@ -114,7 +114,7 @@ class Tally:
             self.discard_reasons.append(reason)
 
     def violated(self, violation: Violation) -> None:
-        """Keeps a violation: the first counts as a telling example, later ones are smaller forms of it."""
+        """Records a violation. The first counts as a telling example; later ones are smaller forms of it."""
         if self.found is None:
             self.examples += 1
             self.telling += 1
@@ -125,7 +125,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class PropertySearch:
-    """One property, who is asked, and what came of it so far.
+    """One property, the implementation that is asked, and the results so far.
 
     Attributes:
         until: when the time budget is spent, on the monotonic clock.
@@ -137,7 +137,7 @@ class PropertySearch:
     tally: Tally = field(default_factory=Tally)
 
     def look(self, effort: Effort) -> None:
-        """Asks until one question violates the property or all have been asked; the tally says what came of it.
+        """Asks until a question violates the property or all have been asked; the tally holds the result.
 
         Raises:
             SuiteBroke: the check itself failed.
@@ -196,7 +196,7 @@ class PropertySearch:
         return margin
 
     def _explore(self, strategy: Any, effort: Effort) -> None:
-        """Runs Hypothesis, which shrinks whatever it finds; the last failure it runs is the smallest."""
+        """Runs Hypothesis, which shrinks what it finds; its last failure is the smallest."""
         phases = (Phase.generate, Phase.target, *((Phase.shrink,) if effort.shrink else ()))
 
         # every field is stated: under CI Hypothesis loads a profile that would decide otherwise
@@ -229,7 +229,7 @@ class PropertySearch:
             self.tally.flaky = not self.tally.cut_short
 
     def _scatter(self, asked: Asked, effort: Effort) -> None:
-        """Asks questions from a plain random generator until one of them finds a violation."""
+        """Asks questions from a plain random generator until one finds a violation."""
         for i in range(effort.examples):
             question = self.property.questions.scattered(asked, effort.seed + i)
             if question is None:
@@ -246,7 +246,7 @@ class PropertySearch:
             self.tally.flaky = not self._still_fails(found.question, found)
 
     def _reduce(self, asked: Asked) -> None:
-        """Makes the violation smaller for as long as it still fails, within a number of tries."""
+        """Shrinks the violation as long as it still fails, within a number of tries."""
         tries = _TRIES
         while tries > 0 and time.monotonic() < self.until and (found := self.tally.found) is not None:
             for question in self.property.questions.smaller(asked, found.question):
@@ -257,7 +257,7 @@ class PropertySearch:
                 return
 
     def _still_fails(self, question: Any, found: Violation) -> bool:
-        """Whether a question fails as the violation did; if it does not, the violation stays what was found."""
+        """Whether a question fails in the same way as the violation; if so, it replaces the violation."""
         try:
             self._ask(question)
         except (_Violated, _Faulted):

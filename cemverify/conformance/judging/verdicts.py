@@ -12,7 +12,7 @@ from cemverify.conformance.questions.saving import Saved
 
 
 class Verdict(StrEnum):
-    """What a run says of one property."""
+    """What a run concludes about one property."""
 
     HOLDS = "holds"
     VIOLATED = "violated"
@@ -28,16 +28,16 @@ class Record:
     Attributes:
         id, claim, source: of the property.
         verdict: see `Verdict`.
-        examples: valid ones. telling: those that could have told right from wrong. discarded: not judged.
-        premise: what makes an example telling. floor: the share of telling ones below which nothing is said.
-        controls: trivial answers that were put to the same examples, each "failed", as it must, or "passed".
+        examples: valid examples. telling: those that could have exposed a wrong layer. discarded: those not judged.
+        premise: what makes an example telling. floor: the least share of telling examples for a verdict.
+        controls: for each trivial control, whether it "failed" the same examples, as it must, or "passed".
         margin: worst residual over budget; above 1 on a violation.
         cause: for a violation, which identity failed or which kind of fault. reason: a sentence.
-        counterexample: the smallest case found, both sides, the worst coordinate.
-        worst: the failing example with the largest margin, in few words.
-        part: for a violation, which part of the layer is wrong, if that could be told. because: how it shows.
-        saved: what it takes to ask the smallest case again, exactly; not in result files.
-        known: why a violation is accepted for now, where it is (see `known_violations`).
+        counterexample: the smallest case found, both sides, and the worst coordinate.
+        worst: a summary of the failing example with the largest margin.
+        part: for a violation, which part of the layer is wrong, if it could be named. because: how this shows.
+        saved: everything needed to ask the smallest case again; not in result files.
+        known: why a violation is accepted for now, if it is (see `known_violations`).
         seconds: how long it took.
     """
 
@@ -64,11 +64,11 @@ class Record:
 
     @property
     def share(self) -> float | None:
-        """Of the examples, the share that could have told right from wrong."""
+        """The share of telling examples."""
         return self.telling / self.examples if self.examples else None
 
     def describe(self) -> dict[str, Any]:
-        """As JSON; what does not apply is left out."""
+        """As JSON, without the entries that do not apply."""
         share = self.share
         optional = {
             "premise": self.premise or None,

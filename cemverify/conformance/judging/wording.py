@@ -1,4 +1,4 @@
-"""Turns what a search found into a verdict, a sentence and the numbers behind it."""
+"""Turns the result of a search into a verdict, a sentence and the numbers behind it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from cemverify.conformance.properties import Property
 
 
 def unanswered(property_: Property) -> Record:
-    """A record that says what is asked, and nothing yet of the answer."""
+    """A record of the question, without an answer yet."""
     p = property_
     return Record(p.id, p.claim, p.source, Verdict.SUITE_ERROR, premise=p.premise, floor=p.floor)
 
 
 def conclude(record: Record, tally: Tally, *, once: bool) -> Record:
-    """The record with the verdict that the tally amounts to.
+    """The record with the verdict that follows from the tally.
 
     Args:
-        once: whether a single failure proves a violation even if it does not come back.
+        once: whether a single failure proves a violation even if it cannot be repeated.
     """
     record = replace(record, examples=tally.examples, telling=tally.telling, discarded=tally.discarded)
     if tally.flaky and not (once and tally.found is not None):
@@ -78,7 +78,7 @@ def _violated(record: Record, found: Violation, largest: Violation | None) -> Re
 
 
 def _sentence(evidence: Evidence) -> str:
-    """What was got and what was due, at the worst coordinate."""
+    """The actual and the expected value at the worst coordinate."""
     comparison = evidence.worst
     there = comparison.describe()
     beyond = f"{comparison.margin:.3g} times the budget of {there['budget_there']:.2g}"
@@ -90,7 +90,7 @@ def _sentence(evidence: Evidence) -> str:
 
 
 def _told_apart(got: float, expected: float) -> tuple[str, str]:
-    """Both numbers with as many digits as it takes to tell them apart."""
+    """Both numbers with as many digits as are needed to tell them apart."""
     left = right = ""
     for digits in (6, 10, 17):
         left, right = f"{got + 0.0:.{digits}g}", f"{expected + 0.0:.{digits}g}"
@@ -100,7 +100,7 @@ def _told_apart(got: float, expected: float) -> tuple[str, str]:
 
 
 def _in_few_words(asked: Any, evidence: Evidence) -> dict[str, Any]:
-    """An example without its arrays: how large it is, and how far off at its worst coordinate."""
+    """An example without its arrays: its size, and the error at its worst coordinate."""
     case, comparison = asked.describe(), evidence.worst.describe()
     kept = ("got_there", "expected_there", "budget_there", "worst_index", "margin")
     sizes = {key: case[key] for key in ("tokens", "dim", "config") if key in case}

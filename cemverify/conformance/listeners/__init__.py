@@ -1,1 +1,1 @@
-"""Listeners: what becomes of a run's events. Each renders them for one reader."""
+"""Listeners render the events of a run, each for one kind of reader."""

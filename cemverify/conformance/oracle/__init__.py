@@ -1,1 +1,1 @@
-"""What the right answer is, how far roundoff may move it, and the comparison of two sides."""
+"""The right answer, how far roundoff may move it, and the comparison of the two sides."""

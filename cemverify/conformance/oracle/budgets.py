@@ -1,11 +1,11 @@
-"""Error budgets: how far a correct implementation may stray, from dtype, size and magnitudes alone.
+"""Error budgets: how far a correct implementation may deviate, derived from dtype, size and magnitudes.
 
 A *running error analysis*: the layer is evaluated once in float64 on numbers that carry a bound on their
 error, and every rule below is a standard forward bound (Higham, Accuracy and Stability, ch. 3): a sum of n
 products is off by at most gamma_n = n u / (1 - n u) times the sum of their magnitudes, u the unit roundoff.
-What comes out bounds, component by component, the error of *any* evaluation of the same formula in that
-dtype, in whatever order, so it raises no false alarm; on the small cases that the properties draw it is a few
-dozen roundoffs wide. Of bfloat16 it assumes what every matrix unit does: sums accumulate in float32.
+The result bounds, component by component, the error of *any* evaluation of the same formula in that dtype, in
+whatever order, so it raises no false alarm. On the small cases that the properties draw it is a few dozen roundoffs
+wide. For bfloat16 it assumes what every matrix unit does: sums accumulate in float32.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def energy_budget(case: Case, x: Tensor, dtype: torch.dtype) -> Tensor:
 
 @dataclass(frozen=True)
 class Bounded:
-    """Numbers with a bound on their error.
+    """Numbers with bounds on their errors.
 
     Attributes:
         value: float64. error: at least 0, same shape. u: the unit roundoff of the arithmetic that is bounded.
@@ -59,7 +59,7 @@ class Bounded:
     u: float
 
     def of(self, value: Tensor, error: Tensor | None = None) -> Bounded:
-        """Other numbers in the same arithmetic, exact if no error is given."""
+        """Other numbers in the same arithmetic; exact if no error is given."""
         return Bounded(value, torch.zeros_like(value) if error is None else error, self.u)
 
     def gamma(self, n: float) -> float:
@@ -72,7 +72,7 @@ class Bounded:
         return n * u / (1 - n * u) + self.gamma(2) if n * u < 1 else math.inf
 
     def rounded(self, roundings: float = 1) -> Bounded:
-        """After that many more roundings."""
+        """The same numbers after that many more roundings."""
         return replace(self, error=self.error + self.gamma(roundings) * (self.value.abs() + self.error))
 
     def __add__(self, other: Bounded) -> Bounded:
@@ -84,7 +84,7 @@ class Bounded:
         return self.of(a.value * b.value, error).rounded()
 
     def scaled(self, factor: float | Tensor) -> Bounded:
-        """Times an exact factor that the implementation may have to compute (a quotient, a square root)."""
+        """Multiplied by an exact factor that the implementation may have to compute (a quotient, a square root)."""
         factor = torch.as_tensor(factor, dtype=torch.float64)
         return self.of(self.value * factor, self.error * factor.abs()).rounded(3)
 
@@ -207,7 +207,7 @@ def _halves(x: Bounded) -> tuple[Bounded, Bounded]:
 
 @dataclass(frozen=True)
 class _Weights:
-    """Attention weights and what may be wrong with them.
+    """Attention weights and bounds on their errors.
 
     Attributes:
         value: a, (B, K, J, S), summing to one over S.

@@ -1,4 +1,4 @@
-"""Evidence: what one example says, as two sides of an identity or inequality and the budget between them."""
+"""Evidence: what one example shows, as the two sides of an identity or inequality and the budget between them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from cemverify.conformance.implementations.faults import Discard
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two sides, and how far apart they may be.
+    """The two sides of a claim, and how far apart they may be.
 
     Attributes:
         what: the claim about the two sides, in words.
         got: the implementation's side. expected: the other. Same shape.
-        budget: what roundoff may explain, broadcasts to that shape, at least 0.
+        budget: what roundoff may explain; broadcasts to that shape, at least 0.
         relation: "equal", or "at most" for got <= expected.
     """
 
@@ -39,7 +39,7 @@ class Comparison:
 
     @property
     def margin(self) -> float:
-        """The worst of them."""
+        """The largest of them."""
         return float(self.margins().max()) if self.got.numel() else 0.0
 
     def describe(self) -> dict[str, Any]:
@@ -61,12 +61,12 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What one example says about a property.
+    """What one example shows about a property.
 
     Attributes:
         comparisons: all of them must hold.
-        telling: whether the example could have told right from wrong: something moved, beyond the budget.
-        asked: the case as it was asked, where a check prepared it further (a safe step size, x = h).
+        telling: whether the example could have exposed a wrong layer, because something moved beyond the budget.
+        asked: the case as it was asked, if the check changed it (a safe step size, x = h).
     """
 
     comparisons: Sequence[Comparison]
@@ -75,12 +75,12 @@ class Evidence:
 
     @property
     def worst(self) -> Comparison:
-        """The comparison with the largest margin, or one that is not a number."""
+        """The comparison with the largest margin, or one whose margin is NaN."""
         return max(self.comparisons, key=lambda c: math.inf if math.isnan(c.margin) else c.margin)
 
 
 def judge(*comparisons: Comparison, telling: bool = True) -> Evidence:
-    """Evidence of these comparisons.
+    """Evidence from these comparisons.
 
     Raises:
         Discard: a budget is infinite or NaN: the case is too ill-conditioned to judge.
@@ -92,5 +92,5 @@ def judge(*comparisons: Comparison, telling: bool = True) -> Evidence:
 
 
 def moved(signal: Tensor, budget: Tensor) -> bool:
-    """Whether the signal is at least twice the budget somewhere, so that its absence would have shown."""
+    """Whether the signal is at least twice the budget somewhere, so that its absence would show."""
     return bool((signal.abs() > 2 * budget).any())

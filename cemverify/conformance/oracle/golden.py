@@ -1,9 +1,9 @@
-"""The golden answer: float64 autograd of the scalar energy, on inputs as they were rounded.
+"""The golden answer: float64 autograd of the scalar energy, on the inputs after rounding.
 
-Only the *values* of the reference's energies enter, not their closed-form gradients; preconditioners and norms are
-applied here as dense matrices and plain formulas. What is trusted: the energies, which `suites/cem` holds against
-plain loops, and the activations, whose primitives have sigma as their derivative by construction and are held
-against mpmath there.
+Only the *values* of the reference's energies are used, not their closed-form gradients. Preconditioners and norms are
+applied here as dense matrices and plain formulas. Two things are trusted: the energies, which `suites/cem` compares
+with plain loops, and the activations, whose primitives have sigma as their derivative by construction and are
+compared with mpmath there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cemverify.conformance.questions.cases import Case
 
 
 def golden(case: Case) -> Tensor:
-    """What the layer must return: (B, J, D), float64."""
+    """The output that the layer must return: (B, J, D), float64."""
     case = case.to(torch.float64)
     if case.layer == "block":
         attention, mlp = case.part("attention"), case.part("mlp")
@@ -36,13 +36,13 @@ def golden(case: Case) -> Tensor:
 
 
 def products(case: Case, cotangent: Tensor, answer: Callable[[Case], Tensor] = golden) -> dict[str, Tensor]:
-    """Products of a vector with the Jacobians of the golden answer, by autograd of its autograd.
+    """Vector-Jacobian products of the golden answer, by differentiating autograd once more.
 
     Args:
-        cotangent: the vector, of the answer's shape. answer: what is differentiated.
+        cotangent: the vector, of the answer's shape. answer: the function to differentiate.
 
     Returns:
-        By name, one array of the same shape for h, every weight, and x where it is another array than h.
+        By name, one array of the same shape for h, every weight, and x if it is not the same array as h.
     """
     case = case.to(torch.float64)
     apart = {} if case.x is case.h else {"x": case.x}
@@ -80,7 +80,7 @@ def gradient(case: Case, u: Tensor) -> Tensor:
 
 
 def head_gradients(case: Case, u: Tensor) -> Tensor:
-    """Autograd of each head's share of the energy: (B, K, J, D)."""
+    """Autograd of each head's part of the energy: (B, K, J, D)."""
     energy = energy_of(case)
     assert isinstance(energy, Interaction)
     return torch.stack([_autograd(_one_head(energy, k), case.h, u) for k in range(energy.heads)], dim=1)

@@ -1,9 +1,9 @@
-"""What roundoff may explain where no running bound is written down: measured, by making much more of it.
+"""What roundoff may explain where there is no running bound: measured with much larger perturbations.
 
-Every number that enters an operation is moved by a relative 2^-36, at random, many times a roundoff of
-float64; the answer moves by as much more. To first order the ratio is that of the two units, so that the largest
-movement of a few trials, scaled down, is what one rounding per operation does. A sum of n products rounds n times,
-which the longest sum of the case accounts for, and a factor of eight stands for other orders of evaluation.
+Every operand is perturbed at random by a relative 2^-36, many times the roundoff of float64. To first order the
+effect is proportional, so the largest effect of a few trials, scaled down, is that of one rounding per operation. A
+sum of n products rounds n times, which the longest sum of the case accounts for. A factor of eight allows for other
+orders of evaluation.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _OTHER_ORDERS = 8
 
 
 def movement(evaluate: Callable[[], Mapping[str, Tensor]], terms: int, unit: float) -> dict[str, Tensor]:
-    """Bounds on the error of each array that a float64 evaluation returns, an estimate on the safe side.
+    """Estimated bounds, on the safe side, on the error of each array that a float64 evaluation returns.
 
     Args:
         evaluate: the evaluation. terms: of its longest sum. unit: the unit roundoff of the arithmetic judged.
 
     Returns:
-        One number per array, (), infinite where the evaluation is too ill-conditioned to say.
+        One number () per array, infinite if the evaluation is too ill-conditioned.
     """
     exact = evaluate()
     worst = {name: torch.zeros((), dtype=torch.float64) for name in exact}
@@ -48,7 +48,7 @@ def movement(evaluate: Callable[[], Mapping[str, Tensor]], terms: int, unit: flo
 
 
 class _Perturbed(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Moves what operations take, but for views of other arrays and changes in place."""
+    """Perturbs the operands of operations, except views of other arrays and in-place changes."""
 
     def __init__(self, generator: torch.Generator) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -1,10 +1,11 @@
 """Spaces: the cases of a property, and three ways to draw from them.
 
-*small*: arrays of small integers, which shrink to readable minimal cases and bring ties and zeros. *dense*: normals
-drawn from a seed in a box and sliced, so that dimensions shrink without redrawing the values; they also wear
-degenerate textures. Both are Hypothesis strategies, and never joined: joined ones shrink badly. Hypothesis
-likes to come back to what it has seen, so there is a third, *scattered*: the same drawing by a plain random
-generator, which spreads evenly over every size and combination of options.
+*small*: arrays of small integers, which shrink to readable minimal cases and contain ties and zeros. *dense*:
+normally distributed values, drawn from a seed at the largest shape and sliced, so that dimensions shrink without
+redrawing the values; some have degenerate textures. Both are Hypothesis strategies and are searched separately,
+because a joint strategy shrinks badly. Hypothesis tends to revisit what it has seen, so there is a third way,
+*scattered*: the same cases drawn by a plain random generator, which covers all sizes and combinations of options
+evenly.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Dims:
-    """Sizes, or limits to them.
+    """Sizes, or limits on sizes.
 
     Attributes:
         B, J, D, K, R, M: batch, tokens, model, heads, head, hidden. rank: of a low-rank preconditioner.
@@ -69,13 +70,12 @@ class Space:
     """The cases of one property.
 
     Attributes:
-        layer: which layer. options: fixed options of its config. choices: options that vary, and over what.
-        preconditioner: the fixed one. preconditioners: those it varies over instead, if any.
-        steps, step_sizes: what T and eta are drawn from.
-        free_temperature: whether tau varies; else sqrt(R).
-        apart: whether x differs from h. square: whether R K = D, as standard attention has it.
-        tokens, batch: the fewest of each. sizes: by letter, what sizes are drawn from instead of all the small ones.
-        textures: degenerate forms that dense cases also take.
+        layer: which layer. options: fixed options of its config. choices: options that vary, with their values.
+        preconditioner: the fixed preconditioner. preconditioners: if any, the ones to choose from instead. steps,
+        step_sizes: what T and eta are drawn from. free_temperature: whether tau varies; if not, it is sqrt(R). apart:
+        whether x differs from h. square: whether R K = D, as standard attention has it. tokens, batch: the smallest
+        numbers of each. sizes: by letter, the sizes to draw from instead of all small ones. textures: degenerate
+        forms that dense cases may take.
     """
 
     layer: Layer
@@ -94,7 +94,7 @@ class Space:
     textures: tuple[str, ...] = _USUAL
 
     def within(self, absent: Iterable[str]) -> Space:
-        """The part of this space that an implementation without these features can be asked about."""
+        """The part of this space that applies to an implementation without these features."""
         missing = set(absent)
         kinds = tuple(p for p in self.preconditioners if not _preconditioner_features(p) & missing)
         choices = {
@@ -114,7 +114,7 @@ class Space:
         return space
 
     def emptied(self, absent: Iterable[str]) -> str | None:
-        """The name of a choice of which nothing is offered, if there is one."""
+        """The name of a choice of which no value is offered, if there is one."""
         return next((name for name, values in self.within(absent).choices.items() if not values), None)
 
     def features(self) -> frozenset[str]:
@@ -137,7 +137,8 @@ def _preconditioner_features(config: PreconditionerConfig) -> set[str]:
 
 
 def cases(space: Space, source: Source) -> st.SearchStrategy[Case]:
-    """Cases of that space for Hypothesis: float64, at most 5 tokens and 12 dimensions, but for named sizes."""
+    """A Hypothesis strategy for cases of that space: float64, at most 5 tokens and 12 dimensions, except "
+    "for named sizes."""
     return _hypothesis_cases(space, source)
 
 
@@ -162,9 +163,10 @@ def _hypothesis_cases(draw: st.DrawFn, space: Space, source: Source) -> Case:
 def scattered_case(space: Space, seed: int) -> Case:
     """A case of that space drawn by a random generator; options that vary follow a covering array.
 
-    As many seeds in a row as the array has rows bring every two values of any two options together. The number of
-    heads takes its turn too, as do named sizes and textures: rules such as ALiBi's slopes may go wrong at one alone.
-    So does each axis in being longer than the rest: what goes wrong beyond a block of sixteen shows at no short one.
+    As many consecutive seeds as the array has rows cover every pair of values of any two options. The number of
+    heads, named sizes and textures take turns too, because rules such as ALiBi's slopes may fail at a single one.
+    Each axis in turn is longer than the others, because a fault beyond a block of sixteen does not show at short
+    axes.
     """
     rng = np.random.default_rng(seed)
     pick = _InTurn(rng, seed)
@@ -177,7 +179,7 @@ def scattered_case(space: Space, seed: int) -> Case:
 
 
 def _longer(space: Space, number: int) -> Mapping[str, range]:
-    """The sizes of the axis whose turn it is; shifted by one from each round of heads to the next."""
+    """The sizes of the axis whose turn it is, shifted by one after each round of heads."""
     axes = [axis for axis in LONGER if axis != "R" or space.layer != "mlp"]
     axis = axes[(number + number // SCATTERED.K) % len(axes)]
     return {axis: range(1 + getattr(SCATTERED, axis), 1 + LONGER[axis])}
@@ -186,7 +188,7 @@ def _longer(space: Space, number: int) -> Mapping[str, range]:
 def _on_a_row(space: Space, number: int) -> Space:
     """The space with its choices fixed to one row of their covering array.
 
-    A block's two parts share the kind of preconditioner, and each draws a number of steps of its own.
+    The two parts of a block share the kind of preconditioner; each draws its own number of steps.
     """
     kinds, steps = space.preconditioners, [space.steps] if space.layer != "block" else []
     varied = [*space.choices.values(), *steps, *([kinds] if kinds else [])]
@@ -206,17 +208,17 @@ class _Pick(Protocol):
     """Makes choices."""
 
     def turn(self, values: Sequence[T]) -> T:
-        """One of values that must all have their turn."""
+        """One of several values that must all take their turn."""
         ...
 
     def one_of(self, values: Sequence[T]) -> T:
-        """One of the values, the first of which is the simplest."""
+        """One of the values; the first is the simplest."""
         ...
 
 
 @dataclass(frozen=True)
 class _Drawn:
-    """Choices by Hypothesis."""
+    """Choices made by Hypothesis."""
 
     draw: st.DrawFn
 
@@ -229,7 +231,7 @@ class _Drawn:
 
 @dataclass(frozen=True)
 class _InTurn:
-    """Choices by a generator, but for what takes turns: numbers of values without a common factor, mostly."""
+    """Choices made by a random generator, except for the values that take turns."""
 
     rng: np.random.Generator
     number: int
@@ -244,7 +246,7 @@ class _InTurn:
 def _question(
     pick: _Pick, space: Space, limits: Dims, longer: Mapping[str, range] = MappingProxyType({})
 ) -> tuple[Config, int, int]:
-    """A configuration, the batch and the number of tokens."""
+    """A configuration, the batch size and the number of tokens."""
     limits, longer = (_BESIDE, {}) if space.sizes else (limits, longer)
     options = dict(space.options) | {name: pick.one_of(values) for name, values in space.choices.items()}
     sizes = {}
@@ -291,7 +293,7 @@ def _config(pick: _Pick, space: Space, options: dict[str, Any], dims: Dims) -> C
 
 
 def _shared(pick: _Pick, space: Space, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that attention and the MLP both have, drawn for one of them."""
+    """Draws the options that attention and the MLP have in common."""
     drawn: dict[str, Any] = {"steps": pick.one_of(space.steps), "step_size": pick.one_of(space.step_sizes)}
     if options.get("norm", "none") != "none":
         drawn["norm_eps"] = pick.one_of((1e-5, 1e-2, 1e-6))
@@ -326,7 +328,7 @@ def _dressed(
     shapes: Mapping[str, tuple[int, ...]],
     normal: Callable[[str, tuple[int, ...]], Any],
 ) -> Case:
-    """Normals made into weights, at one of several scales, in one of the space's textures."""
+    """Turns normals into weights, at one of several scales and in one of the space's textures."""
     texture, scale = pick.turn(space.textures), pick.one_of((1.0, 0.25, 3.0))
     arrays = {name: tensor(scaled(name, normal(name, shape))) for name, shape in shapes.items()}
     arrays = _map(arrays, ("W_Q", "V"), lambda w: scale * w)
@@ -344,13 +346,13 @@ def _huge(arrays: Arrays) -> Arrays:
 
 
 def _far(arrays: Arrays) -> Arrays:
-    """States in the hundreds, read by weights so small that logits and activations stay as they were."""
+    """States in the hundreds with weights so small that logits and activations stay the same."""
     arrays = _map(arrays, ("x", "h"), lambda states: 256.0 * states)
     return _map(arrays, ("W_K", "W_Q", "V"), lambda w: w / 256.0)
 
 
 def _at_the_memory(arrays: Arrays) -> Arrays:
-    """x has the numbers of h, in an array of its own."""
+    """x has the values of h, in an array of its own."""
     return {**arrays, "x": arrays["h"].clone()} if "x" in arrays else arrays
 
 

@@ -82,11 +82,11 @@ class _Watching:
     last_question: LastQuestion
 
     def calling(self, started: float) -> None:
-        """A call begins (a time) or ends (0)."""
+        """A call begins (at this time) or ends (0)."""
         self.call_started.value = started
 
     def asking(self, question: Any) -> None:
-        """A property is about to be asked this."""
+        """A property is about to ask this question."""
         self.last_question.write(question)
 
 
