@@ -56,3 +56,20 @@ def test_every_source_that_a_property_names_is_a_section_of_the_mathematics_page
     sections = set(re.findall(r"^## (\d+)\.", (ROOT / "docs" / "mathematics.md").read_text(), flags=re.MULTILINE))
     for p in catalogue():
         assert set(re.findall(r"§(\d+)", p.source)) <= sections, p.id
+
+
+@pytest.mark.slow
+def test_the_violation_in_the_readme_is_what_the_verifier_prints() -> None:
+    from cemverify.conformance.judging.engine import Effort, judge_property
+    from cemverify.conformance.listeners.terminal import violation
+    from cemverify.conformance.properties import select
+
+    readme = (ROOT / "README.md").read_text()
+    (example,) = (block for block in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "mine =" in block)
+    mistaken = example.replace('bkjr->bid", W_Q', 'bkjr->bid", W_K')
+    names: dict[str, Any] = {}
+    exec(mistaken, names)  # noqa: S102  (our own README)
+    (property_,) = select(["gradient/attention/plain"])
+    printed = violation(judge_property(names["mine"], property_, Effort()))
+    assert mistaken != example
+    assert "".join(f"    {line}\n" for line in printed.splitlines()) in readme

@@ -154,7 +154,7 @@ class Box:
         ]
         if tuple(values.shape) != tuple(due):
             per = self.layer.stated.per
-            raise WrongShape(f"the energy has shape {tuple(values.shape)} where one value per {per} is {tuple(due)}")
+            raise WrongShape(f"the energy has shape {tuple(values.shape)} , but one value per {per} is {tuple(due)}")
         return finite({"energy": values})["energy"]
 
     def row_energies(self, g: Named, memory: Named) -> Tensor:
@@ -356,14 +356,14 @@ def unpacked(returned: Any, like: Named) -> list[Any]:
     """
     if isinstance(returned, Mapping):
         if set(returned) != set(like):
-            raise NotAnArray(f"it returned arrays named {sorted(map(str, returned))}, where {list(like)} are due")
+            raise NotAnArray(f"it returned arrays named {sorted(map(str, returned))}, expected {list(like)}")
         return [returned[name] for name in like]
     if isinstance(returned, tuple | list):
         if len(returned) != len(like):
-            raise NotAnArray(f"it returned {len(returned)} arrays where {len(like)} are due: {', '.join(like)}")
+            raise NotAnArray(f"it returned {len(returned)} arrays, expected {len(like)}: {', '.join(like)}")
         return list(returned)
     if len(like) > 1:
-        raise NotAnArray(f"it returned one {type(returned).__name__} where arrays for {', '.join(like)} are due")
+        raise NotAnArray(f"it returned one {type(returned).__name__} , expected arrays for {', '.join(like)}")
     return [returned]
 
 

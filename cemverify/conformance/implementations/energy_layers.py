@@ -34,7 +34,7 @@ SOME_POSITIVE_DEFINITE = "some positive definite"  # a preconditioner that is fi
 
 LAYER_FEATURES: Mapping[str, str] = MappingProxyType(
     {
-        "energy": "an energy beside the update (energy layers)",
+        "energy": "an energy in addition to the update (energy layers)",
         "causality": "a token's update does not depend on later tokens (energy layers)",
         "autograd": "the energy can be differentiated by torch or JAX (energy layers)",
         "inference": "it works in torch's inference mode (energy layers)",
@@ -217,12 +217,12 @@ def energy_layer(
     if dim is not None and (type(dim) is not int or dim < 1):
         raise ValueError(f"an energy layer has a whole dimension of at least 1, not {dim!r}")
     if (dim is None) == (state is None):
-        raise ValueError("an energy layer says dim=D, or state=(...) with memory=(...): one of the two")
+        raise ValueError("an energy layer needs either dim=D, or state=(...) with memory=(...)")
     if dim is not None:
         state = (TOKENS, dim)
     if memory == ("?",):
         if dim is None:
-            raise ValueError("an energy layer with state=(...) says what its memory is; memory=None if it has none")
+            raise ValueError("an energy layer with state=(...) needs memory=(...), or memory=None if it has none")
         memory = (TOKENS, dim)
     states, memories = _shapes(state, "x"), _shapes(memory, "memory")
     sizes = _sizes(step_size, steps)
@@ -267,14 +267,16 @@ def _absent(layer: EnergyLayer) -> dict[str, str]:
     without("slope", f"its step is declared {step.kind!r}", when=step.kind in ("free", "equilibrium"))
     mapped = layer.state_map is not None or layer.lagrangian is not None
     unequal = mapped and step.preconditioner is not None
-    without("slope", "a preconditioner beside a state map need not descend to first order", when=unequal)
-    without("slope", "several steps together have no slope at the start", when=several)
-    without("monotone", "no claim about the whole step", when=not step.monotone)
+    without(
+        "slope", "with a preconditioner and a state map, the update need not descend to first order", when=unequal
+    )
+    without("slope", "several steps together need not follow the slope at the start", when=several)
+    without("monotone", "it makes no claim about the whole step", when=not step.monotone)
     without("smoothness", "no bound on the energy's curvature is declared", when=step.smoothness is None)
     without("equilibrium", "its step is not declared an equilibrium", when=step.kind != "equilibrium")
     without("lagrangian", "it declares no Lagrangian", when=layer.lagrangian is None)
     both = layer.lagrangian is not None and layer.state_map is not None
-    without("both-maps", "it declares no state map beside a Lagrangian", when=not both)
+    without("both-maps", "it does not declare both a state map and a Lagrangian", when=not both)
     without("tokens", f"its state has no token axis {TOKENS!r}", when=not tokens)
     for feature in ("own-state", "energy-per-token", "causality", "permutable", "masked"):
         without(feature, f"its state has no token axis {TOKENS!r}", when=not tokens)
@@ -284,7 +286,7 @@ def _absent(layer: EnergyLayer) -> dict[str, str]:
     without("energy-per-token", coupled, when=layer.coupled)
     without("energy-per-token", f"its energy is one value per {layer.stated.per}", when=layer.stated.per != "token")
     without("causality", "declared", when=not layer.causal)
-    without("causality", "a coupled energy pulls both ways", when=layer.coupled)
+    without("causality", "its energy is coupled, so tokens influence each other both ways", when=layer.coupled)
     without("coupled", "its tokens are not coupled", when=not layer.coupled or not tokens)
     without("batch-energy", f"its energy is one value per {layer.stated.per}", when=layer.stated.per != "batch")
     without("permutable", "not claimed", when=not layer.permutable)
@@ -292,33 +294,33 @@ def _absent(layer: EnergyLayer) -> dict[str, str]:
     without("parameters", "it names no parameters", when=not layer.parameters)
     without("memory", "it has no memory", when=not layer.memories)
     without("torch", "it takes no torch arrays", when=layer.arrays != "torch")
-    without("editable", "nothing edits JAX arrays in place", when=layer.arrays == "jax")
+    without("editable", "JAX arrays cannot be edited in place", when=layer.arrays == "jax")
     for feature in ("gradients", "parameters"):
         without(feature, "its preconditioner is not given", when=step.unknown_preconditioner)
-        without(feature, "gradients through JAX layers are not asked yet", when=layer.arrays == "jax")
+        without(feature, "gradients through JAX layers are not tested yet", when=layer.arrays == "jax")
     for feature in ("autograd", "gradients", "vmap", "compile", "inference", "parameters"):
         without(feature, "NumPy arrays carry no gradients and have no modes", when=layer.arrays == "numpy")
     without("autograd", "there is no energy to differentiate", when=layer.energy is None)
     without("dtype:bfloat16", "NumPy has no bfloat16", when=layer.arrays == "numpy")
     narrow = layer.working_dtype != "float64"
     for feature in ("dtype:float32", "dtype:bfloat16"):
-        without(feature, f"it works in {layer.working_dtype} anyway", when=narrow)
+        without(feature, f"it works in {layer.working_dtype} already", when=narrow)
     # a vmapped or traced call has no generator of its own, and JAX arrays are mapped by JAX
     without(
-        "cuda", "energy layers are asked on the CPU", when=layer.arrays != "torch" or not torch.cuda.is_available()
+        "cuda", "energy layers are tested on the CPU", when=layer.arrays != "torch" or not torch.cuda.is_available()
     )
     return absent
 
 
 def _named_absences(names: Iterable[str]) -> dict[str, str]:
     if isinstance(names, str):
-        raise ValueError(f"not_offered is a collection of names: write ({names!r},)")
+        raise ValueError(f"not_offered must be a collection of names: write ({names!r},)")
     allowed = (*LAYER_FEATURES, *SHARED_FEATURES)
     found: dict[str, str] = {}
     for name in names:
         members = [feature for feature in allowed if feature == name or feature.startswith(f"{name}:")]
         if not members:
-            raise ValueError(f"an energy layer cannot declare {name!r} absent; there are: {', '.join(allowed)}")
+            raise ValueError(f"an energy layer cannot declare {name!r} absent; choose from {', '.join(allowed)}")
         found |= dict.fromkeys(members, "declared")
     return found
 
@@ -330,11 +332,11 @@ def _shapes(given: Any, name: str) -> Mapping[str, Shape] | str:
     if isinstance(given, str):
         if name == "memory" and given == PRESENT_STATE:
             return PRESENT_STATE
-        raise ValueError(f"{name} is a shape such as ('J', 8), not {given!r}")
+        raise ValueError(f"{name} must be a shape such as ('J', 8), not {given!r}")
     if given is None:
         if name == "memory":
             return {}
-        raise ValueError("an energy layer has a state")
+        raise ValueError("an energy layer needs a state")
     shapes = dict(given) if isinstance(given, Mapping) else {name: given}
     for key, shape in shapes.items():
         if not isinstance(shape, tuple) or not all(
@@ -342,23 +344,23 @@ def _shapes(given: Any, name: str) -> Mapping[str, Shape] | str:
         ):
             raise ValueError(f"the shape of {key} is a tuple of letters and numbers of at least 1, not {shape!r}")
         if not str(key).isidentifier():
-            raise ValueError(f"{key!r} cannot be the name of an array: it is no identifier")
+            raise ValueError(f"{key!r} cannot be the name of an array: it is not an identifier")
     if not shapes:
-        raise ValueError("an energy layer has a state")
+        raise ValueError("an energy layer needs a state")
     return MappingProxyType(shapes)
 
 
 def _sizes(step_size: Any, steps: Any) -> tuple[float, ...]:
     if type(steps) is not int or steps < 1:
-        raise ValueError(f"an energy layer's steps are a whole number of at least 1, not {steps!r}")
+        raise ValueError(f"the steps of an energy layer must be a whole number of at least 1, not {steps!r}")
     if hasattr(step_size, "tolist"):  # a learned step size
         step_size = step_size.tolist()
     sizes = tuple(step_size) if isinstance(step_size, Sequence) else (step_size,) * steps
     if len(sizes) != steps:
-        raise ValueError(f"an energy layer with {steps} steps has as many step sizes, not {len(sizes)}")
+        raise ValueError(f"an energy layer with {steps} steps needs as many step sizes, not {len(sizes)}")
     for size in sizes:
         if isinstance(size, bool) or not isinstance(size, float | int) or not 0 < size < math.inf:
-            raise ValueError(f"an energy layer's step size is a positive number, not {size!r}")
+            raise ValueError(f"the step size of an energy layer must be a positive number, not {size!r}")
     return tuple(map(float, sizes))
 
 
@@ -367,7 +369,7 @@ def _parameters(given: Any) -> Mapping[str, Any]:
         return MappingProxyType({})
     named = dict(given.named_parameters()) if isinstance(given, torch.nn.Module) else given
     if not isinstance(named, Mapping) or not all(isinstance(value, torch.Tensor) for value in named.values()):
-        raise ValueError("an energy layer's parameters are a module, or a mapping of torch tensors")
+        raise ValueError("the parameters of an energy layer must be a module or a mapping of torch tensors")
     return MappingProxyType(dict(named))
 
 
@@ -382,40 +384,40 @@ def _check(layer: EnergyLayer) -> None:
     )
     for name, value, values in allowed:
         if value not in values:
-            raise ValueError(f"an energy layer's {name} is {' or '.join(map(repr, values))}, not {value!r}")
+            raise ValueError(f"{name} of an energy layer must be {' or '.join(map(repr, values))}, not {value!r}")
     if layer.arrays == "jax" and importlib.util.find_spec("jax") is None:
         raise ValueError("arrays='jax' needs jax, which is not installed: pip install 'cemverify[jax]'")
     if strange := set(stated.mean_over) - {"tokens", "batch"}:
-        raise ValueError(f"mean_over names 'tokens' and 'batch', not {', '.join(map(repr, sorted(strange)))}")
+        raise ValueError(f"mean_over may contain 'tokens' and 'batch', not {', '.join(map(repr, sorted(strange)))}")
     tokens = any(TOKENS in shape for shape in layer.state.values())
     problems = (
         (type(layer.shortest) is not int or layer.shortest < 1, f"shortest is at least 1, not {layer.shortest!r}"),
-        (stated.per == "token" and "tokens" in stated.mean_over, "an energy per token is no mean over tokens"),
-        (stated.per != "batch" and "batch" in stated.mean_over, "only a scalar energy is a mean over the batch"),
+        (stated.per == "token" and "tokens" in stated.mean_over, "an energy per token cannot be a mean over tokens"),
+        (stated.per != "batch" and "batch" in stated.mean_over, "only a scalar energy can be a mean over the batch"),
         (stated.per == "token" and layer.energy is not None and not tokens,
-         f"an energy per token needs a state with a token axis {TOKENS!r}; say energy_per='sequence'"),
+         f"an energy per token needs a state with a token axis {TOKENS!r}; use energy_per='sequence'"),
         (layer.coupled and layer.reads_itself,
-         "its tokens are coupled, or its memory is the present state: one of the two"),
+         "tokens cannot be coupled if the memory is the present state"),
         (isinstance(step.preconditioner, str) and step.preconditioner != SOME_POSITIVE_DEFINITE,
          f"a preconditioner in words is {SOME_POSITIVE_DEFINITE!r}, not {step.preconditioner!r}"),
         (step.unknown_preconditioner and (len(step.sizes) > 1 or len(layer.state) > 1),
-         "an unknown preconditioner is found for one step and one array of states"),
-        (step.unknown_preconditioner and layer.energy is None, "an unknown preconditioner is found from the energy"),
+         "an unknown preconditioner needs a single step and a single array of states"),
+        (step.unknown_preconditioner and layer.energy is None, "an unknown preconditioner needs an energy"),
         (step.kind == "equilibrium" and (step.tolerance is None or not 0 < step.tolerance < math.inf),
-         "step='equilibrium' says the tolerance of its solver, a positive number"),
+         "step='equilibrium' needs a positive tolerance, that of its solver"),
         (step.kind in ("equilibrium", "cccp") and layer.energy is None,
-         f"step={step.kind!r} is a claim about an energy"),
+         f"step={step.kind!r} needs an energy"),
         (step.tolerance is not None and step.kind != "equilibrium", "a tolerance belongs to step='equilibrium'"),
-        (step.monotone and layer.energy is None, "monotone is a claim about an energy"),
-        (step.smoothness is not None and not 0 < step.smoothness < math.inf, "smoothness is a positive number"),
-        (not 0 <= step.noise < math.inf, "noise is sigma, at least 0"),
-        (step.noise > 0 and len(step.sizes) > 1, "noise is added by a single step"),
+        (step.monotone and layer.energy is None, "monotone needs an energy"),
+        (step.smoothness is not None and not 0 < step.smoothness < math.inf, "smoothness must be a positive number"),
+        (not 0 <= step.noise < math.inf, "noise is sigma and must be at least 0"),
+        (step.noise > 0 and len(step.sizes) > 1, "noise needs a single step"),
         (layer.leak and layer.lagrangian is None, "leak=True needs the Lagrangian whose x.g - L(x) it adds"),
-        (bool(layer.parameters) and layer.arrays != "torch", "parameters are torch tensors"),
+        (bool(layer.parameters) and layer.arrays != "torch", "parameters must be torch tensors"),
         (layer.masked and not tokens, f"a mask needs a state with a token axis {TOKENS!r}"),
         (not all(f is None or callable(f) for f in (layer.state_map, layer.lagrangian)),
-         "a state map and a Lagrangian are functions"),
+         "a state map and a Lagrangian must be functions"),
     )  # fmt: skip
     for wrong, sentence in problems:
         if wrong:
-            raise ValueError(f"an energy layer is declared impossibly: {sentence}")
+            raise ValueError(f"this declaration of an energy layer is contradictory: {sentence}")

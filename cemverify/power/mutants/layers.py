@@ -17,7 +17,7 @@ from cemverify.power.mutants.base import Mutant, Zoo
 ZOO = Zoo("layers")
 
 UPDATE = "update = -eta P grad energy*"
-_OTHERS = "the others' *s when token t*"
+_OTHERS = "the other tokens' *s when token t*"
 _CALLS = itertools.count(1)
 
 Function = Callable[..., Any]
@@ -99,7 +99,7 @@ def _rolled(array: Any) -> Any:
 
 @_fault(
     "layer-turned-output",
-    "The update is turned, as an untied output projection would.",
+    "The update is rotated, as by an untied output projection.",
     "gradient/layer/conservative-field",
     "the Jacobian equals its transpose",
 )
@@ -109,7 +109,7 @@ def _turned(f: Function, x: Any, *m: Any) -> Any:
 
 @_fault(
     "layer-doubled-energy",
-    "The stated energy is twice the one that is descended.",
+    "The stated energy is twice the energy that the update descends.",
     "gradient/layer/energy",
     UPDATE,
     of="energy",
@@ -118,14 +118,14 @@ def _doubled(f: Function, x: Any, *m: Any) -> Any:
     return 2 * f(x, *m)
 
 
-@_fault("layer-off-by-a-millionth", "The update is too long by a millionth.", "gradient/layer/energy", UPDATE)
+@_fault("layer-off-by-a-millionth", "The update is too large by a millionth.", "gradient/layer/energy", UPDATE)
 def _slightly_off(f: Function, x: Any, *m: Any) -> Any:
     return _each(lambda u: u * (1 + 1e-6), f(x, *m))
 
 
 @_fault(
     "layer-summed-over-tokens",
-    "The update is as many times too long as there are tokens: a mean was taken for a sum.",
+    "The update is multiplied by the number of tokens: a mean was taken for a sum.",
     "gradient/layer/energy",
     UPDATE,
     needs=("tokens",),
@@ -157,7 +157,7 @@ def _energy_over_batch(f: Function, x: Any, *m: Any) -> Any:
 
 
 @_fault(
-    "layer-last-channel-short", "The last channel's update is a tenth too short.", "gradient/layer/energy", UPDATE
+    "layer-last-channel-short", "The last channel's update is too small by a tenth.", "gradient/layer/energy", UPDATE
 )
 def _last_channel(f: Function, x: Any, *m: Any) -> Any:
     return _each(lambda u: u * torch.tensor([1.0] * (u.shape[-1] - 1) + [0.9], dtype=u.dtype), f(x, *m))
@@ -165,7 +165,7 @@ def _last_channel(f: Function, x: Any, *m: Any) -> Any:
 
 @_fault(
     "layer-hidden-constant",
-    "A constant that no energy states is added to the update.",
+    "A constant that is missing from the energy's gradient is added to the update.",
     "gradient/layer/energy",
     UPDATE,
 )
@@ -175,7 +175,7 @@ def _constant(f: Function, x: Any, *m: Any) -> Any:
 
 @_fault(
     "layer-half-differentiated",
-    "The energy's value is right and its automatic derivative is half of it: a path is detached.",
+    "The energy's value is right, but its automatic derivative is halved: one path is detached.",
     "gradient/layer/derivatives-agree",
     "autograd of the energy*",
     of="energy",
@@ -195,7 +195,7 @@ def _ascent(f: Function, x: Any, *m: Any) -> Any:
 
 @_fault(
     "layer-rises-at-one-percent",
-    "At one percent of normal states the update climbs.",
+    "For one percent of normal states the update climbs.",
     "descent/layer/slope",
     "the slope of the energy*",
     needs=("torch",),
@@ -211,7 +211,7 @@ def _rises_sometimes(f: Function, x: Any, *m: Any) -> Any:
 
 @_fault(
     "layer-climbs-far-out",
-    "Where a coordinate has left [-5, 5], the update climbs.",
+    "If a coordinate is outside [-5, 5], the update climbs.",
     "descent/layer/along-steps",
     "the slope of the energy*",
     needs=("torch",),
@@ -237,7 +237,7 @@ def _future(f: Function, x: Any, *m: Any) -> Any:
 
 @_fault(
     "layer-leaks-the-last-token",
-    "A trace of the last token is in every update.",
+    "Every update contains a trace of the last token.",
     "structure/layer/causality",
     "updates before token t*",
     needs=("tokens",),
@@ -259,7 +259,7 @@ def _mixes(f: Function, x: Any, *m: Any) -> Any:
 
 @_fault(
     "layer-reads-the-first-state",
-    "Every token reads the first one's state, and no other.",
+    "Every token reads the first token's state and no other.",
     "structure/layer/own-state",
     _OTHERS,
     needs=("tokens",),
@@ -270,7 +270,7 @@ def _first_state(f: Function, x: Any, *m: Any) -> Any:
 
 @_fault(
     "layer-shares-its-energy",
-    "Every token is told the mean of all energies.",
+    "Every token gets the mean of all energies.",
     "structure/layer/energy-per-token",
     _OTHERS,
     of="energy",
@@ -282,7 +282,7 @@ def _shared_energy(f: Function, x: Any, *m: Any) -> Any:
 
 @_fault(
     "layer-leans-on-the-batch",
-    "The update leans away from its mean over the batch.",
+    "The update is pushed away from its mean over the batch.",
     "structure/layer/batch-independence",
     "a batch row alone = the same row in a batch",
 )
@@ -292,7 +292,7 @@ def _leans(f: Function, x: Any, *m: Any) -> Any:
 
 @_fault(
     "layer-favours-the-first-row",
-    "Every row's update has a trace of the first row's in it.",
+    "Every row's update contains a trace of the first row's.",
     "structure/layer/batch-independence",
     "a batch row alone = the same row in a batch",
 )
@@ -305,7 +305,7 @@ def _first_row(f: Function, x: Any, *m: Any) -> Any:
 
 @_fault(
     "layer-counts-its-calls",
-    "Every call's update is larger than the last one's.",
+    "Every call's update is larger than that of the call before.",
     "structure/layer/determinism",
     "second call = first call*",
 )
@@ -353,9 +353,9 @@ def _edits_memory(f: Function, x: Any, *m: Any) -> Any:
 
 @_fault(
     "layer-remembers-by-identity",
-    "The last answer is returned again for the very same array, edited or not.",
+    "The last output is returned again for the same array, edited or not.",
     "structure/layer/edited-arrays",
-    "update of edited arrays*",
+    "update for edited arrays*",
     edits=True,
 )
 def _remembers(f: Function, x: Any, *m: Any) -> Any:
@@ -370,9 +370,9 @@ _LAST: dict[str, Any] = {}
 
 @_fault(
     "layer-ignores-strides",
-    "The memory behind the state is read from its start, as if no array were a window.",
+    "The state is read from the start of its storage, as if no array were a view.",
     "structure/layer/windows",
-    "update of windows*",
+    "update for views*",
     needs=("torch",),
 )
 def _ignores_strides(f: Function, x: Any, *m: Any) -> Any:
@@ -390,7 +390,7 @@ def _gaps(a: Tensor) -> bool:
 
 @_fault(
     "layer-answers-in-float32",
-    "The answer is float32, whatever the state is.",
+    "The output is float32, whatever the dtype of the state.",
     "structure/layer/dtype",
     "bytes per number*",
     needs=("torch",),
@@ -404,7 +404,7 @@ def _narrow_answer(f: Function, x: Any, *m: Any) -> Any:
 
 @_fault(
     "layer-detached-update",
-    "The update lets no gradient through.",
+    "No gradient flows through the update.",
     "training/layer/states",
     "gradient with respect to*",
     needs=("torch",),
@@ -426,7 +426,7 @@ def _detached_memory(f: Function, x: Any, *m: Any) -> Any:
 
 @_fault(
     "layer-off-when-compiled",
-    "Under a compiler the update is too long by a thousandth.",
+    "When compiled, the update is too large by a thousandth.",
     "modes/layer/compiled",
     "compiled = eager*",
     needs=("torch",),
@@ -438,7 +438,7 @@ def _off_compiled(f: Function, x: Any, *m: Any) -> Any:
 
 @_fault(
     "layer-off-when-mapped",
-    "Mapped over a further axis the update is too long by a thousandth.",
+    "When mapped over another axis, the update is too large by a thousandth.",
     "modes/layer/vmap",
     "mapped = looped*",
     needs=("torch",),
@@ -451,9 +451,9 @@ def _off_mapped(f: Function, x: Any, *m: Any) -> Any:
 
 @_fault(
     "layer-off-while-training",
-    "With gradients recorded a tenth of the update is dropped.",
+    "With gradients recorded, a tenth of the update is dropped.",
     "modes/layer/no-gradients",
-    "answer with* gradients*",
+    "output with* gradients*",
     needs=("torch",),
 )
 def _off_training(f: Function, x: Any, *m: Any) -> Any:
@@ -464,7 +464,7 @@ def _off_training(f: Function, x: Any, *m: Any) -> Any:
 
 @_fault(
     "layer-follows-the-default-dtype",
-    "A constant is made in the default dtype of the process, and rounds differently.",
+    "A constant is created in the default dtype of the process and rounded differently.",
     "modes/layer/surroundings",
     "with the default dtype*",
     needs=("torch",),
@@ -478,7 +478,7 @@ def _follows_default(f: Function, x: Any, *m: Any) -> Any:
 
 @_fault(
     "layer-half-in-float32",
-    "In float32 the update goes through bfloat16.",
+    "In float32 the update passes through bfloat16.",
     "precision/layer/float32",
     "update in lower precision*",
     needs=("torch",),
@@ -489,7 +489,7 @@ def _half_precision(f: Function, x: Any, *m: Any) -> Any:
 
 @_fault(
     "layer-lost-in-bfloat16",
-    "In bfloat16 the update is rounded to halves.",
+    "In bfloat16 the update is rounded to multiples of a half.",
     "precision/layer/bfloat16",
     "update in lower precision*",
     needs=("torch",),
@@ -500,7 +500,7 @@ def _lost(f: Function, x: Any, *m: Any) -> Any:
 
 @_fault(
     "layer-overflows",
-    "An exponential without its maximum taken out overflows at large states.",
+    "An exponential without its maximum subtracted overflows at large states.",
     "extremes/layer/huge-states",
     "not finite",
     needs=("torch",),
@@ -531,7 +531,7 @@ def _wrong_at_zero(f: Function, x: Any, *m: Any) -> Any:
 
 @_fault(
     "layer-counts-ties-once",
-    "Where several tokens are equal, one of them is moved and the others are not.",
+    "If several tokens are equal, only one of them is updated.",
     "extremes/layer/ties",
     UPDATE,
     needs=("tokens", "torch"),
@@ -544,7 +544,7 @@ def _ties_once(f: Function, x: Any, *m: Any) -> Any:
 
 @_fault(
     "layer-wrong-past-32-tokens",
-    "Tokens beyond the thirty-second are moved by a thousandth too far.",
+    "Updates beyond the thirty-second token are too large by a thousandth.",
     "extremes/layer/long-rows",
     UPDATE,
     needs=("tokens", "torch"),

@@ -192,18 +192,18 @@ def properties() -> Iterator[Property]:
     crowd = Cases(crowd=_CROWD)
     yield layer_property(
         "descent/layer/slope",
-        "Along the update the stated energy falls to first order.",
+        "To first order, the stated energy falls along the update.",
         slope_is_downward,
-        "the slope is not zero, beyond roundoff",
+        "the slope differs from zero by more than roundoff",
         needs={"energy", "slope"},
         cases=crowd,
         controls={"random"},
     )
     yield layer_property(
         "descent/layer/along-steps",
-        "Step after step, the stated energy falls to first order.",
+        "To first order, the stated energy falls at every step.",
         energies_fall_along_steps,
-        "the slope at a later step is not zero, beyond roundoff",
+        "the slope at a later step differs from zero by more than roundoff",
         needs={"energy", "slope"},
         cases=Cases(crowd=8),
         share=0.5,
@@ -213,7 +213,7 @@ def properties() -> Iterator[Property]:
         "descent/layer/whole-step",
         "The whole step, however long, does not raise the stated energy.",
         whole_step_does_not_raise,
-        "the energy changes, beyond roundoff",
+        "the energy changes by more than roundoff",
         needs={"energy", "monotone"},
         source="Yuille & Rangarajan 2003 (CCCP); Ramsauer et al., arXiv 2008.02217, Theorem 1",
         cases=crowd,
@@ -221,9 +221,9 @@ def properties() -> Iterator[Property]:
     )
     yield layer_property(
         "descent/layer/smoothness",
-        "The step keeps within the declared bound on the energy's curvature, and lowers the energy.",
+        "The step respects the declared bound on the energy's curvature and lowers the energy.",
         step_obeys_the_bound,
-        "the energy changes, beyond roundoff",
+        "the energy changes by more than roundoff",
         needs={"energy", "smoothness"},
         source="E(x') <= E(x) + dE/dx . (x' - x) + L/2 |x' - x|^2",
         cases=crowd,
@@ -231,9 +231,9 @@ def properties() -> Iterator[Property]:
     )
     yield layer_property(
         "descent/layer/lagrangian-convex",
-        "The Lagrangian is convex, so that the energy falls along -dE/dg.",
+        "The Lagrangian is convex, so the energy falls along -dE/dg.",
         lagrangian_is_convex,
-        "the states differ, beyond roundoff",
+        "the states differ by more than roundoff",
         needs={"lagrangian"},
         source="Krotov & Hopfield, arXiv 2008.06996",
         cases=crowd,

@@ -143,7 +143,7 @@ def properties() -> Iterator[Property]:
     gradient_step = {"energy", "gradient-step"}
     yield layer_property(
         "gradient/layer/energy",
-        "The update is -eta P times the gradient of the stated energy, at each of its steps.",
+        "At every step, the update is -eta P times the gradient of the stated energy.",
         update_is_gradient,
         "the gradient is not zero",
         needs=gradient_step,
@@ -151,7 +151,7 @@ def properties() -> Iterator[Property]:
     )
     yield layer_property(
         "gradient/layer/derivatives-agree",
-        "The energy's automatic derivative agrees with differences of its values.",
+        "The automatic derivative of the energy agrees with finite differences of its values.",
         derivatives_agree,
         "the gradient is not zero",
         needs={"energy", "autograd"},
@@ -166,7 +166,7 @@ def properties() -> Iterator[Property]:
     )
     yield layer_property(
         "gradient/layer/symmetric-coupling",
-        "Coupled tokens pull at each other equally: the Jacobian's blocks off the diagonal are transposes.",
+        "Coupled tokens influence each other equally: off-diagonal blocks of the Jacobian are transposes.",
         coupling_is_symmetric,
         "some token's state changes another's update",
         needs={"conservative", "coupled"},
@@ -175,9 +175,9 @@ def properties() -> Iterator[Property]:
     )
     yield layer_property(
         "gradient/layer/preconditioner",
-        "One symmetric, positive definite matrix explains every update as -P times the gradient.",
+        "A single symmetric positive definite matrix P makes every update -P times the gradient.",
         preconditioner_is_positive,
-        "the preconditioner is known beyond roundoff",
+        "the preconditioner can be determined to better than roundoff",
         needs={*gradient_step, "unknown-preconditioner"},
         share=0.3,
     )
@@ -191,7 +191,7 @@ def properties() -> Iterator[Property]:
     )
     yield layer_property(
         "gradient/layer/lagrangian-rate",
-        "Along the update the Lagrangian changes by g . dx.",
+        "Along the update, the Lagrangian changes by g . dx.",
         lagrangian_moves_with_the_state,
         "the Lagrangian changes",
         needs={"lagrangian"},
@@ -199,9 +199,9 @@ def properties() -> Iterator[Property]:
         share=0.5,
     )
     for texture, title, premise in (
-        ("huge-states", "At states 64 times as large", "the gradient is not zero"),
-        ("zero-states", "At a state of zeros", "the gradient is not zero"),
-        ("ties", "Where all tokens and memories are equal", "the gradient is not zero"),
+        ("huge-states", "At states 64 times as large,", "the gradient is not zero"),
+        ("zero-states", "At a state of zeros,", "the gradient is not zero"),
+        ("ties", "If all tokens and memories are equal,", "the gradient is not zero"),
     ):
         yield layer_property(
             f"extremes/layer/{texture}",
@@ -215,7 +215,7 @@ def properties() -> Iterator[Property]:
         )
     yield layer_property(
         "extremes/layer/long-rows",
-        "With dozens of tokens the update is -eta P times the gradient of the stated energy.",
+        "With dozens of tokens, the update is -eta P times the gradient of the stated energy.",
         update_is_gradient,
         "the gradient is not zero",
         needs={*gradient_step, "tokens"},

@@ -81,8 +81,8 @@ def gradients_change_no_answer(box: Box, q: Question) -> Evidence:
         return unrecorded
 
     answers = {
-        "answer with gradients recorded = as usual": _in(box, q, recording),
-        "answer without gradients = as usual": _in(box, q, plain),
+        "output with gradients recorded = as usual": _in(box, q, recording),
+        "output without gradients = as usual": _in(box, q, plain),
     }
     return _as_usual(box, q, answers)
 
@@ -166,28 +166,28 @@ def properties() -> Iterator[Property]:
     """The family."""
     plain = "the update is not zero"
     yield layer_property(
-        "modes/layer/compiled", "Compiled it gives what it gives uncompiled.", compiled_is_eager, plain,
+        "modes/layer/compiled", "Compiling changes no output.", compiled_is_eager, plain,
         needs={"compile"}, share=0.05, source="contract", cases=Cases(few=True),
     )  # fmt: skip
     yield layer_property(
-        "modes/layer/vmap", "Mapped over a further axis it gives what a loop gives.", mapped_is_looped, plain,
+        "modes/layer/vmap", "Mapping over an additional axis gives what a loop gives.", mapped_is_looped, plain,
         needs={"vmap"}, share=0.2, source="contract", controls={"random"},
     )  # fmt: skip
     yield layer_property(
-        "modes/layer/no-gradients", "Recording gradients changes no answer.", gradients_change_no_answer, plain,
+        "modes/layer/no-gradients", "Recording gradients changes no output.", gradients_change_no_answer, plain,
         needs={"torch"}, share=0.3, source="contract",
     )  # fmt: skip
     yield layer_property(
-        "modes/layer/surroundings", "Settings of the process change no answer.", surroundings_change_no_answer, plain,
+        "modes/layer/surroundings", "Settings of the process change no output.", surroundings_change_no_answer, plain,
         share=0.15, source="contract",
     )  # fmt: skip
     for dtype in (torch.float32, torch.bfloat16):
         name = str(dtype).removeprefix("torch.")
         yield layer_property(
             f"precision/layer/{name}",
-            f"In {name} the update is as near the float64 one as the dtype allows.",
+            f"In {name}, the update is as close to the float64 one as the dtype allows.",
             low_precision_is_close,
-            "the update is not zero, beyond the roundoff of the dtype",
+            "the update differs from zero by more than the roundoff of the dtype",
             dtype=dtype,
             cases=Cases(texture="plain"),
             share=0.5,

@@ -90,7 +90,7 @@ def calibrated(box: Box, q: Question) -> tuple[Tensor, float, Tensor]:
     G = -box.layer.step.sizes[0] * g[name].reshape(-1, D)
     _, values, Vt = torch.linalg.svd(G, full_matrices=False)
     if not float(values[0]) > 0:
-        raise Discard("the gradients from which the preconditioner is found vanish")
+        raise Discard("the gradients that would determine the preconditioner are zero")
     kept = values > 1e-6 * values[0]
     basis = Vt[kept].mT  # (D, r)
     P = torch.linalg.lstsq(G @ basis, u, driver="gelsd").solution.mT @ basis.mT

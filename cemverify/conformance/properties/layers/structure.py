@@ -46,7 +46,7 @@ def own_state_only(box: Box, q: Question) -> Evidence:
         after = _of_tokens(box, _tokens_changed(box, q, [i], memory=False))
         others = [j for j in range(J) if j != i]
         comparisons += _unchanged(
-            "the others' updates when token t of x becomes 3 - 2t", box, q, after, before, others
+            "the other tokens' updates when token t of x becomes 3 - 2t", box, q, after, before, others
         )
     return _judged(comparisons)
 
@@ -64,7 +64,7 @@ def energy_is_per_token(box: Box, q: Question) -> Evidence:
         other = box.mapped(_tokens_changed(box, q, [i], memory=False).x)
         after = box.energies(other, memory)
         others = [j for j in range(J) if j != i]
-        what = "the others' energies when token t of x becomes 3 - 2t"
+        what = "the other tokens' energies when token t of x becomes 3 - 2t"
         comparisons += _unchanged(what, box, q, {"E": after}, {"E": before}, others)
     return _judged(comparisons)
 
@@ -160,8 +160,8 @@ def edits_are_seen(box: Box, q: Question) -> Evidence:
     zero = torch.zeros(q.batch, dtype=torch.float64)
     telling = moved(flat(fresh) - flat(first), along(room, flat(fresh)))
     return judge(
-        *compared("an answer after its arguments were edited = before", kept, first, zero),
-        *compared("update of edited arrays = of fresh ones", again, fresh, room),
+        *compared("an output after its arguments were edited = before", kept, first, zero),
+        *compared("update for edited arrays = update for new arrays", again, fresh, room),
         telling=telling,
     )
 
@@ -177,7 +177,7 @@ def windows_are_read_as_they_lie(box: Box, q: Question) -> Evidence:
         seen = finite(box.read(returned, q.x))
     room = rounding(box, q, usual)
     return judge(
-        *compared("update of windows = of arrays of their own", seen, usual, room),
+        *compared("update for views = update for separate arrays", seen, usual, room),
         telling=moved(flat(usual), along(room, flat(usual))),
     )
 
@@ -189,7 +189,7 @@ def answers_have_the_arguments_dtype(box: Box, q: Question) -> Evidence:
         returned = unpacked(box.update_on(state, memory, noise), q.x)
     due = [_width(array) for array in listed(state)]
     got = torch.tensor([_width(array) for array in returned], dtype=torch.float64)
-    what = "bytes per number of the answer = of the state"
+    what = "bytes per number of the output = of the state"
     return judge(Comparison(what, got, torch.tensor(due, dtype=torch.float64), torch.zeros(())))
 
 
@@ -246,7 +246,7 @@ def masked_tokens_do_not_count(box: Box, q: Question) -> Evidence:
         due = box.displacement(row, torch.ones((1, len(kept)), dtype=torch.bool))
         room = rounding(box, q.rows([i]), due)
         there = with_tokens({name: a[i : i + 1] for name, a in got.items()}, state, only)
-        comparisons += compared("update with tokens masked = in a row without them", there, due, room)
+        comparisons += compared("update with tokens masked = update without them", there, due, room)
         told = told or (len(kept) < J and moved(flat(due), along(room, flat(due))))
         if box.layer.energy is not None and box.layer.stated.per != "batch":
             one = {k: a[i : i + 1] for k, a in g.items()}
@@ -255,7 +255,7 @@ def masked_tokens_do_not_count(box: Box, q: Question) -> Evidence:
             short = box.energies(box.mapped(row.x), row.memory, torch.ones((1, len(kept)), dtype=torch.bool))
             masked = masked[:, kept] if box.layer.stated.per == "token" else masked
             wide = rounding(box, row, {"E": short.reshape(1, -1)})
-            what = "energy with tokens masked = of a row without them"
+            what = "energy with tokens masked = energy without them"
             comparisons += compared(what, {"E": masked}, {"E": short}, wide)
     return judge(*comparisons, telling=told)
 
@@ -330,25 +330,25 @@ def properties() -> Iterator[Property]:
     for name, claim, check, premise, needs, cases, controls in (
         ("causality", "A token's update does not depend on later tokens.",
          future_is_not_read, _SEVERAL, {"causality"}, several, {"random"}),
-        ("own-state", "With the memory fixed, a token's update reads no other token's state.",
+        ("own-state", "With the memory fixed, other tokens' states do not affect a token's update.",
          own_state_only, _SEVERAL, {"own-state"}, several, {"random"}),
-        ("energy-per-token", "With the memory fixed, a token's energy reads no other token's state.",
+        ("energy-per-token", "With the memory fixed, other tokens' states do not affect a token's energy.",
          energy_is_per_token, _SEVERAL, {"energy", "energy-per-token"}, several, {"random-energy"}),
         ("batch-independence", "A batch row's update and energy do not depend on the other rows.",
          batch_rows_are_independent, "the update is not zero", set(), rows, {"random"}),
         ("batch-energy", "The energy of a batch is the sum or mean of its rows' energies, as declared.",
          batch_energy_is_the_rows, "there are several rows, and their energies are not zero",
          {"energy", "batch-energy"}, rows, set()),
-        ("determinism", "The same call gives the same bits, whatever was called between.",
-         twice_gives_the_same, "the call between gives something else", set(), None, set()),
-        ("inputs-unchanged", "A call of either function leaves its arguments as they were.",
-         inputs_are_left_alone, "the call gives an answer", set(), None, set()),
-        ("edited-arrays", "Arrays edited between two calls are read anew; answers already given stay.",
+        ("determinism", "The same call returns the same bits, whatever was called in between.",
+         twice_gives_the_same, "the call in between returns something else", set(), None, set()),
+        ("inputs-unchanged", "A call of either function leaves its arguments unchanged.",
+         inputs_are_left_alone, "the call returns an answer", set(), None, set()),
+        ("edited-arrays", "Arrays edited between calls are read again, and earlier outputs do not change.",
          edits_are_seen, "the edit changes the update", {"editable"}, None, set()),
-        ("windows", "A window into a larger array is read as an array of its own.",
+        ("windows", "A view into a larger array is read correctly.",
          windows_are_read_as_they_lie, "the update is not zero", set(), None, set()),
-        ("dtype", "The answer has the dtype of the state.",
-         answers_have_the_arguments_dtype, "the call gives an answer", set(), None, set()),
+        ("dtype", "The output has the dtype of the state.",
+         answers_have_the_arguments_dtype, "the call returns an answer", set(), None, set()),
         ("permutation", "The update of reordered tokens is the reordered update.",
          reordering_reorders, "the new order changes the update", {"permutable"}, several, {"random"}),
         ("mask", "Masked tokens change nothing.",

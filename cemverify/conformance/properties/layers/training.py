@@ -107,7 +107,7 @@ def _descended(box: Box, q: Question, x: Leaves, memory: Leaves) -> list[Tensor]
         factor = box.batch_factor(g)
         values = layer.energy(packed(g, "State"), *(() if held is None else (held,)))
         if not values.requires_grad:
-            raise Discard("the energy lets no gradient through")
+            raise Discard("no gradient flows through the energy")
         pulled = torch.autograd.grad(factor * values.sum(), list(g.values()), create_graph=True, allow_unused=True)
         gradient = [torch.zeros_like(a) if p is None else p for a, p in zip(g.values(), pulled, strict=True)]
         if layer.leak:
@@ -132,7 +132,7 @@ def properties() -> Iterator[Property]:
     needs = {"energy", "gradient-step", "autograd", "gradients"}
     yield layer_property(
         "training/layer/parameters",
-        "Gradients with respect to the parameters flow through the update as through -eta P dE/dg.",
+        "Gradients of the update with respect to the parameters are those of -eta P dE/dg.",
         parameters_get_their_gradient,
         "some gradient is not zero",
         needs={*needs, "parameters"},
@@ -140,7 +140,7 @@ def properties() -> Iterator[Property]:
     )
     yield layer_property(
         "training/layer/states",
-        "Gradients with respect to the state and the memory flow through the update as through -eta P dE/dg.",
+        "Gradients of the update with respect to the state and the memory are those of -eta P dE/dg.",
         states_get_their_gradient,
         "some gradient is not zero",
         needs=needs,
