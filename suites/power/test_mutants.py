@@ -14,7 +14,12 @@ from cemverify.conformance.properties import Property, catalogue
 from cemverify.power.mutants import Mutant, mutants
 
 _BY_ID = {p.id: p for p in catalogue()}
-_ALSO = [(m, p) for m in mutants() for p in catalogue() if m.kills(p.id) and p.id != m.property]
+_ALSO = [
+    (m, p)
+    for m in mutants()
+    for p in catalogue()
+    if m.kills(p.id) and p.id != m.property and p.door == _BY_ID[m.property].door
+]
 
 
 @pytest.mark.parametrize("mutant", mutants(), ids=lambda m: m.id)
