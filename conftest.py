@@ -17,6 +17,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck
 
+from cemverify.cores import cores
 from cemverify.devices import find_device
 
 # Built from "default" by name: under CI Hypothesis would otherwise hand down a profile of its own.
@@ -64,6 +65,12 @@ def pytest_configure(config: pytest.Config) -> None:
     elif config.getoption("--hypothesis-profile") == "explore":
         # one seed for the run, inherited by xdist's workers and printed, so that a find can be found again
         os.environ.setdefault("CEMVERIFY_SEED", str(random.SystemRandom().randrange(2**31)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """`-n auto`: one worker more than there are cores, for some tests wait for processes of their own."""
+    return cores() + 1
 
 
 def pytest_report_header() -> str:

@@ -36,12 +36,13 @@ def in_turn(entry: CorrectImplementation) -> object:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("examples", [6, pytest.param(60, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("entry", [in_turn(entry) for entry in BANK])
-def test_a_correct_implementation_is_never_called_wrong(entry: CorrectImplementation) -> None:
+def test_a_correct_implementation_is_never_called_wrong(entry: CorrectImplementation, examples: int) -> None:
     if (reason := unavailable(entry)) is not None:
         pytest.skip(reason)
     asked = COSTLY.get(entry.name, [])
-    records = check_implementation(load(entry.name), properties=asked, examples=6 if asked else 8, seed=1)
+    records = check_implementation(load(entry.name), properties=asked, examples=examples, seed=1)
     wrong = (Verdict.VIOLATED, Verdict.SUITE_ERROR)
     assert [(r.id, r.reason) for r in records if r.verdict in wrong] == []
     assert any(r.verdict == Verdict.HOLDS for r in records)
