@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
-import shlex
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from cemverify.errors import UsageError
-from cemverify.parsing import Parser
+from cemverify.entry import Run, enter
+
+if TYPE_CHECKING:
+    import argparse
+
+    from cemverify.parsing import Parser
 
 DESCRIPTION = """\
 Measures what the fast paths buy: ratios of time, taken in turn in one process, beside the ratio of FLOPs. No speed is
@@ -35,28 +37,30 @@ Exit code 0, or 2 with one sentence on stderr if the request makes no sense or a
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    try:
-        options = _parser().parse_args(given)
-    except UsageError as error:
-        return _refuse(error)
-    from cemverify.results import ResultError  # here, since it brings torch, for which --help should not wait
+    return enter(_chosen, arguments)
 
+
+def _chosen(given: list[str]) -> Run:
+    import shlex
+
+    options = _parser().parse_args(given)
     options.made_by = shlex.join(["python", "-m", "benchmarks", *given])
-    try:
-        return int(options.run(options))
-    except (UsageError, ResultError, ValueError) as error:
-        return _refuse(error)
-    except KeyboardInterrupt:
-        return _refuse("interrupted; stages that were finished are kept", code=130)
 
+    def run() -> int:
+        try:
+            return int(options.run(options))
+        except KeyboardInterrupt as interrupt:
+            raise KeyboardInterrupt("interrupted; stages that were finished are kept") from interrupt
 
-def _refuse(error: object, code: int = 2) -> int:
-    print(f"error: {error}", file=sys.stderr)
-    return code
+    return run
 
 
 def _parser() -> Parser:
+    import argparse
+    from pathlib import Path
+
+    from cemverify.parsing import Parser, positive
+
     parser = Parser(
         prog="python -m benchmarks",
         description=DESCRIPTION,
@@ -74,7 +78,7 @@ def _parser() -> Parser:
     gpu.add_argument("--only", nargs="+", metavar="STAGE", help="these stages; all if not given")
     gpu.add_argument("--device", default="auto", help="auto, cpu or cuda (default auto: a GPU if there is one)")
     gpu.add_argument(
-        "--budget-minutes", type=float, default=25.0, metavar="M", help="begin no stage after that (default 25)"
+        "--budget-minutes", type=positive, default=25.0, metavar="M", help="begin no stage after that (default 25)"
     )
     gpu.add_argument("--again", action="store_true", help="run stages that are finished once more")
     gpu.add_argument("--report", action="store_true", help="run nothing: make the result of what is in the folder")
@@ -87,7 +91,7 @@ def _parser() -> Parser:
     stage.add_argument("stage")
     stage.add_argument("--device", default="cpu")
     stage.add_argument("--folder", type=Path, required=True)
-    stage.add_argument("--seconds", type=float, default=60.0)
+    stage.add_argument("--seconds", type=positive, default=60.0)
     stage.set_defaults(run=_gpu_stage)
     return parser
 
@@ -96,14 +100,13 @@ def _gpu(options: argparse.Namespace) -> int:
     from benchmarks import harvest
     from cemverify import results
     from cemverify.devices import find_device
+    from cemverify.errors import UsageError
     from cemverify.results import Maker
     from cemverify.tables import terminal
 
     names = [stage.name for stage in harvest.STAGES]
     if unknown := [name for name in options.only or () if name not in names]:
         raise UsageError(f"unknown stage {unknown[0]!r}; choose from {', '.join(names)}")
-    if not options.budget_minutes > 0:
-        raise UsageError(f"the budget must be positive, not {options.budget_minutes:g} minutes")
     result_file = options.folder / "gpu.json"
     for path in (result_file, *([options.page] if options.page else [])):
         results.check_writable(path)

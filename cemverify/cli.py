@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
-import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-from cemverify._version import VERSION
-from cemverify.conformance.implementations.contract import LoadError
-from cemverify.errors import UsageError
-from cemverify.results import ResultError
+from cemverify.entry import Run, enter
+
+if TYPE_CHECKING:
+    from cemverify.parsing import Parser
 
 # Module and summary of each command. Only the chosen command is imported, because some imports take a second.
 COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
@@ -28,22 +26,25 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit code; bad input is one sentence on stderr and exit code 2."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    return enter(_chosen, arguments)
+
+
+def _chosen(given: list[str]) -> Run:
+    import shlex
+
     options = _parser(given).parse_args(given)
     options.command = shlex.join(["cemverify", *given])
-    run: Callable[[argparse.Namespace], int] = options.run
-    try:
-        return run(options)
-    except (LoadError, ResultError, UsageError, ValueError) as error:
-        print(f"cemverify: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt as told:
-        print(f"cemverify: {str(told) or 'interrupted, nothing was written'}", file=sys.stderr)
-        return 130
+    return lambda: int(options.run(options))
 
 
-def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser(given: Sequence[str]) -> Parser:
+    import argparse
+    from importlib import import_module
+
+    from cemverify._version import VERSION
+    from cemverify.parsing import Parser
+
+    parser = Parser(
         prog="cemverify",
         description="Tells you whether an implementation of energy-based Transformer layers is right, and "
         "shows the evidence.",

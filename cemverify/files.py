@@ -42,7 +42,7 @@ def replacing(path: Path, *, aside: Path | None = None, durable: bool = True) ->
                 os.fsync(file.fileno())
         os.replace(aside, path)
     finally:
-        _remove(aside)
+        remove(aside)
 
 
 def sweep(folder: Path) -> None:
@@ -50,10 +50,16 @@ def sweep(folder: Path) -> None:
     with contextlib.suppress(OSError):  # no folder yet, or swept by somebody else
         for path in folder.iterdir():
             if _ASIDE.fullmatch(path.name) and time.time() - path.stat().st_mtime > ABANDONED_SECONDS:
-                _remove(path)
+                remove(path)
 
 
-def _remove(path: Path) -> None:
+def slug(name: str) -> str:
+    """A name as part of a file name: letters, digits, dots and hyphens, so that it never leaves its folder."""
+    return re.sub(r"[^A-Za-z0-9.]+", "-", name)[:80].strip("-.") or "unnamed"
+
+
+def remove(path: Path) -> None:
+    """Removes a file or a folder with all that is in it, if it is there and can be removed."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:

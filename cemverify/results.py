@@ -17,9 +17,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import platform
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -32,6 +30,7 @@ from typing import Any
 import torch
 
 from cemverify._version import VERSION
+from cemverify.errors import Refusal
 from cemverify.files import replacing, sweep
 
 SCHEMA = "cemverify.result"
@@ -52,7 +51,7 @@ KINDS = (
 Cell = str | int | float | bool | None
 
 
-class ResultError(Exception):
+class ResultError(Refusal):
     """A result file that cannot be read or written; the message is one sentence for the user."""
 
 
@@ -161,11 +160,8 @@ def check_writable(path: Path) -> None:
 
 
 def show(text: str) -> None:
-    """Prints what a command found; if the reader, `head` say, has left, the command goes on and writes its files."""
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:  # nor shall the flush at exit complain
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """Prints what a command found."""
+    print(text, flush=True)
 
 
 def write(path: Path, content: Mapping[str, Any]) -> None:

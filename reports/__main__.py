@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from cemverify.errors import UsageError
-from cemverify.parsing import Parser
-from cemverify.results import ResultError, show, write, write_text
-from cemverify.tables import RENDERERS, csv_rows, markdown
-from reports.collect import ResultFile, collect, merge
+from cemverify.entry import Run, enter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cemverify.parsing import Parser
+    from reports.collect import ResultFile
 
 DESCRIPTION = """\
 Renders result files as tables. Result files are written by `cemverify check --json`, `python -m synthetic recursion`,
@@ -30,22 +31,37 @@ Exit code 0, or 2 with one sentence on stderr if a path does not exist or is not
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    try:
-        options = _parser().parse_args(arguments)
-        sources = collect(options.paths)
-        tables = [table for source in sources for table in source.tables]
-        origins = [source.origin for source in sources for _ in source.tables]
-        text = RENDERERS[options.format](tables, origins)
-        if options.output is not None:
-            _write_all(options.output, sources)
-    except (ResultError, UsageError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    return enter(_chosen, arguments)
+
+
+def _chosen(given: list[str]) -> Run:
+    from cemverify.tables import RENDERERS
+
+    options = _parser(tuple(RENDERERS)).parse_args(given)
+    return lambda: _report(options.paths, options.format, options.output)
+
+
+def _report(paths: Sequence[Path], style: str, output: Path | None) -> int:
+    from cemverify.results import show
+    from cemverify.tables import RENDERERS
+    from reports.collect import collect
+
+    sources = collect(paths)
+    tables = [table for source in sources for table in source.tables]
+    origins = [source.origin for source in sources for _ in source.tables]
+    text = RENDERERS[style](tables, origins)
+    if output is not None:
+        _write_all(output, sources)
     show(text)
     return 0
 
 
-def _parser() -> Parser:
+def _parser(formats: Sequence[str]) -> Parser:
+    import argparse
+    from pathlib import Path
+
+    from cemverify.parsing import Parser
+
     parser = Parser(
         prog="python -m reports",
         description=DESCRIPTION,
@@ -56,7 +72,7 @@ def _parser() -> Parser:
         "paths", metavar="PATH", nargs="+", type=Path, help="a result file, or a folder of result files"
     )
     parser.add_argument(
-        "--format", choices=tuple(RENDERERS), default="terminal", help="format of the tables (default: %(default)s)"
+        "--format", choices=formats, default="terminal", help="format of the tables (default: %(default)s)"
     )
     parser.add_argument(
         "--output",
@@ -69,11 +85,16 @@ def _parser() -> Parser:
 
 
 def _write_all(folder: Path, sources: Sequence[ResultFile]) -> None:
+    from cemverify.files import slug
+    from cemverify.results import write, write_text
+    from cemverify.tables import csv_rows, markdown
+    from reports.collect import merge
+
     shown = [(source, table) for source in sources for table in source.tables]
     text = markdown([table for _, table in shown], [source.origin for source, _ in shown])
     files = {folder / "report.md": f"# Report\n\n{text}\n"}
     for number, (source, table) in enumerate(shown, 1):
-        files[folder / f"{number:02d}-{source.content['kind']}.csv"] = csv_rows(table)
+        files[folder / f"{number:02d}-{slug(source.content['kind'])}.csv"] = csv_rows(table)
     for path, content in files.items():
         write_text(path, content)
     write(folder / "report.json", merge(sources))

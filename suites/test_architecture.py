@@ -36,13 +36,14 @@ ROOMS: dict[str, set[str]] = {
     "cemverify.devices": set(),
     "cemverify.orphans": set(),
     "cemverify.files": set(),
+    "cemverify.entry": shared("errors"),
     "cemverify.parsing": shared("errors"),
-    "cemverify.results": shared("_version", "files"),
+    "cemverify.results": shared("_version", "errors", "files"),
     "cemverify.tables": shared("results"),
     "cemverify.cem": set(),
-    "cemverify.runs": shared("cores", "errors", "files", "orphans"),
+    "cemverify.runs": shared("cores", "errors", "files", "orphans", "parsing"),
     "cemverify.conformance": set(),
-    "cemverify.conformance.implementations": {"cemverify.cem"},
+    "cemverify.conformance.implementations": {"cemverify.cem"} | shared("errors"),
     "cemverify.conformance.questions": {"cemverify.cem"},
     "cemverify.conformance.asking": verifier("implementations", "questions"),
     "cemverify.conformance.oracle": {"cemverify.cem"} | verifier("implementations", "questions"),
@@ -66,27 +67,25 @@ ROOMS: dict[str, set[str]] = {
     | verifier("implementations", "properties", "judging", "workers", "gate", "listeners"),
     "cemverify": {"cemverify.api"} | verifier("implementations", "judging"),
     "cemverify.commands": {"cemverify.claims", "cemverify.power", "cemverify.runs"}
-    | shared("_version", "cores", "errors", "results", "tables")
+    | shared("_version", "cores", "errors", "parsing", "results", "tables")
     | verifier("implementations", "properties", "judging", "workers", "gate", "counterexamples", "listeners"),
-    "cemverify.cli": {"cemverify.commands"}
-    | shared("_version", "errors", "parsing", "results")
-    | verifier("implementations"),
+    "cemverify.cli": {"cemverify.commands"} | shared("_version", "entry", "parsing"),
     "cemverify.__main__": {"cemverify.cli"},
-    "reports": shared("errors", "parsing", "results", "tables"),
+    "reports": shared("entry", "errors", "files", "parsing", "results", "tables"),
     "synthetic": set(),
     "synthetic.flops": set(),
     "synthetic.statistics": shared("errors"),
     "synthetic.statements": set(),
     "synthetic.gp": {"synthetic.statistics"} | shared("errors"),
     "synthetic.corpora": shared("errors", "files"),
-    "synthetic.atlas": {"synthetic.gp"} | shared("errors", "results", "tables"),
-    "synthetic.examine": {"synthetic.gp"} | shared("errors", "results", "tables"),
+    "synthetic.atlas": {"synthetic.gp"} | shared("errors", "parsing", "results", "tables"),
+    "synthetic.examine": {"synthetic.gp"} | shared("errors", "parsing", "results", "tables"),
     "synthetic.explain": {"cemverify.runs"} | shared("errors", "results", "tables"),
     "synthetic.recursion": {
         *("cemverify.cem", "cemverify.runs", "reports"),
         *("synthetic.flops", "synthetic.gp", "synthetic.statements", "synthetic.statistics"),
     }
-    | shared("devices", "errors", "results", "tables"),
+    | shared("devices", "errors", "parsing", "results", "tables"),
     "synthetic.language.training": {"cemverify.cem", "synthetic.corpora", "synthetic.flops"}
     | shared("devices", "errors", "files", "results"),
     "synthetic.language.contenders": {
@@ -111,9 +110,9 @@ ROOMS: dict[str, set[str]] = {
     "synthetic.language": {"synthetic.language.commands"},
     "synthetic.__main__": {"cemverify.runs", "synthetic.atlas", "synthetic.examine", "synthetic.explain"}
     | {"synthetic.recursion", "synthetic.language"}
-    | shared("errors", "parsing", "results"),
+    | shared("entry", "errors", "parsing"),
     "benchmarks": {"cemverify.cem", "synthetic.corpora", "synthetic.flops", "synthetic.statistics"}
-    | shared("devices", "errors", "parsing", "results", "tables"),
+    | shared("devices", "entry", "errors", "parsing", "results", "tables"),
 }
 
 

@@ -5,15 +5,15 @@ A study is a module with two functions: `add_arguments(parser)` and `run(options
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from types import ModuleType
+from typing import TYPE_CHECKING
 
-from cemverify.errors import UsageError
-from cemverify.parsing import Parser
-from cemverify.runs import ShardFinished
+from cemverify.entry import Run, enter
+
+if TYPE_CHECKING:
+    from cemverify.parsing import Parser
 
 STUDIES = {
     "recursion": "recursive CEM MLPs on functions of known difficulty, compared with the Bayes-optimal error",
@@ -45,29 +45,35 @@ cannot be written.
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    given = sys.argv[1:] if arguments is None else list(arguments)
+    return enter(_chosen, arguments)
+
+
+def _chosen(given: list[str]) -> Run:
+    from cemverify.errors import UsageError
+
     try:
         options = _parser(given[0] if given else None).parse_args(given)
-    except UsageError as error:
-        return _refuse(error)
     except ModuleNotFoundError as error:
-        return _refuse(f"{error.name} is missing; pip install -c constraints.txt -e '.[bench]'")
+        raise UsageError(f"{error.name} is missing; pip install -c constraints.txt -e '.[bench]'") from error
 
-    from cemverify.results import ResultError  # here, since it brings torch, for which --help should not wait
+    def run() -> int:
+        from cemverify.runs import ShardFinished
 
-    try:
-        return int(_module(options.study).run(options))
-    except ShardFinished as told:
-        print(told, file=sys.stderr)
-        return 0
-    except (UsageError, ResultError) as error:
-        return _refuse(error)
-    except KeyboardInterrupt as told:
-        return _refuse(str(told) or "interrupted; nothing was written", code=130)
+        try:
+            return int(_module(options.study).run(options))
+        except ShardFinished as told:
+            print(told, file=sys.stderr)
+            return 0
+
+    return run
 
 
 def _parser(chosen: str | None) -> Parser:
     """The parser; only the chosen study is imported, as the libraries of a study take seconds."""
+    import argparse
+
+    from cemverify.parsing import Parser
+
     parser = Parser(
         prog="python -m synthetic",
         description=DESCRIPTION,
@@ -83,12 +89,9 @@ def _parser(chosen: str | None) -> Parser:
 
 
 def _module(study: str) -> ModuleType:
+    from importlib import import_module
+
     return import_module(f"synthetic.{MODULES.get(study, study)}")
-
-
-def _refuse(reason: object, code: int = 2) -> int:
-    print(f"error: {reason}", file=sys.stderr)
-    return code
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from textwrap import indent
 import torch
 
 from cemverify import results
-from cemverify.errors import UsageError
+from cemverify.parsing import count, seed
 from cemverify.tables import markdown, terminal
 from synthetic.gp import priors
 from synthetic.gp.difficulty import (
@@ -196,13 +196,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--points",
         nargs="+",
-        type=int,
+        type=count,
         default=list(POINTS),
         metavar="N",
         help=f"numbers of training points (default: {' '.join(map(str, POINTS))})",
     )
     parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="seed of every random stream (default: %(default)s)"
+        "--seed", type=seed, default=0, metavar="N", help="seed of every random stream (default: %(default)s)"
     )
     parser.add_argument(
         "--output", type=Path, default=OUTPUT, metavar="FILE", help="result file (default: %(default)s)"
@@ -216,8 +216,6 @@ def run(options: argparse.Namespace) -> int:
     Raises:
         UsageError: an option is invalid. cemverify.results.ResultError: a file cannot be written.
     """
-    if options.seed < 0:
-        raise UsageError(f"the seed must be at least 0, not {options.seed}")
     points = sorted(set(options.points))
     texts = options.prior or [text.format(value) for text, values in ENTRIES.items() for value in values]
     for path in (options.output, options.markdown):
@@ -229,12 +227,12 @@ def run(options: argparse.Namespace) -> int:
     )
     entries = survey(texts, points, options.seed, report=lambda line: print(line, file=sys.stderr, flush=True))
     shown = table(entries)
-    results.show(terminal([shown]))
     results.write(options.output, results.result("atlas", maker, [shown], {"entries": [_record(e) for e in entries]}))
     print(f"wrote {options.output}", file=sys.stderr)
     if options.markdown is not None:
         results.write_text(options.markdown, page(shown))
         print(f"wrote {options.markdown}", file=sys.stderr)
+    results.show(terminal([shown]))
     return 0
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from cemverify import results
-from cemverify.errors import UsageError
+from cemverify.parsing import count, positive, seed
 from cemverify.tables import terminal
 from synthetic.gp import features, priors
 from synthetic.gp.difficulty import Difficulty, assess, is_negative_control
@@ -126,12 +126,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG.format(priors=indent(priors.describe(), "  "), agreement=AGREEMENT, alarms=1 / FALSE_ALARM)
     parser.add_argument("prior", metavar="PRIOR", help="the prior that the function is drawn from")
     parser.add_argument(
-        "--dimensions", type=int, default=10, metavar="D", help="number of inputs (default: %(default)s)"
+        "--dimensions", type=count, default=10, metavar="D", help="number of inputs (default: %(default)s)"
     )
-    parser.add_argument("--train-points", type=int, default=1024, metavar="N", help="default: %(default)s")
-    parser.add_argument("--test-points", type=int, default=1024, metavar="N", help="default: %(default)s")
+    parser.add_argument("--train-points", type=count, default=1024, metavar="N", help="default: %(default)s")
+    parser.add_argument("--test-points", type=count, default=1024, metavar="N", help="default: %(default)s")
     parser.add_argument(
-        "--noise", type=float, default=0.1, metavar="SD", help="noise on training targets (default: %(default)s)"
+        "--noise", type=positive, default=0.1, metavar="SD", help="noise on training targets (default: %(default)s)"
     )
     parser.add_argument(
         "--features",
@@ -140,7 +140,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="number of random features; 0: an exact task (default: depends on the number of points)",
     )
     parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="seed of every random stream (default: %(default)s)"
+        "--seed", type=seed, default=0, metavar="N", help="seed of every random stream (default: %(default)s)"
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help="also write the result as JSON")
 
@@ -151,8 +151,6 @@ def run(options: argparse.Namespace) -> int:
     Raises:
         UsageError: an option is invalid. cemverify.results.ResultError: the output cannot be written.
     """
-    if options.seed < 0:
-        raise UsageError(f"the seed must be at least 0, not {options.seed}")
     sizes = (options.dimensions, options.train_points, options.test_points)
     config = TaskConfig(options.prior, *sizes, options.noise, options.features)
     if options.output is not None:
@@ -162,10 +160,10 @@ def run(options: argparse.Namespace) -> int:
     print(f"drawing {config.points} points ({config.sampling}) ...", file=sys.stderr, flush=True)
     found = examine(config, Streams(options.seed, config.prior, options.seed))
     shown = table(found)
-    results.show(terminal([shown]))
     if options.output is not None:
         results.write(options.output, results.result("examine", maker, [shown], payload(found)))
         print(f"wrote {options.output}", file=sys.stderr)
+    results.show(terminal([shown]))
     return 0 if found.passed else 1
 
 

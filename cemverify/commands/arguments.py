@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import torch
@@ -10,18 +9,6 @@ import torch
 from cemverify.results import ResultError, check_writable
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16}
-
-
-def positive(text: str) -> int:
-    """A whole number of at least 1, for argparse.
-
-    Raises:
-        argparse.ArgumentTypeError: it is none.
-    """
-    value = int(text) if text.isdecimal() else 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return value
 
 
 def check_outputs(*paths: Path | None) -> None:

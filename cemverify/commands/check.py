@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from cemverify.commands import gate
-from cemverify.commands.arguments import DTYPES, check_folder, check_outputs, positive
+from cemverify.commands.arguments import DTYPES, check_folder, check_outputs
 from cemverify.conformance.counterexamples.files import save_all
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.events import RunFinished
@@ -20,6 +20,7 @@ from cemverify.conformance.properties import select
 from cemverify.conformance.workers import isolation
 from cemverify.conformance.workers.limits import USUAL_MEMORY, check_memory, usual_memory
 from cemverify.cores import cores
+from cemverify.parsing import MOST_WORKERS, count, positive, seed, whole
 from cemverify.results import Maker, show, write, write_text
 
 DESCRIPTION = """\
@@ -54,11 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="ID",
         help="test only these: ids, prefixes (gradient/mlp) or patterns",
     )
+    parser.add_argument("--examples", type=count, default=60, metavar="N", help="examples per property (default 60)")
     parser.add_argument(
-        "--examples", type=positive, default=60, metavar="N", help="examples per property (default 60)"
-    )
-    parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="seed of everything that is drawn (default 0)"
+        "--seed", type=seed, default=0, metavar="N", help="seed of everything that is drawn (default 0)"
     )
     parser.add_argument(
         "--device",
@@ -73,25 +72,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="dtype of properties that have none of their own (default float64)",
     )
     parser.add_argument(
-        "--workers", type=positive, default=cores(), metavar="N", help="worker processes (default: one per core)"
+        "--workers",
+        type=whole(1, MOST_WORKERS),
+        default=cores(),
+        metavar="N",
+        help="worker processes (default: one per core)",
     )
     parser.add_argument(
         "--seconds",
-        type=float,
+        type=positive,
         default=60.0,
         metavar="S",
         help="time budget for each property, in seconds (default 60)",
     )
     parser.add_argument(
         "--timeout",
-        type=float,
+        type=positive,
         default=20.0,
         metavar="S",
         help="seconds after which a call counts as hung (default 20)",
     )
     parser.add_argument(
         "--memory",
-        type=positive,
+        type=count,
         metavar="MB",
         help=f"memory limit of each worker, on Linux (default {USUAL_MEMORY} on the CPU, none on other devices)",
     )
@@ -143,9 +146,6 @@ def run(options: argparse.Namespace) -> int:
             finished = event
     assert finished is not None
     finished, settled, compared = measured_against.measure(finished, options.properties)
-    show(terminal.report(finished))
-    if settled is not None or compared is not None:
-        show(f"\n{ci.report(settled, compared)}")
     if options.save_counterexamples:
         for saved in save_all(finished, options.save_counterexamples, maker):
             print(f"counterexample saved: cemverify replay {saved}", file=sys.stderr)
@@ -155,6 +155,9 @@ def run(options: argparse.Namespace) -> int:
         write_text(options.junit, ci.with_suites(files.as_junit(finished), settled, compared))
     if options.markdown:
         write_text(options.markdown, files.as_markdown(finished, maker) + ci.as_markdown(settled, compared))
+    show(terminal.report(finished))
+    if settled is not None or compared is not None:
+        show(f"\n{ci.report(settled, compared)}")
     if any(outcome is not None and outcome.failed for outcome in (settled, compared)):
         return 1
     return exit_code(counts(finished.records))

@@ -39,11 +39,11 @@ def run(options: argparse.Namespace) -> int:
     for i, claim in enumerate(chosen, 1):
         judged.append(judge(claim))
         print(f"[{i:>{len(str(len(chosen)))}}/{len(chosen)}] {judged[-1].verdict:<26} {claim.id}", file=sys.stderr)
-    show(pages.in_full(judged[0]) if options.claim else pages.as_terminal(judged))
     if options.json:
         write(options.json, pages.as_json(judged, maker))
     if options.markdown:
         write_text(options.markdown, pages.as_markdown(judged))
     if options.latex:
         write_text(options.latex, pages.as_latex(judged))
+    show(pages.in_full(judged[0]) if options.claim else pages.as_terminal(judged))
     return 1 if any(j.verdict == "undecided" for j in judged) else 0

@@ -7,7 +7,8 @@ import os
 import sys
 from pathlib import Path
 
-from cemverify.commands.arguments import check_outputs, positive
+from cemverify.commands.arguments import check_outputs
+from cemverify.parsing import count
 from cemverify.power.bank import BANK, unavailable
 from cemverify.results import Maker, show, write, write_text
 from cemverify.runs import ShardFinished, add_run_arguments, run_options
@@ -48,10 +49,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="IMPLEMENTATION",
         help="module:attribute, or the name of an entry point (default: the mutants as they are)",
     )
-    parser.add_argument("--seeds", type=positive, default=20, metavar="N", help="use seeds 0 to N-1 (default: 20)")
+    parser.add_argument("--seeds", type=count, default=20, metavar="N", help="use seeds 0 to N-1 (default: 20)")
     parser.add_argument(
         "--examples",
-        type=positive,
+        type=count,
         nargs="+",
         default=[15, 60],
         metavar="N",
@@ -59,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--families", nargs="+", default=[], metavar="F", help="only mutants of these families")
     parser.add_argument(
-        "--matrix", type=positive, default=0, metavar="N", help="also put every mutant before every property, N seeds"
+        "--matrix", type=count, default=0, metavar="N", help="also put every mutant before every property, N seeds"
     )
     parser.add_argument("--no-sweep", action="store_true", help="do not look for the smallest fault")
     parser.add_argument("--no-bank", action="store_true", help="do not look for false alarms")
@@ -111,11 +112,11 @@ def run(options: argparse.Namespace) -> int:
     except ShardFinished as told:
         print(told, file=sys.stderr)
         return 0
-    show(pages.as_terminal(power))
     if options.json:
         write(options.json, pages.as_json(power, maker))
     if options.markdown:
         write_text(options.markdown, pages.as_markdown(power, options.command))
+    show(pages.as_terminal(power))
     return 0 if power.sound else 1
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cemverify.cores import cores
 from cemverify.errors import UsageError
+from cemverify.parsing import workers
 from cemverify.runs.options import RunOptions, Shard
 
 HOW = "Stop it at any moment; the same command continues from there."
@@ -29,7 +30,7 @@ def add_run_arguments(parser: argparse.ArgumentParser, how: str | None = HOW) ->
     )
     group.add_argument(
         "--workers",
-        type=int,
+        type=workers,
         metavar="N",
         help="processes of one thread each; 0: only this one (default: one for each CPU)",
     )
@@ -58,9 +59,9 @@ def run_options(options: argparse.Namespace) -> RunOptions:
     """
     if options.cluster is not None and options.workers is not None:
         raise UsageError("--workers starts processes on this machine and --cluster uses others; give one of them")
-    workers = cores() if options.workers is None else options.workers
+    processes = cores() if options.workers is None else options.workers
     shard = None if options.shard is None else parse_shard(options.shard)
-    return RunOptions(options.store, workers, options.cluster, shard, options.retry_failed, options.resume)
+    return RunOptions(options.store, processes, options.cluster, shard, options.retry_failed, options.resume)
 
 
 def parse_shard(text: str) -> Shard:

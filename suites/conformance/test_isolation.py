@@ -206,7 +206,7 @@ def test_the_command_line_says_which_property_was_hit_and_by_what(
 def test_a_worker_needs_some_memory_to_judge_at_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "reference", "--memory", "100"]) == 2
     assert capsys.readouterr().err == (
-        f"cemverify: a worker needs at least {LEAST_MEMORY} MB, and --memory is 100: give more\n"
+        f"error: a worker needs at least {LEAST_MEMORY} MB, and --memory is 100: give more\n"
     )
 
 
@@ -216,7 +216,7 @@ def test_where_memory_cannot_be_limited_a_sentence_says_so(
     monkeypatch.setattr("sys.platform", "darwin")
     assert main(["check", "reference", "--memory", "4096"]) == 2
     assert capsys.readouterr().err == (
-        "cemverify: memory can be limited on Linux only, and this is darwin: leave out --memory\n"
+        "error: memory can be limited on Linux only, and this is darwin: leave out --memory\n"
     )
 
 

@@ -14,6 +14,7 @@ import torch
 from cemverify import results
 from cemverify.devices import check_device
 from cemverify.errors import UsageError
+from cemverify.parsing import count, positive, seed
 from cemverify.runs import Cell, RunOptions, add_run_arguments, payloads, run_cells, run_options
 from cemverify.tables import terminal
 from synthetic.gp import priors
@@ -74,14 +75,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--preset", default="quick", metavar="NAME", help="what is run (default: %(default)s)")
     parser.add_argument("--prior", nargs="+", metavar="TEXT", help="what functions are drawn from")
-    parser.add_argument("--steps", nargs="+", type=int, metavar="T", help="recursion depths to compare")
+    parser.add_argument("--steps", nargs="+", type=count, metavar="T", help="recursion depths to compare")
     parser.add_argument("--models", nargs="+", metavar="NAME", help="model families to compare, on every prior")
-    parser.add_argument("--seeds", type=int, metavar="N", help="functions per prior; 10 for a comparison to rely on")
-    parser.add_argument("--rates", nargs="+", type=float, metavar="R", help="learning rates to choose from")
-    parser.add_argument("--train-points", type=int, metavar="N", help="size of each training set")
-    parser.add_argument("--noise", type=float, metavar="SD", help="noise on training targets")
+    parser.add_argument(
+        "--seeds", type=count, metavar="N", help="functions per prior; 10 for a comparison to rely on"
+    )
+    parser.add_argument("--rates", nargs="+", type=positive, metavar="R", help="learning rates to choose from")
+    parser.add_argument("--train-points", type=count, metavar="N", help="size of each training set")
+    parser.add_argument("--noise", type=positive, metavar="SD", help="noise on training targets")
     parser.add_argument("--device", metavar="D", help="where models are trained: cpu, cuda, cuda:1 (default: cpu)")
-    parser.add_argument("--seed", type=int, metavar="N", help="root of every random stream (default: 0)")
+    parser.add_argument("--seed", type=seed, metavar="N", help="root of every random stream (default: 0)")
     parser.add_argument(
         "--output",
         type=Path,

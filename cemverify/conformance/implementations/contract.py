@@ -28,6 +28,7 @@ import torch
 from cemverify.cem.activations import ACTIVATIONS
 from cemverify.conformance.implementations.energy_layers import LAYER_FEATURES, EnergyLayer, energy_layer
 from cemverify.conformance.implementations.faults import words
+from cemverify.errors import Refusal
 
 Arrays = Literal["torch", "numpy", "jax"]
 ENTRY_POINTS = "cemverify.implementations"
@@ -76,7 +77,7 @@ FEATURES: Mapping[str, str] = MappingProxyType(
 )
 
 
-class LoadError(Exception):
+class LoadError(Refusal):
     """An implementation cannot be loaded; the message is one sentence for the user."""
 
 

@@ -61,5 +61,5 @@ def run(options: argparse.Namespace) -> int:
         return int(COMMANDS[options.command].run(options))
     except (UsageError, ResultError):
         if int(os.environ.get("RANK", "0")) > 0:  # the first process tells it
-            raise SystemExit(2) from None
+            return 2
         raise

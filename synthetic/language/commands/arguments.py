@@ -7,14 +7,12 @@ says becomes part of a frozen configuration here; nothing else sees the parsed a
 from __future__ import annotations
 
 import argparse
-import math
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from cemverify.errors import UsageError
-from cemverify.parsing import Parser
+from cemverify.parsing import Parser, positive, whole
 from synthetic.corpora.chains import ChainSpec
 from synthetic.corpora.choice import CorpusChoice, Library, TextFiles, corpora_folder
 from synthetic.corpora.hub import DatasetSpec
@@ -56,16 +54,9 @@ class Command(Parser):
         self.checks: list[Callable[[argparse.Namespace], None]] = []
         self.beside: Mapping[str, Command] = {}
 
-    def error(self, message: str) -> NoReturn:
-        """Prints the usage line and raises the sentence."""
-        self.print_usage(sys.stderr)
-        super().error(message)
-
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """As its parent, but refuses what it does not know: here it is known which command was asked for."""
-        found, unknown = super().parse_known_args(args, namespace)
-        if unknown:
-            self.error(self._about(unknown))
+        """As its parent; then come the checks."""
+        found, _ = super().parse_known_args(args, namespace)
         try:
             for check in self.checks:
                 check(found)
@@ -77,46 +68,11 @@ class Command(Parser):
         """Whether it has such an option."""
         return option in self._option_string_actions
 
-    def _about(self, unknown: Sequence[str]) -> str:
-        option = next((word.partition("=")[0] for word in unknown if word.startswith("-")), None)
-        if option is None:
-            return f"{unknown[0]!r} is one word too many"
-        owners = [command.prog for command in self.beside.values() if command.knows(option)]
-        return f"{option} belongs to `{owners[0]}`" if owners else f"there is no option {option}"
-
-
-def at_least(least: int) -> Callable[[str], int]:
-    """The type of a whole number that is not below another."""
-
-    def whole(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
-        if value < least:
-            raise argparse.ArgumentTypeError(f"must be at least {least}, not {value}")
-        return value
-
-    return whole
-
-
-def positive(text: str) -> float:
-    """The type of a positive number."""
-    try:
-        value = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"must be a positive number, not {value:g}")
-    return value
-
-
-def seed(text: str) -> int:
-    """The type of a seed, which torch's generators take."""
-    value = at_least(0)(text)
-    if value >= 2**32:
-        raise argparse.ArgumentTypeError(f"must be from 0 to 2^32 - 1, not {value}")
-    return value
+    def about_unknown(self, words: Sequence[str]) -> str:
+        """As its parent; says which of the other commands has the option."""
+        option = next((word.partition("=")[0] for word in words if word.startswith("-")), "")
+        owners = [command.prog for command in self.beside.values() if option and command.knows(option)]
+        return f"{option} belongs to `{owners[0]}`" if owners else super().about_unknown(words)
 
 
 def add_compact(parser: argparse.ArgumentParser, title: str, text: str) -> Callable[..., None]:
@@ -143,10 +99,10 @@ def add_corpus_arguments(parser: Command) -> None:
     for name in ("configuration", "split", "column", "revision"):
         add(f"--{name}")
     add("--megabytes", type=positive)
-    add("--symbols", type=at_least(1))
-    add("--order", type=at_least(1))
-    add("--states", type=at_least(1))
-    add("--length", type=at_least(1))
+    add("--symbols", type=whole(1))
+    add("--order", type=whole(1))
+    add("--states", type=whole(1))
+    add("--length", type=whole(1))
     parser.checks.append(_check_corpus)
 
 
@@ -221,7 +177,7 @@ def add_recipe_arguments(parser: Command, title: str, text: str) -> Callable[...
     """The options that `recipe_changes` and `shape` read; returns what adds another to their group."""
     add = add_compact(parser, title, text)
     for name in (*RECIPE_OPTIONS, *SHAPE_OPTIONS):
-        kind: Any = positive if name == "learning_rate" else at_least(1)
+        kind: Any = positive if name == "learning_rate" else whole(1)
         add(f"--{name.replace('_', '-')}", type=kind)
     return add
 

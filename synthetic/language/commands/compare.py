@@ -7,6 +7,7 @@ import shlex
 from dataclasses import asdict
 from pathlib import Path
 
+from cemverify.parsing import seed
 from cemverify.results import Maker, check_writable, result, show, write
 from cemverify.tables import terminal
 from synthetic.language.commands.arguments import (
@@ -18,7 +19,6 @@ from synthetic.language.commands.arguments import (
     corpus_words,
     preset_choice,
     preset_words,
-    seed,
 )
 from synthetic.language.contenders.presets import DEFAULT_PRESET
 

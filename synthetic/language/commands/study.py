@@ -14,6 +14,7 @@ from cemverify import results
 from cemverify.cem import presets as paper
 from cemverify.devices import find_device
 from cemverify.errors import UsageError
+from cemverify.parsing import positive, seed, whole
 from cemverify.runs import RunOptions, add_run_arguments, run_options
 from cemverify.tables import terminal
 from synthetic.corpora.choice import CorpusChoice, PinnedCorpus, open_corpus
@@ -23,13 +24,10 @@ from synthetic.language.commands.arguments import (
     add_compact,
     add_corpus_arguments,
     add_recipe_arguments,
-    at_least,
     changes_words,
     corpus_choice,
     corpus_words,
-    positive,
     recipe_changes,
-    seed,
     shape,
 )
 from synthetic.language.paper.studies import SIZES, STUDIES, TINY, StudyChoice
@@ -64,7 +62,7 @@ def add_arguments(parser: Command) -> None:
     add_compact(parser, "the experiments", EXPERIMENTS)("experiment", metavar="NAME")
     add = add_recipe_arguments(parser, "the study", HOW)
     add("--size", default=TINY)
-    add("--seeds", type=at_least(1))
+    add("--seeds", type=whole(1))
     add("--seed", type=seed, default=0)
     add("--estimate", action="store_true")
     add("--tflops", type=positive)

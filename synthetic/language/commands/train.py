@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from cemverify.errors import UsageError
+from cemverify.parsing import seed, whole
 from cemverify.results import Maker, check_writable, result, show, write
 from cemverify.tables import terminal
 from synthetic.language.commands.arguments import (
@@ -16,12 +17,10 @@ from synthetic.language.commands.arguments import (
     Command,
     add_corpus_arguments,
     add_recipe_arguments,
-    at_least,
     corpus_choice,
     corpus_words,
     preset_choice,
     preset_words,
-    seed,
 )
 from synthetic.language.contenders.model_results import Keeping
 from synthetic.language.contenders.presets import DEFAULT_PRESET
@@ -60,16 +59,16 @@ def add_arguments(parser: Command) -> None:
     add = add_recipe_arguments(parser, "the models", MODELS)
     add("--preset", default=DEFAULT_PRESET)
     add("--models", nargs="+", default=())
-    add("--depths", nargs="+", type=at_least(1), default=())
+    add("--depths", nargs="+", type=whole(1), default=())
     add("--seed", type=seed, default=0)
     add_corpus_arguments(parser)
     group = parser.add_argument_group("how it runs")
     group.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu or cuda")
-    group.add_argument("--workers", type=at_least(0), metavar="N", help="processes (default: one for each CPU)")
+    group.add_argument("--workers", type=whole(0), metavar="N", help="processes (default: one for each CPU)")
     group.add_argument("--compile", action="store_true", help="train through torch.compile; 15 s a model to begin")
     group.add_argument("--sharded", action="store_true", help="under torchrun: split the model (FSDP2)")
     group.add_argument("--folder", type=Path, metavar="DIR", help="keep metrics, weights and checkpoints here")
-    group.add_argument("--save-every", type=at_least(1), metavar="N", help="a checkpoint each N steps")
+    group.add_argument("--save-every", type=whole(1), metavar="N", help="a checkpoint each N steps")
     group.add_argument("--resume", action="store_true", help="go on from the checkpoints in --folder")
     group.add_argument(
         "--output", type=Path, metavar="FILE", default=Path("out/language.json"), help="default: %(default)s"

@@ -1,0 +1,247 @@
+"""The one way into every command: whatever happens, the user gets one sentence and an exit code.
+
+    def main(arguments=None):
+        return enter(chosen, arguments)      # chosen reads the arguments and returns what is to be done
+
+    0, 1     what the command returns
+    2        bad input, output that cannot be printed, or an error that nobody foresaw; its traceback is in a file,
+             which the sentence names
+    130      Ctrl-C, at any moment; 143: SIGTERM
+
+Only the standard library is imported here, and little of it, so that Ctrl-C is heeded from the start: import the rest
+in `chosen`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, TextIO, cast
+
+from cemverify.errors import Refusal
+
+Run = Callable[[], int]
+
+# Packages whose ValueErrors are sentences for the user.
+_OURS = ("cemverify", "synthetic", "reports", "benchmarks")
+
+_LONG_NUMBER = re.compile(r"\d{60,}")
+_LONGEST = 4000
+
+_ENDED = {signal.SIGINT: "interrupted; nothing was written", signal.SIGTERM: "terminated; nothing was written"}
+
+
+def enter(chosen: Callable[[list[str]], Run], arguments: Sequence[str] | None = None) -> int:
+    """Runs a command and returns its exit code; never raises, except `SystemExit` after --help and --version.
+
+    Args:
+        chosen: reads the arguments and returns what runs the command. arguments: of the command line if None.
+    """
+    ended = Ended()
+    with ended.heeded(), _streams() as (stdout, stderr):
+        try:
+            code = _run(chosen, list(sys.argv[1:] if arguments is None else arguments))
+        except SystemExit:
+            stdout.flush()
+            raise
+        except BaseException as error:
+            code = _tell(error, ended.by)
+        stdout.flush()
+        if stdout.failure and code in (0, 1):
+            say(f"the result cannot be printed ({stdout.failure}); files that were asked for are complete")
+            code = 2
+        stderr.flush()
+    return code
+
+
+def say(sentence: str) -> None:
+    """Prints a sentence about an error on stderr, on one line whatever it contains."""
+    print(f"error: {one_line(sentence)}", file=sys.stderr, flush=True)
+
+
+def one_line(text: str) -> str:
+    """The text without line breaks, control characters, or numbers of hundreds of digits."""
+    text = " ".join(text.splitlines())
+    text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    text = _LONG_NUMBER.sub(lambda found: f"{found[0][:20]}... ({len(found[0])} digits)", text)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
+
+
+def _run(chosen: Callable[[list[str]], Run], arguments: list[str]) -> int:
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise Refusal(f"the current folder is gone ({error.strerror}); change to one that exists") from None
+    _demote_warnings()
+    run = chosen(arguments)  # --help and --version exit here
+    try:
+        return int(run())
+    except SystemExit as error:
+        raise Refusal(
+            f"the code that was run called sys.exit({error.code!r}) before there was a result; remove that call"
+        ) from error
+
+
+def _tell(error: BaseException, ended_by: signal.Signals | None) -> int:
+    """Says what happened; returns the exit code."""
+    if ended_by is None and isinstance(error, KeyboardInterrupt):
+        ended_by = signal.SIGINT
+    if ended_by is not None:  # a library may have made another error of the interrupt
+        words = str(error) if isinstance(error, KeyboardInterrupt) else ""
+        say(words or _ENDED[ended_by])
+        return 128 + ended_by
+    if usage := getattr(error, "usage", ""):
+        print(usage, file=sys.stderr)
+    if isinstance(error, Refusal) or _is_our_sentence(error):
+        say(str(error))
+    elif _is_memory(error):
+        say(f"memory ran out ({str(error).splitlines()[0] if str(error) else 'MemoryError'}); ask for less")
+    else:
+        name = ": ".join(filter(None, (type(error).__name__, str(error)[:300])))
+        say(f"something unforeseen happened ({name}); {_keep_traceback(error)}")
+    return 2
+
+
+def _is_our_sentence(error: BaseException) -> bool:
+    """Whether it is a ValueError that our own code raised, rather than a library."""
+    trace = error.__traceback__
+    if not isinstance(error, ValueError) or isinstance(error, UnicodeError) or trace is None:
+        return False
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return str(trace.tb_frame.f_globals.get("__name__", "")).split(".")[0] in _OURS
+
+
+def _is_memory(error: BaseException) -> bool:
+    return isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__ or "can't allocate" in str(error)
+
+
+def _keep_traceback(error: BaseException) -> str:
+    """Writes the traceback to a file; says where it is."""
+    import tempfile
+    import traceback
+
+    lines = traceback.format_exception(error)
+    try:
+        number, path = tempfile.mkstemp(prefix="cemverify-traceback-", suffix=".txt")
+        with open(number, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.writelines(lines)
+    except OSError as failed:
+        return f"its traceback cannot be written ({failed.strerror or failed})"
+    return f"please report it with its traceback, {path}"
+
+
+def _demote_warnings() -> None:
+    """Makes no warning an error, here and in workers: PYTHONWARNINGS=error lets no library be imported."""
+    if any(option.startswith("error") for option in sys.warnoptions):
+        import warnings
+
+        sys.warnoptions[:] = [option for option in sys.warnoptions if not option.startswith("error")]
+        os.environ.pop("PYTHONWARNINGS", None)
+        warnings.resetwarnings()
+        warnings.simplefilter("default")
+        print("note: warnings are shown, and not made errors, whatever PYTHONWARNINGS and -W ask", file=sys.stderr)
+
+
+# --- signals --------------------------------------------------------------------------------------
+
+
+class Ended:
+    """Which signal asked this process to end, if one did."""
+
+    def __init__(self) -> None:
+        self.by: signal.Signals | None = None
+
+    @contextmanager
+    def heeded(self) -> Iterator[None]:
+        """SIGINT and SIGTERM raise KeyboardInterrupt, so that what is open is closed and removed."""
+        before: dict[signal.Signals, Any] = {}
+        for number in _ENDED:
+            try:
+                # what a shell starts in the background ignores Ctrl-C, and a host program has handlers of its own
+                if signal.getsignal(number) in (signal.default_int_handler, signal.SIG_DFL):
+                    before[number] = signal.signal(number, self._heed)
+            except ValueError:  # not the main thread
+                break
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _heed(self, number: int, _: FrameType | None) -> None:
+        self.by = signal.Signals(number)
+        raise KeyboardInterrupt
+
+
+# --- streams --------------------------------------------------------------------------------------
+
+
+class Patient:
+    """A text stream to which writing never fails; it remembers that it could not write, and goes on.
+
+    Attributes:
+        failure: why it cannot write any more. A reader that leaves, `head` say, is no failure.
+    """
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self.failure = ""
+        self._open = self._given = stream is not None
+        self._stream = stream if stream is not None else open(os.devnull, "w")  # noqa: SIM115
+
+    def write(self, text: str) -> int:
+        """Writes what can be written; characters that the encoding lacks are escaped."""
+        if not self._given:
+            self.failure = "it is closed"
+        if self._open:
+            encoding = getattr(self._stream, "encoding", None) or "utf-8"
+            try:
+                self._stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+            except (OSError, ValueError) as error:
+                self._leave(error)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flushes what can be flushed."""
+        if self._open:
+            try:
+                self._stream.flush()
+            except (OSError, ValueError) as error:
+                self._leave(error)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def _leave(self, error: OSError | ValueError) -> None:
+        self._open = False
+        if not isinstance(error, BrokenPipeError):
+            self.failure = getattr(error, "strerror", None) or str(error)
+        try:  # nor shall the flush at exit complain
+            number = self._stream.fileno()
+        except (OSError, ValueError, AttributeError):
+            return
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, number)
+        os.close(nowhere)
+
+
+@contextmanager
+def _streams() -> Iterator[tuple[Patient, Patient]]:
+    """stdout and stderr as patient streams; descriptors 0 to 2 are open, so that no file of ours becomes one."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest that is free
+    before = sys.stdout, sys.stderr
+    stdout, stderr = Patient(sys.stdout), Patient(sys.stderr)
+    sys.stdout, sys.stderr = cast(TextIO, stdout), cast(TextIO, stderr)
+    try:
+        yield stdout, stderr
+    finally:
+        sys.stdout, sys.stderr = before
