@@ -46,6 +46,7 @@ KINDS = (
     "atlas",
     "benchmarks",
     "gpu",
+    "readings",
 )
 
 Cell = str | int | float | bool | None

@@ -76,6 +76,7 @@ ROOMS: dict[str, set[str]] = {
     "synthetic.flops": set(),
     "synthetic.statistics": shared("errors"),
     "synthetic.statements": set(),
+    "synthetic.measured": {"synthetic.statistics"} | shared("results"),
     "synthetic.gp": {"synthetic.statistics"} | shared("errors"),
     "synthetic.corpora": shared("errors", "files"),
     "synthetic.atlas": {"synthetic.gp"} | shared("errors", "parsing", "results", "tables"),
@@ -83,7 +84,7 @@ ROOMS: dict[str, set[str]] = {
     "synthetic.explain": {"cemverify.runs"} | shared("errors", "results", "tables"),
     "synthetic.recursion": {
         *("cemverify.cem", "cemverify.runs", "reports"),
-        *("synthetic.flops", "synthetic.gp", "synthetic.statements", "synthetic.statistics"),
+        *("synthetic.flops", "synthetic.gp", "synthetic.measured", "synthetic.statements", "synthetic.statistics"),
     }
     | shared("devices", "errors", "parsing", "results", "tables"),
     "synthetic.language.training": {"cemverify.cem", "synthetic.corpora", "synthetic.flops"}
@@ -99,12 +100,13 @@ ROOMS: dict[str, set[str]] = {
     | verifier("implementations"),
     "synthetic.language.paper": {
         *("cemverify.cem", "cemverify.runs", "reports", "synthetic.corpora", "synthetic.language.training"),
-        *("synthetic.statements", "synthetic.statistics"),
+        *("synthetic.measured", "synthetic.statements", "synthetic.statistics"),
     }
     | shared("errors", "results", "tables"),
     "synthetic.language.commands": {
         *("cemverify.cem", "cemverify.runs", "synthetic.corpora", "synthetic.language.training"),
         *("synthetic.language.contenders", "synthetic.language.losses", "synthetic.language.paper"),
+        "synthetic.measured",
     }
     | shared("cores", "devices", "errors", "parsing", "results", "tables"),
     "synthetic.language": {"synthetic.language.commands"},

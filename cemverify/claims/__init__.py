@@ -1,11 +1,14 @@
 """The claims ledger: what the paper states, and what is true of it.
 
-One file for each part of the paper. No verdict is written down: `base.judge` computes it from the evidence.
+One file for each part of the paper. A claim is a statement with its attribution; the statement is one predicate, to
+which arguments for and against are put (`arguments`). No verdict is written down: `base` computes it from what came
+out.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
+from pathlib import Path
 
 from cemverify.claims import (
     accounting,
@@ -17,11 +20,12 @@ from cemverify.claims import (
     positions,
     preconditioners,
     primitives,
+    readings,
     recursion,
     roundoff,
     training,
 )
-from cemverify.claims.base import Claim, Judged, Standing, judge
+from cemverify.claims.base import Claim, ClaimVerdict, JudgedClaim, judge_claim
 
 _PARTS = (
     attention,
@@ -35,28 +39,43 @@ _PARTS = (
     recursion,
     accounting,
     roundoff,
-    training,
 )
+
+# where a clone of the repository has what its studies measured; a wheel has none
+PUBLISHED = Path(__file__).parents[2] / "docs" / "results"
 
 
 @lru_cache(maxsize=1)
-def ledger() -> tuple[Claim, ...]:
-    """Every claim, in the order of docs/mathematics.md."""
+def mathematics() -> tuple[Claim, ...]:
+    """Every claim but those about training, in the order of docs/mathematics.md."""
     claims = [claim for part in _PARTS for claim in part.claims()]
     return tuple(sorted(claims, key=lambda claim: int(claim.id.partition("-")[0])))
 
 
-def find_claim(id_: str) -> Claim:
+def ledger(results: Path | None = PUBLISHED) -> tuple[Claim, ...]:
+    """Every claim.
+
+    Args:
+        results: the folder of what the studies measured, from which the verdicts on training are computed.
+
+    Raises:
+        ResultError: a file there is damaged.
+    """
+    return (*mathematics(), *training.claims(readings.collect(results)))
+
+
+def find_claim(id_: str, results: Path | None = PUBLISHED) -> Claim:
     """The claim of that id.
 
     Raises:
         ValueError: there is none; the message lists those that begin alike, or all.
+        ResultError: as `ledger`.
     """
-    known = {claim.id: claim for claim in ledger()}
+    known = {claim.id: claim for claim in ledger(results)}
     if id_ not in known:
         alike = [name for name in known if name.startswith(id_[:2])] or list(known)
-        raise ValueError(f"unknown claim {id_!r}; choose from {', '.join(alike)}")
+        raise ValueError(f"no claim {id_!r}; there are: {', '.join(alike)}")
     return known[id_]
 
 
-__all__ = ["Claim", "Judged", "Standing", "find_claim", "judge", "ledger"]
+__all__ = ["PUBLISHED", "Claim", "ClaimVerdict", "JudgedClaim", "find_claim", "judge_claim", "ledger", "mathematics"]

@@ -7,32 +7,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import mpmath
 import sympy
 from hypothesis import strategies as st
 
-from cemverify.claims.base import Claim
-from cemverify.claims.evidence import (
-    Counterexample,
-    Derivation,
+from cemverify.claims.arguments import (
+    Instance,
+    Lemma,
     Properties,
     Search,
+    Symbols,
     Working,
     working,
 )
+from cemverify.claims.base import Claim, Turned, draft, ours
 from cemverify.claims.exact import (
     BEYOND_ROUNDOFF,
-    ENTRY,
+    DIGITS,
     GAIN,
     PAIR,
     Vector,
     dot,
     energy,
     jacobian_at_zero,
-    largest_entry,
-    moved,
     shown,
     simplified,
     symmetric,
@@ -52,80 +52,93 @@ def claims() -> Iterator[Claim]:
 def _gradient_step() -> Iterator[Claim]:
     yield Claim(
         id="1-gradient",
-        source="Eq. 1, 5",
+        kind="paper",
+        said=draft(
+            "abstract; Eq. 1, 5",
+            "Within CEM, multi-head attention emerges as a gradient step on an interaction energy under the weights "
+            "sharing constraint, while gated MLP correspond to element-wise energies.",
+            "sentence",
+        ),
         statement=(
             "The negative gradient of the interaction energy is multi-head attention with W_V = W_K, W_O = W_Q^T."
         ),
         formula="-grad eps(x_i) = sum_k W_Q,k^T sum_j softmax_j(W_Q,k x_i . W_K,k h_j / tau) W_K,k h_j",
-        proof=(
+        finding=(
             "The gradient of tau log sum_j exp(s_j / tau) is the softmax-weighted sum of the gradients of the s_j, "
             "and s_j = x . W_Q^T W_K h_j has the gradient W_Q^T W_K h_j. The factor W_K h_j is the key, now read as "
             "the value; W_Q^T is the same for all j and comes out of the sum as the output projection."
         ),
-        evidence=(
-            Derivation("two heads, two tokens, D = 2, R = 1, every weight a symbol", _attention_is_the_gradient),
-            Properties(("gradient/attention/plain", "gradient/attention/conservative-field"), examples=20),
+        advice="pass the keys as values to scaled-dot-product attention, and multiply its output by W_Q^T",
+        holds_for=partial(_is_minus_the_gradient, output="query"),
+        turned=Turned("W_O = W_K^T", partial(_is_minus_the_gradient, output="key")),
+        arguments=(
+            Symbols("two heads, two tokens, D = 2, R = 1, every weight a letter"),
+            Properties(("gradient/attention/plain", "gradient/attention/conservative-field")),
         ),
     )
     yield Claim(
         id="1-temperature",
-        source="Eq. 5, Algorithm 1",
-        statement="At tau = sqrt(D_h), D_h the model dimension, the step is standard scaled dot-product attention.",
-        formula="-grad eps at tau = sqrt(D_h)  =  sum_k W_Q,k^T sum_j softmax_j(q_k . k_kj / sqrt(R)) k_kj",
-        condition="tau is sqrt(R), R the head dimension; this is sqrt(D_h) only for a single head",
-        proof=(
-            "The temperature divides the logits, and standard attention divides them by sqrt(R). With K heads of "
-            "R = D_h / K features sqrt(D_h) is larger by sqrt(K), and every softmax flatter."
+        kind="slip",
+        said=draft("Eq. 5, Algorithm 1, Table 1", "D_h^(-1/2)", "formula"),
+        statement=(
+            "The scale 1/sqrt(D_h) makes the step standard scaled-dot-product attention. D_h is the model dimension "
+            "in the shapes of the weights and in Table 1."
         ),
-        evidence=(
-            Properties(
-                ("tying/attention/multi-head-attention", "tying/attention/scaled-dot-product-attention"), examples=20
-            ),
-            Counterexample("the fewest heads above one: K = 2, D_h = 2, R = 1", _model_dimension_is_no_scale),
-            Search(
-                "two heads of one feature, the second one zero, and two tokens, the second one zero: integers",
-                st.tuples(ENTRY, ENTRY, ENTRY, ENTRY),
-                violates=lambda c: abs(_one_head(*c, tau=mpmath.sqrt(2)) - _one_head(*c, tau=1)) > BEYOND_ROUNDOFF,
-                size=largest_entry,
-                largest=1,
-            ),
+        formula="-grad eps at tau = sqrt(D_h)  =  sum_k W_Q,k^T sum_j softmax_j(q_k . k_kj / sqrt(R)) k_kj",
+        condition="there is a single head, K = 1, so that the model dimension is the head dimension",
+        within=lambda case: len(case.W_Q) == 1,
+        finding=(
+            "The temperature divides the logits, and standard attention divides them by the square root of the head "
+            "dimension R. With K heads of R = D_h / K features sqrt(D_h) is larger by sqrt(K), and every softmax is "
+            "flatter. One symbol stands for two dimensions."
+        ),
+        advice="use tau = sqrt(R), R the head dimension; it is the default scale of scaled-dot-product attention",
+        holds_for=partial(_is_standard_attention, of="model"),
+        turned=Turned("the scale is 1/sqrt(R)", partial(_is_standard_attention, of="head")),
+        arguments=(
+            Instance("two heads of one feature", _Heads(((1, 0), (0, 1)), ((1, 0), (0, 1)), (1, 0), (1, 0))),
+            Search("one head of one feature, integers", _heads(1, 1), examples=200),
+            Search("two heads of one feature, integers", _heads(2, 2), outside=True),
+            Properties(("tying/attention/multi-head-attention", "tying/attention/scaled-dot-product-attention")),
         ),
     )
     yield Claim(
         id="1-scale",
-        source="ours",
+        kind="ours",
+        said=ours("Eq. 5"),
         statement="Temperature and step size are no freedoms of their own: the scale of A contains them.",
         formula="eps(c A, c tau) = c eps(A, tau), so that a step eta on the one is a step c eta on the other",
-        proof=(
+        finding=(
             "tau enters as A / tau inside the exponential and as a factor in front of the logarithm. In particular "
             "tau = sqrt(K R) with A and eta is tau = sqrt(R) with A / sqrt(K) and eta sqrt(K)."
         ),
-        evidence=(Derivation("two tokens, D = 1, everything else a symbol", _scale_is_redundant),),
+        advice="fix tau and eta, and let the weights learn the scale",
+        holds_for=partial(_scale_is_redundant, temperature_scales=True),
+        turned=Turned("scaling A alone scales the energy", partial(_scale_is_redundant, temperature_scales=False)),
+        arguments=(Symbols("two tokens, D = 1, everything else a letter"),),
     )
     yield Claim(
         id="1-untied-output",
-        source="ours",
+        kind="ours",
+        said=ours("App. B"),
         statement="Attention with an output projection of its own is the gradient step of some energy, too.",
         formula="sum_k W_O,k sum_j a_kj(x) W_K,k h_j is a gradient field for every W_O",
-        proof=(
-            "A gradient field has a symmetric Jacobian. For one head it is W_O C W_Q / tau, C the covariance of the "
-            "keys under the attention weights; for R = 1 that is symmetric only if W_O is a multiple of W_Q^T, or "
-            "if C = 0."
+        finding=(
+            "It is not. A gradient field has a symmetric Jacobian. For one head it is W_O C W_Q / tau, C the "
+            "covariance of the keys under the attention weights; for R = 1 that is symmetric only if W_O is a "
+            "multiple of W_Q^T, or if C = 0."
         ),
-        evidence=(
-            Counterexample("J = D = 2, K = R = 1, tau = 1, at x = 0", _untied_output_is_no_gradient),
-            Search(
-                "W_Q, W_K, W_O and two tokens, integers, at x = 0",
-                st.tuples(PAIR, PAIR, PAIR, PAIR, PAIR),
-                violates=lambda c: not symmetric(_untied_jacobian(c[0], c[1], c[2], (c[3], c[4]))),
-                size=largest_entry,
-                largest=1,
-            ),
+        advice="tie the output projection to the query projection, or do not speak of an energy",
+        holds_for=partial(_output_has_symmetric_jacobian, tied=False),
+        turned=Turned("W_O = W_Q^T", partial(_output_has_symmetric_jacobian, tied=True)),
+        arguments=(
+            Instance("J = D = 2, K = R = 1, tau = 1, at x = 0", ((1, 0), (1, 0), (0, 1), (1, 0), (0, 0))),
+            Search("W_Q, W_K, W_O and two tokens, integers, at x = 0", st.tuples(PAIR, PAIR, PAIR, PAIR, PAIR)),
         ),
     )
 
 
-def _attention_is_the_gradient() -> Working:
+def _is_minus_the_gradient(_: Any, *, output: str) -> Working:
     tau = sympy.Symbol("tau", positive=True)
     x = sympy.Matrix(sympy.symbols("x1:3"))
     h = [sympy.Matrix(sympy.symbols(f"h{j}_1:3")) for j in (1, 2)]
@@ -136,88 +149,90 @@ def _attention_is_the_gradient() -> Working:
         eps -= tau * sympy.log(sum(sympy.exp((Q.T * K * h_j).dot(x) / tau) for h_j in h))
         query, keys = (Q * x)[0], [(K * h_j)[0] for h_j in h]
         raw = [sympy.exp(query * key / tau) for key in keys]
-        attention += Q.T * sum(r * key for r, key in zip(raw, keys, strict=True)) / sum(raw)
-    differences, agree = simplified(*(-sympy.diff(eps, x[i]) - attention[i] for i in (0, 1)))
+        W_O = (Q if output == "query" else K).T
+        attention += W_O * sum(r * key for r, key in zip(raw, keys, strict=True)) / sum(raw)
+    differences = [-sympy.diff(eps, x[i]) - attention[i] for i in (0, 1)]
+    text, agree = simplified(*differences)
     return working(
         "eps = -tau sum_k log sum_j exp(x . W_Q,k^T W_K,k h_j / tau)",
         "attention = sum_k W_Q,k^T sum_j softmax_j((W_Q,k x)(W_K,k h_j) / tau) (W_K,k h_j)",
-        f"-grad eps - attention, simplified, both components: {differences}",
+        f"-grad eps - attention, simplified, both components: {text}",
         comes_out=agree,
     )
 
 
-def _one_head(query: int, key: int, x: int, h: int, *, tau: Any) -> Any:
-    """One feature of attention over the tokens h and 0: W_Q sum_j softmax_j(W_Q x W_K h_j / tau) W_K h_j."""
-    return query * weights([query * x * key * h, 0], tau)[0] * key * h
+class _Heads(NamedTuple):
+    """Heads of one feature each: W_Q and W_K have a row per head; the memory is h and a token of zeros."""
+
+    W_Q: Sequence[Vector]
+    W_K: Sequence[Vector]
+    h: Vector
+    x: Vector
 
 
-def _model_dimension_is_no_scale() -> Working:
-    W_Q = W_K = ((1, 0), (0, 1))
-    h, x = ((1, 0), (0, 0)), (1, 0)
-    K, D, R = len(W_Q), len(x), 1
-
-    def attention(tau: Any) -> list[Any]:
-        update = [mpmath.mpf(0)] * D
-        for Q, key in zip(W_Q, W_K, strict=True):
-            keys = [int(dot(key, h_j)) for h_j in h]
-            a = weights([int(dot(Q, x)) * k for k in keys], tau)
-            attended = mpmath.fdot(a, keys)
-            update = [u + q * attended for u, q in zip(update, Q, strict=True)]
-        return update
-
-    with mpmath.workdps(30):
-        standard, printed = attention(mpmath.sqrt(R)), attention(mpmath.sqrt(D))
-        same = max(abs(p - s) for p, s in zip(printed, standard, strict=True)) < mpmath.mpf("1e-20")
-        logits = tuple(int(dot(W_Q[0], x) * dot(W_K[0], h_j)) for h_j in h)
-        return working(
-            f"K = {K}, D_h = {D}, R = {R}; W_Q,k = W_K,k = {shown(W_Q[0])} and {shown(W_Q[1])}",
-            f"tokens {shown(h[0])} and {shown(h[1])}, x = {shown(x)}: the first head has the logits {logits} / tau, "
-            "and the first token's key is its only one that is not zero; the second head has none",
-            f"tau = sqrt(R) = {shown(mpmath.sqrt(R))}: the update is {shown(standard)}",
-            f"tau = sqrt(D_h) = {shown(mpmath.sqrt(D))}: the update is {shown(printed)}",
-            f"at tau = sqrt(D_h) it is standard attention: {shown(printed[0])} = {shown(standard[0])} is {same}",
-            comes_out=same,
-        )
+def _heads(K: int, D: int) -> st.SearchStrategy[_Heads]:
+    row = st.tuples(*[st.integers(-2, 2)] * D)
+    heads = st.tuples(*[row] * K)
+    return st.builds(_Heads, heads, heads, row, row)
 
 
-def _scale_is_redundant() -> Working:
+def _attended(case: _Heads, tau: Any) -> list[Any]:
+    """sum_k W_Q,k^T sum_j softmax_j(q_k . k_kj / tau) k_kj."""
+    update = [mpmath.mpf(0)] * len(case.x)
+    for Q, K in zip(case.W_Q, case.W_K, strict=True):
+        keys = [int(dot(K, case.h)), 0]
+        attended = mpmath.fdot(weights([int(dot(Q, case.x)) * key for key in keys], tau), keys)
+        update = [u + q * attended for u, q in zip(update, Q, strict=True)]
+    return update
+
+
+def _is_standard_attention(case: _Heads, *, of: str) -> Working:
+    D, R = len(case.x), 1
+    with mpmath.workdps(DIGITS):
+        tau = mpmath.sqrt(D if of == "model" else R)
+        standard, found = _attended(case, mpmath.sqrt(R)), _attended(case, tau)
+        same = max(abs(p - s) for p, s in zip(found, standard, strict=True)) < mpmath.mpf("1e-20")
+    return working(
+        f"K = {len(case.W_Q)}, D_h = {D}, R = {R}; W_Q {shown(tuple(map(tuple, case.W_Q)))}, W_K "
+        f"{shown(tuple(map(tuple, case.W_K)))}; tokens {shown(case.h)} and 0, x = {shown(case.x)}",
+        f"tau = sqrt(R) = {shown(mpmath.sqrt(R))}: the update is {shown(standard)}",
+        f"tau = {shown(tau)}, of the {of} dimension: the update is {shown(found)}",
+        f"they are the same: {same}",
+        comes_out=same,
+    )
+
+
+def _scale_is_redundant(_: Any, *, temperature_scales: bool) -> Working:
     c, tau, eta, R, K = sympy.symbols("c tau eta R K", positive=True)
     A, x, h_1, h_2 = sympy.symbols("A x h1 h2", real=True)
 
     def eps(scale: Any, temperature: Any) -> Any:
         return -temperature * sympy.log(sum(sympy.exp(scale * h_j * x / temperature) for h_j in (h_1, h_2)))
 
-    energies, same_energy = simplified(eps(c * A, c * tau) - c * eps(A, tau))
-    steps, same_step = simplified(eta * sympy.diff(eps(c * A, c * tau), x) - (c * eta) * sympy.diff(eps(A, tau), x))
+    scaled = c * tau if temperature_scales else tau
+    energies, same_energy = simplified(eps(c * A, scaled) - c * eps(A, tau))
+    steps, same_step = simplified(eta * sympy.diff(eps(c * A, scaled), x) - (c * eta) * sympy.diff(eps(A, tau), x))
     printed = eta * sympy.diff(eps(A, sympy.sqrt(K * R)), x)
     standard = eta * sympy.sqrt(K) * sympy.diff(eps(A / sympy.sqrt(K), sympy.sqrt(R)), x)
     scales, same_scale = simplified(printed - standard)
     return working(
-        f"eps(c A, c tau) - c eps(A, tau) = {energies}",
-        f"eta grad eps(c A, c tau) - c eta grad eps(A, tau) = {steps}",
+        f"eps(c A, {scaled}) - c eps(A, tau) = {energies}",
+        f"eta grad eps(c A, {scaled}) - c eta grad eps(A, tau) = {steps}",
         f"tau = sqrt(K R), A, eta against tau = sqrt(R), A / sqrt(K), eta sqrt(K): the steps differ by {scales}",
         comes_out=same_energy and same_step and same_scale,
     )
 
 
-def _untied_jacobian(W_Q: Vector, W_K: Vector, W_O: Vector, h: Sequence[Vector]) -> tuple[tuple[Fraction, ...], ...]:
-    keys = [dot(W_K, h_j) for h_j in h]
-    return jacobian_at_zero(W_O, keys, [[q * key for q in W_Q] for key in keys])
-
-
-def _untied_output_is_no_gradient() -> Working:
-    W_Q, W_K, W_O, h = (1, 0), (1, 0), (0, 1), ((1, 0), (0, 0))
+def _output_has_symmetric_jacobian(case: Sequence[Vector], *, tied: bool) -> Working:
+    W_Q, W_K, W_O, *h = case
+    W_O = W_Q if tied else W_O
     keys = tuple(dot(W_K, h_j) for h_j in h)
-    mean = sum(keys) / len(keys)
-    variance = sum((key - mean) ** 2 for key in keys) / len(keys)
-    tied, untied = _untied_jacobian(W_Q, W_K, W_Q, h), _untied_jacobian(W_Q, W_K, W_O, h)
+    jacobian = jacobian_at_zero(W_O, keys, [[q * key for q in W_Q] for key in keys])
     return working(
-        f"W_Q = W_K = {shown(W_Q)}, tokens {shown(h[0])}, {shown(h[1])}: keys {shown(keys)}, equal weights at x = 0",
-        f"the Jacobian is W_O times the variance of the keys, {variance}, times W_Q",
-        f"tied, W_O = W_Q^T: {shown(tied)}, symmetric: {symmetric(tied)}",
-        f"W_O = {shown(W_O)}^T: {shown(untied)}",
-        f"that is symmetric: {symmetric(untied)}",
-        comes_out=symmetric(untied),
+        f"W_Q = {shown(W_Q)}, W_K = {shown(W_K)}, W_O = {shown(W_O)}^T, tokens {shown(tuple(h))}, keys {shown(keys)}",
+        "at x = 0 the weights are equal, and the Jacobian is W_O times the variance of the keys times W_Q:",
+        f"{shown(jacobian)}, symmetric: {symmetric(jacobian)}",
+        comes_out=symmetric(jacobian),
     )
 
 
@@ -227,125 +242,132 @@ def _untied_output_is_no_gradient() -> Working:
 def _concavity() -> Iterator[Claim]:
     yield Claim(
         id="4-concave",
-        source="Eq. 1",
+        kind="ours",
+        said=ours("Eq. 1"),
         statement="With the memory fixed, the attention energy is concave in x: any A, bias, diagonal and tau > 0.",
         formula="v . Hess eps v = -(1/tau) sum_k sum_{j<l} a_kj a_kl (v . (beta_kj - beta_kl))^2 <= 0",
-        proof=(
+        finding=(
             "The log-sum-exp of functions affine in x is convex, and eps is minus tau times a sum of such. Its "
             "second derivative along v is minus the variance of v . beta_j under the attention weights, over tau. A "
             "bias only changes the weights."
         ),
-        evidence=(
-            Derivation("three tokens: the second derivative along a line, in symbols", _second_derivative),
-            Properties(("descent/attention/any-step-size-with-diagonal-and-bias",), examples=20),
+        advice="do not test that the energy falls: it falls for nearly anything. Test 4-any-step's inequality",
+        holds_for=partial(_has_second_derivative, sign=-1),
+        turned=Turned("it is convex", partial(_has_second_derivative, sign=1)),
+        arguments=(
+            Symbols("three tokens: the second derivative along a line, in letters"),
+            Properties(("descent/attention/any-step-size-with-diagonal-and-bias",)),
         ),
     )
     yield Claim(
         id="4-any-step",
-        source="Eq. 3, 12",
+        kind="ours",
+        said=ours("Eq. 3, 12"),
         statement="A step down the gradient lowers the attention energy, whatever its size and the preconditioner P.",
         formula="eps(x - eta P g) <= eps(x) - eta g . P g for all eta > 0",
         condition=(
             "the keys come from a memory that does not move with x, and P, the same for all heads, has a positive "
             "semi-definite symmetric part"
         ),
-        proof=(
+        within=lambda case: not case.keys_move and min(case.P) >= 0,
+        finding=(
             "A concave function lies below its tangent: eps(y) <= eps(x) + g . (y - x), here with y = x - eta P g. "
-            "What is missing is tau log sum_j a_j exp(z_j - sum a z), z_j = beta_j . (y - x) / tau, at least 0 since "
-            "exp(z) >= 1 + z. P may differ from token to token and from step to step, be singular or not symmetric."
+            "P may differ from token to token and from step to step, be singular or not symmetric."
         ),
-        evidence=(
-            Derivation("the distance from the tangent, two tokens, in symbols", _distance_from_the_tangent),
+        advice="assert `energy(x - eta * P @ g) <= energy(x) - eta * g @ P @ g`; it has no tolerance but roundoff",
+        holds_for=partial(_descends, direction=1),
+        turned=Turned(
+            "a step up the gradient", partial(_descends, direction=-1), lambda c: not c.keys_move and min(c.P) >= 0
+        ),
+        arguments=(
+            Search("two tokens in the plane, x, a diagonal P and eta, integers", _steps(moves=False), examples=500),
+            Lemma("the distance from the tangent, two tokens, in letters", _distance_from_the_tangent),
             Properties(
                 (
                     "descent/attention/any-step-size-identity",
                     "descent/attention/any-step-size-diagonal",
                     "descent/attention/any-step-size-low-rank",
                 ),
-                examples=20,
             ),
-            Counterexample("keys that move with x: J = D = 1, A = -1", _moving_keys_ascend),
-            Counterexample("P with one slightly negative eigenvalue", _indefinite_ascends),
-            Search(
-                "keys that move with x, one dimension: A, x integers, eta a positive one",
-                st.tuples(ENTRY, ENTRY, GAIN),
-                violates=lambda c: -c[0] * (c[1] + 2 * c[2] * c[0] * c[1]) ** 2 > -c[0] * c[1] ** 2,
-                size=largest_entry,
-                largest=2,
+            Instance("keys that move with x: A = -1", _Step(((-1, 0), (-1, 0)), (1, 0), (1, 1), 2, keys_move=True)),
+            Instance(
+                "P with one slightly negative eigenvalue",
+                _Step(((0, 1), (0, 1)), (0, 0), (1, Fraction(-1, 1000)), 1, keys_move=False),
             ),
+            Search("keys that move with x", _steps(moves=True), outside=True),
         ),
     )
     yield Claim(
         id="4-convex",
-        source="App. B",
+        kind="paper",
+        said=draft("App. B", "convex in x"),
         statement="The log-sum-exp energy of the appendix is convex in x.",
         formula="E((a + b) / 2) <= (E(a) + E(b)) / 2 for E(x) = -tau log sum_j exp(h_j . x / tau)",
-        proof="It is minus a convex function, and strictly concave along every line on which two patterns differ.",
-        evidence=(
-            Counterexample("patterns 1 and -1, tau = 1, between x = -1 and x = 1", _appendix_is_not_convex),
-            Search(
-                "two patterns and two points in one dimension, integers",
-                st.tuples(PAIR, PAIR),
-                violates=lambda c: _above_the_chord(*c) > BEYOND_ROUNDOFF,
-                size=largest_entry,
-                largest=1,
-            ),
+        finding="It is minus a convex function, and strictly concave along every line on which two patterns differ.",
+        advice="do not build on convexity: a step downhill heads away from the only stationary point there is",
+        holds_for=partial(_is_on_the_side_of_the_chord, side=1),
+        turned=Turned("it is concave", partial(_is_on_the_side_of_the_chord, side=-1)),
+        arguments=(
+            Instance("patterns 1 and -1, tau = 1, between x = -1 and x = 1", ((1, -1), (-1, 1))),
+            Search("two patterns and two points in one dimension, integers", st.tuples(PAIR, PAIR)),
         ),
     )
     yield Claim(
         id="4-prefactor",
-        source="App. B",
+        kind="slip",
+        said=draft("App. B", "-(1/tau) log sum_j exp(h_j . x / tau)", "formula"),
         statement="With the prefactor -1/tau the gradient of the log-sum-exp energy is minus the attended patterns.",
         formula="grad (-(1/tau) log sum_j exp(h_j . x / tau)) = -sum_j softmax_j(h_j . x / tau) h_j",
-        proof=(
+        finding=(
             "The chain rule brings a further 1/tau out of the exponent, so that the printed gradient is 1/tau^2 "
-            "times the stated one. The prefactor has to be -tau, Ramsauer's with inverse temperature 1/tau."
+            "times the stated one. The prefactor has to be -tau: Ramsauer's, with inverse temperature 1/tau."
         ),
-        evidence=(
-            Counterexample("patterns 1 and 0, tau = 2, at x = 0", _prefactor_is_off),
-            Search(
-                "one pattern and tau, integers: the energy is linear, -h x / tau^2",
-                st.tuples(ENTRY, GAIN),
-                violates=lambda c: Fraction(-c[0], c[1] ** 2) != -c[0],
-                size=largest_entry,
-                largest=2,
-            ),
+        advice="write `-tau * logsumexp(scores / tau)`",
+        holds_for=partial(_has_the_stated_gradient, prefactor="printed"),
+        turned=Turned("with the prefactor -tau", partial(_has_the_stated_gradient, prefactor="right")),
+        arguments=(
+            Instance("patterns 1 and 0, tau = 2, at x = 0", ((1, 0), 2)),
+            Search("two patterns and tau, integers, at x = 0", st.tuples(PAIR, GAIN)),
         ),
     )
     yield Claim(
         id="4-minimum",
-        source="Sec. 2, App. B",
-        statement="The attention energy has a minimum that the steps approach; it is bounded below.",
-        formula="there is an m with eps(x) >= m for all x",
-        proof=(
-            "Along t u the energy behaves as -t sum_k max_j beta_kj . u. It is bounded below along u and along -u "
-            "only if sum_k max_j <= 0 <= sum_k min_j: if all beta_kj . u agree within a head and cancel over the "
-            "heads, for every u. Then the energy is constant. Where a gradient vanishes there is a maximum."
+        kind="paper",
+        said=draft(
+            "abstract; Sec. 2, App. B",
+            "We introduce causal energy minimization (CEM), a framework that interprets each transformer layer as an "
+            "algorithm for solving an energy minimization problem with causal structure.",
+            "sentence",
         ),
-        evidence=(
-            Counterexample("J = 2, D = 1, beta = 1 and -1, tau = 1", _no_minimum),
-            Search(
-                "two tokens in one dimension, integers: the slope far out",
-                PAIR,
-                violates=lambda c: min(-max(c), -max(-b for b in c)) < 0,
-                size=largest_entry,
-                largest=1,
-            ),
+        statement="There is a minimum to solve for: the attention energy is bounded below.",
+        formula="there is an m with eps(x) >= m for all x",
+        finding=(
+            "There is none unless the energy is constant. Along t u it behaves as -t sum_k max_j beta_kj . u, "
+            "bounded below for u and for -u only if all beta_kj . u agree within a head and cancel over the heads. "
+            "Where a gradient vanishes there is a maximum. RMSNorm inside makes the energy bounded (7-norm-monotone)."
+        ),
+        advice="read the recursion as T steps downhill, not as a solver: there is nothing to converge to",
+        holds_for=partial(_is_bounded_below, confined=False),
+        turned=Turned("with |x|^2 / 2 added", partial(_is_bounded_below, confined=True)),
+        arguments=(
+            Instance("J = 2, D = 1, beta = 1 and -1, tau = 1", (1, -1)),
+            Search("two tokens in one dimension, integers", PAIR),
         ),
     )
 
 
-def _second_derivative() -> Working:
+def _has_second_derivative(_: Any, *, sign: int) -> Working:
     tau, t = sympy.Symbol("tau", positive=True), sympy.Symbol("t")
     s, v = sympy.symbols("s1:4"), sympy.symbols("v1:4")
     along = -tau * sympy.log(sum(sympy.exp((a + t * b) / tau) for a, b in zip(s, v, strict=True)))
     raw = [sympy.exp(a / tau) for a in s]
     squares = sum(raw[j] * raw[i] * (v[j] - v[i]) ** 2 for j in range(3) for i in range(j)) / sum(raw) ** 2
-    difference, same = simplified(sympy.diff(along, t, 2).subs(t, 0) + squares / tau)
+    difference = sympy.diff(along, t, 2).subs(t, 0) - sign * squares / tau
+    text, same = simplified(difference)
     return working(
         "along x + t v the logits are s_j + t v_j, s_j = beta_j . x + tau b_j and v_j = beta_j . v: any D, any bias",
         "claimed: the second derivative is -(1/tau) sum_{j<l} a_j a_l (v_j - v_l)^2, a = softmax(s / tau)",
-        f"second derivative minus claimed, simplified: {difference}",
+        f"second derivative minus claimed, simplified: {text}",
         comes_out=same,
     )
 
@@ -371,79 +393,96 @@ def _distance_from_the_tangent() -> Working:
     )
 
 
-def _moving_keys_ascend() -> Working:
-    A, x = Fraction(-1), Fraction(1)
+class _Step(NamedTuple):
+    """A step of size eta with P = diag(P), tau = 1, two tokens with these beta.
 
-    def after_step(eta: Fraction) -> tuple[Fraction, Fraction]:
-        y = x - eta * (-2 * A * x)
-        return y, -A * y * y
+    Where keys move, D = 1 in effect: the key of the one token is beta x, and eps = -beta x^2 in the first coordinate.
+    """
 
-    before, (y, after), (z, edge) = -A * x * x, after_step(Fraction(2)), after_step(Fraction(1))
-    return working(
-        f"A = {A}; the key is A x and moves: eps(x) = -(A x) x, with gradient -2 A x = {-2 * A * x} at x = {x}",
-        f"eta = 1: x {x} -> {z}, energy {before} -> {edge}: beyond this step it rises",
-        f"eta = 2: x {x} -> {y}, energy {before} -> {after}",
-        f"energy after <= energy before: {after} <= {before} is {after <= before}",
-        comes_out=after <= before,
+    betas: tuple[Vector, Vector]
+    x: Vector
+    P: Vector
+    eta: int
+    keys_move: bool
+
+
+def _steps(*, moves: bool) -> st.SearchStrategy[_Step]:
+    return st.builds(
+        _Step, st.tuples(PAIR, PAIR), PAIR, st.tuples(st.integers(0, 3), st.integers(0, 3)), GAIN, st.just(moves)
     )
 
 
-def _indefinite_ascends() -> Working:
-    beta, x, P = (0, 1), (0, 0), (Fraction(1), Fraction(-1, 1000))
-    step = tuple(p * b for p, b in zip(P, beta, strict=True))
-    before, after = -dot(beta, x), -dot(beta, moved(x, step))
-    return working(
-        f"one token with beta = {shown(beta)}: eps = -beta . x, g = -beta; P = diag{shown(P)}, eta = 1",
-        f"x: {shown(x)} -> {shown(moved(x, step))}, energy: {before} -> {after}",
-        f"energy after <= energy before: {after} <= {before} is {after <= before}",
-        comes_out=after <= before,
-    )
-
-
-def _above_the_chord(patterns: Vector, ends: Vector) -> Any:
-    """By how much E at the middle exceeds the mean of E at the ends."""
-    middle = mpmath.mpf(ends[0] + ends[1]) / 2
-    at_ends = [energy([h * x for h in patterns]) for x in ends]
-    return energy([h * middle for h in patterns]) - mpmath.fsum(at_ends) / 2
-
-
-def _appendix_is_not_convex() -> Working:
-    patterns, ends = (1, -1), (-1, 1)
-    with mpmath.workdps(30):
-        at_ends, middle = [energy([h * x for h in patterns]) for x in ends], energy([h * 0 for h in patterns])
-        chord = mpmath.fsum(at_ends) / 2
+def _descends(case: _Step, *, direction: int) -> Working:
+    betas, x, P, eta, keys_move = case
+    if keys_move:
+        A, at = Fraction(betas[0][0]), Fraction(x[0])
+        g = -2 * A * at
+        before, after = -A * at**2, -A * (at - direction * eta * P[0] * g) ** 2
+        bound = before - eta * P[0] * g**2
         return working(
-            f"patterns {shown(patterns)}: E(x) = -log(e^x + e^-x)",
-            f"E({ends[0]}) = {shown(at_ends[0])}, E({ends[1]}) = {shown(at_ends[1])}; their mean is {shown(chord)}",
-            f"E(0) = {shown(middle)}",
-            f"E(0) <= that mean: {shown(middle)} <= {shown(chord)} is {bool(middle <= chord)}",
-            comes_out=bool(middle <= chord),
+            f"the key is {A} x and moves: eps = -({A} x) x, of gradient {g} at x = {at}; eta = {eta}",
+            f"energy {before} -> {after}; below eps(x) - eta g . P g = {bound}: {after <= bound}",
+            comes_out=after <= bound,
         )
+    with mpmath.workdps(DIGITS):
+        a = weights([int(dot(b, x)) for b in betas])
+        downhill = [mpmath.fdot(a, [b[m] for b in betas]) for m in range(2)]
+        step = [_real(p) * d for p, d in zip(P, downhill, strict=True)]
+        y = [b + direction * eta * s for b, s in zip(x, step, strict=True)]
+        before = energy([int(dot(b, x)) for b in betas])
+        after = energy([mpmath.fdot(b, y) for b in betas])
+        bound = before - eta * mpmath.fdot(downhill, step)
+        held = after <= bound + mpmath.mpf("1e-20") * (1 + abs(bound))
+    return working(
+        f"beta {shown(betas)}, x = {shown(x)}, P = diag{shown(P)}, eta = {eta}; -g = {shown(downhill)}",
+        f"energy {shown(before)} -> {shown(after)}; at most eps(x) - eta g . P g = {shown(bound)}: {bool(held)}",
+        comes_out=held,
+    )
 
 
-def _prefactor_is_off() -> Working:
-    x, tau, patterns = sympy.Symbol("x"), sympy.Integer(2), (1, 0)
-    log_sum = sympy.log(sum(sympy.exp(h * x / tau) for h in patterns))
-    printed, right = (sympy.diff(factor * log_sum, x).subs(x, 0) for factor in (-1 / tau, -tau))
-    attended = sympy.Rational(sum(patterns), len(patterns))
+def _real(value: Any) -> Any:
+    """A fraction at mpmath's precision."""
+    return mpmath.mpf(Fraction(value).numerator) / Fraction(value).denominator
+
+
+def _is_on_the_side_of_the_chord(case: tuple[Vector, Vector], *, side: int) -> Working:
+    """side 1: the middle is not above the chord, as convex functions have it; -1: not below."""
+    patterns, ends = case
+    with mpmath.workdps(DIGITS):
+        middle = mpmath.mpf(ends[0] + ends[1]) / 2
+        at_ends = [energy([h * x for h in patterns]) for x in ends]
+        chord, between = mpmath.fsum(at_ends) / 2, energy([h * middle for h in patterns])
+        held = side * (between - chord) <= BEYOND_ROUNDOFF
+    return working(
+        f"patterns {shown(patterns)}, tau = 1: E({ends[0]}) = {shown(at_ends[0])}, E({ends[1]}) = "
+        f"{shown(at_ends[1])}; their mean is {shown(chord)}",
+        f"E({shown(middle)}) = {shown(between)}; {'at most' if side > 0 else 'at least'} that mean: {bool(held)}",
+        comes_out=held,
+    )
+
+
+def _has_the_stated_gradient(case: tuple[Vector, int], *, prefactor: str) -> Working:
+    patterns, tau = case
+    attended = Fraction(sum(patterns), len(patterns))  # at x = 0 all weights are equal
+    factor = Fraction(-1, tau) if prefactor == "printed" else Fraction(-tau)
+    gradient = factor * attended / tau
     return working(
         f"patterns {shown(patterns)}, tau = {tau}, x = 0: all weights are equal, the attended pattern is {attended}",
-        f"gradient with the prefactor -tau: {right}, which is minus the attended pattern: {right == -attended}",
-        f"gradient with the printed prefactor -1/tau: {printed}, {printed / right} of it",
-        f"the printed gradient is minus the attended pattern: {printed} = {-attended} is {printed == -attended}",
-        comes_out=bool(printed == -attended),
+        f"the gradient with the prefactor {factor}: {factor} ({attended}) / {tau} = {gradient}",
+        f"it is minus the attended pattern: {gradient} = {-attended} is {gradient == -attended}",
+        comes_out=gradient == -attended,
     )
 
 
-def _no_minimum() -> Working:
-    betas, x = (1, -1), sympy.Symbol("x")
-    limit = sympy.limit(-sympy.log(sum(sympy.exp(b * x) for b in betas)), x, sympy.oo)
-    with mpmath.workdps(30):
-        values = [f"eps({t}) = {shown(energy([b * t for b in betas]))}" for t in (0, 10, 1000)]
+def _is_bounded_below(betas: Vector, *, confined: bool) -> Working:
+    """A concave energy of integer betas loses at least 1 per unit far out, in one direction, or nothing."""
+    far = 1000
+    with mpmath.workdps(DIGITS):
+        here, *ends = (energy([b * t for b in betas]) + (t * t / 2 if confined else 0) for t in (0, -far, far))
+        bounded = min(ends) >= here - 1
     return working(
-        f"beta = {betas[0]} and {betas[1]}: eps(x) = -log(e^x + e^-x)",
-        ", ".join(values),
-        f"its limit as x grows: {limit}",
-        f"bounded below: {bool(limit > -sympy.oo)}",
-        comes_out=bool(limit > -sympy.oo),
+        f"beta = {shown(tuple(betas))}: eps(0) = {shown(here)}, eps(-{far}) = {shown(ends[0])}, "
+        f"eps({far}) = {shown(ends[1])}",
+        f"the slopes far out are whole numbers, so that it is bounded below: {bool(bounded)}",
+        comes_out=bounded,
     )

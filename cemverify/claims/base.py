@@ -1,86 +1,221 @@
-"""A claim of the paper, and the verdict that its evidence amounts to."""
+"""A claim, where it is made, and the verdict that the arguments amount to."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
-from cemverify.claims.evidence import Evidence, Finding
+from cemverify.claims.arguments import Argument, Condition, Finding, Predicate, Statement
+
+Kind = Literal["paper", "slip", "ours", "training"]
+Known = Literal["sentence", "words", "formula", "report"]
+
+DRAFT = 'OpenReview draft, "Recasting Transformer Layers as Energy Models"'
+ARXIV = "arXiv 2605.07588v1"
 
 
-class Standing(StrEnum):
+class ClaimVerdict(StrEnum):
     """What is true of a claim."""
 
     HOLDS = "holds"
     CONDITIONAL = "holds under condition"
     REFUTED = "refuted"
     UNDECIDED = "undecided"
-    NOT_MEASURED = "not measured at this scale"
+    UNTELLABLE = "cannot be told"
+    AGREES = "agrees"
+    DISAGREES = "disagrees"
+    INCONCLUSIVE = "inconclusive"
+    DEPENDS = "depends on the scale"
+    NOT_MEASURED = "not measured"
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """Where a statement is made.
+
+    Attributes:
+        version: of the paper, or "" for a statement of ours. section: equation, section, appendix or table there.
+        quote: what stands there, verbatim; "" if it is known by a report only.
+        known: how: the whole sentence, some words of it, a formula transcribed, or a report of what it says.
+    """
+
+    version: str
+    section: str
+    quote: str = ""
+    known: Known = "report"
+
+    @property
+    def where(self) -> str:
+        """In a line."""
+        return ", ".join(filter(None, (self.version, self.section))) or "ours"
+
+
+def draft(section: str, quote: str = "", known: Known | None = None) -> Attribution:
+    """In the anonymous draft; a quote is some words of a sentence unless said otherwise."""
+    return Attribution(DRAFT, section, quote, known or ("words" if quote else "report"))
+
+
+def arxiv(section: str, quote: str, known: Known = "sentence") -> Attribution:
+    """In the version on arXiv."""
+    return Attribution(ARXIV, section, quote, known)
+
+
+def ours(on: str = "") -> Attribution:
+    """Said here and not in the paper; `on` names what it is about."""
+    return Attribution("", f"on {on}" if on else "")
+
+
+@dataclass(frozen=True)
+class Turned:
+    """A statement turned round: negated, its formula perturbed or put right, or asked of other cases.
+
+    Attributes:
+        words: what it reads now. holds_for: whether that is true of a case. within: its condition.
+    """
+
+    words: str
+    holds_for: Predicate = field(repr=False)
+    within: Condition | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One statement, and what speaks for and against it.
+    """One statement, where it is made, and what speaks for and against it.
 
     Attributes:
         id: section of docs/mathematics.md and a few words, as "4-concave".
-        source: equation, section, appendix or table of the paper; "ours" for what the paper does not say.
-        statement: in our own words. formula: the same as a formula.
-        condition: under which it holds, or what it lacks; "" if it needs none.
-        proof: a sketch, or why it fails.
-        evidence: evaluated by `judge`. A claim with none is one about training that no study here measures.
-        study: the command that measures a claim about training, if it is one.
+        kind: "paper", what the paper states; "slip", where it contradicts itself or its source and means well;
+            "ours", a lemma or a caution that it does not state; "training", what its experiments report.
+        said: where. statement: in our own words. formula: the same as a formula.
+        condition: under which it holds; "" if it needs none. `within` decides of a case whether it fulfils it.
+        finding: what is true, and why. advice: what follows for an implementation.
+        holds_for: the statement as a predicate of a case. turned: the statement turned round.
+        arguments: what is put to it.
+        study: the command that measures a claim about training.
     """
 
     id: str
-    source: str
+    kind: Kind
+    said: Attribution
     statement: str
     formula: str
-    proof: str
-    evidence: Sequence[Evidence] = ()
+    finding: str
+    advice: str
+    holds_for: Predicate | None = field(default=None, repr=False)
+    turned: Turned | None = field(default=None, repr=False)
+    arguments: Sequence[Argument] = ()
     condition: str = ""
+    within: Condition | None = field(default=None, repr=False)
     study: str = ""
+
+    def turned_round(self) -> Claim:
+        """The claim of the statement turned round, with every argument that puts cases to the statement.
+
+        Raises:
+            ValueError: the claim has no statement to turn.
+        """
+        if self.turned is None:
+            raise ValueError(f"{self.id} has no statement to turn round")
+        asked = [a for a in self.arguments if a.asks_the_statement]
+        return replace(self, holds_for=self.turned.holds_for, within=self.turned.within, arguments=asked)
+
+    def without_condition(self) -> Claim:
+        """The claim with its condition dropped."""
+        asked = [a for a in self.arguments if a.asks_the_statement]
+        return replace(self, within=None, arguments=asked)
 
 
 @dataclass(frozen=True)
-class Judged:
-    """A claim with its evidence gathered."""
+class JudgedClaim:
+    """A claim with its arguments gathered."""
 
     claim: Claim
     findings: Sequence[Finding]
 
     @property
-    def verdict(self) -> Standing:
-        """Computed from the findings alone; evidence that does not stand decides nothing."""
+    def verdict(self) -> ClaimVerdict:
+        """Computed from the findings alone."""
+        if self.claim.kind != "training":
+            return _verdict(self.findings)
         if not self.findings:
-            return Standing.NOT_MEASURED
-        if not all(f.stands for f in self.findings):
-            return Standing.UNDECIDED
-        sides = {f.side for f in self.findings}
-        if sides == {"for", "against"}:
-            return Standing.CONDITIONAL
-        return Standing.HOLDS if sides == {"for"} else Standing.REFUTED
+            return ClaimVerdict.NOT_MEASURED
+        found = set(self.at.values())
+        return found.pop() if len(found) == 1 else ClaimVerdict.DEPENDS
+
+    @property
+    def at(self) -> dict[str, ClaimVerdict]:
+        """Of a claim about training, the verdict at each scale at which it was measured."""
+        scales = dict.fromkeys(f.scale for f in self.findings if f.scale)
+        return {scale: _training_verdict([f for f in self.findings if f.scale == scale]) for scale in scales}
+
+    @property
+    def told(self) -> str:
+        """The verdict in words, with the scales at which a training was measured."""
+        if not self.at:
+            return str(self.verdict)
+        return "; ".join(f"{verdict} at {scale}" for scale, verdict in self.at.items())
 
     def describe(self) -> dict[str, Any]:
         """As JSON."""
+        claim = self.claim
         return {
-            "id": self.claim.id,
-            "source": self.claim.source,
-            "statement": self.claim.statement,
-            "formula": self.claim.formula,
+            "id": claim.id,
+            "kind": claim.kind,
+            "version": claim.said.version,
+            "section": claim.said.section,
+            "quote": claim.said.quote,
+            "known": claim.said.known if claim.said.version else "ours",
+            "statement": claim.statement,
+            "formula": claim.formula,
             "verdict": str(self.verdict),
-            "condition": self.claim.condition,
-            "proof": self.claim.proof,
-            "study": self.claim.study,
-            "evidence": [
-                {"side": f.side, "stands": f.stands, "summary": f.summary, "lines": list(f.lines)}
+            "told": self.told,
+            "condition": claim.condition,
+            "finding": claim.finding,
+            "advice": claim.advice,
+            "study": claim.study,
+            "arguments": [
+                {
+                    "kind": f.kind,
+                    "side": f.side,
+                    "general": f.general,
+                    "within": f.within,
+                    "summary": f.summary,
+                    "lines": list(f.lines),
+                }
                 for f in self.findings
             ],
         }
 
 
-def judge(claim: Claim) -> Judged:
-    """Gathers a claim's evidence."""
-    return Judged(claim, [evidence.gather() for evidence in claim.evidence])
+def judge_claim(claim: Claim) -> JudgedClaim:
+    """Gathers a claim's arguments."""
+    statement = Statement(claim.holds_for or _nothing, claim.within)
+    return JudgedClaim(claim, [argument.gather(statement) for argument in claim.arguments])
+
+
+def _nothing(_: Any) -> Any:
+    raise ValueError("this claim has no predicate that a case could be put to")
+
+
+def _verdict(findings: Sequence[Finding]) -> ClaimVerdict:
+    """A case within the condition that makes the statement false refutes it, whatever speaks for it."""
+    if not findings:
+        return ClaimVerdict.UNTELLABLE
+    against = [f for f in findings if f.side == "against"]
+    if any(f.within for f in against):
+        return ClaimVerdict.REFUTED
+    if any(f.side == "neither" for f in findings):
+        return ClaimVerdict.UNDECIDED
+    if not any(f.side == "for" and f.general and f.within for f in findings):
+        return ClaimVerdict.UNDECIDED
+    return ClaimVerdict.CONDITIONAL if against else ClaimVerdict.HOLDS
+
+
+def _training_verdict(findings: Sequence[Finding]) -> ClaimVerdict:
+    """One comparison on the other side is enough to disagree; to agree takes them all."""
+    sides = {f.side for f in findings}
+    if "against" in sides:
+        return ClaimVerdict.DISAGREES
+    return ClaimVerdict.AGREES if sides == {"for"} else ClaimVerdict.INCONCLUSIVE

@@ -54,14 +54,19 @@ def written(*values: Number) -> str:
 
 
 def simplified(*expressions: Any) -> tuple[str, bool]:
-    """Symbolic expressions simplified, as text, and whether they all vanish."""
+    """Symbolic expressions simplified, as text, and whether they all vanish; in numbers where they plainly do not."""
+    numbers = [_somewhere(e) for e in expressions]
+    if any(number is not None and abs(number) > BEYOND_ROUNDOFF for number in numbers):
+        return f"not zero, somewhere {', '.join(map(str, numbers))}", False  # what differs may never get simple
     simple = [sympy.simplify(sympy.expand(e)) for e in expressions]
     return ", ".join(map(str, simple)), all(e == 0 for e in simple)
 
 
-def largest_entry(case: Any) -> float:
-    """The largest absolute value in nested tuples of integers."""
-    return max(map(largest_entry, case)) if isinstance(case, tuple) else abs(case)
+def _somewhere(expression: Any) -> Any:
+    """Its value where every letter is a number of its own; None if that is no number."""
+    letters = sorted(sympy.sympify(expression).free_symbols, key=str)
+    value = sympy.N(expression.subs({v: sympy.Rational(n, 3) for n, v in enumerate(letters, 1)}), 6)
+    return value if value.is_number and value.is_finite else None
 
 
 def dot(a: Vector, b: Vector) -> Fraction:

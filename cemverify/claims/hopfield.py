@@ -4,95 +4,87 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import partial
+from typing import Any
 
+import mpmath
 import sympy
 from hypothesis import strategies as st
 
-from cemverify.claims.base import Claim
-from cemverify.claims.evidence import (
-    Counterexample,
-    Derivation,
-    Search,
-    Working,
-    working,
-)
-from cemverify.claims.exact import (
-    ENTRY,
-    PAIR,
-    Rational,
-    largest_entry,
-    simplified,
-)
+from cemverify.claims.arguments import Instance, Lemma, Search, Symbols, Working, working
+from cemverify.claims.base import Claim, Turned, draft, ours
+from cemverify.claims.exact import DIGITS, PAIR, Vector, energy, shown, simplified, weights
 
 
 def claims() -> Iterator[Claim]:
     """The section's claims."""
-    yield from _hopfield()
-
-
-# §11: Hopfield
-
-
-def _hopfield() -> Iterator[Claim]:
     yield Claim(
         id="11-cccp",
-        source="App. B",
+        kind="paper",
+        said=draft("App. B"),
         statement=(
             "One CCCP step on the Hopfield energy is attention to the patterns, and a gradient step of size one."
         ),
         formula="argmin_y |y|^2 / 2 - p(x) . y  =  p(x)  =  x - grad E(x), p(x) = sum_j softmax_j(h_j . x / tau) h_j",
-        proof=(
+        finding=(
             "E = |x|^2 / 2 - tau log sum_j exp(h_j . x / tau) is convex plus concave. CCCP linearises the concave "
             "part, of gradient -p(x), and minimises |y|^2 / 2 - p(x) . y: y = p(x). And grad E = x - p(x)."
         ),
-        evidence=(Derivation("two patterns, D = 2, in symbols", _cccp_is_a_gradient_step),),
+        advice="`x = softmax(h @ x / tau) @ h` needs no residual: the quadratic part has taken x away",
+        holds_for=partial(_cccp_is_a_gradient_step, size=1),
+        turned=Turned(
+            "a gradient step of size one half", partial(_cccp_is_a_gradient_step, size=sympy.Rational(1, 2))
+        ),
+        arguments=(Symbols("two patterns, D = 2, in letters"),),
     )
     yield Claim(
         id="11-any-step",
-        source="App. B",
+        kind="ours",
+        said=ours("App. B"),
         statement="Gradient steps lower the Hopfield energy, the CCCP step (eta = 1) among them.",
         formula="E(x - eta g) <= E(x) - (eta - eta^2 / 2) |g|^2",
         condition="the step size is in (0, 2)",
-        proof=(
+        within=lambda case: 0 < case[2] < 2,
+        finding=(
             "The tangent of the concave part bounds it from above, and the quadratic part is exact: together -(eta - "
-            "eta^2 / 2) |g|^2, negative for 0 < eta < 2. At eta = 1 the decrease is at least |g|^2 / 2. With a "
-            "single pattern the concave part is linear and the bound an equality: beyond 2 the energy rises."
+            "eta^2 / 2) |g|^2, negative for 0 < eta < 2. With a single pattern the bound is an equality, and beyond "
+            "2 the energy rises."
         ),
-        evidence=(
-            Derivation("the tangent of the concave part plus the quadratic part, in symbols", _hopfield_decrease),
-            Counterexample("the pattern 0, D = 1, x = 1, eta slightly above 2", _beyond_two_ascends),
-            Search(
-                "a pattern and x, integers in one dimension, eta in quarters from 9/4 to 3",
-                st.tuples(ENTRY, ENTRY, st.integers(9, 12).map(lambda n: Fraction(n, 4))),
-                violates=lambda c: _one_pattern(c[0], c[1] - c[2] * (c[1] - c[0])) > _one_pattern(c[0], c[1]),
-                size=lambda c: largest_entry(c[:2]),
-                largest=1,
-            ),
+        advice="keep eta below 2; eta = 1 gives the largest guaranteed decrease",
+        holds_for=partial(_step_lowers, sign=1),
+        turned=Turned("a step up the gradient", partial(_step_lowers, sign=-1), lambda case: 0 < case[2] < 2),
+        arguments=(
+            Search("two patterns and x, integers in one dimension, eta in quarters", _cases(1, 7)),
+            Lemma("the tangent of the concave part plus the quadratic part, in letters", _hopfield_decrease),
+            Instance("the pattern 0, x = 1, eta slightly above 2", ((0, 0), 1, Fraction(201, 100))),
+            Search("the same, eta in quarters from 9/4 to 3", _cases(9, 12), outside=True),
         ),
     )
     yield Claim(
         id="11-printed",
-        source="App. B",
+        kind="slip",
+        said=draft("App. B", "E(x) = -(1/tau) log sum_j exp(h_j . x / tau)", "formula"),
         statement="x <- p(x) is the CCCP step of the printed energy, which lacks |x|^2 / 2, and so never raises it.",
         formula="E(p(x)) <= E(x) for E(x) = -(1/tau) log sum_j exp(h_j . x / tau), p(x) = sum_j softmax_j h_j",
-        proof=(
-            "The printed energy has no convex part: linearised, it is a linear function, without a minimiser, and "
-            "there is no CCCP step. x <- p(x) takes its quadratic from |x|^2 / 2."
+        finding=(
+            "It may raise it. The printed energy has no convex part: linearised, it is a linear function without a "
+            "minimiser, and there is no CCCP step. x <- p(x) takes its quadratic from |x|^2 / 2."
         ),
-        evidence=(
-            Counterexample("one pattern, 1, tau = 1, x = 2", _printed_hopfield_rises),
-            Search(
-                "one pattern and x, integers in one dimension, tau = 1",
-                PAIR,
-                violates=lambda c: -c[0] * c[0] > -c[0] * c[1],
-                size=largest_entry,
-                largest=2,
-            ),
+        advice="add `0.5 * x.square().sum()` to the energy that CCCP is said to minimise",
+        holds_for=partial(_attention_lowers, quadratic=False),
+        turned=Turned("with |x|^2 / 2", partial(_attention_lowers, quadratic=True)),
+        arguments=(
+            Instance("one pattern, 1, tau = 1, x = 2", ((1, 1), 2)),
+            Search("two patterns and x, integers in one dimension, tau = 1", st.tuples(PAIR, st.integers(-4, 4))),
         ),
     )
 
 
-def _cccp_is_a_gradient_step() -> Working:
+def _cases(least: int, most: int) -> st.SearchStrategy[tuple[Vector, int, Fraction]]:
+    return st.tuples(PAIR, st.integers(-4, 4), st.integers(least, most).map(lambda n: Fraction(n, 4)))
+
+
+def _cccp_is_a_gradient_step(_: Any, *, size: Any) -> Working:
     tau = sympy.Symbol("tau", positive=True)
     x, y = sympy.symbols("x1:3", real=True), sympy.symbols("y1:3", real=True)
     patterns = [sympy.symbols(f"h{j}_1:3", real=True) for j in (1, 2)]
@@ -104,11 +96,11 @@ def _cccp_is_a_gradient_step() -> Working:
     raw = [sympy.exp((h[0] * x[0] + h[1] * x[1]) / tau) for h in patterns]
     attended = [sum(r * h[i] for r, h in zip(raw, patterns, strict=True)) / sum(raw) for i in (0, 1)]
     to_attention, attends = simplified(*(cccp[y[i]] - attended[i] for i in (0, 1)))
-    to_gradient, steps = simplified(*(cccp[y[i]] - (x[i] - sympy.diff(E, x[i])) for i in (0, 1)))
+    to_gradient, steps = simplified(*(cccp[y[i]] - (x[i] - size * sympy.diff(E, x[i])) for i in (0, 1)))
     return working(
         "y solves grad_y (|y|^2 / 2 + grad(concave part at x) . y) = 0",
         f"y - p(x), simplified, both components: {to_attention}",
-        f"y - (x - grad E(x)), simplified, both components: {to_gradient}",
+        f"y - (x - {size} grad E(x)), simplified, both components: {to_gradient}",
         comes_out=attends and steps,
     )
 
@@ -132,32 +124,32 @@ def _hopfield_decrease() -> Working:
     )
 
 
-def _one_pattern(h: Rational, x: Rational) -> Fraction:
-    """E(x) = x^2 / 2 - h x: one pattern in one dimension, whatever tau."""
-    return Fraction(x) * x / 2 - Fraction(h) * x
-
-
-def _beyond_two_ascends() -> Working:
-    h, x = Fraction(0), Fraction(1)
-    before = _one_pattern(h, x)
-    at_two, beyond = (_one_pattern(h, x - eta * (x - h)) for eta in (Fraction(2), Fraction(201, 100)))
+def _step_lowers(case: tuple[Vector, int, Fraction], *, sign: int) -> Working:
+    patterns, x, eta = case
+    with mpmath.workdps(DIGITS):
+        step = mpmath.mpf(eta.numerator) / eta.denominator
+        g = x - mpmath.fdot(weights([h * x for h in patterns]), patterns)
+        y = x - sign * step * g
+        before, after = (z * z / mpmath.mpf(2) + energy([h * z for h in patterns]) for z in (x, y))
+        promised = before - max(mpmath.mpf(0), step - step**2 / 2) * g**2
+        held = after <= promised + mpmath.mpf("1e-20")
     return working(
-        f"one pattern, {h}: E(x) = x^2 / 2, g = x; x = {x}, E = {before}",
-        f"eta = 2: x -> {x - 2 * (x - h)}, E = {at_two}: neither falls nor rises",
-        f"eta = {Fraction(201, 100)}: x -> {x - Fraction(201, 100) * (x - h)}, E = {beyond}",
-        f"energy after <= energy before: {beyond} <= {before} is {beyond <= before}",
-        comes_out=beyond <= before,
+        f"patterns {shown(tuple(patterns))}, tau = 1, x = {x}: g = {shown(g)}, eta = {eta}",
+        f"x -> {shown(y)}, E {shown(before)} -> {shown(after)}; at most {shown(promised)}: {bool(held)}",
+        comes_out=held,
     )
 
 
-def _printed_hopfield_rises() -> Working:
-    h, x = 1, 2
-    before, after = -h * x, -h * h
-    with_square = _one_pattern(h, x), _one_pattern(h, h)
+def _attention_lowers(case: tuple[Vector, int], *, quadratic: bool) -> Working:
+    patterns, x = case
+    with mpmath.workdps(DIGITS):
+        y = mpmath.fdot(weights([h * x for h in patterns]), patterns)
+        before, after = (
+            energy([h * z for h in patterns]) + (z * z / mpmath.mpf(2) if quadratic else 0) for z in (x, y)
+        )
+        held = after <= before + mpmath.mpf("1e-20")
     return working(
-        f"one pattern, {h}, tau = 1: the printed energy is -h x, and p(x) = {h} for every x",
-        f"x: {x} -> {h}, printed energy: {before} -> {after}",
-        f"with x^2 / 2 added: {with_square[0]} -> {with_square[1]}",
-        f"energy after <= energy before: {after} <= {before} is {after <= before}",
-        comes_out=after <= before,
+        f"patterns {shown(tuple(patterns))}, tau = 1: x {x} -> p(x) = {shown(y)}",
+        f"E {shown(before)} -> {shown(after)}; not higher: {bool(held)}",
+        comes_out=held,
     )

@@ -4,114 +4,242 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from cemverify.claims import Judged, Standing
+from tabulate import tabulate
+
+from cemverify.claims import ClaimVerdict, JudgedClaim
+from cemverify.claims.arguments import Finding
+from cemverify.claims.base import ARXIV, DRAFT
+from cemverify.claims.findings import TOP_TEN
 from cemverify.results import Maker, Table, result
 from cemverify.tables import grid
 
-_SHORT = ("claim", "source", "verdict", "statement")
-_COLUMNS = (*_SHORT, "condition")
-_PREFACE = (
-    "What the paper (arXiv 2605.07588) states, and what is true. Every verdict is computed from the evidence that "
-    "stands with it, gathered anew by `cemverify claims`; `cemverify claims ID` prints one in full. This page is "
-    "generated: `cemverify claims --markdown docs/claims.md`."
+_SHORT = ("claim", "where", "verdict", "statement")
+_COLUMNS = ("claim", "kind", "version", "section", "verdict", "statement", "condition")
+_PREFACE = f"""\
+What the paper "Revisiting Transformer Layer Parameterization Through Causal Energy Minimization" states, and what is
+true. Two versions are quoted, each by its name: **{DRAFT}** (anonymous, ICLR 2026
+submission 18341), whose numbers of equations and sections are used here, and **{ARXIV}**, whose sections
+are numbered otherwise. Quoted is what is at hand verbatim: whole sentences, words of one, formulas transcribed. Where
+only the content is known, the row says so and quotes nothing.
+
+Every verdict is computed from the arguments that stand with it, gathered anew by `cemverify claims`;
+`cemverify claims ID` prints one in full. A statement is one predicate of a case; examples, searches and symbolic
+cases are put to it and may come out either way. This page is generated: `cemverify claims --markdown docs/claims.md`.
+
+Notation: D model dimension, K heads, R head dimension, M hidden units, J tokens, h the memory, x the state, tau the
+temperature, eta the step size, P the preconditioner, u the unit roundoff, eps the attention energy, xi the MLP's, g a
+gradient; beta_kj = A_k h_j. The [mathematics](mathematics.md) has the derivations, by the numbers that claims begin
+with."""
+
+_Chosen = Callable[[JudgedClaim], bool]
+
+
+def _paper(*verdicts: ClaimVerdict) -> _Chosen:
+    return lambda j: j.claim.kind == "paper" and j.verdict in verdicts
+
+
+_SECTIONS: tuple[tuple[str, str, _Chosen], ...] = (
+    ("Errors of the paper", "What the paper states and is not so.", _paper(ClaimVerdict.REFUTED)),
+    (
+        "Slips of the pen",
+        "Where the paper contradicts itself, its source or the arithmetic, and plainly means well.",
+        lambda j: j.claim.kind == "slip",
+    ),
+    (
+        "True under a condition",
+        "What the paper states without a condition that it needs.",
+        _paper(ClaimVerdict.CONDITIONAL),
+    ),
+    (
+        "Holds",
+        "What the paper states and is so.",
+        _paper(ClaimVerdict.HOLDS, ClaimVerdict.UNDECIDED, ClaimVerdict.UNTELLABLE),
+    ),
+    (
+        "Ours",
+        "Lemmas and cautions that the paper does not state. A refuted one refutes nothing in the paper.",
+        lambda j: j.claim.kind == "ours",
+    ),
+    (
+        "Training",
+        "What the paper's experiments report, against the studies of this bench at theirs, a far smaller scale.",
+        lambda j: j.claim.kind == "training",
+    ),
 )
-_HEADINGS = {
-    Standing.HOLDS: "What holds",
-    Standing.CONDITIONAL: "What holds under a condition",
-    Standing.REFUTED: "What does not hold",
-    Standing.UNDECIDED: "What the evidence does not decide",
-    Standing.NOT_MEASURED: "What is a matter of training",
-}
 
 
-def counts(judged: Sequence[Judged]) -> dict[str, int]:
-    """How many claims have which verdict."""
-    tally = Counter(j.verdict for j in judged)
-    return {str(standing): tally[standing] for standing in Standing}
+def counts(judged: Sequence[JudgedClaim]) -> dict[str, dict[str, int]]:
+    """How many claims of each kind have which verdict."""
+    tally = Counter((j.claim.kind, j.verdict) for j in judged)
+    return {
+        kind: {str(verdict): tally[kind, verdict] for verdict in ClaimVerdict if tally[kind, verdict]}
+        for kind in ("paper", "slip", "ours", "training")
+    }
 
 
-def claims_table(judged: Sequence[Judged]) -> Table:
+def claims_table(judged: Sequence[JudgedClaim]) -> Table:
     """One row per claim."""
-    rows = [(j.claim.id, j.claim.source, str(j.verdict), j.claim.statement, j.claim.condition) for j in judged]
+    rows = [
+        (
+            j.claim.id,
+            j.claim.kind,
+            j.claim.said.version,
+            j.claim.said.section,
+            j.told,
+            j.claim.statement,
+            j.claim.condition,
+        )
+        for j in judged
+    ]
     return Table("What the paper states, and what is true", _COLUMNS, rows)
 
 
-def as_terminal(judged: Sequence[Judged]) -> str:
+def as_terminal(judged: Sequence[JudgedClaim]) -> str:
     """The table, statements folded, and the counts."""
     rows = [
-        (j.claim.id, textwrap.fill(j.claim.source, 18), textwrap.fill(str(j.verdict), 13), _folded(j)) for j in judged
+        (
+            j.claim.id,
+            textwrap.fill(f"{j.claim.kind}: {j.claim.said.section}", 22),
+            textwrap.fill(str(j.verdict), 13),
+            _folded(j),
+        )
+        for j in judged
     ]
     return f"{grid(Table('Claims', _SHORT, rows), 'boxed')}\n\n{summary(judged)}"
 
 
-def summary(judged: Sequence[Judged]) -> str:
-    """The counts in a line."""
-    return f"{len(judged)} claims: " + ", ".join(f"{n} {name}" for name, n in counts(judged).items() if n) + "."
+def summary(judged: Sequence[JudgedClaim]) -> str:
+    """The counts, a line for each kind."""
+    titles = {"paper": "the paper's", "slip": "slips of the pen", "ours": "ours", "training": "training"}
+    return "\n".join(
+        f"{titles[kind]}: {sum(found.values())}: " + ", ".join(f"{n} {name}" for name, n in found.items())
+        for kind, found in counts(judged).items()
+        if found
+    )
 
 
-def in_full(judged: Judged) -> str:
-    """One claim with its proof sketch and its evidence worked through."""
+def in_full(judged: JudgedClaim) -> str:
+    """One claim with what was found and its arguments worked through."""
     claim = judged.claim
-    parts = [f"{claim.id}: {judged.verdict}", _labelled("statement", claim.statement)]
+    parts = [f"{claim.id}: {judged.told}", _labelled("statement", claim.statement)]
     parts.append(_labelled("formula", claim.formula))
-    parts.append(_labelled("source", claim.source))
+    parts.append(_labelled("where", f"{claim.said.where} ({claim.kind})"))
+    if claim.said.version:
+        parts.append(_labelled("quoted", _quoted(judged)))
     if claim.condition:
         parts.append(_labelled("condition", claim.condition))
-    parts.append(_labelled("proof sketch" if judged.findings else "to measure", claim.proof))
+    parts.append(_labelled("finding", claim.finding))
+    parts.append(_labelled("for your implementation", claim.advice))
     if claim.study:
         parts.append(_labelled("study", claim.study))
     for f in judged.findings:
-        stands = "" if f.stands else " (DOES NOT STAND)"
         working = "\n".join(textwrap.indent(line, "      ") for line in f.lines)
-        parts.append(f"  {f.side}{stands}: {f.summary}\n{working}".rstrip())
+        parts.append(f"  {_side(f)}: {f.summary}\n{working}".rstrip())
     parts.append(_labelled("again", f"cemverify claims {claim.id}"))
     return "\n\n".join(parts)
 
 
-def as_markdown(judged: Sequence[Judged]) -> str:
-    """The page: an overview, then every claim by verdict. Nothing in it depends on the machine or the day."""
-    rows = [(f"[{j.claim.id}](#{j.claim.id})", j.claim.source, str(j.verdict)) for j in judged]
-    overview = Table("Overview", ("claim", "source", "verdict"), rows)
-    parts = ["# The claims ledger", _PREFACE, summary(judged), grid(overview, "markdown")]
-    for standing, heading in _HEADINGS.items():
-        chosen = [j for j in judged if j.verdict == standing]
-        if chosen:
-            parts.append(f"## {heading}")
-            parts += [_section(j) for j in chosen]
+def as_markdown(judged: Sequence[JudgedClaim]) -> str:
+    """The page: ten findings, then every claim in its section. Nothing in it depends on the machine or the day."""
+    known = {j.claim.id for j in judged}
+    ten = [
+        f"{i}. {top.words} ([{top.claim}](#{top.claim}))\n    `{top.code}`"
+        for i, top in enumerate(TOP_TEN, 1)
+        if top.claim in known
+    ]
+    parts = [
+        "# The claims ledger",
+        "## What changes in your code",
+        "\n".join(ten),
+        "## How to read it",
+        _PREFACE,
+        _overview(judged),
+    ]
+    for heading, words, chosen in _SECTIONS:
+        rows = [j for j in judged if chosen(j)]
+        if rows:
+            parts += [f"## {heading}", words, *(_section(j) for j in rows)]
     return "\n\n".join(parts) + "\n"
 
 
-def as_latex(judged: Sequence[Judged]) -> str:
+def as_latex(judged: Sequence[JudgedClaim]) -> str:
     """A booktabs table."""
-    rows = [(j.claim.id, j.claim.source, str(j.verdict), j.claim.statement) for j in judged]
-    return grid(Table("Claims", _SHORT, rows), "latex") + "\n"
+    rows = [(j.claim.id, j.claim.said.where, j.told, j.claim.statement) for j in judged]
+    return tabulate(rows, _SHORT, tablefmt="latex_booktabs", disable_numparse=True) + "\n"
 
 
-def as_json(judged: Sequence[Judged], maker: Maker) -> dict[str, Any]:
+def as_json(judged: Sequence[JudgedClaim], maker: Maker) -> dict[str, Any]:
     """The result file."""
     payload = {"counts": counts(judged), "claims": [j.describe() for j in judged]}
     return result("claims", maker, [claims_table(judged)], payload)
 
 
-def _section(judged: Judged) -> str:
+def _overview(judged: Sequence[JudgedClaim]) -> str:
+    lines = []
+    for heading, _, chosen in _SECTIONS:
+        rows = [j for j in judged if chosen(j)]
+        links = ", ".join(f"[{j.claim.id}](#{j.claim.id})" for j in rows)
+        anchor = heading.lower().replace(" ", "-")
+        lines.append(f"- [{heading}](#{anchor}), {len(rows)}: {links}")
+    return "\n".join(lines)
+
+
+def _section(judged: JudgedClaim) -> str:
     claim = judged.claim
-    lines = [f'### <a id="{claim.id}"></a>{claim.id}', f"{claim.statement} ({claim.source})", f"    {claim.formula}"]
-    verdict = f"**{judged.verdict}**"
-    lines.append(f"{verdict}: {claim.condition}." if claim.condition else f"{verdict}.")
-    lines.append(claim.proof)
+    parts = [f'### <a id="{claim.id}"></a>{claim.id}', claim.statement, f"    {claim.formula}"]
+    parts.append(f"> {_quoted(judged)}\n>\n> {claim.said.where}" if claim.said.version else f"*{claim.said.where}*")
+    verdict = f"**{judged.told[0].upper()}{judged.told[1:]}**"
+    parts.append(
+        f"{verdict}: {claim.condition}. {claim.finding}" if claim.condition else f"{verdict}. {claim.finding}"
+    )
+    parts.append(f"For your implementation: {claim.advice}.")
     if claim.study:
-        lines.append(f"Measured by `{claim.study}`.")
-    for f in judged.findings:
-        lines.append(f"*{f.side.capitalize()}:* {f.summary}.")
+        parts.append(f"Measured by `{claim.study}`.")
+    shown = [f for f in judged.findings if _is_shown(f)]
+    folded = [f for f in judged.findings if not _is_shown(f)]
+    for f in shown:
+        parts.append(f"*{_side(f)}:* {f.summary}.")
         if f.lines:
-            lines.append(textwrap.indent("\n".join(f.lines), "    "))
-    return "\n\n".join(lines)
+            parts.append(textwrap.indent("\n".join(f.lines), "    "))
+    if folded:
+        parts.append(_fold(folded))
+    return "\n\n".join(parts)
 
 
-def _folded(judged: Judged) -> str:
+def _is_shown(finding: Finding) -> bool:
+    """Worked examples and arithmetic are read; what was asked of many cases folds away."""
+    return finding.kind in ("instance", "figures", "study") and finding.side != "neither"
+
+
+def _fold(findings: Sequence[Finding]) -> str:
+    parts = ["<details><summary>Further arguments: " + ", ".join(sorted({f.kind for f in findings})) + "</summary>"]
+    for f in findings:
+        parts.append(f"*{_side(f)}:* {f.summary}.")
+        if f.lines:
+            parts.append(textwrap.indent("\n".join(f.lines), "    "))
+    return "\n\n".join([*parts, "</details>"])
+
+
+def _side(finding: Finding) -> str:
+    words = {"for": "For", "against": "Against", "finding": "Lemma", "neither": "Decides nothing"}[finding.side]
+    return words if finding.within else f"{words}, beyond the condition"
+
+
+def _quoted(judged: JudgedClaim) -> str:
+    said = judged.claim.said
+    if said.known == "sentence":
+        return f'"{said.quote}"'
+    if said.known == "words":
+        return f'"... {said.quote} ..." (known by excerpt)'
+    if said.known == "formula":
+        return f"`{said.quote}` (transcribed)"
+    return f"{said.quote + '; ' if said.quote else ''}the wording is not at hand, the content is known by a report"
+
+
+def _folded(judged: JudgedClaim) -> str:
     statement = textwrap.fill(judged.claim.statement, 68)
     if not judged.claim.condition:
         return statement

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from functools import partial
+from typing import Any
 
 import mpmath
 import sympy
@@ -12,8 +14,18 @@ from hypothesis import strategies as st
 
 from cemverify.cem.energies import Interaction
 from cemverify.cem.positions import Rotary, alibi_slopes
-from cemverify.claims.base import Claim
-from cemverify.claims.evidence import Counterexample, Derivation, Properties, Search, Working, working
+from cemverify.claims.arguments import (
+    Figures,
+    Instance,
+    Lemma,
+    Properties,
+    Search,
+    Symbols,
+    Working,
+    working,
+)
+from cemverify.claims.base import Claim, Turned, draft, ours
+from cemverify.claims.exact import DIGITS
 
 
 def claims() -> Iterator[Claim]:
@@ -25,98 +37,93 @@ def claims() -> Iterator[Claim]:
 def _bias_claims() -> Iterator[Claim]:
     yield Claim(
         id="8-alibi-sign",
-        source="text on positions",
-        statement="The ALiBi bias as printed, with a plus sign, is a penalty on distance.",
+        kind="slip",
+        said=draft("text on positions", "+m|i-j|", "formula"),
+        statement="The ALiBi bias as printed is a penalty on distance.",
         formula="b_ijk = +m_k |i - j|, m_k > 0: other things equal, the further token gets no more weight",
-        proof=(
-            "With equal contents the weights are proportional to exp(m |i - j|), which grows with the distance. "
-            "Press et al. have a minus sign; that is a penalty."
+        finding=(
+            "It is a reward. With equal contents the weights are proportional to exp(m |i - j|), which grows with "
+            "the distance: at 2048 tokens the first gets 0.39 and the token itself nothing. Press et al. have a "
+            "minus sign."
         ),
-        evidence=(
-            Counterexample("zero content, slope 1/2, the last of three tokens and of 2048", _printed_sign_rewards),
+        advice="`bias = -slopes[:, None, None] * (i - j).abs()`",
+        holds_for=partial(_penalises, sign=1),
+        turned=Turned("with a minus", partial(_penalises, sign=-1)),
+        arguments=(
+            Instance("zero content, slope 1/2, the last of three tokens", (3, Fraction(1, 2))),
+            Instance("the last of 2048", (2048, Fraction(1, 2))),
             Search(
-                "number of tokens and slope in units of ln 2, zero content",
-                st.tuples(st.integers(1, 5), st.integers(1, 5)),
-                violates=lambda c: _last_token(*c)[0] > _last_token(*c)[-1],
-                size=max,
-                largest=3,
+                "number of tokens and slope, zero content",
+                st.tuples(st.integers(1, 9), st.integers(1, 9).map(lambda n: Fraction(n, 4))),
             ),
         ),
     )
     yield Claim(
         id="8-alibi-slopes",
-        source="text on positions, Table 1",
-        statement="The printed slopes 2^-k, k = 1..K, are ALiBi's.",
+        kind="ours",
+        said=ours('the text on positions, which gives the slopes as typical ("e.g.")'),
+        statement="The slopes 2^-k, k = 1..K, are ALiBi's.",
         formula="{2^-k : k = 1..K} = the slopes of Press et al. for K heads",
         condition="K = 8, which is one of the four models of Table 1; the other three have K = 12",
-        proof=(
+        within=lambda K: K == 8,
+        finding=(
             "For a power of two Press et al. take 2^(-8k/K), whose first exponent 8/K is 1 only for K = 8. Any other "
-            "K takes the slopes of the power of two n below it, and then every second one of 2n. For n = 8 those "
-            "that follow begin with 2^(-1/2), for n > 8 the first is 2^(-8/n), neither an integer power; for n < 8 "
-            "the last of the n is 2^-8 with 8 > K."
+            "K takes the slopes of the power of two below it, and then every second one of twice that power. The "
+            "paper gives 2^-k as an example and is not wrong; for K = 12 it is a choice of its own."
         ),
-        evidence=(
-            Derivation("K = 8 agrees, as exponents, and of K = 1..64 no other does", _slopes_agree_at_eight),
-            Counterexample("K = 12, as in Table 1", _slopes_at_twelve),
-            Search(
-                "number of heads",
-                st.integers(1, 16),
-                violates=lambda K: sorted(_press_exponents(K)) != _printed_exponents(K),
-                size=float,
-                largest=12,
-            ),
+        advice="state which slopes you use at K = 12; `cemverify.cem.positions.alibi_slopes` are Press's",
+        holds_for=partial(_slopes_agree, base=1),
+        turned=Turned("the slopes 2^(-2k)", partial(_slopes_agree, base=2), lambda K: K == 8),
+        arguments=(
+            Figures("K = 8, exponents", 8),
+            Instance("K = 12, as in Table 1", 12),
+            Search("number of heads, any but 8", st.integers(1, 64), outside=True),
         ),
     )
     yield Claim(
         id="8-self-cross",
-        source="Sec. 2.3",
-        statement="The bias on a token's own score and the bias on all the others are two parameters of the update.",
-        formula="(b_self, b_cross) -> x^(1) is one to one",
-        proof="Softmax weights do not change when all scores move alike, so only b_self - b_cross can be seen.",
-        evidence=(
-            Counterexample("two pairs of biases that differ by (1, 1), three tokens", _biases_are_one_parameter),
-            Search(
-                "two different pairs of integer biases in units of ln 2, three tokens with scores 0, 1, 2",
-                st.tuples(*(st.integers(-3, 3) for _ in range(4))),
-                violates=lambda c: c[:2] != c[2:] and _biased(c[0], c[1]) == _biased(c[2], c[3]),
-                size=lambda c: max(map(abs, c)),
-                largest=2,
-            ),
-        ),
-    )
-    yield Claim(
-        id="8-common-shift",
-        source="ours",
+        kind="ours",
+        said=ours('App. A, "a learnable bias"'),
         statement=(
-            "Shifting both biases by c moves the energy by -tau K c and leaves the gradient as it is; a token that "
-            "sees only itself feels neither bias."
+            "Of the bias on a token's own score and the bias on all others only the difference acts: shifting both "
+            "by c moves the energy by -tau K c and leaves the gradient as it is."
         ),
         formula="eps(x; b + c) = eps(x; b) - tau K c,  grad eps(x; b + c) = grad eps(x; b)",
-        proof="Each head's sum of exponentials gains the factor exp(c), its logarithm the summand c.",
-        evidence=(
-            Derivation("two heads, two tokens, all quantities symbols", _common_shift),
-            Properties(("gradient/attention/self-cross-bias",), examples=20),
+        finding=(
+            "Each head's sum of exponentials gains the factor exp(c), its logarithm the summand c. A token that sees "
+            "only itself feels neither bias. The paper calls the bias learnable and does not say that its two parts "
+            "can be told apart."
+        ),
+        advice="learn one number per head, b_self - b_cross",
+        holds_for=partial(_shift_is_invisible, on="both"),
+        turned=Turned("shifting the own bias alone", partial(_shift_is_invisible, on="own")),
+        arguments=(
+            Symbols("two heads, two tokens, all quantities letters"),
+            Properties(("gradient/attention/self-cross-bias",)),
         ),
     )
     yield Claim(
         id="8-bias-gradient",
-        source="App. A",
-        statement=(
-            "With a bias on the scores the update is still a gradient step, and still descends at every step size."
-        ),
+        kind="paper",
+        said=draft("App. A"),
+        statement="With a bias on the scores the update is still a gradient step.",
         formula="-grad [-tau sum_k log sum_j exp(beta_kj . x / tau + b_ijk)] = sum_k sum_j a_kij beta_kj",
-        proof=(
-            "The bias does not depend on x: the terms in the exponent stay affine in x, so that §4 applies unchanged."
+        finding=(
+            "The bias does not depend on x: the terms in the exponent stay affine in x, so that §4 applies "
+            "unchanged, and every step size descends."
         ),
-        evidence=(
+        advice="add the bias to the scores and nowhere else",
+        holds_for=partial(_biased_gradient, bias="constant"),
+        turned=Turned("a bias that depends on x", partial(_biased_gradient, bias="moving")),
+        arguments=(
+            Symbols("two tokens, D = 1, everything a letter"),
             Properties(
                 (
                     "gradient/attention/alibi",
                     "gradient/attention/stated-energy-alibi",
                     "descent/attention/any-step-size-with-diagonal-and-bias",
                     "structure/decode/cached-equals-uncached-alibi",
-                ),
-                examples=20,
+                )
             ),
         ),
     )
@@ -125,123 +132,105 @@ def _bias_claims() -> Iterator[Claim]:
 def _rotary_claims() -> Iterator[Claim]:
     yield Claim(
         id="13-rotary-gradient",
-        source="ours",
+        kind="ours",
+        said=ours("the text on positions"),
         statement=(
             "With rotary positions the gradient is attention whose values are the rotated keys and whose output is "
             "rotated back by the query's own position."
         ),
         formula="-grad eps = sum_k W_Q^T R(i)^T sum_j a_kij [R(j) W_K h_j]",
-        proof=(
+        finding=(
             "beta_kij = W_Q^T R(i)^T R(j) W_K h_j does not depend on x, so the gradient is -sum a beta; the factor "
             "W_Q^T R(i)^T is common to all j and leaves the sum."
         ),
-        evidence=(
-            Derivation("R = D = 2, two tokens, symbolic weights and angle", _rotary_gradient),
+        advice="`k = rotate(W_K @ h); out = W_Q.T @ rotate_back(sdpa(rotate(W_Q @ x), k, k))`",
+        holds_for=partial(_rotary_gradient, back=True),
+        turned=Turned("the output not rotated back", partial(_rotary_gradient, back=False)),
+        arguments=(
+            Symbols("R = D = 2, two tokens, weights and angle letters"),
             Properties(
                 (
                     "gradient/attention/rotary",
                     "gradient/attention/rotary-with-shared-diagonal",
                     "structure/decode/cached-equals-uncached-rotary",
-                ),
-                examples=20,
+                )
             ),
         ),
     )
     yield Claim(
         id="13-rope-memory",
-        source="text on positions",
+        kind="paper",
+        said=draft("text on positions", "substantially increases memory costs"),
         statement="Rotary positions need memory for every query, and so substantially more of it.",
         formula="numbers kept for the gradient with rotary positions > without",
-        proof=(
-            "beta_kij depends on the query i, but only through R(i)^T, which is applied once to the summed output. "
-            "What is kept are the rotated keys, as many numbers as there are without rotation, and they serve as "
-            "values too."
+        finding=(
+            "They need none. beta_kij depends on the query i, but only through R(i)^T, which is applied once to the "
+            "summed output. What is kept are the rotated keys, as many numbers as there are without rotation, and "
+            "they serve as values too."
         ),
-        evidence=(
-            Counterexample("quarter turns, two tokens in the plane: four numbers suffice", _rotary_memory),
-            Search(
-                "heads, tokens and half the head dimension",
-                st.tuples(*(st.integers(1, 4) for _ in range(3))),
-                violates=lambda c: _kept(*c, rotary=Rotary()) <= _kept(*c),
-                size=max,
-                largest=2,
-            ),
+        advice="RoPE is open to CEM attention: cache the rotated keys, and turn the output back",
+        holds_for=partial(_needs_more, kept="as written"),
+        turned=Turned("it needs no more", partial(_needs_more, kept="no more")),
+        arguments=(
+            Instance("the reference, two heads in two dimensions each, two tokens", (2, 2, 1)),
+            Search("heads, tokens and half the head dimension", st.tuples(*[st.integers(1, 4)] * 3), examples=60),
+            Lemma("quarter turns, two tokens in the plane: the keys kept give the gradient", _kept_keys_suffice),
         ),
     )
     yield Claim(
         id="13-unrotated-values",
-        source="text on positions",
+        kind="ours",
+        said=ours("the text on positions, which says the opposite"),
         statement="Weight-tied attention with rotated queries and keys and unrotated values is a gradient in x.",
         formula="the Jacobian of W_Q^T sum_j a_ij W_K h_j in x is symmetric",
-        proof=(
-            "The Jacobian is W_Q^T Cov(value, rotated key) W_Q / tau, a covariance of two different things, which "
-            "need not be symmetric. With the rotated-back key as value it is a covariance of one thing with itself."
+        finding=(
+            "It is not, as the paper says too. The Jacobian is W_Q^T Cov(value, rotated key) W_Q / tau, a covariance "
+            "of two different things. With the rotated-back key as value it is a covariance of one thing with itself."
         ),
-        evidence=(
-            Counterexample("the second of two tokens in the plane, W_Q = W_K = I, x = 0", _unrotated_values),
+        advice="do not reuse a standard RoPE attention kernel with v = k unrotated",
+        holds_for=partial(_values_are_conservative, rotated=False),
+        turned=Turned("with rotated-back keys as values", partial(_values_are_conservative, rotated=True)),
+        arguments=(
+            Instance("the second of two tokens in the plane, W_Q = W_K = I, x = 0", (1, 0, 0, 0)),
             Search(
                 "two tokens in the plane, integers, quarter turns, equal logits",
-                st.tuples(*(st.integers(-3, 3) for _ in range(4))),
-                violates=lambda c: not _is_symmetric(_jacobian_at_equal_logits(c[:2], c[2:], _quarter_turn(-1))),
-                size=lambda c: max(map(abs, c)),
-                largest=1,
+                st.tuples(*[st.integers(-3, 3)] * 4),
             ),
+            Lemma("differentiating the softmax gives that Jacobian", _jacobian_by_definition),
         ),
     )
     yield Claim(
         id="13-rotary-concave",
-        source="ours",
+        kind="ours",
+        said=ours("the text on positions"),
         statement="With rotary positions the energy is still concave in x.",
         formula="z . Hess eps(x_i) z = -(1/tau) sum_{j<l} a_ij a_il (z . (beta_ij - beta_il))^2 <= 0",
-        proof="beta_ij depends on i and j but not on x, so eps is minus a log-sum-exp of functions linear in x.",
-        evidence=(Derivation("three tokens in the plane, symbolic angle, query at the third", _rotary_concave),),
+        finding="beta_ij depends on i and j but not on x, so eps is minus a log-sum-exp of functions linear in x.",
+        advice="every step size descends with RoPE, as without",
+        holds_for=partial(_rotary_concave, sign=-1),
+        turned=Turned("it is convex", partial(_rotary_concave, sign=1)),
+        arguments=(Symbols("three tokens in the plane, the angle a letter, query at the third"),),
     )
 
 
 # --- biases ---------------------------------------------------------------------------------------
 
 
-def _softmax(logits: Sequence[int]) -> list[Fraction]:
-    """Softmax weights of integer logits in units of ln 2, so that they are rational."""
-    powers = [Fraction(2) ** logit for logit in logits]
-    return [p / sum(powers) for p in powers]
-
-
-def _last_token(tokens: int, slope: int) -> list[Fraction]:
-    """The last token's weights on all, with zero content and the printed bias, its slope in units of ln 2."""
-    return _softmax([slope * (tokens - j) for j in range(1, tokens + 1)])
-
-
-def _biased(own: int, others: int) -> list[Fraction]:
-    """The third token's weights on three tokens with scores 0, 1 and 2, in units of ln 2."""
-    return _softmax([0 + others, 1 + others, 2 + own])
-
-
-def _printed_sign_rewards() -> Working:
-    with mpmath.workdps(30):
-        slope = mpmath.mpf(1) / 2
-
-        def weights(tokens: int) -> list[mpmath.mpf]:
-            powers = [mpmath.exp(slope * (tokens - j)) for j in range(1, tokens + 1)]
-            total = mpmath.fsum(powers)
-            return [p / total for p in powers]
-
-        few, many = weights(3), weights(2048)
-        penalised = few[0] <= few[-1]
-        return working(
-            "beta . x = 0 for all tokens, m = 1/2 (the first head's slope, 2^-1), query i = 3",
-            "bias on tokens 1, 2, 3: " + ", ".join(mpmath.nstr(slope * (3 - j), 3) for j in (1, 2, 3)),
-            "weights exp(b) / sum exp(b): " + ", ".join(mpmath.nstr(w, 3) for w in few),
-            f"at 2048 tokens the first gets {mpmath.nstr(many[0], 3)} and the last itself {mpmath.nstr(many[-1], 3)}",
-            f"weight of the furthest <= weight of the nearest: {mpmath.nstr(few[0], 3)} <= {mpmath.nstr(few[-1], 3)} "
-            f"is {bool(penalised)}",
-            comes_out=bool(penalised),
-        )
-
-
-def _printed_exponents(heads: int) -> list[Fraction]:
-    """k of the printed slopes 2^-k."""
-    return [Fraction(k) for k in range(1, heads + 1)]
+def _penalises(case: tuple[int, Fraction], *, sign: int) -> Working:
+    tokens, slope = case
+    with mpmath.workdps(DIGITS):
+        m = sign * mpmath.mpf(slope.numerator) / slope.denominator
+        powers = [mpmath.exp(m * (tokens - j)) for j in range(1, tokens + 1)]
+        total = mpmath.fsum(powers)
+        first, last = powers[0] / total, powers[-1] / total
+        penalised = first <= last
+    return working(
+        f"beta . x = 0 for all {tokens} tokens, m = {slope}, query {tokens}, bias {'+' if sign > 0 else '-'}m |i "
+        "- j|",
+        f"weight of the furthest {mpmath.nstr(first, 3)}, of the token itself {mpmath.nstr(last, 3)}; no more: "
+        f"{bool(penalised)}",
+        comes_out=penalised,
+    )
 
 
 def _press_exponents(heads: int) -> list[Fraction]:
@@ -251,73 +240,47 @@ def _press_exponents(heads: int) -> list[Fraction]:
     return [Fraction(8 * k, below) for k in range(1, below + 1)] + above[0::2][: heads - below]
 
 
-def _listed(exponents: Sequence[Fraction]) -> str:
-    return ", ".join(map(str, exponents))
-
-
-def _slopes_agree_at_eight() -> Working:
-    agree = [K for K in range(1, 65) if sorted(_press_exponents(K)) == _printed_exponents(K)]
-    runs = all(alibi_slopes(K) == [2.0 ** -float(e) for e in _press_exponents(K)] for K in range(1, 65))
+def _slopes_agree(heads: int, *, base: int) -> Working:
+    press, stated = _press_exponents(heads), [Fraction(base * k) for k in range(1, heads + 1)]
+    runs = alibi_slopes(heads) == [2.0 ** -float(e) for e in press]
     return working(
-        f"K = 8, Press et al.: 2^-e with e = {_listed(_press_exponents(8))}",
-        f"K = 8, printed: e = {_listed(_printed_exponents(8))}",
-        f"of K = 1..64 the two sets agree for K in {agree}",
-        f"the reference's slopes are those of Press et al. for all these K: {runs}",
-        comes_out=agree == [8] and runs,
+        f"K = {heads}, stated: 2^-e with e = {', '.join(map(str, stated))}",
+        f"Press et al.: e = {', '.join(map(str, press))}; the reference's are these: {runs}",
+        f"the same: {sorted(press) == stated}",
+        comes_out=sorted(press) == stated and runs,
     )
 
 
-def _slopes_at_twelve() -> Working:
-    press, printed = _press_exponents(12), _printed_exponents(12)
-    formula = [Fraction(8 * k, 12) for k in range(1, 13)]
-    agree = sorted(press) == printed or formula == printed
-    return working(
-        f"printed: 2^-e with e = {_listed(printed)}",
-        f"Press et al. for 12 heads (8 of K = 8, then every second of K = 16): e = {_listed(press)}",
-        f"2^(-8k/K) taken literally at K = 12: e = {_listed(formula)}",
-        f"the printed exponents are one or the other is {agree}",
-        comes_out=agree,
-    )
-
-
-def _biases_are_one_parameter() -> Working:
-    (s, c), (s2, c2) = (1, 0), (2, 1)
-    first, second = _biased(s, c), _biased(s2, c2)
-    differ = first != second
-    return working(
-        "query 3 of three tokens with scores 0, 1, 2 before the bias; scores and biases in units of ln 2",
-        f"(b_self, b_cross) = ({s}, {c}): weights {_listed(first)}",
-        f"(b_self, b_cross) = ({s2}, {c2}): weights {_listed(second)}",
-        f"the weights, and with them the update, differ is {differ}",
-        comes_out=differ,
-    )
-
-
-def _common_shift() -> Working:
+def _shift_is_invisible(_: Any, *, on: str) -> Working:
     heads = 2
-    x, tau, c = sympy.symbols("x tau c", positive=True)
-    beta = sympy.Matrix(heads, 2, sympy.symbols("beta1:3(1:3)"))  # of the token before, of the token itself
-    own, others = sympy.symbols("s1:3"), sympy.symbols("o1:3")
-
-    def partition(k: int, shift: sympy.Expr) -> sympy.Expr:
-        cross = sympy.exp(beta[k, 0] * x / tau + others[k] + shift)
-        return cross + sympy.exp(beta[k, 1] * x / tau + own[k] + shift)
-
-    def energy(shift: sympy.Expr) -> sympy.Expr:
-        return -tau * sum(sympy.log(partition(k, shift)) for k in range(heads))
-
-    factors = [sympy.simplify(partition(k, c) / partition(k, sympy.Integer(0))) for k in range(heads)]
-    moved = -tau * sum(sympy.expand_log(sympy.log(f), force=True) for f in factors)
-    turned = sympy.simplify(sympy.diff(energy(c), x) - sympy.diff(energy(sympy.Integer(0)), x))
-    alone = sympy.diff(-tau * sympy.log(sympy.exp(beta[0, 1] * x / tau + own[0])), x)
+    shift = sympy.Symbol("e^c", positive=True)
+    cross, own = sympy.symbols("C1:3", positive=True), sympy.symbols("S1:3", positive=True)
+    factors, moves = [], []
+    for C, S in zip(cross, own, strict=True):
+        shifted = (C * shift if on == "both" else C), S * shift
+        factors.append(sympy.cancel(sum(shifted) / (C + S)))
+        moves.append(sympy.cancel(shifted[0] / sum(shifted) - C / (C + S)))
     return working(
-        f"each head's sum of exponentials is multiplied by {factors}",
-        f"energy(b + c) - energy(b) = {sympy.simplify(moved)} with K = {heads}",
-        f"gradient(b + c) - gradient(b) = {turned}",
-        f"a head of the first token, which sees only itself: gradient {sympy.simplify(alone)}, without its bias",
-        comes_out=(
-            sympy.simplify(moved + tau * heads * c) == 0 and turned == 0 and sympy.simplify(alone + beta[0, 1]) == 0
-        ),
+        "C = exp(beta_1 x / tau + b_cross), S = exp(beta_2 x / tau + b_self); eps = -tau sum_k log(C_k + S_k)",
+        f"a shift by c multiplies the sums by {factors}: the energy moves by -tau c for each of {heads} heads if "
+        "by e^c",
+        f"the weight C / (C + S), and with it the gradient, changes by {moves}",
+        "a token that sees only itself has the weight S / S = 1, whatever the bias",
+        comes_out=all(f == shift for f in factors) and not any(moves),
+    )
+
+
+def _biased_gradient(_: Any, *, bias: str) -> Working:
+    x, tau = sympy.symbols("x tau", positive=True)
+    beta, b = sympy.symbols("beta1:3", real=True), sympy.symbols("b1:3", real=True)
+    biases = b if bias == "constant" else tuple(v * x for v in b)
+    raw = [sympy.exp(p * x / tau + v) for p, v in zip(beta, biases, strict=True)]
+    attended = sum(r * p for r, p in zip(raw, beta, strict=True)) / sum(raw)
+    difference = sympy.simplify(sympy.diff(tau * sympy.log(sum(raw)), x) - attended)
+    return working(
+        f"exponents {[str(sympy.log(r)) for r in raw]}",
+        f"-grad eps - sum_j a_j beta_j, simplified: {difference}",
+        comes_out=difference == 0,
     )
 
 
@@ -336,25 +299,27 @@ def _plane(name: str) -> sympy.Matrix:
     return sympy.Matrix(sympy.symbols(f"{name}_1:3", real=True))
 
 
-def _rotary_gradient() -> Working:
-    angle, tau = sympy.symbols("theta tau", positive=True)
+def _rotary_gradient(_: Any, *, back: bool) -> Working:
+    angle = sympy.Symbol("theta", positive=True)
     W_Q = sympy.Matrix(2, 2, sympy.symbols("q1:3(1:3)", real=True))
     W_K = sympy.Matrix(2, 2, sympy.symbols("k1:3(1:3)", real=True))
     x, h = _plane("x"), {j: _plane(f"h{j}") for j in (1, 2)}
     keys = {j: _turn(j * angle) * W_K * h[j] for j in h}  # all that is kept: it knows of no query
-    off = []
+    lines, zero = [], []
     for i in (1, 2):
         query = _turn(i * angle) * W_Q * x
-        powers = {j: sympy.exp(query.dot(keys[j]) / tau) for j in range(1, i + 1)}
-        energy = -tau * sympy.log(sum(powers.values()))
-        attended = sum((powers[j] * keys[j] for j in powers), sympy.zeros(2, 1)) / sum(powers.values())
-        closed = -W_Q.T * _turn(i * angle).T * attended
-        off.append(sympy.simplify(sympy.Matrix([energy]).jacobian(x).T - closed))
+        for j in range(1, i + 1):
+            slope = sympy.Matrix([query.dot(keys[j])]).jacobian(x).T
+            stated = W_Q.T * (_turn(i * angle).T if back else sympy.eye(2)) * keys[j]
+            off = (slope - stated).applyfunc(sympy.expand)
+            zero.append(off == sympy.zeros(2, 1))
+            lines.append(f"i = {i}, j = {j}: zero is {zero[-1]}")
     return working(
-        "eps_i = -tau log sum_{j<=i} exp((R(i) W_Q x) . (R(j) W_K h_j) / tau), R(i) a turn by i theta",
-        "closed form -W_Q^T R(i)^T sum_j a_ij [R(j) W_K h_j], from keys [R(j) W_K h_j] that know of no query",
-        *(f"i = {i}: derivative of eps_i minus closed form = {list(o)}" for i, o in enumerate(off, start=1)),
-        comes_out=all(o == sympy.zeros(2, 1) for o in off),
+        "eps_i = -tau log sum_{j<=i} exp(s_ij / tau), s_ij = (R(i) W_Q x) . (R(j) W_K h_j), R(i) a turn by i theta",
+        "-grad eps_i = sum_j a_ij grad s_ij, the a_ij its softmax weights (1-gradient); kept are the R(j) W_K h_j",
+        f"grad s_ij - W_Q^T {'R(i)^T ' if back else ''}[R(j) W_K h_j]:",
+        *lines,
+        comes_out=all(zero),
     )
 
 
@@ -367,81 +332,82 @@ def _kept(heads: int, tokens: int, half: int, *, rotary: Rotary | None = None) -
     return memory.keys.numel()
 
 
-def _rotary_memory() -> Working:
+def _needs_more(case: tuple[int, int, int], *, kept: str) -> Working:
+    rotated, plain = _kept(*case, rotary=Rotary()), _kept(*case)
+    more = rotated > plain
+    return working(
+        f"{case[0]} heads of dimension {2 * case[2]}, {case[1]} tokens: {rotated} numbers kept with rotary "
+        "positions, "
+        f"{plain} without",
+        comes_out=more if kept == "as written" else not more,
+    )
+
+
+def _kept_keys_suffice() -> Working:
     h = {1: sympy.Matrix([1, 0]), 2: sympy.Matrix([0, 2])}
     x = _plane("x")
     kept = {j: _quarter_turn(j) * h[j] for j in h}
-    lines, needs_more = [], False
+    lines, suffices = [], True
     for i in (1, 2):
         betas = {j: _quarter_turn(i).T * _quarter_turn(j) * h[j] for j in range(1, i + 1)}  # depend on i and j
         energy = -sympy.log(sum(sympy.exp(b.dot(x)) for b in betas.values()))
-        at_zero = dict.fromkeys(x, 0)
-        derivative = -sympy.Matrix([energy]).jacobian(x).T.subs(at_zero)
+        derivative = -sympy.Matrix([energy]).jacobian(x).T.subs(dict.fromkeys(x, 0))
         attended = sum((kept[j] for j in betas), sympy.zeros(2, 1)) / len(betas)  # x = 0: equal weights
         from_kept = _quarter_turn(i).T * attended
-        needs_more = needs_more or derivative != from_kept
+        suffices = suffices and derivative == from_kept
         lines.append(f"i = {i}: -grad eps = {list(derivative)}; R({i})^T (mean of what is kept) = {list(from_kept)}")
-    rotated, plain = _kept(2, 2, 1, rotary=Rotary()), _kept(2, 2, 1)
-    needs_more = needs_more or rotated > plain
     return working(
         "one head, W_Q = W_K = I, tau = 1, R(j) a turn by j quarters, h_1 = (1, 0), h_2 = (0, 2), x = 0",
         "kept: " + "; ".join(f"R({j}) h_{j} = {list(k)}" for j, k in kept.items()),
         *lines,
-        f"the reference, two heads in two dimensions each, two tokens: {rotated} numbers kept with, {plain} without",
-        f"more is needed than without rotation is {needs_more}",
-        comes_out=needs_more,
+        comes_out=suffices,
     )
 
 
-def _jacobian_at_equal_logits(first: Sequence[int], second: Sequence[int], back: sympy.Matrix) -> sympy.Matrix:
-    """d/dx of a_1 h_1 + a_2 h_2 at x = 0, the second token's logits being x . (R(1 - 2) h_1) and x . h_2.
-
-    Args:
-        back: R(-1).
-    """
-    h_1, h_2 = sympy.Matrix(first), sympy.Matrix(second)
-    return (h_1 - h_2) * (back * h_1 - h_2).T / 4  # a_1 = a_2 = 1/2: sum_j a_j v_j (beta_j - mean beta)^T
-
-
-def _is_symmetric(matrix: sympy.Matrix) -> bool:
-    return bool(matrix[0, 1] == matrix[1, 0])
-
-
-def _unrotated_values() -> Working:
-    h_1, h_2, x = (1, 0), (0, 0), _plane("x")
-    back = _quarter_turn(-1)
-    jacobian = _jacobian_at_equal_logits(h_1, h_2, back)
-    # the same from the definition, by differentiating the softmax
-    powers = [sympy.exp(x.dot(back * sympy.Matrix(h_1))), sympy.exp(x.dot(sympy.Matrix(h_2)))]
-    update = (powers[0] * sympy.Matrix(h_1) + powers[1] * sympy.Matrix(h_2)) / sum(powers)
-    defined = update.jacobian(x).subs(dict.fromkeys(x, 0))
-    radian = _jacobian_at_equal_logits(h_1, h_2, _turn(sympy.Integer(-1)))
-    rotated = (back * sympy.Matrix(h_1)) * (back * sympy.Matrix(h_1)).T / 4
-    symmetric = _is_symmetric(jacobian)
+def _values_are_conservative(case: Sequence[int], *, rotated: bool) -> Working:
+    """d/dx of a_1 v_1 + a_2 v_2 at x = 0, the second token's logits being x . (R(1 - 2) h_1) and x . h_2."""
+    h_1, h_2 = sympy.Matrix(case[:2]), sympy.Matrix(case[2:])
+    beta = _quarter_turn(-1) * h_1
+    value = beta if rotated else h_1
+    jacobian = (value - h_2) * (beta - h_2).T / 4  # a_1 = a_2 = 1/2: sum_j a_j v_j (beta_j - mean beta)^T
+    symmetric = jacobian[0, 1] == jacobian[1, 0]
     return working(
-        f"h_1 = {h_1}, h_2 = {h_2}, tau = 1, R(1) = {_quarter_turn(1).tolist()}; values h_1, h_2",
-        f"beta_1 = R(-1) h_1 = {list(back * sympy.Matrix(h_1))}, beta_2 = h_2; logits at x = 0 are 0, weights 1/2",
-        f"Jacobian = (h_1 - h_2)(beta_1 - beta_2)^T / 4 = {jacobian.tolist()}",
-        f"differentiating the softmax gives the same is {defined == jacobian}",
-        f"at an angle of one radian, that of the first plane of every rotary embedding: {radian.tolist()}",
-        f"with the rotated-back key as value: {rotated.tolist()}, symmetric",
-        f"the Jacobian is symmetric, {jacobian[0, 1]} = {jacobian[1, 0]}, is {symmetric}",
-        comes_out=symmetric or defined != jacobian,
+        f"h_1 = {list(h_1)}, h_2 = {list(h_2)}, tau = 1, a quarter turn between them; values {list(value)} and h_2",
+        f"beta_1 = R(-1) h_1 = {list(beta)}, beta_2 = h_2; logits at x = 0 are 0, weights 1/2",
+        f"Jacobian (v_1 - h_2)(beta_1 - beta_2)^T / 4 = {jacobian.tolist()}, symmetric: {bool(symmetric)}",
+        comes_out=symmetric,
     )
 
 
-def _rotary_concave() -> Working:
+def _jacobian_by_definition() -> Working:
+    h_1, h_2, x = sympy.Matrix((1, 0)), sympy.Matrix((0, 0)), _plane("x")
+    beta = _quarter_turn(-1) * h_1
+    powers = [sympy.exp(x.dot(beta)), sympy.exp(x.dot(h_2))]
+    update = (powers[0] * h_1 + powers[1] * h_2) / sum(powers)
+    defined = update.jacobian(x).subs(dict.fromkeys(x, 0))
+    closed = (h_1 - h_2) * (beta - h_2).T / 4
+    return working(f"{defined.tolist()} = {closed.tolist()} is {defined == closed}", comes_out=defined == closed)
+
+
+def _rotary_concave(_: Any, *, sign: int) -> Working:
     angle, tau = sympy.symbols("theta tau", positive=True)
     x, z = _plane("x"), _plane("z")
     beta = [_turn((j - 3) * angle) * _plane(f"h{j}") for j in (1, 2, 3)]
-    powers = [sympy.exp(b.dot(x) / tau) for b in beta]
-    total = sum(powers)
-    curvature = (z.T * sympy.hessian(-tau * sympy.log(total), list(x)) * z)[0]
-    squares = sum(powers[j] * powers[i] * z.dot(beta[j] - beta[i]) ** 2 for j in range(3) for i in range(j))
-    off = sympy.expand(sympy.simplify((curvature + squares / (tau * total**2)) * total**2))
+    constant = not any(b.has(*x) for b in beta)
+    # E_j = exp(beta_j . x / tau) and v_j = beta_j . z: along z, E_j has the derivative E_j v_j / tau
+    E, v = sympy.symbols("E1:4", positive=True), sympy.symbols("v1:4", real=True)
+    total = sum(E)
+    mean = sum(e * w for e, w in zip(E, v, strict=True)) / total
+    curvature = -(sum(e * w * w for e, w in zip(E, v, strict=True)) / total - mean**2) / tau
+    squares = sum(E[j] * E[i] * (v[j] - v[i]) ** 2 for j in range(3) for i in range(j)) / total**2
+    off = sympy.expand(sympy.together((curvature - sign * squares / tau) * tau * total**2))
+    off = sympy.simplify(off)
     return working(
         "beta_3j = R(3)^T R(j) h_j, R(i) a turn by i theta, W_Q = W_K = I (they enter beta alone)",
-        f"beta depends on x is {any(b.has(*x) for b in beta)}",
-        f"z . Hess eps z + (1/tau) sum_(j<l) a_j a_l (z . (beta_j - beta_l))^2 = {off}",
-        comes_out=off == 0 and not any(b.has(*x) for b in beta),
+        f"beta depends on x is {not constant}; so along z the second derivative is minus a variance of the v_j "
+        "over tau",
+        f"with v_j = beta_3j . z, {z.T.tolist()[0]}: tau total^2 (second derivative {'+' if sign < 0 else '-'} "
+        "(1/tau) "
+        f"sum_(j<l) a_j a_l (v_j - v_l)^2) = {off}",
+        comes_out=off == 0 and constant,
     )

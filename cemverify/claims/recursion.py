@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -11,27 +12,28 @@ import mpmath
 import sympy
 from hypothesis import strategies as st
 
-from cemverify.claims.base import Claim
-from cemverify.claims.evidence import (
-    Counterexample,
-    Derivation,
+from cemverify.claims.arguments import (
+    Instance,
+    Lemma,
     Properties,
     Search,
     Working,
     working,
 )
+from cemverify.claims.base import Claim, Turned, draft, ours
 from cemverify.claims.exact import (
     BEYOND_ROUNDOFF,
+    DIGITS,
     ENTRY,
+    GAIN,
     PAIR,
-    dot,
     energy,
-    largest_entry,
-    moved,
     shown,
     simplified,
     weights,
 )
+
+_ETA = st.integers(1, 4).map(lambda n: Fraction(n, 2))
 
 
 def claims() -> Iterator[Claim]:
@@ -46,68 +48,110 @@ def claims() -> Iterator[Claim]:
 def _recursion() -> Iterator[Claim]:
     yield Claim(
         id="12-steps-compose",
-        source="Eq. 3, 12",
+        kind="paper",
+        said=draft("Eq. 3, 12", "x^(t+1) = x^(t) - eta Delta x(x^(t) | h), t = 0 .. T-1", "formula"),
         statement="T steps of recursion are T steps down one energy: the one-step map, T times, on the same memory.",
         formula="x^(t+1) = x^(t) - eta P grad eps(x^(t) | h), the same h for all t",
-        proof="The memory does not move, so that neither the energy nor the map depends on t.",
-        evidence=(
+        finding="The memory does not move, so that neither the energy nor the map depends on t.",
+        advice="`for _ in range(T): x = x + eta * P @ F(x, memory)`",
+        holds_for=partial(_steps_compose, memory="fixed"),
+        turned=Turned("the memory moves along", partial(_steps_compose, memory="moving")),
+        arguments=(
+            Search("two tokens, x and eta, integers and halves, one dimension", st.tuples(PAIR, ENTRY, _ETA)),
             Properties(
                 (
                     "recursion/attention/equals-descent",
                     "recursion/attention/steps-compose",
                     "recursion/mlp/equals-descent",
                     "recursion/mlp/steps-compose",
-                ),
-                examples=20,
+                )
             ),
         ),
     )
     yield Claim(
         id="12-keys-once",
-        source="Sec. 2, Algorithm 1",
+        kind="paper",
+        said=draft("Sec. 2, Algorithm 1"),
         statement=(
             "Keys are computed from the memory once, before the recursion; computing them anew changes nothing."
         ),
         formula="k_kj = W_K,k h_j does not depend on t",
-        proof=(
+        finding=(
             "h is fixed, and so are its keys. One-step calls compute them anew each time and compose to T steps; a "
             "cache of them serves the tokens that come later."
         ),
-        evidence=(
-            Properties(
-                ("recursion/attention/steps-compose", "structure/decode/cached-equals-uncached-plain"), examples=20
-            ),
+        advice="compute the keys before the loop, and cache them for decoding",
+        holds_for=partial(_keys_are_fixed, source="memory"),
+        turned=Turned("keys computed from the state", partial(_keys_are_fixed, source="state")),
+        arguments=(
+            Search("W_Q, W_K, h and eta in one dimension", st.tuples(ENTRY, ENTRY, ENTRY, _ETA)),
+            Properties(("recursion/attention/steps-compose", "structure/decode/cached-equals-uncached-plain")),
         ),
     )
     yield Claim(
         id="12-not-reuse",
-        source="Sec. 2, Fig. 3c, 4",
+        kind="paper",
+        said=draft("Sec. 2, Fig. 3c, 4"),
         statement="T steps within a layer are something else than the layer used T times.",
-        formula="D = J = 1, T = 2: h (1 + 2 eta A) against h (1 + eta A)^2",
-        proof=(
+        formula="D = J = 1, T = 2: h (1 + 2 eta A) against h (1 + eta A)^2, A, h and eta not zero",
+        finding=(
             "A layer used again takes its own output for its memory: the energy of the second use is not that of the "
             "first. In one dimension with one token the difference is eta^2 A^2 h."
         ),
-        evidence=(
-            Derivation("one dimension, one token, in symbols and at A = h = eta = 1", _reuse_differs),
-            Properties(("recursion/attention/is-not-reuse", "recursion/mlp/is-not-reuse"), examples=20),
+        advice="compare recursion with reuse at equal operations; neither stands for the other",
+        holds_for=partial(_differs_from_reuse, tokens="own"),
+        turned=Turned("reuse that keeps the first memory", partial(_differs_from_reuse, tokens="kept")),
+        arguments=(
+            Search(
+                "A, h and eta not zero, one dimension, one token",
+                st.tuples(ENTRY.filter(bool), ENTRY.filter(bool), _ETA),
+            ),
+            Instance("A = h = eta = 1", (1, 1, Fraction(1))),
+            Properties(("recursion/attention/is-not-reuse", "recursion/mlp/is-not-reuse")),
         ),
     )
 
 
-def _reuse_differs() -> Working:
-    A, h, eta = sympy.symbols("A h eta", positive=True)
-    once = h + eta * A * h
-    recursion, reuse = once + eta * A * h, once + eta * A * once
-    text, same = simplified(reuse - recursion - eta**2 * A**2 * h)
-    at_one = {A: 1, h: 1, eta: 1}
-    two_steps, two_uses = recursion.subs(at_one), reuse.subs(at_one)
+def _steps_compose(case: tuple[Any, int, Fraction], *, memory: str) -> Working:
+    """Three steps against three times one step; a moving memory takes the state for its first token."""
+    betas, x, eta = case
+    with mpmath.workdps(DIGITS):
+        step = mpmath.mpf(eta.numerator) / eta.denominator
+        at_once: Any = mpmath.mpf(x)
+        for _ in range(3):
+            at_once += step * _field(betas, at_once)
+        one_by_one: Any = mpmath.mpf(x)
+        for t in range(3):
+            now = betas if memory == "fixed" or t == 0 else (one_by_one, *betas[1:])
+            one_by_one += step * _field(now, one_by_one)
+        same = abs(at_once - one_by_one) < mpmath.mpf("1e-20")
     return working(
-        f"two steps: {sympy.factor(recursion)}; two uses: {sympy.factor(reuse)}",
-        f"difference minus eta^2 A^2 h, simplified: {text}",
-        f"A = h = eta = 1: {two_steps} after two steps, {two_uses} after two uses",
-        f"they differ: {two_steps != two_uses}",
-        comes_out=same and two_steps != two_uses,
+        f"beta = {shown(tuple(betas))}, x = {x}, eta = {eta}: three steps {shown(at_once)}, one step three times, "
+        f"memory {memory}, {shown(one_by_one)}; the same: {bool(same)}",
+        comes_out=same,
+    )
+
+
+def _keys_are_fixed(case: tuple[int, int, int, Fraction], *, source: str) -> Working:
+    W_Q, W_K, h, eta = case
+    x, keys = Fraction(h), []
+    for _ in range(3):
+        keys.append(W_K * (h if source == "memory" else x))
+        x += eta * W_Q * keys[-1]  # one token: its weight is 1
+    return working(
+        f"W_Q = {W_Q}, W_K = {W_K}, h = {h}, eta = {eta}: keys at each step, from the {source}, "
+        f"{', '.join(map(str, keys))}",
+        comes_out=len(set(keys)) == 1,
+    )
+
+
+def _differs_from_reuse(case: tuple[int, int, Fraction], *, tokens: str) -> Working:
+    A, h, eta = case
+    once = h + eta * A * h
+    recursion, reuse = once + eta * A * h, once + eta * A * (once if tokens == "own" else h)
+    return working(
+        f"A = {A}, h = {h}, eta = {eta}: {recursion} after two steps, {reuse} after two uses",
+        comes_out=recursion != reuse,
     )
 
 
@@ -117,124 +161,136 @@ def _reuse_differs() -> Working:
 def _not_established() -> Iterator[Claim]:
     yield Claim(
         id="17-in-place",
-        source="Algorithm 1",
+        kind="slip",
+        said=draft("Algorithm 1 (the loop over i)"),
         statement=(
             "Algorithm 1, which normalises and overwrites h token after token, treats all tokens alike, in parallel."
         ),
         formula="the update of token i reads N(h_1), ..., N(h_i) of the layer's input",
-        proof=(
+        finding=(
             "Read literally the loop over i writes x_i back into h_i and normalises h_1..h_i again: token i attends "
             "to earlier tokens that have moved already. It is then sequential, and not what can be trained in "
-            "parallel."
+            "parallel. Surely unintended."
         ),
-        evidence=(
-            Counterexample("J = D = 2, K = R = 1, T = 1, eta = 2, norms included", _in_place_differs),
+        advice="write the outputs to a new tensor; all tokens read the same input",
+        holds_for=partial(_is_parallel, read="literally"),
+        turned=Turned("outputs written elsewhere", partial(_is_parallel, read="as meant")),
+        arguments=(
+            Instance("J = D = 2, K = R = 1, T = 1, eta = 2", ((1, 1), (1, 0), (1, 1), (1, -1), 2)),
             Search(
                 "W_Q, W_K and two tokens, integers, and eta 1 or 2",
                 st.tuples(PAIR, PAIR, PAIR.filter(any), PAIR.filter(any), st.integers(1, 2)),
-                violates=lambda c: _distance(*c) > BEYOND_ROUNDOFF,
-                size=largest_entry,
-                largest=2,
-                examples=1000,
             ),
         ),
     )
     yield Claim(
         id="17-newton",
-        source="Sec. 2 (motivation of P)",
-        statement="A positive definite P makes the step approximate Newton's, which takes it to the minimum faster.",
-        formula="P = (Hess eps)^-1, x - (Hess eps)^-1 grad eps",
-        proof=(
-            "Hess eps is negative semi-definite (4-concave), and where it is invertible its inverse is negative "
-            "definite: -Hess^-1 + P is larger than -Hess^-1, so that every positive definite P is further from "
-            "Hess^-1 than zero is. Newton's own step heads for the maximum of the concave energy."
+        kind="paper",
+        said=draft("Sec. 2, on preconditioners"),
+        statement="A preconditioner can stand for the inverse Hessian: Newton's step lowers the energy.",
+        formula="E(x - (Hess E)^-1 grad E) <= E(x)",
+        condition=(
+            "the energy bends upwards there: never for attention; for an MLP where its gates are negative, as with "
+            "V = 1, W h = -1"
         ),
-        evidence=(
-            Counterexample("patterns 1 and -1, tau = 1, x = 1", _newton_ascends),
+        within=lambda case: case[0] == "mlp" and case[1][0] < 0,
+        finding=(
+            "Hess eps of attention is negative semi-definite (4-concave), and its inverse, where there is one, "
+            "negative definite: every positive definite P is further from it than zero is, and Newton's own step "
+            "heads for the maximum. The MLP's Hessian can be positive, and there the motivation holds."
+        ),
+        advice="think of P as learned scaling; it is no second-order method for attention",
+        holds_for=partial(_newton_lowers, sign=1),
+        turned=Turned(
+            "the step the other way", partial(_newton_lowers, sign=-1), lambda c: c[0] == "mlp" and c[1][0] < 0
+        ),
+        arguments=(
             Search(
-                "two patterns and x, integers in one dimension",
-                st.tuples(PAIR.filter(lambda p: p[0] != p[1]), st.integers(-2, 2)),
-                violates=lambda c: energy(_scores(c[0], _newton(*c))) > energy(_scores(*c)) + BEYOND_ROUNDOFF,
-                size=largest_entry,
-                largest=1,
+                "an MLP with a negative gate, identity, V = 1",
+                st.tuples(st.just("mlp"), st.tuples(st.integers(-4, -1)), ENTRY),
+            ),
+            Instance("attention: patterns 1 and -1, tau = 1, x = 1", ("attention", (1, -1), 1)),
+            Search(
+                "attention, two patterns and x; an MLP with a positive gate",
+                st.one_of(
+                    st.tuples(st.just("attention"), PAIR.filter(lambda p: p[0] != p[1]), st.integers(-2, 2)),
+                    st.tuples(st.just("mlp"), st.tuples(GAIN), ENTRY),
+                ),
+                outside=True,
             ),
         ),
     )
     yield Claim(
-        id="17-fixed-point",
-        source="Sec. 2 (recursion)",
-        statement="More steps of the recursion without norm bring the state nearer to a fixed point.",
-        formula="|x^(t+1) - x^(t)| goes to 0 as t grows",
-        proof=(
-            "A fixed point is a zero of the gradient, hence a maximum of the concave energy, and steps lead away "
-            "from it: 17-diverges."
+        id="17-more-steps",
+        kind="paper",
+        said=draft("Sec. 2, on recursion", "better minimize its energy"),
+        statement="More recursion steps lower a layer's energy further.",
+        formula="eps(x^(T+1)) <= eps(x^(T)), xi(x^(T+1)) <= xi(x^(T))",
+        condition="attention with one P for all heads, at any step size; the MLP below its safe step (9-safe-step)",
+        within=lambda case: case[0] == "attention" or case[3] * max(0, -case[1][0]) <= 2,
+        finding=(
+            "Each step lowers the energy, and so do more of them. For the MLP a long step may overshoot, and every "
+            "further one makes it worse. Nothing follows for the model's loss."
         ),
-        evidence=(
-            Counterexample("one token, beta = x = eta = 1: there is none", _no_fixed_point),
-            Counterexample("beta = 1 and -1, eta = 1, started next to the fixed point 0", _leaves_the_fixed_point),
+        advice="log the energy after each step; it must not rise for attention",
+        holds_for=partial(_more_steps_lower, sign=1),
+        turned=Turned(
+            "steps up the gradient",
+            partial(_more_steps_lower, sign=-1),
+            lambda case: case[0] == "attention" or case[3] * max(0, -case[1][0]) <= 2,
+        ),
+        arguments=(
             Search(
-                "two tokens and x, integers in one dimension, eta = 1: four steps",
-                st.tuples(PAIR, ENTRY),
-                violates=lambda c: _never_shorter([abs(s) for _, s in _walk(c[0], c[1], 4)]),
-                size=largest_entry,
-                largest=1,
+                "attention with two tokens and an MLP with one unit, one dimension, four steps",
+                st.one_of(
+                    st.tuples(st.just("attention"), PAIR, ENTRY, _ETA),
+                    st.tuples(st.just("mlp"), st.tuples(ENTRY), ENTRY, _ETA),
+                ),
             ),
+            Properties(("descent/attention/along-steps", "descent/mlp/along-steps")),
+            Instance("an MLP, identity, V = 1, W h = -3, eta = 1", ("mlp", (-3,), 1, Fraction(1))),
         ),
     )
     yield Claim(
         id="17-diverges",
-        source="ours",
-        statement="From any point that is not stationary the recursion without norm leaves every bounded region.",
+        kind="ours",
+        said=ours("the recursion without norm"),
+        statement="From any point that is not stationary the attention recursion without norm leaves every region.",
         formula="|g(x^(t+1))| >= |g(x^(t))|, so that eps(x^(t)) <= eps(x^(0)) - t eta |g(x^(0))|^2",
-        proof=(
+        finding=(
             "For F = -g the slope of F(x + s v) . v in s is the variance of the beta_j . v over tau, at least 0. "
-            "With v = F(x) and s = eta: F(x') . F(x) >= |F(x)|^2, so that |F(x')| >= |F(x)|. Every step lowers the "
-            "energy by at least eta |F|^2 (4-any-step). So eps falls at least linearly in t, and as its slope is "
-            "bounded, |x| grows without bound. With RMSNorm inside the energy is that of N(x), and bounded "
-            "(7-norm-monotone)."
+            "With v = F(x) and s = eta: F(x') . F(x) >= |F(x)|^2, so that |F(x')| >= |F(x)|: steps never get "
+            "shorter. A fixed point is a maximum, and steps lead away from it. With RMSNorm inside the energy is "
+            "that of N(x), and bounded (7-norm-monotone)."
         ),
-        evidence=(
-            Derivation("the slope of F(x + s v) . v, two tokens, in symbols", _field_is_monotone),
-            Properties(("descent/attention/along-steps",), examples=20),
+        advice="do not stop on small steps, they never come; put RMSNorm inside",
+        holds_for=partial(_steps_never_shorten, confined=False),
+        turned=Turned("with |x|^2 / 2 in the energy", partial(_steps_never_shorten, confined=True)),
+        arguments=(
+            Search("two tokens and x, integers, one dimension: four steps", st.tuples(PAIR, ENTRY)),
+            Instance("beta = 1 and -1, eta = 1, started next to the fixed point 0", ((1, -1), Fraction(1, 100))),
+            Lemma("the slope of F(x + s v) . v, two tokens, in letters", _field_is_monotone),
+            Properties(("descent/attention/along-steps",)),
         ),
     )
     yield Claim(
         id="17-joint",
-        source="ours",
+        kind="ours",
+        said=ours("a block of attention and MLP"),
         statement="Attention and MLP each lower their own energy; so a block lowers the sum of the two.",
         formula="eps(x) + xi(x) does not rise from a block's input to its output",
-        proof=(
-            "Each step lowers one energy and is free to raise the other. Nothing is known of the sum, nor of the sum "
-            "over layers or over tokens, whose memories move with the states."
+        finding=(
+            "It may rise. Each step lowers one energy and is free to raise the other. Nothing is known of the sum, "
+            "nor of the sum over layers or over tokens, whose memories move with the states."
         ),
-        evidence=(
-            Counterexample("D = 1, beta = 1, gate -1, identity activation, memory fixed", _sum_rises),
+        advice="do not call a block, or a model, energy-minimising",
+        holds_for=partial(_sum_falls, of="both"),
+        turned=Turned("each one's own energy falls", partial(_sum_falls, of="each")),
+        arguments=(
+            Instance("D = 1, beta = 1, gate -1, identity activation, memory fixed", (1, -1, 1)),
             Search(
-                "beta, the gate and x, integers in one dimension, eta = 1",
-                st.tuples(ENTRY, ENTRY, ENTRY),
-                violates=_each_falls_and_the_sum_rises,
-                size=largest_entry,
-                largest=1,
-            ),
-        ),
-    )
-    yield Claim(
-        id="17-low-rank-definite",
-        source="Sec. 2 (preconditioner)",
-        statement="The preconditioner is a trainable low-rank positive-definite matrix.",
-        formula="rank P < D and P > 0",
-        proof=(
-            "A matrix of rank below D has a null vector x, and x . P x = 0. What Eq. 12 and 13 print is a diagonal "
-            "plus a low-rank term, of full rank; whether it is definite is another question (6-softplus-diagonal)."
-        ),
-        evidence=(
-            Counterexample("D = 2, P = U U^T of rank one, U = (1, 1)", _low_rank_is_singular),
-            Search(
-                "U and x, integers, D = 2",
-                st.tuples(PAIR, PAIR.filter(any)),
-                violates=lambda c: dot(*c) ** 2 <= 0,
-                size=largest_entry,
-                largest=1,
+                "beta, a gate above -2 and x, integers in one dimension, eta = 1",
+                st.tuples(ENTRY, st.integers(-2, 4), ENTRY),
             ),
         ),
     )
@@ -259,28 +315,18 @@ def _rms_norm(v: Sequence[Any]) -> list[Any]:
     return [a / r for a in v] if r else list(v)
 
 
-def _distance(W_Q: Any, W_K: Any, h_1: Any, h_2: Any, eta: int) -> Any:
-    sequential, parallel = (_last_token(W_Q, W_K, (h_1, h_2), eta, in_place=in_place) for in_place in (True, False))
-    return max(abs(a - b) for a, b in zip(sequential, parallel, strict=True))
-
-
-def _in_place_differs() -> Working:
-    W_Q, W_K, h, eta = (1, 1), (1, 0), ((1, 1), (1, -1)), 2
-    with mpmath.workdps(30):
-        first = _last_token(W_Q, W_K, h[:1], eta, in_place=True)
-        before, after = mpmath.fdot(W_K, _rms_norm(h[0])), mpmath.fdot(W_K, _rms_norm(first))
-        query, own = mpmath.fdot(W_Q, _rms_norm(h[1])), mpmath.fdot(W_K, _rms_norm(h[1]))
-        parallel, sequential = (_last_token(W_Q, W_K, h, eta, in_place=in_place) for in_place in (False, True))
-        same = parallel == sequential
-        return working(
-            f"W_Q = {shown(W_Q)}, W_K = {shown(W_K)}, h_1 = {shown(h[0])}, h_2 = {shown(h[1])}, eta = {eta}",
-            f"token 1 goes to {shown(first)}; its key is {shown(before)} before, {shown(after)} after",
-            f"token 2 has the query {shown(query)} and the key {shown(own)}, and attends to both tokens equally",
-            f"in parallel: keys {shown((before, own))}, token 2 goes to {shown(parallel)}",
-            f"in place: keys {shown((after, own))}, token 2 goes to {shown(sequential)}",
-            f"both readings agree: {shown(sequential)} = {shown(parallel)} is {same}",
-            comes_out=same,
+def _is_parallel(case: tuple[Any, Any, Any, Any, int], *, read: str) -> Working:
+    W_Q, W_K, h_1, h_2, eta = case
+    with mpmath.workdps(DIGITS):
+        parallel, found = (
+            _last_token(W_Q, W_K, (h_1, h_2), eta, in_place=in_place) for in_place in (False, read == "literally")
         )
+        same = max(abs(a - b) for a, b in zip(parallel, found, strict=True)) < BEYOND_ROUNDOFF
+    return working(
+        f"W_Q = {shown(W_Q)}, W_K = {shown(W_K)}, h_1 = {shown(h_1)}, h_2 = {shown(h_2)}, eta = {eta}",
+        f"token 2 goes to {shown(parallel)} in parallel, to {shown(found)} as read {read}; the same: {bool(same)}",
+        comes_out=same,
+    )
 
 
 def _scores(betas: Sequence[Any], x: Any) -> list[Any]:
@@ -298,65 +344,62 @@ def _curvature(betas: Sequence[Any], x: Any) -> Any:
     return -mpmath.fsum(p * (b - mean) ** 2 for p, b in zip(a, betas, strict=True))
 
 
-def _newton(betas: Sequence[Any], x: Any) -> Any:
-    return x + _field(betas, x) / _curvature(betas, x)
-
-
-def _newton_ascends() -> Working:
-    betas, x = (1, -1), 1
-    with mpmath.workdps(30):
-        slope, curvature, y = -_field(betas, x), _curvature(betas, x), _newton(betas, x)
-        before, after = energy(_scores(betas, x)), energy(_scores(betas, y))
-        return working(
-            f"patterns {shown(betas)}: eps(x) = -log(e^x + e^-x); at x = {x} its slope is {shown(slope)}, its second "
-            f"derivative {shown(curvature)}",
-            f"1 / (second derivative) = {shown(1 / curvature)}: every P > 0 is further from it than 0 is",
-            f"Newton's step: x {x} -> {shown(y)}, energy {shown(before)} -> {shown(after)}",
-            f"energy after <= energy before: {shown(after)} <= {shown(before)} is {bool(after <= before)}",
-            comes_out=bool(after <= before),
-        )
-
-
-def _walk(betas: Sequence[Any], x: Any, steps: int) -> list[tuple[Any, Any]]:
-    """The states of the plain recursion at eta = 1, one dimension, each with the step that leads on."""
-    states = []
-    for _ in range(steps):
-        step = _field(betas, x)
-        states.append((x, step))
-        x = x + step
-    return states
-
-
-def _never_shorter(lengths: Sequence[Any]) -> bool:
-    """Whether no step is shorter than the one before, and the first is one at all."""
-    return bool(lengths[0] > BEYOND_ROUNDOFF) and all(b >= a - BEYOND_ROUNDOFF for a, b in pairwise(lengths))
-
-
-def _no_fixed_point() -> Working:
-    beta = eta = x = Fraction(1)
-    states = [x + t * eta * beta for t in range(5)]
-    stops = eta * beta == 0
+def _newton_lowers(case: tuple[str, Any, int], *, sign: int) -> Working:
+    layer, of, at = case
+    with mpmath.workdps(DIGITS):
+        x = mpmath.mpf(at)
+        if layer == "attention":
+            slope, curvature = -_field(of, x), _curvature(of, x)
+        else:
+            slope, curvature = -of[0] * x, mpmath.mpf(-of[0])
+        y = x - sign * slope / curvature
+        before, after = (_energy(layer, of, z) for z in (x, y))
+        falls = after <= before + BEYOND_ROUNDOFF
     return working(
-        f"beta = {beta}, one token: the softmax weight is 1, -grad eps = beta for every x, a step adds eta beta = "
-        f"{eta * beta}",
-        f"x^(0), x^(1), ...: {shown(tuple(states))}",
-        f"a fixed point needs eta beta = 0: {eta * beta} = 0 is {stops}",
-        comes_out=stops,
+        f"{layer}, {'beta' if layer == 'attention' else 'gate'} = {shown(tuple(of))}, x = {at}: slope "
+        f"{shown(slope)}, "
+        f"second derivative {shown(curvature)}",
+        f"x -> {shown(y)}, energy {shown(before)} -> {shown(after)}; not higher: {bool(falls)}",
+        comes_out=falls,
     )
 
 
-def _leaves_the_fixed_point() -> Working:
-    betas = (1, -1)
-    with mpmath.workdps(30):
-        walk = _walk(betas, mpmath.mpf(1) / 100, 12)
-        lengths = [abs(step) for _, step in walk]
-        approaches = not _never_shorter(lengths)
-        return working(
-            f"beta = {betas[0]} and {betas[1]}: a step adds tanh(x), and 0 is the only fixed point",
-            *(f"x^({t}) = {shown(walk[t][0])}, step {shown(walk[t][1])}" for t in (0, 3, 6, 9, 11)),
-            f"a step is shorter than the one before it: {approaches}",
-            comes_out=approaches,
-        )
+def _energy(layer: str, of: Any, x: Any) -> Any:
+    """One dimension: attention over tokens with these beta, or an MLP of one unit, identity, V = 1, with this "
+    "gate."""
+    return energy(_scores(of, x)) if layer == "attention" else -of[0] * x * x / 2
+
+
+def _more_steps_lower(case: tuple[str, Any, int, Fraction], *, sign: int) -> Working:
+    layer, of, at, eta = case
+    with mpmath.workdps(DIGITS):
+        x, step = mpmath.mpf(at), mpmath.mpf(eta.numerator) / eta.denominator
+        energies = [_energy(layer, of, x)]
+        for _ in range(4):
+            x += sign * step * (_field(of, x) if layer == "attention" else of[0] * x)
+            energies.append(_energy(layer, of, x))
+        falls = all(b <= a + BEYOND_ROUNDOFF for a, b in pairwise(energies))
+    return working(
+        f"{layer}, {'beta' if layer == 'attention' else 'gate'} = {shown(tuple(of))}, x = {at}, eta = {eta}",
+        f"energies {', '.join(shown(e) for e in energies)}; never higher: {falls}",
+        comes_out=falls,
+    )
+
+
+def _steps_never_shorten(case: tuple[Any, Any], *, confined: bool) -> Working:
+    betas, at = case
+    with mpmath.workdps(DIGITS):
+        x = mpmath.mpf(Fraction(at).numerator) / Fraction(at).denominator
+        steps = []
+        for _ in range(5):
+            steps.append(_field(betas, x) - (x if confined else 0))
+            x += steps[-1]
+        grow = all(abs(b) >= abs(a) - BEYOND_ROUNDOFF for a, b in pairwise(steps))
+    return working(
+        f"beta = {shown(tuple(betas))}, x = {at}, eta = 1: steps {', '.join(shown(s) for s in steps)}",
+        f"none shorter than the one before: {grow}",
+        comes_out=grow,
+    )
 
 
 def _field_is_monotone() -> Working:
@@ -374,46 +417,15 @@ def _field_is_monotone() -> Working:
     )
 
 
-def _block(beta: int, gate: int, x: int) -> tuple[int, int, int]:
-    """States before, between and after attention (eps = -beta x) and an MLP (xi = -gate x^2 / 2), eta = 1."""
-    between = x + beta
-    return x, between, between + gate * between
-
-
-def _xi(gate: int, x: int) -> Fraction:
-    return Fraction(-gate * x * x, 2)
-
-
-def _each_falls_and_the_sum_rises(case: tuple[int, int, int]) -> bool:
-    beta, gate, _ = case
-    x, y, z = _block(*case)
-    each = -beta * y <= -beta * x and _xi(gate, z) <= _xi(gate, y)
-    return each and -beta * z + _xi(gate, z) > -beta * x + _xi(gate, x)
-
-
-def _sum_rises() -> Working:
-    beta, gate = 1, -1
-    x, y, z = _block(beta, gate, 1)
-    before, after = -beta * x + _xi(gate, x), -beta * z + _xi(gate, z)
+def _sum_falls(case: tuple[int, int, int], *, of: str) -> Working:
+    beta, gate, x = case
+    y = x + beta
+    z = y + gate * y
+    eps, xi = [-beta * v for v in (x, y, z)], [Fraction(-gate * v * v, 2) for v in (x, y, z)]
+    each, both = eps[1] <= eps[0] and xi[2] <= xi[1], eps[2] + xi[2] <= eps[0] + xi[0]
     return working(
-        f"beta = {beta}, gate = {gate}: eps = -beta x, xi = -gate x^2 / 2; eta = 1, below the MLP's safe step of "
-        f"{Fraction(2, abs(gate))}",
-        f"attention: x {x} -> {y}, eps {-beta * x} -> {-beta * y}",
-        f"MLP: x {y} -> {z}, xi {_xi(gate, y)} -> {_xi(gate, z)}",
-        f"sum: {before} -> {after}",
-        f"sum after <= sum before: {after} <= {before} is {after <= before}",
-        comes_out=after <= before,
-    )
-
-
-def _low_rank_is_singular() -> Working:
-    U, x = (1, 1), (1, -1)
-    P = [[a * b for b in U] for a in U]
-    Px = moved((0, 0), [dot(row, x) for row in P])
-    value = dot(x, Px)
-    return working(
-        f"U = {shown(U)}: P = U U^T = {P}, of rank 1",
-        f"x = {shown(x)}: P x = {shown(Px)}",
-        f"x . P x > 0: {value} > 0 is {value > 0}",
-        comes_out=value > 0,
+        f"eps = -({beta}) x, xi = -({gate}) x^2 / 2; eta = 1, not above the MLP's safe step",
+        f"attention: x {x} -> {y}, eps {eps[0]} -> {eps[1]}; MLP: x {y} -> {z}, xi {xi[1]} -> {xi[2]}",
+        f"sum: {eps[0] + xi[0]} -> {eps[2] + xi[2]}; the sum not higher: {both}, each not higher: {each}",
+        comes_out=both if of == "both" else each,
     )

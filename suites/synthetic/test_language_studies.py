@@ -205,13 +205,17 @@ def test_the_second_run_comes_from_the_store_and_has_the_same_tables_and_page(
 ) -> None:
     page = tmp_path / "language-replace-mlp.md"
     assert run(corpora, tmp_path / "first.json", "--page", str(page)) == 0
-    first, pages = capsys.readouterr(), {path: path.read_bytes() for path in tmp_path.glob("language-*")}
+    first, pages = capsys.readouterr(), {path: path.read_bytes() for path in tmp_path.glob("language-*[dg]")}
+    ratios = results.read(page.with_suffix(".json"))["ratios"]
     assert "computing 6" in first.err
     assert run(corpora, tmp_path / "second.json", "--page", str(page)) == 0
     second = capsys.readouterr()
     assert "computing" not in second.err
     assert second.out == first.out
-    assert {path: path.read_bytes() for path in tmp_path.glob("language-*")} == pages
+    assert {path: path.read_bytes() for path in tmp_path.glob("language-*[dg]")} == pages
+    measured = results.read(page.with_suffix(".json"))
+    assert (measured["kind"], measured["study"], measured["ratios"]) == ("readings", "language-replace-mlp", ratios)
+    assert {"model": mlp_name(1), "baseline": "Llama, RoPE"}.items() <= ratios[0].items()
     assert [path.suffix for path in sorted(pages)].count(".svg") == 1
     content = results.read(tmp_path / "first.json")
     assert content["kind"] == "language"

@@ -180,10 +180,14 @@ def test_the_page_shows_statements_tables_and_figures_and_is_the_same_twice(tmp_
         page = tmp_path / name / "recursion.md"
         words = ("--store", str(tmp_path / "store"), "--output", str(tmp_path / "r.json"), "--page", str(page))
         assert main([*SMALL, "--workers", "0", *words]) == 0
-        pages.append({path.name: path.read_text().replace(str(page), "") for path in page.parent.iterdir()})
+        measured = read(page.with_suffix(".json"))
+        beside = [path for path in page.parent.iterdir() if path.suffix != ".json"]  # which says when it was made
+        pages.append({path.name: path.read_text().replace(str(page), "") for path in beside})
+        pages[-1]["ratios"] = json.dumps(measured["ratios"])
     assert pages[0] == pages[1]
     text = pages[0]["recursion.md"]
     assert "T = 2 usually improves on T = 1" in text
+    assert {"model": "T = 2", "baseline": "T = 1"}.items() <= measured["ratios"][0].items()
     for figure in ("ratios", "costs", "test-time"):
         assert f"(recursion-{figure}.svg)" in text
         assert pages[0][f"recursion-{figure}.svg"].startswith("<?xml")

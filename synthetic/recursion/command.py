@@ -18,9 +18,11 @@ from cemverify.parsing import count, positive, seed
 from cemverify.runs import Cell, RunOptions, add_run_arguments, payloads, run_cells, run_options
 from cemverify.tables import terminal
 from synthetic.gp import priors
+from synthetic.measured import readings
 from synthetic.recursion.cells import ModelCell, TaskCell, compute_model, compute_task
 from synthetic.recursion.contenders import FAMILIES
 from synthetic.recursion.findings import RecursionFindings, admit, assemble
+from synthetic.recursion.measured import payload
 from synthetic.recursion.page import write_page
 from synthetic.recursion.presets import PRESETS, RecursionConfig, preset, replaced
 
@@ -120,6 +122,9 @@ def run(options: argparse.Namespace) -> int:
     print(f"wrote {options.output}", file=sys.stderr)
     if options.page is not None:
         written = write_page(options.page, command, config, found.rows, found.statements, found.tables)
+        figures = options.page.with_suffix(".json")
+        results.write(figures, readings(maker, "Errors of one depth over another's", payload(config, found.rows)))
+        written.append(figures)
         print(f"wrote {', '.join(map(str, written))}", file=sys.stderr)
     return 0
 

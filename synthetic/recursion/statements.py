@@ -12,7 +12,7 @@ from synthetic.statistics import PairedComparison, compare
 
 def read(studied: Mapping[str, Sequence[Row]]) -> list[Statement]:
     """The statements on plain CEM, prior by prior: text of the prior -> its rows."""
-    depths = {prior: _by_depth(rows) for prior, rows in studied.items()}
+    depths = {prior: by_depth(rows) for prior, rows in studied.items()}
     return [
         _second_step(depths),
         *(
@@ -35,7 +35,7 @@ def _second_step(depths: Mapping[str, Mapping[int, Row]]) -> Statement:
         return Statement(text, "T = 1 and T = 2 were not both trained", "not asked")
     better = [prior for prior, c in asked.items() if c.conclusion == "better"]
     worse = [prior for prior, c in asked.items() if c.conclusion == "worse"]
-    found = "; ".join(f"{_short(prior)}: {_ratio(c)}, {c.conclusion}" for prior, c in asked.items())
+    found = "; ".join(f"{short(prior)}: {_ratio(c)}, {c.conclusion}" for prior, c in asked.items())
     if len(better) > len(asked) / 2 and not worse:
         return Statement(text, found, "agrees")
     return Statement(text, found, "disagrees" if len(worse) > len(asked) / 2 else "undecided")
@@ -44,10 +44,10 @@ def _second_step(depths: Mapping[str, Mapping[int, Row]]) -> Statement:
 def _best_depth(prior: str, at: Mapping[int, Row], text: str, expected: int) -> Statement:
     """Agrees if the expected depth has the smallest mean, and is better than each other one beyond chance."""
     if expected not in at or len(at) < 2:
-        return Statement(text, f"{_short(prior)}: T = {expected} was not compared", "not asked")
+        return Statement(text, f"{short(prior)}: T = {expected} was not compared", "not asked")
     best = min(at, key=lambda T: math.fsum(map(math.log, at[T].errors)))
     rivals = {T: compare(at[T].errors, at[best].errors) for T in at if best != T}
-    found = f"{_short(prior)}: best T = {best}; " + "; ".join(
+    found = f"{short(prior)}: best T = {best}; " + "; ".join(
         f"T = {T} / T = {best}: {_ratio(c)}, {c.conclusion}" for T, c in rivals.items()
     )
     if best == expected:
@@ -57,17 +57,17 @@ def _best_depth(prior: str, at: Mapping[int, Row], text: str, expected: int) -> 
     return Statement(text, found, "disagrees" if rivals[expected].conclusion == "worse" else "undecided")
 
 
-def _by_depth(rows: Sequence[Row]) -> dict[int, Row]:
+def by_depth(rows: Sequence[Row]) -> dict[int, Row]:
     """Plain CEM at every depth at which no run diverged."""
     plain = [row for row in rows if row.contender is not None and row.contender.family == "CEM" and not row.diverged]
     return {row.contender.depth: row for row in plain if row.contender is not None}
 
 
 def _named(depths: Mapping[str, Mapping[int, Row]], name: str) -> list[tuple[str, Mapping[int, Row]]]:
-    return [(prior, at) for prior, at in depths.items() if _short(prior) == name]
+    return [(prior, at) for prior, at in depths.items() if short(prior) == name]
 
 
-def _short(prior: str) -> str:
+def short(prior: str) -> str:
     return prior.partition("(")[0]
 
 

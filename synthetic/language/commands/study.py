@@ -107,7 +107,9 @@ def _conduct(
     from synthetic.language.paper import study, tables  # scipy and matplotlib are heavy to import
     from synthetic.language.paper.cells import inherit_corpora
     from synthetic.language.paper.estimates import forecasts, speed_of
+    from synthetic.language.paper.measured import payload
     from synthetic.language.paper.page import write_page
+    from synthetic.measured import readings
 
     for path in (output, page):
         if path is not None:
@@ -132,6 +134,10 @@ def _conduct(
     if page is not None:
         name = f"the {corpus.name}, {corpus.train.bytes:,} {corpus.unit}s to learn from"
         written = write_page(page, again, asked, name, corpus.unit, found.rows, found.statements, found.tables)
+        figures = page.with_suffix(".json")
+        measured = payload(asked, f"the {corpus.name}", corpus.unit, found.rows)
+        results.write(figures, readings(maker, "Ratios at equal tokens", measured))
+        written.append(figures)
         print(f"wrote {', '.join(map(str, written))}", file=sys.stderr)
     return 0
 

@@ -1,0 +1,290 @@
+"""Arguments for and against a statement, gathered anew each time the ledger runs.
+
+A statement is one predicate: given a case, a `Working` that ends in true or false. Every argument puts cases to that
+same predicate and reports what came out, so that none of them knows beforehand which side it speaks for:
+
+    Instance    one case in numbers; can refute a statement, cannot prove it
+    Figures     the very numbers that the statement is about: arithmetic, and it settles the matter
+    Symbols     a case that stands for all: weights that are letters, a layer whose shapes alone count
+    Sample      many cases, listed or counted through
+    Search      Hypothesis looks for a case that makes the statement false
+
+Two kinds of support come from elsewhere. A `Lemma` is a step of the proof, confirmed by algebra; `Properties` are
+those of the catalogue that the reference satisfies.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Literal, Protocol
+
+import hypothesis
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.errors import NoSuchExample
+from hypothesis.strategies import SearchStrategy
+
+from cemverify.conformance.implementations.reference import reference
+from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.engine import judge_property
+from cemverify.conformance.judging.verdicts import Verdict
+from cemverify.conformance.properties import catalogue
+
+Side = Literal["for", "against", "finding", "neither"]
+# a search or a sample with fewer cases within the condition than this says nothing
+FEWEST_CASES = 20
+
+
+@dataclass(frozen=True)
+class Working:
+    """A computation worked through.
+
+    Attributes:
+        lines: each step with its numbers. comes_out: whether the statement is true there.
+    """
+
+    lines: tuple[str, ...]
+    comes_out: bool
+
+
+def working(*lines: str, comes_out: Any) -> Working:
+    """A working from its lines; `comes_out` may be a number's own kind of truth (sympy's, mpmath's)."""
+    return Working(lines, bool(comes_out))
+
+
+Predicate = Callable[[Any], Working]
+Condition = Callable[[Any], bool]
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What arguments are put to.
+
+    Attributes:
+        holds_for: whether it is true of a case, worked through.
+        within: whether a case fulfils the condition under which it is said to hold; None if it has none.
+    """
+
+    holds_for: Predicate
+    within: Condition | None = None
+
+    def covers(self, case: Any) -> bool:
+        """Whether the case is within the condition."""
+        return self.within is None or bool(self.within(case))
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What an argument came to.
+
+    Attributes:
+        side: what it speaks for: the statement or its contrary; or, as a lemma does, for the proof of what was found;
+            "neither" if it decides nothing, which leaves the claim undecided.
+        summary: one line. lines: the working, in hand-sized numbers.
+        general: whether it speaks for all cases, and not for one.
+        within: whether the cases it speaks of fulfil the condition.
+        kind: of argument, as "instance".
+        scale: of a training that was measured, in words.
+    """
+
+    side: Side
+    summary: str
+    lines: tuple[str, ...] = ()
+    general: bool = False
+    within: bool = True
+    kind: str = ""
+    scale: str = ""
+
+
+class Argument(Protocol):
+    """Something that speaks for or against a statement."""
+
+    @property
+    def asks_the_statement(self) -> bool:
+        """Whether it puts cases to the statement; if not, it belongs to the proof and to no other statement."""
+        ...
+
+    def gather(self, statement: Statement) -> Finding:
+        """Evaluates it now."""
+        ...
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One case in numbers.
+
+    Attributes:
+        words: the case, one line.
+    """
+
+    words: str
+    case: Any
+    asks_the_statement = True
+
+    def gather(self, statement: Statement) -> Finding:
+        return _of_one(self.words, self.case, statement, general=False, kind="instance")
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The numbers that the statement is about, so that arithmetic settles it."""
+
+    words: str
+    case: Any = None
+    asks_the_statement = True
+
+    def gather(self, statement: Statement) -> Finding:
+        return _of_one(f"arithmetic: {self.words}", self.case, statement, general=True, kind="figures")
+
+
+@dataclass(frozen=True)
+class Symbols:
+    """A case that stands for all."""
+
+    words: str
+    case: Any = None
+    asks_the_statement = True
+
+    def gather(self, statement: Statement) -> Finding:
+        return _of_one(self.words, self.case, statement, general=True, kind="symbols")
+
+
+def _of_one(words: str, case: Any, statement: Statement, *, general: bool, kind: str) -> Finding:
+    found = statement.holds_for(case)
+    side: Side = "for" if found.comes_out else "against"
+    return Finding(side, words, found.lines, general, statement.covers(case), kind)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Many cases; with a condition, those that fulfil it.
+
+    Attributes:
+        words: what they are, one line. cases: listed, or counted through by a function.
+    """
+
+    words: str
+    cases: Callable[[], Iterable[Any]] = field(repr=False)
+    asks_the_statement = True
+
+    def gather(self, statement: Statement) -> Finding:
+        asked = [case for case in self.cases() if statement.covers(case)]
+        for case in asked:
+            found = statement.holds_for(case)
+            if not found.comes_out:
+                return Finding("against", f"{self.words}: false of one", found.lines, kind="sample")
+        if len(asked) < FEWEST_CASES:
+            return Finding("neither", f"{self.words}: only {len(asked)} cases, too few to say", kind="sample")
+        return Finding("for", f"{self.words}: true of all {len(asked):,} cases", (), general=True, kind="sample")
+
+
+def _every(_: Any) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Search:
+    """Hypothesis looks for the smallest case that makes the statement false, and finds one or does not.
+
+    Attributes:
+        words: what is searched, one line. cases: where. outside: look beyond the condition, for a sign that it is
+            needed, and not within it. examples: how many cases it may try.
+    """
+
+    words: str
+    cases: SearchStrategy[Any] = field(repr=False)
+    outside: bool = False
+    examples: int = 400
+    asks_the_statement = True
+
+    def gather(self, statement: Statement) -> Finding:
+        if self.outside and statement.within is None:  # the condition was dropped: all that is left is all cases
+            return self._look(statement, _every, within=True)
+        return self._look(statement, lambda case: statement.covers(case) != self.outside, within=not self.outside)
+
+    def _look(self, statement: Statement, asked: Condition, *, within: bool) -> Finding:
+        tried = 0
+
+        def is_false(case: Any) -> bool:
+            nonlocal tried
+            if not asked(case):
+                return False
+            tried += 1
+            return not statement.holds_for(case).comes_out
+
+        quiet = settings(
+            max_examples=self.examples,
+            database=None,
+            deadline=None,
+            derandomize=False,
+            phases=(Phase.generate, Phase.shrink),
+            suppress_health_check=list(HealthCheck),
+        )
+        try:
+            found = hypothesis.find(self.cases, is_false, settings=quiet, random=_seeded(self.words))
+        except NoSuchExample:
+            if tried < FEWEST_CASES:
+                return Finding("neither", f"{self.words}: only {tried} cases asked", within=within, kind="search")
+            return Finding("for", f"{self.words}: none found", general=not self.outside, within=within, kind="search")
+        lines = (f"found unaided: {found!r}", *statement.holds_for(found).lines)
+        return Finding("against", f"{self.words}: found", lines, within=within, kind="search")
+
+
+@dataclass(frozen=True)
+class Lemma:
+    """A step of the proof that algebra confirms.
+
+    Attributes:
+        words: what is confirmed, one line. working: lines that show it, and whether it came out.
+    """
+
+    words: str
+    working: Callable[[], Working] = field(repr=False)
+    asks_the_statement = False
+
+    def gather(self, statement: Statement) -> Finding:  # noqa: ARG002  (it belongs to the proof)
+        found = self.working()
+        side: Side = "finding" if found.comes_out else "neither"
+        return Finding(side, self.words, found.lines, general=True, kind="lemma")
+
+
+@dataclass(frozen=True)
+class Properties:
+    """Properties of the catalogue, put to the reference.
+
+    Attributes:
+        ids: of the properties. examples: for each.
+    """
+
+    ids: tuple[str, ...]
+    examples: int = 20
+    asks_the_statement = False
+
+    def gather(self, statement: Statement) -> Finding:  # noqa: ARG002  (it belongs to the proof)
+        known = {p.id: p for p in catalogue()}
+        records = [judge_property(reference, known[id_], Effort(examples=self.examples)) for id_ in self.ids]
+        verdicts = {r.verdict for r in records}
+        side: Side = "neither"
+        if verdicts == {Verdict.HOLDS}:
+            side = "for"
+        elif Verdict.VIOLATED in verdicts:
+            side = "against"
+        # without the margin, whose last digits depend on the processor: these lines stand in the documentation
+        lines = tuple(f"{r.id}: {r.verdict}, {r.examples} examples" for r in records)
+        return Finding(side, "properties of the reference", lines, general=True, kind="properties")
+
+
+def negated(holds_for: Predicate) -> Predicate:
+    """The opposite, case by case: for a statement whose cases all fare alike."""
+
+    def opposite(case: Any) -> Working:
+        found = holds_for(case)
+        return Working(found.lines, not found.comes_out)
+
+    return opposite
+
+
+def _seeded(words: str) -> Random:
+    return Random(zlib.crc32(words.encode()))  # noqa: S311  (no secret)

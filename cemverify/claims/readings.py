@@ -1,0 +1,170 @@
+"""What the studies measured, as they write it beside their pages: figures, and no verdict.
+
+A file `docs/results/NAME.json` is a result of kind "readings": a study, its scale, and ratios of one model's figure
+to another's, each with the intervals that cover it with 95 and 90 %. Below 1 the first model is better. The ledger
+reads a ratio by these rules:
+
+    better       agrees if the 95 % interval lies below 1; disagrees if above, or if equivalent and around 1
+    worse        agrees if it lies above 1; disagrees if below, or if equivalent and around 1
+    close        agrees if equivalent; disagrees if the 95 % interval lies beyond the margin
+    no worse     agrees if equivalent or below 1; disagrees if it lies beyond the margin on the other side
+    no better    agrees if it lies above 1, or if equivalent and around 1; disagrees if below
+
+Equivalent is a 90 % interval within the margin of the study.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+from cemverify.claims.arguments import Side
+from cemverify.results import ResultError, read
+
+Expected = Literal["better", "worse", "close", "no worse", "no better"]
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class MeasuredRatio:
+    """One model's figure over another's.
+
+    Attributes:
+        on: what both were trained on, where a study has several; "" where it has one.
+        mean: geometric, over replicates.
+        interval95, interval90: None with fewer than two replicates, or if a run diverged.
+    """
+
+    model: str
+    baseline: str
+    on: str
+    mean: float
+    interval95: Interval | None
+    interval90: Interval | None
+
+
+@dataclass(frozen=True)
+class BestRate:
+    """The learning rate at which a model did best, and whether it is the smallest or the largest tried."""
+
+    model: str
+    rate: float
+    at_edge: bool
+
+
+@dataclass(frozen=True)
+class Readings:
+    """What a study measured.
+
+    Attributes:
+        study: its name, as "language-recursion". command: that made it. parameters: of the largest model. seen: what
+            it learns from, as "0.5M tokens". replicates: as "3 seeds". recipe: in a line. margin: of equivalence.
+    """
+
+    study: str
+    command: str
+    parameters: int
+    seen: str
+    replicates: str
+    recipe: str
+    margin: float
+    ratios: tuple[MeasuredRatio, ...]
+    best_rates: tuple[BestRate, ...] = ()
+
+    @property
+    def scale(self) -> str:
+        """In words."""
+        return f"{self.parameters / 1e6:.3g}M parameters, {self.seen}, {self.replicates}"
+
+    def ratio(self, model: str, baseline: str, on: str = "") -> MeasuredRatio | None:
+        """The one asked for, turned over if it stands the other way round; None if there is none."""
+        for r in self.ratios:
+            if r.on == on and (r.model, r.baseline) == (model, baseline):
+                return r
+            if r.on == on and (r.baseline, r.model) == (model, baseline):
+                return MeasuredRatio(model, baseline, on, 1 / r.mean, _turned(r.interval95), _turned(r.interval90))
+        return None
+
+
+Results = Mapping[str, tuple[Readings, ...]]
+
+
+def collect(folder: Path | None) -> Results:
+    """All readings in a folder, by study; none if there is no such folder.
+
+    Raises:
+        ResultError: a file of readings lacks something.
+    """
+    found: dict[str, tuple[Readings, ...]] = {}
+    for path in sorted(folder.glob("*.json")) if folder is not None and folder.is_dir() else ():
+        content = read(path)
+        if content["kind"] != "readings":
+            continue
+        try:
+            readings = _parse(content)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ResultError(f"{path} is no complete file of readings ({error!r}); make its page again") from error
+        found[readings.study] = (*found.get(readings.study, ()), readings)
+    return MappingProxyType(found)
+
+
+def side_of(expected: Expected, ratio: MeasuredRatio | None, margin: float) -> Side:
+    """Which side a ratio takes on a statement of that kind."""
+    if ratio is None or ratio.interval95 is None or ratio.interval90 is None:
+        return "neither"
+    low, high = ratio.interval95
+    within = ratio.interval90[0] > 1 / (1 + margin) and ratio.interval90[1] < 1 + margin
+    if expected == "close":
+        beyond = low > 1 + margin or high < 1 / (1 + margin)
+        return "for" if within else "against" if beyond else "neither"
+    if expected == "no worse":
+        return "for" if within or high < 1 else "against" if low > 1 + margin else "neither"
+    found = "better" if high < 1 else "worse" if low > 1 else "level" if within else None
+    if found is None:
+        return "neither"
+    if expected == "no better":
+        return "against" if found == "better" else "for"
+    return "for" if found == expected else "against"
+
+
+def _turned(interval: Interval | None) -> Interval | None:
+    return None if interval is None else (1 / interval[1], 1 / interval[0])
+
+
+def _parse(content: Mapping[str, Any]) -> Readings:
+    ratios = (
+        MeasuredRatio(
+            str(r["model"]),
+            str(r["baseline"]),
+            str(r.get("on", "")),
+            float(r["mean"]),
+            _interval(r["interval95"]),
+            _interval(r["interval90"]),
+        )
+        for r in content["ratios"]
+    )
+    return Readings(
+        study=str(content["study"]),
+        command=str(content["made_by"]["command"]),
+        parameters=int(content["parameters"]),
+        seen=str(content["seen"]),
+        replicates=str(content["replicates"]),
+        recipe=str(content["recipe"]),
+        margin=float(content["margin"]),
+        ratios=tuple(ratios),
+        best_rates=tuple(
+            BestRate(str(b["model"]), float(b["rate"]), bool(b["at_edge"])) for b in content.get("best_rates", ())
+        ),
+    )
+
+
+def _interval(ends: Iterable[float] | None) -> Interval | None:
+    if ends is None:
+        return None
+    low, high = map(float, ends)
+    if not 0 < low <= high:
+        raise ValueError(f"{[low, high]} is no interval of a ratio")
+    return low, high

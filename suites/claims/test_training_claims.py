@@ -1,0 +1,117 @@
+"""Verdicts on training are computed from what the studies wrote, and change when a study's file does."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from importlib import resources
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from cemverify.claims import PUBLISHED, ClaimVerdict, find_claim, judge_claim, ledger
+from cemverify.claims.readings import MeasuredRatio, side_of
+from cemverify.cli import main
+
+FILES = sorted(PUBLISHED.glob("*.json"))
+MEASURED = [claim.id for claim in ledger() if claim.kind == "training" and claim.arguments]
+
+
+def edited(folder: Path, mean: float, spread: float, *, rates_at_edge: bool = False, parameters: int = 0) -> None:
+    """Writes the published readings into a folder, with every ratio of that size."""
+    for file in FILES:
+        content = json.loads(file.read_text())
+        for ratio in content["ratios"]:
+            ratio["mean"] = mean
+            ratio["interval95"] = ratio["interval90"] = [mean - spread, mean + spread]
+        for best in content["best_rates"]:
+            best["at_edge"] = rates_at_edge
+        content["parameters"] += parameters
+        (folder / f"{file.stem}-{parameters}.json").write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_published_readings_follow_the_schema(file: Path) -> None:
+    schema = json.loads((resources.files("cemverify") / "result.schema.json").read_text())
+    jsonschema.validate(json.loads(file.read_text()), schema)
+    assert file.with_suffix(".md").exists()
+
+
+@pytest.mark.parametrize("id_", MEASURED)
+def test_a_verdict_on_training_changes_with_the_file_of_its_study(id_: str, tmp_path: Path) -> None:
+    verdicts = set()
+    for name, mean in (("better", 0.9), ("worse", 1.1)):
+        (tmp_path / name).mkdir()
+        edited(tmp_path / name, mean, 0.01)
+        verdicts.add(judge_claim(find_claim(id_, tmp_path / name)).verdict)
+    (tmp_path / "unclear").mkdir()
+    edited(tmp_path / "unclear", 1.0, 0.3, rates_at_edge=True)
+    verdicts.add(judge_claim(find_claim(id_, tmp_path / "unclear")).verdict)
+    assert len(verdicts) > 1
+
+
+def test_without_a_file_nothing_is_measured(tmp_path: Path) -> None:
+    for claim in ledger(tmp_path):
+        if claim.kind == "training":
+            assert judge_claim(claim).verdict == ClaimVerdict.NOT_MEASURED
+
+
+def test_a_second_scale_stands_beside_the_first(tmp_path: Path) -> None:
+    edited(tmp_path, 1.1, 0.01)
+    edited(tmp_path, 0.9, 0.01, parameters=86_000_000)
+    found = judge_claim(find_claim("18-depth-two-language", tmp_path))
+    assert found.verdict == ClaimVerdict.DEPENDS
+    assert found.told.startswith("disagrees at 0.134M parameters, 0.512M tokens, 3 seeds; agrees at 86.1M parameters")
+
+
+def test_the_verdict_names_scale_and_seeds() -> None:
+    assert "0.133M parameters, 0.512M tokens, 3 seeds" in judge_claim(find_claim("18-attention-one-step")).told
+
+
+def test_a_damaged_file_is_named_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content = json.loads(FILES[0].read_text())
+    del content["ratios"]
+    (tmp_path / "broken.json").write_text(json.dumps(content))
+    assert main(["claims", "7-sign", "--results", str(tmp_path)]) == 2
+    told = capsys.readouterr().err
+    assert "broken.json is no complete file of readings" in told
+    assert told.count("\n") == 1
+
+
+def test_other_results_in_the_folder_are_left_alone(tmp_path: Path) -> None:
+    shutil.copy(FILES[0], tmp_path / "language.json")
+    content = json.loads(FILES[0].read_text()) | {"kind": "power"}
+    (tmp_path / "power.json").write_text(json.dumps(content))
+    assert any(claim.arguments for claim in ledger(tmp_path) if claim.kind == "training")
+
+
+@pytest.mark.parametrize(
+    ("mean", "spread", "sides"),
+    [
+        (
+            0.9,
+            0.01,
+            {"better": "for", "worse": "against", "close": "against", "no worse": "for", "no better": "against"},
+        ),
+        (
+            1.1,
+            0.01,
+            {"better": "against", "worse": "for", "close": "against", "no worse": "against", "no better": "for"},
+        ),
+        (
+            1.0,
+            0.001,
+            {"better": "against", "worse": "against", "close": "for", "no worse": "for", "no better": "for"},
+        ),
+        (1.0, 0.1, dict.fromkeys(("better", "worse", "close", "no worse", "no better"), "neither")),
+    ],
+)
+def test_a_ratio_is_read_by_rules(mean: float, spread: float, sides: dict[str, str]) -> None:
+    interval = (mean - spread, mean + spread)
+    ratio = MeasuredRatio("a", "b", "", mean, interval, interval)
+    assert {kind: side_of(kind, ratio, 0.005) for kind in sides} == sides  # type: ignore[arg-type]
+
+
+def test_what_was_not_compared_says_nothing() -> None:
+    assert side_of("better", None, 0.005) == "neither"

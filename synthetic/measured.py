@@ -1,0 +1,45 @@
+"""What a study measured, as the claims ledger reads it: figures beside the page, and no verdict (kind "readings")."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cemverify.results import Maker, Table, result
+from synthetic.statistics import Ratio, paired_ratio
+
+
+def measured_ratio(
+    model: str, baseline: str, values: Sequence[float], references: Sequence[float], on: str = ""
+) -> dict[str, Any]:
+    """One model's figure over another's, paired by replicate, with the intervals of 95 and of 90 %.
+
+    Args:
+        on: what both were trained on, where a study has several.
+    """
+    wide, narrow = (paired_ratio(values, references, confidence=c) for c in (0.95, 0.9))
+    return {
+        "model": model,
+        "baseline": baseline,
+        "on": on,
+        "mean": wide.mean,
+        "interval95": _ends(wide),
+        "interval90": _ends(narrow),
+    }
+
+
+def readings(maker: Maker, title: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+    """The result file: the ratios of the payload as a table, and the payload."""
+    rows = [
+        (r["on"], r["model"], r["baseline"], f"{r['mean']:.4f}", _shown(r["interval95"])) for r in payload["ratios"]
+    ]
+    table = Table(title, ("on", "model", "baseline", "ratio", "95 % interval"), rows)
+    return result("readings", maker, [table], payload)
+
+
+def _ends(ratio: Ratio) -> list[float] | None:
+    return None if ratio.low is None or ratio.high is None else [ratio.low, ratio.high]
+
+
+def _shown(interval: list[float] | None) -> str:
+    return "" if interval is None else f"{interval[0]:.4f} to {interval[1]:.4f}"

@@ -1,0 +1,33 @@
+"""What a recursion study measured, for the claims ledger: ratios of errors between depths of plain CEM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+from synthetic.measured import measured_ratio
+from synthetic.recursion.presets import RecursionConfig
+from synthetic.recursion.statements import by_depth, short
+from synthetic.recursion.summary import Row
+from synthetic.statistics import MARGIN
+
+
+def payload(config: RecursionConfig, studied: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
+    """The figures of a study, and at what scale; see docs/result-files.md."""
+    depths = {prior: by_depth(rows) for prior, rows in studied.items()}
+    sizes = [row.cost.parameters for at in depths.values() for row in at.values() if row.cost is not None]
+    return {
+        "study": "recursion",
+        "parameters": max(sizes, default=0),
+        "seen": f"{config.train_points:,} training points",
+        "replicates": f"{config.seeds} functions each",
+        "recipe": f"noise {config.noise:g}, each depth at its best of {len(config.rates)} learning rates",
+        "figure": "expected RMSE",
+        "margin": MARGIN,
+        "ratios": [
+            measured_ratio(f"T = {deep}", f"T = {flat}", at[deep].errors, at[flat].errors, short(prior))
+            for prior, at in depths.items()
+            for flat, deep in combinations(sorted(at), 2)
+        ],
+    }
