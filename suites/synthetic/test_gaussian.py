@@ -373,5 +373,5 @@ def test_more_points_than_memory_are_refused_before_any_is_allocated(monkeypatch
     with pytest.raises(UsageError, match=r"an exact task of 10001024 points needs about .* GB .*features=2048"):
         draw(huge, Streams(0, "rbf", 0))
     monkeypatch.setattr(memory, "available", lambda: 10**6)
-    with pytest.raises(UsageError, match=r"2048 features needs about .*, and 0.0 GB are free; draw fewer points"):
+    with pytest.raises(UsageError, match=r"2048 features needs about .*, but 0.0 GB are free; draw fewer points"):
         draw(TaskConfig("rbf", train_points=10_000), Streams(0, "rbf", 0))
