@@ -1,10 +1,10 @@
-"""cemverify says, with evidence, whether an implementation of energy-based Transformer layers is right.
+"""cemverify tells you whether an implementation of energy-based Transformer layers is right, and shows the evidence.
 
     from cemverify import implementation, check_implementation
 
     records = check_implementation(implementation(attention=my_attention, not_offered=("diagonal", ...)))
 
-`cemverify check module:attribute` does the same from a shell, isolated from crashes and hangs.
+`cemverify check module:attribute` does the same from a shell, in processes that may crash or hang.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The catalogue from somebody else's code: `check_implementation(obj)`, and two lines in their tests."""
+"""The verifier as a library: `check_implementation(obj)`, and a decorator for other people's test suites."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def check_implementation(
     device: str = "cpu",
     timeout: float = 20.0,
 ) -> list[Record]:
-    """Judges an implementation and returns one record per property, in catalogue order.
+    """Tests an implementation and returns one record per property, in catalogue order.
 
     Args:
-        found: an implementation or anything with its functions as attributes, judged in this process; or a
-            "module:attribute" name, judged in processes of its own, where it may hang or crash.
-        properties: ids, prefixes or patterns; all if none.
-        examples, seed, device: as of `cemverify check`.
-        timeout: seconds that a call may take before it counts as hung; for a name only.
+        found: an implementation, or an object with its functions as attributes, which runs in this process; or a
+            "module:attribute" name, which runs in worker processes, where it may hang or crash.
+        properties: ids, prefixes or patterns; all properties if empty.
+        examples, seed, device: as for `cemverify check`.
+        timeout: seconds after which a call counts as hung; used for a name only.
 
     Raises:
-        LoadError: it is no implementation, or cannot be loaded.
-        ValueError: a pattern that matches nothing, or no examples.
+        LoadError: it is not an implementation, or cannot be loaded.
+        ValueError: a pattern matches nothing, or examples is less than 1.
     """
     effort = Effort(examples, seed, timeout=timeout, device=device)
     if isinstance(found, str):
@@ -63,23 +63,23 @@ def parametrize_with_properties(
     device: str = "cpu",
     known: str | Path | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Makes a pytest function one test per property:
+    """Turns a pytest function into one test per property:
 
         @parametrize_with_properties(my_implementation)
         def test_cem(check): check()
 
-    A violation fails with the smallest counterexample, so does a property that could not be judged; a feature
-    declared absent skips with its reason. A known violation is an expected failure (xfail) with its reason; an entry
-    that has expired or whose property holds again fails.
+    A violation fails with the smallest counterexample, and a property that could not be judged fails too. A feature
+    that is declared absent skips with its reason. A known violation is an expected failure (xfail) with its reason.
+    An entry that has expired, or whose property holds again, fails.
 
     Args:
-        found: as for `check_implementation`, a name included; judged in the process of the test.
-        properties, examples, seed, device: as of `cemverify check`.
-        known: a file of known violations, in which the implementation goes by the name that `found` is.
+        found: as for `check_implementation`; it always runs in the process of the test.
+        properties, examples, seed, device: as for `cemverify check`.
+        known: a file of known violations; `found` must then be a name, as in the file.
 
     Raises:
-        LoadError: it is no implementation, or cannot be loaded.
-        ValueError: a pattern that matches nothing, or a bad file of known violations.
+        LoadError: it is not an implementation, or cannot be loaded.
+        ValueError: a pattern matches nothing, or the file of known violations is invalid.
         ResultError: that file cannot be read.
     """
     import pytest
@@ -101,14 +101,14 @@ def parametrize_with_properties(
 
 @dataclass(frozen=True)
 class Excuses:
-    """A file of known violations, and the name under which the implementation stands there."""
+    """A file of known violations, and the implementation's name in it."""
 
     name: str
     path: Path
     entries: Sequence[KnownViolation]
 
     def settle(self, record: Record) -> Record:
-        """The record, marked if its violation is known; fails the test on a stale entry about it."""
+        """Returns the record, marked if its violation is known. Fails the test if an entry about it is stale."""
         import pytest
 
         about = [entry for entry in self.entries if entry.property == record.id]
@@ -120,7 +120,7 @@ class Excuses:
 
 
 class Check:
-    """One property of one implementation, to be called inside a pytest function."""
+    """One property of one implementation, to be called in a pytest function."""
 
     def __init__(self, subject: Subject, property_: Property, effort: Effort, excuses: Excuses | None = None) -> None:
         self.subject = subject
@@ -132,7 +132,7 @@ class Check:
         return f"Check({self.property.id!r})"
 
     def __call__(self) -> Record:
-        """Judges; returns the record of a property that holds, and fails or skips the test otherwise."""
+        """Returns the record if the property holds; otherwise fails or skips the test."""
         import pytest
 
         absent = not_offered(self.property, self.subject.not_offered, self.effort.dtype)

@@ -53,12 +53,12 @@ Cell = str | int | float | bool | None
 
 
 class ResultError(Refusal):
-    """A result file that cannot be read or written; the message is one sentence for the user."""
+    """A result file cannot be read or written; the message is one sentence for the user."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """What a person reads of a result.
+    """A table of a result, for people.
 
     Attributes:
         title: one line.

@@ -1,1 +1,1 @@
-"""Implementations to learn from, each a correct one."""
+"""Correct implementations to learn from."""

@@ -35,7 +35,7 @@ mine = implementation_from_modules(
         "W_K": ("k_proj.weight", "v_proj.weight"),
     },
     not_offered=(
-        # it starts at its own input, takes one step of size one at the usual temperature, and has no frills
+        # it starts at its own input, takes one step of size one at the usual temperature, and has no options
         *("start", "steps", "step-size", "temperature", "head-dim"),
         *("diagonal", "position", "preconditioner", "norm", "validation"),
     ),

@@ -1,8 +1,9 @@
 """The reference's modules, compiled: `cemverify check examples.compiled_reference:mine`.
 
-`torch.compile` with `fullgraph=True` refuses what it cannot capture instead of leaving it uncompiled, and resetting
-it for every layer keeps its limit on recompilations from doing so silently. The backend runs the captured graph as it
-is: the capture is what is judged, and costs a fraction of a second where code generation would cost many.
+With `fullgraph=True`, `torch.compile` raises if it cannot capture something instead of leaving it uncompiled. It is
+reset for every layer, because its limit on recompilations would otherwise leave layers uncompiled silently. The
+backend runs the captured graph unchanged: the capture is what is tested, in a fraction of the time of code
+generation.
 """
 
 from collections.abc import Callable

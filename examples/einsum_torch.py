@@ -1,7 +1,7 @@
 """Attention and MLP in einsums, with errors of their own: `cemverify check examples.einsum_torch:mine`.
 
-Every diagonal and preconditioner, one function per formula, A_k never formed. And what a careful layer adds: bad
-input gets a sentence, not a broadcast.
+Every diagonal and preconditioner, one function per formula; A_k is never formed. Like any careful layer, it answers
+bad input with an error message instead of broadcasting it.
 """
 
 import math

@@ -1,8 +1,8 @@
 """Two energies in JAX and nothing else: the layers are their gradients. `cemverify check examples.energies_jax:mine`
 
-What CEM is about, in its shortest form: write down a scalar, and let `jax.grad` make the layer. The energies of all
-tokens are summed, which leaves every token its own gradient, since the memory h is not differentiated.
-Needs JAX: pip install 'cemverify[jax]'.
+CEM in its shortest form: write down a scalar, and let `jax.grad` make the layer. The energies of all tokens are
+summed. Every token still gets its own gradient, because the memory h is not differentiated. Needs JAX: pip install
+'cemverify[jax]'.
 """
 
 from functools import partial

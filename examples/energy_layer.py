@@ -1,8 +1,8 @@
-"""Any energy layer, through the second door: a Hopfield layer whose patterns are the memory.
+"""An energy layer without CEM's weights: a Hopfield layer whose patterns are the memory.
 
-`cemverify check examples.energy_layer:mine` asks what needs no canonical weights: is the update a gradient, that of
-the stated energy, does the energy fall, are tokens and batch rows kept apart? Every token sees every pattern, and
-so causality is declared absent.
+`cemverify check examples.energy_layer:mine` tests what needs no canonical weights: whether the update is a gradient,
+and that of the stated energy, whether the energy falls, and whether tokens and batch rows are kept apart. Every token
+sees every pattern, so the layer is declared not to be causal.
 """
 
 import torch

@@ -5,7 +5,7 @@ weights. W_Q stands in the query and, transposed, in the output projection; W_K 
 projection; V in the gate and, transposed, in the down projection; W in the up projection. Then Llama's
 attention *is* one step down the interaction energy, and its MLP one step down the element-wise energy.
 
-Rotary angles are set to zero, since Llama rotates keys and not values, which is no gradient (docs/mathematics.md
+Rotary angles are set to zero, because Llama rotates keys but not values, which is not a gradient (docs/mathematics.md
 §13); biases go in through the additive mask. LlamaRMSNorm computes in float32 whatever it is given, and so norms
 are left out. Needs transformers: pip install 'cemverify[transformers]'.
 """

@@ -1,4 +1,4 @@
-"""A gated MLP of three linear layers, as people write it: `cemverify check examples.mlp_module:mine`.
+"""A gated MLP of three linear layers, as it is usually written: `cemverify check examples.mlp_module:mine`.
 
 The contract's weights are copied into the module's own: V into the gate projection and, transposed, into the
 down projection, which is the tie; W into the up projection.

@@ -1,7 +1,7 @@
 """CEM attention on PyTorch's fused kernel, with positions and a cache: `cemverify check examples.sdpa_torch:mine`.
 
-`scaled_dot_product_attention(q, k, k)` is all it takes: the values are the keys. A bias goes in as an additive mask.
-With rotary positions the *rotated* keys are the values, and the output is turned back before W_Q^T
+`scaled_dot_product_attention(q, k, k)` is all it takes: the values are the keys. A bias is passed as an additive
+mask. With rotary positions the *rotated* keys are the values, and the output is rotated back before W_Q^T
 (docs/mathematics.md §13). The cache of decoding is one tensor, not two.
 """
 

@@ -1,4 +1,4 @@
-"""What several commands ask of their arguments."""
+"""Argument types and checks that several commands share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.
 
 
 def check_outputs(*paths: Path | None) -> None:
-    """Refuses outputs that cannot be written, or would overwrite each other, before the work.
+    """Checks before the work that outputs can be written and do not overwrite each other.
 
     Raises:
         ResultError: a path cannot be written. ValueError: two are the same.
@@ -25,7 +25,7 @@ def check_outputs(*paths: Path | None) -> None:
 
 
 def check_folder(path: Path | None) -> None:
-    """Refuses a folder that files cannot be written to, before the work.
+    """Checks before the work that files can be written to a folder.
 
     Raises:
         ResultError: it is a file, or cannot be made.

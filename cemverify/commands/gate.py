@@ -1,4 +1,4 @@
-"""What `cemverify check` measures a run against, besides the properties: known violations and a baseline."""
+"""What `cemverify check` compares a run with besides the properties: known violations and a baseline."""
 
 from __future__ import annotations
 

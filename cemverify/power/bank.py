@@ -44,7 +44,7 @@ BANK: Sequence[CorrectImplementation] = (
     _Correct("examples.compiled_reference:mine", "the reference's modules under torch.compile", costly=True),
     _Correct("examples.energies_jax:mine", "gradients of two scalars by jax.grad", "jax", costly=True),
     _Correct("examples.llama_transformers:mine", "Llama's own modules with tied weights", "transformers"),
-    _Correct("examples.energy_layer:mine", "a Hopfield layer, through the second door"),
+    _Correct("examples.energy_layer:mine", "a Hopfield layer, as an energy layer"),
 )
 
 

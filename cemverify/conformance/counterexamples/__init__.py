@@ -1,1 +1,1 @@
-"""Counterexamples to hand on: files that can be asked again, and scripts that stand alone."""
+"""Counterexamples to pass on: files that can be judged again, and stand-alone scripts."""

@@ -1,4 +1,4 @@
-"""Counterexamples to hand on: a violation's smallest case as three files beside each other.
+"""Counterexamples to pass on: the smallest case of a violation as three files in one folder.
 
     NAME.npz    every array, exactly
     NAME.json   a result of kind "counterexample": the property, the case, both sides, what made it
@@ -30,7 +30,7 @@ from cemverify.results import Maker, ResultError, Table, read, result, write, wr
 
 @dataclass(frozen=True)
 class Counterexample:
-    """A saved case, read back.
+    """A saved case that was read back.
 
     Attributes:
         implementation: the name it was found with. property: the id. question: what the property was asked.
@@ -48,7 +48,7 @@ class Counterexample:
 
 
 def save_all(event: RunFinished, folder: Path, maker: Maker) -> list[Path]:
-    """Writes every violation that has a case, and returns the files that `replay` takes.
+    """Writes every violation that has a case, and returns the files for `replay`.
 
     One without a case is what an implementation did to its process outside a question.
 

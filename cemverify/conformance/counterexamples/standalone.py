@@ -1,4 +1,4 @@
-"""Asks a saved counterexample again, without cemverify: needs NumPy, and torch or JAX where the implementation does.
+"""Judges a saved counterexample without cemverify. Needs NumPy, and torch or JAX if the implementation does.
 
 `cemverify check --save-counterexamples FOLDER` writes three files for each violation, this one among them:
 
@@ -6,8 +6,9 @@
     NAME.npz    every array, exactly
     NAME.py     this script, which reads the two others; it is the same for every counterexample
 
-It makes the recorded calls on the same arrays and demands what the implementation broke: the right answer (float64
-autograd of the energy, stored), a shape and dtype, the same bits twice, inputs left alone, a refusal of bad input.
+It makes the recorded calls with the same arrays and checks what the implementation got wrong: the right output
+(float64 autograd of the energy, stored), shape and dtype, the same bits twice, unchanged inputs, or an error for bad
+input.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ import numpy as np
 Values = np.ndarray[Any, Any]
 
 DESCRIPTION = """\
-Asks an implementation the counterexample that is stored beside this script.
+Checks whether an implementation still fails the counterexample that is stored next to this script.
 
-exit code: 1 the fault is there; 0 it is gone; 2 it cannot be judged.
+exit code: 1 if the fault is still there; 0 if it is gone; 2 if it cannot be judged.
 """
 
 _INSIDE = "CEMVERIFY_INSIDE"
@@ -83,7 +84,7 @@ class Counterexample:
         if of.get("part"):
             lines.append(f"  wrong part: {of['part']}: {of.get('because')}")
         case = (of.get("counterexample") or {}).get("case") or {}
-        lines.append("the smallest case found:" if self.within is None else "what was asked when the call was lost:")
+        lines.append("the smallest case found:" if self.within is None else "the case asked at that moment:")
         for name, value in case.items():
             text = f"  {name}: {json.dumps(value)}"
             lines.append(text if len(text) <= _WIDTH else f"  {name}: in {self.stem.name}.json")
@@ -222,7 +223,7 @@ def breaches(found: Any, asked: Counterexample) -> Iterator[str]:
             answers.append(None)
             if "refuse" in demands:
                 if not isinstance(error, ValueError | TypeError) or not error.args:
-                    yield f"{name} raised {type(error).__name__}, no ValueError or TypeError that says why"
+                    yield f"{name} raised {type(error).__name__}, not a ValueError or TypeError with a message"
             elif demands:
                 yield f"{name} raised {type(error).__name__}: {error}"
             continue
@@ -240,7 +241,7 @@ def breaches(found: Any, asked: Counterexample) -> Iterator[str]:
         if "repeats" in demands:
             first = answers[demands["repeats"]]
             if first is None or not np.array_equal(answer, first, equal_nan=True):
-                yield f"{name} gave other bits the second time"
+                yield f"{name} returned different bits the second time"
         yield from _wrong(name, answer, call, asked.arrays)
     yield from _off_the_sum(answers, asked)
 
@@ -298,7 +299,7 @@ def _off_the_sum(answers: Sequence[Values | None], asked: Counterexample) -> Ite
 def judge(asked: Counterexample, name: str) -> int:
     """The exit code, after saying why."""
     if not asked.demanding:
-        raise Unusable(f"the case cannot be judged call by call; use: cemverify replay {asked.stem.name}.json")
+        raise Unusable(f"this case cannot be judged without cemverify; use: cemverify replay {asked.stem.name}.json")
     sys.path.insert(0, os.getcwd())
     module, _, attribute = name.partition(":")
     try:
@@ -330,7 +331,10 @@ def main() -> int:
         description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument(
-        "implementation", nargs="?", metavar="MODULE:ATTRIBUTE", help="who is asked (default: who was asked then)"
+        "implementation",
+        nargs="?",
+        metavar="MODULE:ATTRIBUTE",
+        help="implementation to check (default: the one it was found with)",
     )
     given = parser.parse_args().implementation
     try:

@@ -1,1 +1,1 @@
-"""What is accepted for now, and what was there before: the two things that CI compares a run with."""
+"""The two things that CI compares a run with: known violations and a baseline."""

@@ -1,6 +1,6 @@
-"""Writes what a run found into the file of known violations, and takes out what is no longer true.
+"""Writes the violations of a run to the file of known violations, and removes entries that no longer hold.
 
-The file belongs to people: their comments, their order and their spacing stay.
+The file belongs to people: comments, order and spacing are preserved.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Acceptance:
 def update_known(
     path: Path, implementation: str, records: Sequence[Record], acceptance: Acceptance, today: date
 ) -> None:
-    """Writes the file, see `updated`; makes it where there is none.
+    """Writes the file as `updated` returns it; creates it if it does not exist.
 
     Raises:
         ResultError: it cannot be read or written. ValueError: it is no file of known violations.
@@ -51,7 +51,7 @@ def update_known(
 def updated(
     text: str, name: str, implementation: str, records: Sequence[Record], acceptance: Acceptance, today: date
 ) -> str:
-    """The text of a file after which no violation of these records is new and no entry is stale.
+    """The text of a file in which no violation of these records is new and no entry is stale.
 
     New violations are added at the end, entries that expired or name another cause take the reason and date
     given, those whose property holds again or is not offered are deleted. Whatever else stands in the file stays

@@ -1,4 +1,4 @@
-"""Baselines: a run beside a stored one of the same implementation, to see what got worse while all still holds.
+"""Baselines: compares a run with a stored one of the same implementation, to see what got worse.
 
 A verdict that was "holds" and is not any more is a regression, whatever the margins. A margin (worst residual over
 what roundoff may explain) is the largest of some dozens of random ones, so it is noisy even where nothing changed:
@@ -29,7 +29,7 @@ FEWEST = 30  # margins, below which their median says too little
 
 @dataclass(frozen=True)
 class Conditions:
-    """What two runs must have in common for their margins to be comparable.
+    """What two runs must have in common so that their margins can be compared.
 
     Attributes:
         implementation: its name. dtype: of properties without their own. device: its type, "cpu" or "cuda".
@@ -115,7 +115,7 @@ class Compared:
 
     @property
     def regressions(self) -> list[Difference]:
-        """Those that are not only noted."""
+        """The differences that are regressions."""
         return [difference for difference in self.differences if difference.regression]
 
     @property
@@ -151,10 +151,10 @@ def read_baseline(path: Path) -> Baseline:
 
 
 def check_comparable(baseline: Baseline, now: Conditions) -> None:
-    """Refuses a baseline that was made under other conditions.
+    """Raises if a baseline was made under other conditions.
 
     Raises:
-        ValueError: which one differs.
+        ValueError: a condition differs; the message names it.
     """
     for name, was, is_ in (
         ("implementation", baseline.conditions.implementation, now.implementation),
@@ -173,7 +173,7 @@ def check_comparable(baseline: Baseline, now: Conditions) -> None:
 def compare(
     baseline: Baseline, records: Sequence[Record], properties: Sequence[str], suite_version: str
 ) -> list[Difference]:
-    """How a run differs from its baseline: regressions first.
+    """The differences between a run and its baseline, regressions first.
 
     Args:
         records: of the run, known violations marked; one that is known is noted, not a regression.

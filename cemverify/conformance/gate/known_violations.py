@@ -55,12 +55,12 @@ class KnownViolation:
     line: int
 
     def excuses(self, cause: str) -> bool:
-        """Whether a violation for this cause is the one that is listed."""
+        """Whether the entry covers a violation with this cause."""
         return cause == self.cause or fnmatchcase(cause, self.cause)
 
 
 class Standing(StrEnum):
-    """What a run says of an entry."""
+    """How an entry stands after a run."""
 
     KNOWN = "known"
     OTHER_CAUSE = "other cause"
@@ -73,7 +73,7 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True)
 class Outcome:
-    """An entry, how it stands after a run, and that as a sentence."""
+    """An entry, how it stands after a run, and a sentence that says so."""
 
     entry: KnownViolation
     standing: Standing
@@ -129,7 +129,7 @@ def read_known(path: Path) -> tuple[KnownViolation, ...]:
 
 
 def text_of(path: Path) -> str:
-    """What stands in the file.
+    """The contents of the file.
 
     Raises:
         ResultError: it cannot be read.
@@ -216,7 +216,7 @@ def _entry(table: Mapping[str, Any], line: int, ids: set[str]) -> KnownViolation
 
 
 def today() -> date:
-    """The day by which entries expire, the same everywhere: UTC's."""
+    """Today's date in UTC, which decides when entries expire."""
     return datetime.now(UTC).date()
 
 
@@ -226,7 +226,7 @@ def today() -> date:
 def settle(
     implementation: str, records: Sequence[Record], entries: Sequence[KnownViolation], name: str, today: date
 ) -> tuple[list[Record], Settled]:
-    """The records, with the reason on those whose violation is known, and how each entry stands.
+    """The records, with the reason added to known violations, and how each entry stands.
 
     Args:
         implementation: entries of other ones are only counted. name: of the file.

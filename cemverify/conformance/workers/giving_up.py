@@ -1,4 +1,5 @@
-"""When to stop asking: an implementation that costs one worker after another is given up, so that the run ends."""
+"""When to give up: an implementation that costs one worker after another is not asked any further, so the "
+"run ends."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ IN_A_ROW, IN_ALL = 5, 25  # workers that may be lost: by properties that ask the
 
 @dataclass
 class LostWorkers:
-    """Counts the workers that an implementation cost.
+    """Counts the workers that an implementation has cost.
 
     Attributes:
         in_a_row: causes of the latest losses without a success in between, by the functions that were asked.
@@ -25,7 +26,7 @@ class LostWorkers:
     altogether: int = 0
 
     def note(self, asked: Property, record: Record, *, lost: bool) -> None:
-        """Takes note of a finished property, and of whether its worker was lost with it."""
+        """Records a finished property, and whether its worker was lost."""
         if not lost:
             self.in_a_row.pop(_functions(asked), None)
             return
@@ -33,7 +34,7 @@ class LostWorkers:
         self.altogether += 1
 
     def give_up(self, queue: deque[Property]) -> list[Record]:
-        """Takes the properties that are not worth another worker off the queue; returns their records."""
+        """Removes the properties that are not worth another worker from the queue and returns their records."""
         records = [
             Record(p.id, p.claim, p.source, Verdict.INCONCLUSIVE, reason=reason)
             for p in queue

@@ -59,7 +59,7 @@ def _processes() -> Any:
 
 @dataclass(frozen=True)
 class _Introduction:
-    """What a worker says of the implementation it loaded."""
+    """What a worker reports about the implementation it loaded."""
 
     properties: Sequence[str]
     absent: Mapping[str, str]
@@ -76,7 +76,7 @@ class _Saved:
 
 @dataclass(frozen=True)
 class _Watching:
-    """Tells the parent, through what survives the worker."""
+    """Informs the parent through memory and files that survive the worker."""
 
     call_started: Any
     last_question: LastQuestion
@@ -166,7 +166,7 @@ def _for_its_door(properties: Sequence[Property], introduction: _Introduction) -
 
 
 class _Worker:
-    """One process and the property it is at."""
+    """One worker process and its current property."""
 
     def __init__(self, name: str, effort: Effort) -> None:
         self.name = name
@@ -221,7 +221,7 @@ class _Worker:
         raise LoadError(str(said))
 
     def ask(self, property_: Property, saved: _Saved | None = None) -> None:
-        """Gives it a property, or a saved question of it; the answer comes later, after the loading."""
+        """Hands it a property, or a saved question of one; the answer comes later, after loading."""
         self.asked = property_
         self.since = time.monotonic()
         self.call_started.value = 0.0
@@ -229,7 +229,7 @@ class _Worker:
             self.connection.send(saved or property_.id)
 
     def answer(self) -> Record | None:
-        """The record, if it is there or if there will never be one."""
+        """The record, if it has arrived or can no longer arrive."""
         assert self.asked is not None
         record = self._heard() if self.connection.poll() else self._overdue()
         if record is not None:
@@ -293,7 +293,7 @@ class _Worker:
         return self._stopped(Verdict.VIOLATED, Crashed.cause, reason, question)
 
     def dismiss(self) -> None:
-        """Ends the process, whatever it is doing; a second time does nothing."""
+        """Ends the process, whatever it is doing. Calling it again does nothing."""
         if self.connection.closed:
             return
         if self.process.pid is not None:
@@ -325,7 +325,7 @@ class _Worker:
 
 
 def _ready(crew: Sequence[_Worker]) -> list[_Worker]:
-    """Busy workers, after one of them said something or a short while has passed."""
+    """The busy workers, after one of them has sent something or a short time has passed."""
     busy = [worker for worker in crew if worker.busy]
     wait([worker.connection for worker in busy], timeout=_POLL)
     return busy
@@ -338,7 +338,7 @@ def _exit(code: int | None) -> str:
 def _work(
     connection: Connection, watching: _Watching, name: str, effort: Effort, environment: Mapping[str, str]
 ) -> None:
-    """A worker's life: load, say so, then answer property after property."""
+    """The main loop of a worker: load, report, then answer one property after another."""
     torch.set_num_threads(1)
     os.setsid()  # a group of its own, so that whatever it starts can be ended with it
     adopt_orphans()
@@ -382,7 +382,7 @@ def _work(
 def _judge(
     subject: Subject, asked: Property, saved: _Saved | None, effort: Effort, watching: _Watching, originals: Originals
 ) -> Record:
-    """The engine's record, or that of what the engine cannot see."""
+    """The engine's record, or one about faults that the engine cannot see."""
     violated = Record(asked.id, asked.claim, asked.source, Verdict.VIOLATED)
     try:
         if saved is None:

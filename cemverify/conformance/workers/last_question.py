@@ -51,7 +51,7 @@ class Packed:
 
 @dataclass(frozen=True)
 class LastQuestion:
-    """A file that holds the question under way."""
+    """A file that holds the current question."""
 
     path: Path
 
@@ -84,7 +84,7 @@ class LastQuestion:
             return None
 
     def remove(self) -> None:
-        """Removes the file; a second time does nothing."""
+        """Removes the file. Calling it again does nothing."""
         with contextlib.suppress(OSError):
             self.path.unlink()
 
@@ -92,7 +92,7 @@ class LastQuestion:
 def case_of(
     property_: Property, question: Any, dtype: torch.dtype, device: str, arrays: str, within: float
 ) -> Saved | None:
-    """The question as a case to save, with the calls that the reference makes of it.
+    """The question as a case to save, with the calls recorded from the reference.
 
     Args:
         arrays: the implementation's kind. within: seconds in which each call should have returned.

@@ -18,7 +18,7 @@ _SET_CHILD_SUBREAPER = 36  # of prctl(2)
 
 
 def check_memory(limit: int | None) -> None:
-    """Refuses a limit, in MB, that cannot be enforced here.
+    """Raises if a limit, in MB, cannot be enforced here.
 
     Raises:
         ValueError: what is wrong with it.
@@ -37,12 +37,12 @@ def limits_memory() -> bool:
 
 
 def usual_memory(device: str) -> int | None:
-    """The default limit in MB: none on a device other than the CPU, since its driver maps as much as it likes."""
+    """The default limit in MB; None on devices other than the CPU, because drivers map large amounts of memory."""
     return USUAL_MEMORY if limits_memory() and device == "cpu" else None
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes below this one, as Linux lists them; orphans among them were adopted, see `adopt_orphans`."""
+    """The descendants of this process, as Linux lists them, including adopted orphans (see `adopt_orphans`)."""
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:
@@ -57,7 +57,7 @@ def adopt_orphans() -> None:
 
 
 def limit(memory: int | None) -> None:
-    """Limits the private memory of this process, and of each that it starts, to so many MB; forbids core dumps."""
+    """Limits the private memory of this process and of each child, in MB, and disables core dumps."""
     import resource  # Windows has none
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
