@@ -15,7 +15,6 @@ in `chosen`.
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -24,14 +23,12 @@ from types import FrameType
 from typing import Any, TextIO, cast
 
 from cemverify.errors import Refusal
+from cemverify.lines import one_line
 
 Run = Callable[[], int]
 
 # Packages whose ValueErrors are sentences for the user.
 _OURS = ("cemverify", "synthetic", "reports", "benchmarks")
-
-_LONG_NUMBER = re.compile(r"\d{60,}")
-_LONGEST = 4000
 
 _ENDED = {signal.SIGINT: "interrupted; nothing was written", signal.SIGTERM: "terminated; nothing was written"}
 
@@ -62,14 +59,6 @@ def enter(chosen: Callable[[list[str]], Run], arguments: Sequence[str] | None = 
 def say(sentence: str) -> None:
     """Prints a sentence about an error on stderr, on one line whatever it contains."""
     print(f"error: {one_line(sentence)}", file=sys.stderr, flush=True)
-
-
-def one_line(text: str) -> str:
-    """The text without line breaks, control characters, or numbers of hundreds of digits."""
-    text = " ".join(text.splitlines())
-    text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-    text = _LONG_NUMBER.sub(lambda found: f"{found[0][:20]}... ({len(found[0])} digits)", text)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
 
 
 def _run(chosen: Callable[[list[str]], Run], arguments: list[str]) -> int:

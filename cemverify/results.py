@@ -22,12 +22,14 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from importlib import metadata
+from functools import cache
+from importlib import metadata, resources
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
 import torch
+from jsonschema import Draft202012Validator
 
 from cemverify._version import VERSION
 from cemverify.errors import Refusal
@@ -35,6 +37,9 @@ from cemverify.files import replacing, sweep
 
 SCHEMA = "cemverify.result"
 SCHEMA_VERSION = 1
+
+# No result is nested deeper; what is comes from somebody else.
+DEEPEST = 100
 KINDS = (
     "check",
     "counterexample",
@@ -194,26 +199,71 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Reads a result and checks its envelope.
+    """Reads a result and checks it against the schema.
 
     Raises:
-        ResultError: it is missing, not JSON, not a result, or of a version this package does not know.
+        ResultError: it is missing, not JSON, nested more than `DEEPEST` levels deep, not a result, damaged, or of a
+            version this package does not know.
     """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ResultError(f"cannot read {path}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise ResultError(f"{path} is not JSON ({error}); is it truncated? Create it again") from error
+    content = read_json(path)
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         raise ResultError(f"{path} is not a result file: its schema is not {SCHEMA!r}")
     if content.get("schema_version") != SCHEMA_VERSION:
-        given = content.get("schema_version")
-        raise ResultError(f"{path} has schema version {given!r}; this package reads version {SCHEMA_VERSION}")
+        given = repr(content.get("schema_version"))[:60]
+        raise ResultError(f"{path} has schema version {given}; this package reads version {SCHEMA_VERSION}")
     missing = [key for key in ("kind", "suite_version", "made_by", "tables") if key not in content]
     if missing:
         raise ResultError(f"{path} lacks {', '.join(missing)}")
+    for error in _validator().iter_errors(content):
+        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
+        said = error.message if len(error.message) <= 200 else f"{error.message[:200]} ..."
+        raise ResultError(f"{path} is damaged: {place.lstrip('.') or 'it'}: {said}; create it again")
     return content
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds.
+
+    Raises:
+        ResultError: it is missing, not JSON (which has no NaN), or nested more than `DEEPEST` levels deep.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+    except OSError as error:
+        raise ResultError(f"cannot read {path}: {error.strerror or error}") from error
+    except RecursionError as error:
+        raise ResultError(f"{path} is nested more than {DEEPEST} levels deep, which no result is") from error
+    except ValueError as error:
+        raise ResultError(f"{path} is not JSON ({error}); is it truncated? Create it again") from error
+    if _is_deeper(content, DEEPEST):
+        raise ResultError(f"{path} is nested more than {DEEPEST} levels deep, which no result is")
+    return content
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _is_deeper(content: Any, levels: int) -> bool:
+    """Whether a value is nested more than so many levels deep."""
+    row = [content]
+    for _ in range(levels):
+        row = [
+            inner
+            for value in row
+            if isinstance(value, dict | list)
+            for inner in (value.values() if isinstance(value, dict) else value)
+            if isinstance(inner, dict | list)
+        ]
+        if not row:
+            return False
+    return True
+
+
+@cache
+def _validator() -> Any:
+    schema = (resources.files("cemverify") / "result.schema.json").read_text(encoding="utf-8")
+    return Draft202012Validator(json.loads(schema))
 
 
 def tables_of(content: Mapping[str, Any]) -> list[Table]:

@@ -1,8 +1,9 @@
 """Tables as text: for a terminal, as Markdown, CSV or LaTeX.
 
 Every renderer takes the same two arguments: the tables, and one line for each that says what made it (or no
-lines at all, as when a study prints its own table). Cells are printed as they are: whoever makes a table
-rounds, so that a figure reads the same in every format.
+lines at all, as when a study prints its own table). Whoever makes a table rounds, so that a figure reads the same in
+every format. Text is escaped here and nowhere else, once for each format, so that nothing in a title, an origin or a
+cell can open another cell, heading, command or link.
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ from typing import Literal
 
 from tabulate import tabulate
 
+from cemverify.lines import one_line, visible
 from cemverify.results import Cell, Table
 
 Renderer = Callable[[Sequence[Table], Sequence[str]], str]
 Style = Literal["terminal", "boxed", "markdown", "latex"]
 
 _FIGURE = re.compile(r"[+\-−<>]*\d(?!\w*-[a-z])")
+# What a spreadsheet computes; +1.5, -0.3 and "- 2" are no formulas.
+_FORMULA = re.compile(r"[=@]|[+-](?![\d.\s]|$|inf|nan)", re.IGNORECASE)
 _TABULATE: Mapping[Style, str] = MappingProxyType(
     {"terminal": "simple", "boxed": "simple_grid", "markdown": "github", "latex": "latex_booktabs"}
 )
@@ -38,16 +42,17 @@ def terminal(tables: Sequence[Table], origins: Sequence[str] = ()) -> str:
         ValueError: there are some origins, but not one for each table; or a row is not as long as its heading.
     """
     return "\n\n".join(
-        "\n".join([table.title, *_lines(origin), "", grid(table, "terminal")])
-        for table, origin in _pairs(tables, origins)
+        "\n".join([*(one_line(line) for line in lines), "", grid(table, "terminal")])
+        for table, lines in _pairs(tables, origins)
     )
 
 
 def markdown(tables: Sequence[Table], origins: Sequence[str] = ()) -> str:
     """Tables in GitHub's Markdown; arguments and errors as in `terminal`."""
     return "\n\n".join(
-        "\n\n".join([f"## {table.title}", *_lines(origin), grid(table, "markdown")])
-        for table, origin in _pairs(tables, origins)
+        "\n\n".join([f"## {title}", *origin, grid(table, "markdown")])
+        for table, lines in _pairs(tables, origins)
+        for title, *origin in [[markdown_cell(line) for line in lines]]
     )
 
 
@@ -57,8 +62,8 @@ def comma_separated(tables: Sequence[Table], origins: Sequence[str] = ()) -> str
     Arguments and errors as in `terminal`.
     """
     return "\n".join(
-        "".join(f"# {line}\n" for line in (table.title, *_lines(origin))) + csv_rows(table)
-        for table, origin in _pairs(tables, origins)
+        "".join(f"# {one_line(line)}\n" for line in lines) + csv_rows(table)
+        for table, lines in _pairs(tables, origins)
     ).rstrip("\n")
 
 
@@ -68,8 +73,8 @@ def latex(tables: Sequence[Table], origins: Sequence[str] = ()) -> str:
     Arguments and errors as in `terminal`.
     """
     return "\n\n".join(
-        "\n".join([*(f"% {line}" for line in (table.title, *_lines(origin))), grid(table, "latex")])
-        for table, origin in _pairs(tables, origins)
+        "\n".join([*(f"% {one_line(line)}" for line in lines), grid(table, "latex")])
+        for table, lines in _pairs(tables, origins)
     )
 
 
@@ -79,7 +84,7 @@ def grid(table: Table, style: Style) -> str:
     Args:
         style: "terminal", "boxed" for cells of several lines, "markdown" (GitHub's, escaped) or "latex" (booktabs).
     """
-    text = markdown_cell if style == "markdown" else _text
+    text = _CELL[style]
     columns = [text(column) for column in table.columns]
     rows = [[text(cell) for cell in row] for row in table.rows]
     # tabulate would print the text 0.10 as 0.1, hence disable_numparse; then it no longer aligns numbers itself
@@ -95,16 +100,24 @@ def grid(table: Table, style: Style) -> str:
 
 
 def markdown_cell(cell: Cell) -> str:
-    """A cell as GitHub's Markdown: a bar would open a new cell, and a line break would end the row."""
-    return _text(cell).replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")
+    """A cell as GitHub's Markdown: no new cell, no HTML, no link and no image."""
+    text = one_line(_text(cell)).replace("\\", "\\\\").replace("|", "\\|")
+    text = re.sub(r"<(?=[A-Za-z/!?])", "\\<", text)
+    return re.sub(r"\](?=[(\[])", "\\]", text)
+
+
+def csv_cell(cell: Cell) -> str:
+    """A cell as a spreadsheet shows it: what would be a formula there is text."""
+    text = visible(_text(cell))
+    return f"'{text}" if isinstance(cell, str) and _FORMULA.match(text) else text
 
 
 def csv_rows(table: Table) -> str:
     """Heading and rows of one table as CSV, nothing else: a file that a spreadsheet opens."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(table.columns)
-    writer.writerows([_text(cell) for cell in row] for row in table.rows)
+    writer.writerow([csv_cell(column) for column in table.columns])
+    writer.writerows([csv_cell(cell) for cell in row] for row in table.rows)
     return buffer.getvalue()
 
 
@@ -113,18 +126,15 @@ RENDERERS: Mapping[str, Renderer] = MappingProxyType(
 )
 
 
-def _pairs(tables: Sequence[Table], origins: Sequence[str]) -> list[tuple[Table, str | None]]:
+def _pairs(tables: Sequence[Table], origins: Sequence[str]) -> list[tuple[Table, list[str]]]:
+    """Each table with what stands above it: its title, and its origin if there are some."""
     for table in tables:
         for row in table.rows:
             if len(row) != len(table.columns):
                 raise ValueError(f"table {table.title!r} has {len(table.columns)} columns, but a row of {len(row)}")
     if not origins:
-        return [(table, None) for table in tables]
-    return list(zip(tables, origins, strict=True))
-
-
-def _lines(origin: str | None) -> list[str]:
-    return [] if origin is None else [origin]
+        return [(table, [table.title]) for table in tables]
+    return [(table, [table.title, origin]) for table, origin in zip(tables, origins, strict=True)]
 
 
 def _is_numeric(cells: Sequence[str]) -> bool:
@@ -139,3 +149,16 @@ def _text(cell: Cell) -> str:
     if isinstance(cell, bool):
         return "yes" if cell else "no"
     return str(cell)
+
+
+def _visible(cell: Cell) -> str:
+    return visible(_text(cell))
+
+
+def _flat(cell: Cell) -> str:
+    return one_line(_text(cell))
+
+
+_CELL: Mapping[Style, Callable[[Cell], str]] = MappingProxyType(
+    {"terminal": _visible, "boxed": _visible, "markdown": markdown_cell, "latex": _flat}
+)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +40,8 @@ def collect(paths: Iterable[Path]) -> list[ResultFile]:
     found: dict[Path, ResultFile] = {}
     for path in paths:
         for file in _results_in(path) if path.is_dir() else [path]:
-            found.setdefault(file.resolve(), _result_file(file))
+            result = _result_file(file)  # before its path is resolved, which a loop of links does not survive
+            found.setdefault(file.resolve(), result)
     return list(found.values())
 
 
@@ -61,23 +61,19 @@ def _results_in(folder: Path) -> list[Path]:
 def _is_ours(file: Path) -> bool:
     """Whether a file is to be read as a result; a damaged one is, so that it is reported and not passed over."""
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        content = results.read_json(file)
+    except ResultError:
         return True
     return isinstance(content, dict) and content.get("schema") == results.SCHEMA
 
 
 def _result_file(path: Path) -> ResultFile:
     content = results.read(path)
-    try:
-        tables = results.tables_of(content)
-        origin = _origin(content)
-        ragged = [table.title for table in tables if any(len(row) != len(table.columns) for row in table.rows)]
-    except (KeyError, TypeError, ValueError) as error:
-        raise ResultError(f"{path} is damaged: its tables or made_by are incomplete; create it again") from error
+    tables = results.tables_of(content)
+    ragged = [table.title for table in tables if any(len(row) != len(table.columns) for row in table.rows)]
     if ragged:
         raise ResultError(f"{path} is damaged: table {ragged[0]!r} has rows of unequal length; create it again")
-    return ResultFile(path, content, tables, origin)
+    return ResultFile(path, content, tables, _origin(content))
 
 
 def _origin(content: Mapping[str, Any]) -> str:
@@ -87,5 +83,9 @@ def _origin(content: Mapping[str, Any]) -> str:
     return (
         f"{content['kind']} by cemverify {content['suite_version']}: {made_by['command']}; "
         f"on {device['type']} ({device['name']}, {threads} {'thread' if threads == 1 else 'threads'}), "
-        f"{made_by['created']}, {made_by['duration_seconds']:.1f} s, seed {made_by['seed']}"
+        f"{made_by['created']}, {_rounded(made_by['duration_seconds'])} s, seed {made_by['seed']}"
     )
+
+
+def _rounded(seconds: float) -> str:
+    return f"{seconds:.1f}" if isinstance(seconds, float) else f"{seconds}.0"

@@ -16,7 +16,7 @@ from cemverify.results import Maker, ResultError, Table
 
 def a_result() -> dict[str, object]:
     maker = Maker.now("a command", {"examples": 3}, 5, "cpu")
-    return results.result("check", maker, [Table("t", ("a",), [(1.5,)])], {"counts": {}})
+    return results.result("examine", maker, [Table("t", ("a",), [(1.5,)])], {"passed": True})
 
 
 def test_what_was_written_is_read_back(tmp_path: Path) -> None:

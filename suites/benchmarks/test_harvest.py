@@ -77,7 +77,7 @@ def test_a_stage_on_a_gpu_is_no_longer_owed(tmp_path: Path, monkeypatch: pytest.
 def test_bad_requests_are_refused_in_a_sentence(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for options, words in (
         (("--only", "nonsense"), "unknown stage 'nonsense'; choose from device"),
-        (("--budget-minutes", "0"), "must be positive"),
+        (("--budget-minutes", "0"), "must be a positive number, not 0"),
         (("--report",), "no stage has left anything"),
     ):
         assert run(tmp_path / "empty", *options) == 2

@@ -152,8 +152,8 @@ def test_a_baseline_of_other_conditions_is_refused(baseline: Baseline, now: Cond
 def test_what_is_no_result_of_a_check_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "b.json"
     maker = Maker.now("c", {}, 0, "cpu")
-    write(path, result("claims", maker, [], {}))
-    with pytest.raises(ResultError, match="of kind 'claims'; a baseline is written by `cemverify check --json`"):
+    write(path, result("atlas", maker, [], {}))
+    with pytest.raises(ResultError, match="of kind 'atlas'; a baseline is written by `cemverify check --json`"):
         read_baseline(path)
     write(path, result("check", maker, [], {}))
     with pytest.raises(ResultError, match="is not a complete result"):

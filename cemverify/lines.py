@@ -1,0 +1,26 @@
+"""Text from outside, such as names, errors and titles, as text that stays on its line and controls no terminal."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_LONG_NUMBER = re.compile(r"\d{60,}")
+_LONGEST = 4000
+
+# control characters, invisible ones (some change the direction of writing), lone surrogates, line separators
+_INVISIBLE = frozenset(("Cc", "Cf", "Cs", "Cn", "Zl", "Zp"))
+
+
+def visible(text: str) -> str:
+    """The text with its line breaks; other characters that cannot be seen are written as escapes."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(c if c == "\n" or unicodedata.category(c) not in _INVISIBLE else ascii(c)[1:-1] for c in text)
+
+
+def one_line(text: str) -> str:
+    """As `visible`, with spaces instead of line breaks, and without numbers of hundreds of digits."""
+    text = visible(" ".join(text.splitlines()))
+    text = _LONG_NUMBER.sub(lambda found: f"{found[0][:20]}... ({len(found[0])} digits)", text)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
