@@ -1,1 +1,1 @@
-"""Judges the judge: one-fault implementations, how often they are found, and false alarms on right ones."""
+"""Detection power: implementations with one fault, how often they are detected, and false alarms on correct ones."""

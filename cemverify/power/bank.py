@@ -49,7 +49,7 @@ BANK: Sequence[CorrectImplementation] = (
 
 
 def unavailable(entry: CorrectImplementation) -> str | None:
-    """Why an implementation of the bank cannot be asked here, in a phrase; None if it can."""
+    """Why an implementation of the bank cannot be tested here, as a phrase; None if it can."""
     module = entry.name.partition(":")[0]
     try:
         there = importlib.util.find_spec(module) is not None

@@ -42,12 +42,12 @@ class IntroductionCell:
 
     @property
     def label(self) -> str:
-        """For progress."""
+        """The label in progress lines."""
         return f"{self.implementation or 'the mutants'}: what can be asked"
 
     @property
     def cost(self) -> float:
-        """In seconds, roughly."""
+        """The rough cost in seconds."""
         return 2.0
 
 
@@ -64,12 +64,12 @@ class DetectionCell:
 
     @property
     def label(self) -> str:
-        """For progress."""
+        """The label in progress lines."""
         return f"{self.mutant}, {self.examples} examples"
 
     @property
     def cost(self) -> float:
-        """In seconds, roughly."""
+        """The rough cost in seconds."""
         return 0.1 * len(self.seeds)
 
 
@@ -90,18 +90,18 @@ class FalseAlarmCell:
 
     @property
     def label(self) -> str:
-        """For progress."""
+        """The label in progress lines."""
         return f"{self.implementation}: {self.properties[0]} and {len(self.properties) - 1} more"
 
     @property
     def cost(self) -> float:
-        """In seconds, roughly."""
+        """The rough cost in seconds."""
         return (5.0 if self.costly else 0.1) * len(self.properties) * len(self.seeds)
 
 
 @dataclass(frozen=True)
 class SmallestFaultCell:
-    """The smallest fault in one place that a property sees with every seed.
+    """The smallest fault in one place that a property detects with every seed.
 
     Attributes:
         place: "feature", "position" or "row": where the update falls short, in the last of them.
@@ -117,18 +117,18 @@ class SmallestFaultCell:
 
     @property
     def label(self) -> str:
-        """For progress."""
+        """The label in progress lines."""
         return f"smallest fault that {self.property_id} detects in {self.dtype}, in a {self.place}"
 
     @property
     def cost(self) -> float:
-        """In seconds, roughly."""
+        """The rough cost in seconds."""
         return 0.2 * _BISECTIONS * len(self.seeds)
 
 
 @dataclass(frozen=True)
 class MatrixCell:
-    """Which properties see one mutant, with how many of the seeds."""
+    """Which properties detect one mutant, and with how many seeds."""
 
     mutant: str
     examples: int
@@ -138,12 +138,12 @@ class MatrixCell:
 
     @property
     def label(self) -> str:
-        """For progress."""
+        """The label in progress lines."""
         return f"{self.mutant}, every property"
 
     @property
     def cost(self) -> float:
-        """In seconds, roughly."""
+        """The rough cost in seconds."""
         return 0.3 * len(by_id()) * len(self.seeds)
 
 

@@ -146,7 +146,7 @@ class Power:
 
     @property
     def sound(self) -> bool:
-        """Whether all were killed and nothing cried wolf."""
+        """Whether all mutants were killed and there was no false alarm."""
         return self.killed == len(self.applicable) > 0 and not self.false_alarms
 
     def families(self) -> list[tuple[str, int, int]]:

@@ -1,4 +1,4 @@
-"""Injection: the faults of the mutants, put into any implementation.
+"""Injection: puts the faults of the mutants into any implementation.
 
 A fault of behaviour wraps the implementation. A fault of arithmetic is a difference of answers: what the mutant says
 of a case minus what its sound original says, both computed here, is added to what the implementation says. So its
@@ -65,7 +65,7 @@ def inject(mutant: Mutant, subject: Subject) -> Subject:
 
 
 def falling_short(subject: Subject, place: str, epsilon: float) -> Subject:
-    """The implementation with updates that fall short by a relative epsilon in the last `place`.
+    """The implementation with updates that are too small by a relative epsilon in the last `place`.
 
     Args:
         place: "feature", "position" or "row".

@@ -48,7 +48,7 @@ def catalogue() -> tuple[Property, ...]:
 
 
 def select(patterns: Sequence[str]) -> tuple[Property, ...]:
-    """Properties named by an id, by the beginning of one up to a slash, or by a shell pattern; all, if none.
+    """The properties that match an id, a prefix of an id up to a slash, or a shell pattern; all if none is given.
 
     Raises:
         ValueError: a pattern that matches nothing.

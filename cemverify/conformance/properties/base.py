@@ -20,7 +20,7 @@ Door = Literal["cem", "energy layer"]
 
 @dataclass(frozen=True)
 class Asked:
-    """What is known of the implementation that is asked.
+    """What is known about the implementation under test.
 
     Attributes:
         absent: features it does not offer. layer: the declaration, of an energy layer.
@@ -44,15 +44,15 @@ class Questions(Protocol):
         ...
 
     def emptied(self, absent: Iterable[str]) -> str | None:
-        """A group of features of which every question needs one and none is offered."""
+        """A group of features of which every question needs one, if none of them is offered."""
         ...
 
     def scattered(self, asked: Asked, seed: int) -> Any | None:
-        """One question by a plain random generator; None if there are none such."""
+        """One question from a plain random generator, or None if there are no such questions."""
         ...
 
     def smaller(self, asked: Asked, question: Any) -> Iterator[Any]:
-        """Questions a little smaller than one that found a violation."""
+        """Questions that are slightly smaller than one that found a violation."""
         ...
 
 
@@ -77,7 +77,7 @@ class Over:
 
 @dataclass(frozen=True)
 class By:
-    """Questions of a strategy of one's own."""
+    """Questions from a strategy that the property provides."""
 
     strategy: Callable[[Source, Asked], SearchStrategy[Any]]
 

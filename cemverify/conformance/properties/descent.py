@@ -41,7 +41,7 @@ def attention_falls_by_the_stronger_inequality(caller: Caller, case: Case) -> Ev
 
 
 def attention_falls_along_steps(caller: Caller, case: Case) -> Evidence:
-    """The same from each state to the next, t = 0 ... T."""
+    """The same inequality between consecutive states, t = 0 ... T."""
     case = case.to(torch.float64)
     states = [case.x] + [caller.output(case.having(steps=t)) for t in range(1, case.attention.steps + 1)]
     evidence = []
@@ -89,7 +89,7 @@ def mlp_falls_along_steps(caller: Caller, case: Case) -> Evidence:
 
 
 def attention_is_monotone_under_norm(caller: Caller, case: Case) -> Evidence:
-    """RMSNorm inside: F.(N(x') - N(x)) >= 0, and so eps(N(x')) <= eps(N(x)), at any step size.
+    """RMSNorm inside: F.(N(x') - N(x)) >= 0, so eps(N(x')) <= eps(N(x)), for any step size.
 
     A scalar gain has to be positive: a negative one turns N(x) away from where x goes. Folded into both paths it
     enters twice, and its sign cancels.
@@ -121,7 +121,7 @@ def attention_is_monotone_under_norm(caller: Caller, case: Case) -> Evidence:
 
 
 def properties() -> Iterator[Property]:
-    """The family."""
+    """The properties of the family."""
     for name, preconditioner in (
         ("identity", PreconditionerConfig()),
         ("diagonal", PreconditionerConfig("diagonal")),

@@ -1,4 +1,4 @@
-"""Where arithmetic is at its ends: logits of 1e4, subnormals, one token in a long row, exact ties, zeros."""
+"""The limits of floating-point arithmetic: logits of 1e4, subnormals, long rows, exact ties, zeros."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Telling = Callable[[Case, Tensor, Tensor], bool]
 
 
 def holds_at(what: str, prepare: Prepare, telling: Telling) -> Callable[[Caller, Case], Evidence]:
-    """A check of the update at a case made extreme. Underflow is allowed its absolute error."""
+    """A check of the update for a case made extreme, with an absolute tolerance for underflow."""
 
     def check(caller: Caller, case: Case) -> Evidence:
         case = prepare(case.to(torch.float64))
@@ -60,7 +60,7 @@ def energy_at_large_preactivations(caller: Caller, case: Case) -> Evidence:
 
 
 def properties() -> Iterator[Property]:
-    """The family."""
+    """The properties of the family."""
     large = "a logit exceeds 5000"
     rows: tuple[tuple[str, str, str, Any, Space, str, frozenset[str]], ...] = (
         (
@@ -235,7 +235,7 @@ def _with_large_d(case: Case) -> Case:
 
 
 def _rescaled(case: Case, name: str, largest: float) -> Case:
-    """A weight times a power of two that brings what it makes to about 1e4."""
+    """Scales a weight by a power of two so that its largest product is about 1e4."""
     factor = 2.0 ** round(math.log2(_LARGE / largest)) if largest > 0 else 1.0
     return replace(case, weights={**case.weights, name: factor * case.weights[name]})
 
@@ -263,7 +263,7 @@ def _with_zero_h(case: Case) -> Case:
 
 
 def _with_a_long_row(case: Case) -> Case:
-    """The case's first tokens, then small ones without end; the second token stands out where there is one."""
+    """The case's tokens, followed by many small ones, so that the second token, if any, stands out."""
     B, J, D = case.x.shape
     wave = torch.sin(torch.arange(B * _LONG * D, dtype=torch.float64)).reshape(B, _LONG, D) / 8
     x, h = wave.clone(), wave.flip(1).clone()
@@ -276,6 +276,6 @@ def _update_moves(case: Case, expected: Tensor, budget: Tensor) -> bool:
 
 
 def _underflow(case: Case) -> float:
-    """Numbers below the smallest normal may be flushed to zero: each is off by it, times what it is multiplied by."""
+    """A bound on the error from flushing subnormal numbers to zero, including the factors they are multiplied by."""
     sizes = [1.0 + float(a.abs().sum()) for a in (*case.weights.values(), case.h)]
     return torch.finfo(torch.float64).tiny * math.prod(sizes)

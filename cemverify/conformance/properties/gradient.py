@@ -1,4 +1,4 @@
-"""Updates equal energy gradients, and the field they form is conservative."""
+"""Updates equal energy gradients, and the update field is conservative."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def energy_is_stated(rival: Rival) -> Callable[[Caller, Case], Evidence]:
 
 
 def properties() -> Iterator[Property]:
-    """The family."""
+    """The properties of the family."""
     for name, source, options, preconditioner, rival in _attention_options():
         space = Space("attention", options, preconditioner)
         if name == "alibi":  # where tokens are alike or weights saturate, no bias shows
@@ -161,7 +161,8 @@ def properties() -> Iterator[Property]:
 
 
 def _long_rows() -> Iterator[Property]:
-    """Rows of dozens and hundreds of tokens: kernels work in blocks of powers of two, and go wrong at their ends."""
+    """Rows of dozens and hundreds of tokens: kernels work in blocks of powers of two and may fail at "
+    "block boundaries."""
     for name, options in (
         ("long-rows", {}),
         ("long-rows-alibi", {"position": "alibi"}),
@@ -273,5 +274,5 @@ def _equality(layer: str, name: str, source: str, space: Space, rival: Rival) ->
 
 
 def untied(n: int) -> Tensor:
-    """A fixed matrix far from symmetric, which stands for an output projection of its own."""
+    """A fixed, clearly asymmetric matrix that stands for an untied output projection."""
     return torch.eye(n, dtype=torch.float64) + torch.diag(torch.arange(1.0, n, dtype=torch.float64), 1)

@@ -1,4 +1,4 @@
-"""Jacobians of black boxes by central differences, with an estimate of their error that is on the safe side."""
+"""Jacobians of black boxes by central differences, with a conservative estimate of their error."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def golden_jacobian(case: Case) -> tuple[Tensor, Tensor]:
 
 
 def extrapolated(function: Callable[[Tensor], Tensor], x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """Richardson-extrapolated central differences of function, and an estimate of their error, on the safe side.
+    """Richardson-extrapolated central differences of a function, with a conservative estimate of their error.
 
     Args:
         function: (rows * B, J, D) -> (rows * B, ...), each row by itself.

@@ -1,4 +1,4 @@
-"""Metamorphic relations: a case is changed in a way whose effect on the answer is known, whatever the answer is.
+"""Metamorphic relations: changes to a case whose effect on the output is known, whatever the output is.
 
 No golden answer enters: both sides are the implementation's own. Changes are exact in floating point (powers of two,
 permutations, sums of numbers of few bits), so that both sides are within their budgets of the same truth.
@@ -33,7 +33,7 @@ def _kept(values: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Relation:
-    """A change of a case, and what it does to the update.
+    """A change to a case, and its effect on the update.
 
     Attributes:
         what: the relation, in words. change: of the case, to be exact in its dtype.
@@ -71,7 +71,7 @@ def temperature_scales_the_energy(caller: Caller, case: Case) -> Evidence:
 
 
 def a_shift_of_the_logits_shifts_the_energy(caller: Caller, case: Case) -> Evidence:
-    """Every bias larger by one: eps falls by tau K."""
+    """With every bias increased by one, eps falls by tau K."""
     case = _few_bits(case.to(caller.dtype).to(torch.float64))
     other = _with(case, to_self=lambda b: b + 1, to_others=lambda b: b + 1)
     room = energy_budget(case, case.x, caller.dtype) + energy_budget(other, other.x, caller.dtype)
@@ -107,7 +107,7 @@ def reflection_leaves_the_identity(caller: Caller, case: Case) -> Evidence:
 
 
 def equal_tokens_get_equal_answers(caller: Caller, case: Case) -> Evidence:
-    """In a row of equal tokens every key is the same, so that no bias and no mask can matter."""
+    """In a row of equal tokens all keys are equal, so biases and mask cannot matter."""
     case = replace(case, x=_repeated(case.x), h=_repeated(case.h)).to(caller.dtype).to(torch.float64)
     got, budget = caller.output(case), output_budget(case, caller.dtype)
     room = budget + budget[:, :1]
@@ -119,7 +119,7 @@ def equal_tokens_get_equal_answers(caller: Caller, case: Case) -> Evidence:
 
 
 def properties() -> Iterator[Property]:
-    """The family."""
+    """The properties of the family."""
     attention = mixed("attention", steps=(1, 2))
     unbiased = {"diagonal": ("none", "shared", "per-head"), "position": ("none", "self-cross", "rotary")}
     turning = {"position": ("none", "alibi", "self-cross", "rotary"), "norm": ("none", "scalar")}
@@ -352,7 +352,7 @@ def _low_rank(kinds: tuple[PreconditionerConfig, ...]) -> tuple[PreconditionerCo
 
 
 def _few_bits(case: Case) -> Case:
-    """Every number rounded to the eight bits of bfloat16, so that sums of a few of them are exact in float64."""
+    """Every number rounded to the eight bits of bfloat16, so that sums of a few numbers are exact in float64."""
     return case.to(torch.bfloat16).to(torch.float64)
 
 
@@ -361,14 +361,14 @@ def _repeated(tokens: Tensor) -> Tensor:
 
 
 def _through(effect: Effect, budget: Tensor) -> Tensor:
-    """What the effect makes of errors of that size, whatever their signs."""
+    """A bound on what the effect makes of errors of that size, whatever their signs."""
     if effect is _turned:
         return (budget @ _orthogonal(budget.shape[-1]).abs().mT).abs()
     return effect(budget).abs()
 
 
 def _same(case: Case, other: Case) -> bool:
-    """Whether nothing was changed, options aside."""
+    """Whether nothing but options was changed."""
     if case.config != other.config:
         return False
     pairs = [(case.x, other.x), (case.h, other.h), *((w, other.weights[name]) for name, w in case.weights.items())]

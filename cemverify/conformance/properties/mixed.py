@@ -1,4 +1,4 @@
-"""Every option that the contract knows, in all combinations: faults like to live where two options meet."""
+"""Every option of the contract in all combinations, because faults often need two options to show."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ATTENTION: dict[str, tuple[Any, ...]] = {
 
 
 def mixed(layer: Layer, activations: tuple[str, ...] = tuple(ACTIVATIONS), **other: Any) -> Space:
-    """A space over all options of a layer, as far as they are offered."""
+    """A space over all options of a layer."""
     if layer == "mlp":
         choices = {"norm": _ATTENTION["norm"], "activation": activations}
         return Space(layer, choices=choices, preconditioners=_SHARED, **other)

@@ -1,4 +1,4 @@
-"""The same function under another machine: compiled, mapped, without gradients, on a CUDA device."""
+"""The same function executed in another way: compiled, mapped, without gradients, on a CUDA device."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ROWS = 3  # cases that are mapped over at once
 
 
 def compiled_is_eager(caller: Caller, case: Case) -> Evidence:
-    """The compiled function gives what the function gives; the backend traces it and generates no code."""
+    """The compiled function gives the same result. The backend traces the function and generates no code."""
     case = case.to(caller.dtype).to(torch.float64)
     eager, budget = caller.output(case), output_budget(case, caller.dtype)
     compiled = _in_mode(caller, case, _compiled)
@@ -34,7 +34,7 @@ def compiled_is_eager(caller: Caller, case: Case) -> Evidence:
 
 
 def mapped_is_looped(caller: Caller, case: Case) -> Evidence:
-    """Mapped over a further axis of x, h and every weight, the function gives what a loop gives."""
+    """Mapped over another axis of x, h and every weight, the function gives what a loop gives."""
     case = case.to(caller.dtype).to(torch.float64)
     cases = [_scaled(case, 1 - i / 4) for i in range(_ROWS)]
     looped = torch.stack([caller.output(one) for one in cases])  # (rows, B, J, D)
@@ -54,7 +54,7 @@ def mapped_is_looped(caller: Caller, case: Case) -> Evidence:
 
 
 def gradients_change_no_answer(caller: Caller, case: Case) -> Evidence:
-    """With gradients recorded for every array, for the states, for the weights, and without: the same answer."""
+    """The same output with gradients recorded for all arrays, for the states, for the weights, and without."""
     case = case.to(caller.dtype).to(torch.float64)
     budget = output_budget(case, caller.dtype)
     with torch.no_grad():
@@ -70,7 +70,7 @@ def gradients_change_no_answer(caller: Caller, case: Case) -> Evidence:
 
 
 def surroundings_change_no_answer(caller: Caller, case: Case) -> Evidence:
-    """In inference mode, with another default dtype, another seed, another number of threads: the same answer."""
+    """The same output in inference mode, with another default dtype, another seed, another number of threads."""
     case = case.to(caller.dtype).to(torch.float64)
     budget = output_budget(case, caller.dtype)
     usual = caller.output(case)
@@ -93,7 +93,7 @@ def cuda_is_cpu(caller: Caller, case: Case) -> Evidence:
 
 
 def properties() -> Iterator[Property]:
-    """The family."""
+    """The properties of the family."""
     layers: tuple[tuple[Layer, Space], ...] = (
         ("attention", mixed("attention", steps=(1, 2))),
         ("mlp", mixed("mlp", steps=(1, 2))),
@@ -131,7 +131,7 @@ Mode = Callable[[Caller, Layered], Layered]
 
 
 def _in_mode(caller: Caller, case: Case, mode: Mode) -> Tensor:
-    """The answer of the function put into a mode; a block is a function of h alone."""
+    """The output of the function in a mode. A block is a function of h alone."""
     x, h, weights = caller.arguments(case)
     states = (h,) if case.layer == "block" else (x, h)
     function = caller.functions[case.layer]
@@ -231,7 +231,7 @@ def _jax() -> Any:
 
 
 def _scaled(case: Case, factor: float) -> Case:
-    """Another case of the same shape, exactly representable wherever the first one is, nearly enough."""
+    """Another case of the same shape, scaled by a factor."""
     x = case.x * factor
     h = x if case.h is case.x else case.h * factor
     return replace(case, x=x, h=h, weights={name: w * factor for name, w in case.weights.items()})

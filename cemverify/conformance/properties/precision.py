@@ -53,7 +53,7 @@ def mlp_error_follows_the_law(caller: Caller, case: Case) -> Evidence:
 
 
 def properties() -> Iterator[Property]:
-    """The family."""
+    """The properties of the family."""
     for dtype, name in ((torch.float32, "float32"), (torch.bfloat16, "bfloat16")):
         yield Property(
             f"precision/attention/{name}",
@@ -98,7 +98,7 @@ def properties() -> Iterator[Property]:
 
 
 def _bounded() -> Iterator[Property]:
-    """In float32, by the running bound, whatever options meet: layers, decoding, stated energies."""
+    """In float32, by the running bound, for any combination of options: layers, decoding, stated energies."""
     layers: tuple[tuple[Layer, Rival, float], ...] = (
         ("attention", SWAPPED_HEADS, 1.0),
         ("mlp", SWAPPED_GATE, 1.0),

@@ -1,4 +1,4 @@
-"""T steps are T applications of one step with the same memory, and not the layer used T times."""
+"""T steps are T applications of one step with the same memory, not the layer used T times."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ONE_STEP = Rival(
 
 
 def steps_compose(caller: Caller, case: Case) -> Evidence:
-    """T steps from x = one step, T times, each from where the last one ended, all with the memory h."""
+    """T steps from x equal one step T times, each from the previous result, all with the memory h."""
     case = case.to(caller.dtype).to(torch.float64)
     x = case.x
     for _ in range(case.layer_config.steps):
@@ -36,7 +36,7 @@ def steps_compose(caller: Caller, case: Case) -> Evidence:
 
 
 def memory_stays(caller: Caller, case: Case) -> Evidence:
-    """T steps keep reading h; a layer used T times reads its own output. The result is nearer the former.
+    """T steps keep reading h; a layer used T times reads its own output. The result must be closer to the former.
 
     Asked at x = h, where both readings start alike.
     """
@@ -56,7 +56,7 @@ def memory_stays(caller: Caller, case: Case) -> Evidence:
 
 
 def properties() -> Iterator[Property]:
-    """The family."""
+    """The properties of the family."""
     layers: tuple[tuple[Layer, dict[str, Any]], ...] = (("attention", {}), ("mlp", {}))
     for layer, options in layers:
         few = Space(layer, options, steps=(2, 3, 4), step_sizes=(1.0, 0.5, 0.125, 0.3))

@@ -1,6 +1,6 @@
-"""Bad input gets the implementation's own clear error: a ValueError or a TypeError with a message.
+"""Bad input raises a clear error from the implementation itself: a ValueError or TypeError with a message.
 
-An answer is a violation, and so is whatever error a tensor library happens to raise deep inside.
+Returning an output is a violation, and so is any other error that a tensor library raises deep inside.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Spoil = Callable[[Case], Case]
 
 
 def rejects(spoil: Spoil) -> Callable[[Caller, Case], Evidence]:
-    """A check that the spoiled case is refused, and the sound one is not."""
+    """A check that the invalid case is refused and the valid one is not."""
 
     def check(caller: Caller, case: Case) -> Evidence:
         caller.output(case)
@@ -46,7 +46,7 @@ def rejects(spoil: Spoil) -> Callable[[Caller, Case], Evidence]:
 
 
 def properties() -> Iterator[Property]:
-    """The family."""
+    """The properties of the family."""
     both: tuple[Layer, ...] = ("attention", "mlp")
     for layer in both:
         weight = "W_K" if layer == "attention" else "W"
@@ -111,7 +111,7 @@ def _nan_x(case: Case) -> Case:
 
 
 def _with_x(case: Case, x: Tensor) -> Case:
-    """Another x, and h with it where the two are one: a layer may read either."""
+    """Replaces x, and h too if the two are one array, because a layer may read either."""
     return replace(case, x=x, h=x if case.h is case.x else case.h)
 
 

@@ -1,4 +1,4 @@
-"""Rivals: what a plausible mistake would compute. An example tells only if the mistake would have shown in it."""
+"""Rivals: what a plausible mistake would compute. An example is telling only if the mistake would show in it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from cemverify.conformance.questions.cases import Case
 
 @dataclass(frozen=True)
 class Rival:
-    """A case whose golden answer is the mistake's answer to the one that was asked.
+    """Turns a case into one whose golden answer is the mistake's answer to the original.
 
     Attributes:
-        premise: when it shows, as a phrase. change: makes the rival case.
+        premise: when the mistake shows, as a phrase. change: makes the rival case.
     """
 
     premise: str
@@ -30,12 +30,12 @@ class Rival:
         return moved(golden(self.change(case)) - expected, budget)
 
     def shows_in_energy(self, case: Case, expected: Tensor, budget: Tensor) -> bool:
-        """The same of the energies at x."""
+        """The same for the energies at x."""
         return moved(energies_at(self.change(case), case.x) - expected, budget)
 
 
 def _swapped(case: Case) -> Case:
-    """The two projections in each other's place."""
+    """The case with the two projections exchanged."""
     pairs = {"W_Q": "W_K", "W_K": "W_Q", "V": "W", "W": "V"}
     weights = {}
     for name in case.weights:
@@ -51,7 +51,7 @@ def _reversed_heads(*names: str) -> Callable[[Case], Case]:
 
 
 def _lacking(*names: str, **options: object) -> Callable[[Case], Case]:
-    """The case without an option and the weights that belong to it."""
+    """The case without an option and its weights."""
     return lambda case: replace(
         case, weights={name: w for name, w in case.weights.items() if name not in names}
     ).having(**options)
@@ -65,7 +65,7 @@ def _reading_all(case: Case) -> Case:
 
 
 def _first_forgotten(case: Case) -> Case:
-    """The first token remembered as zero."""
+    """The case with the memory of the first token set to zero."""
     h = case.h.clone()
     h[:, 0] = 0.0
     return replace(case, h=h)

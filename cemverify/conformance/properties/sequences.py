@@ -1,4 +1,4 @@
-"""Sequences of single steps whose options change on the way: nothing may be left over from an earlier step.
+"""Sequences of single steps with changing options: nothing may be left over from an earlier step.
 
 A state machine in miniature. Each step is one call with a step size, a preconditioner, a temperature and a memory of
 its own, from where the last call ended; the golden answer follows the implementation's own state.
@@ -78,7 +78,7 @@ class Journey:
 
 
 def every_step_is_its_own(caller: Caller, journey: Journey) -> Evidence:
-    """Each call = the golden step from the state that the last call left, whatever was asked before."""
+    """Each call equals the golden step from the state that the previous call returned."""
     journey = replace(journey, case=journey.case.to(caller.dtype).to(torch.float64))
     x, got, expected, room = journey.case.x, [], [], []
     comparisons = []
@@ -106,7 +106,7 @@ def every_step_is_its_own(caller: Caller, journey: Journey) -> Evidence:
 
 
 def properties() -> Iterator[Property]:
-    """The family."""
+    """The properties of the family."""
     layers: tuple[Layer, ...] = ("attention", "mlp")
     for layer in layers:
         space = _space(layer)

@@ -1,4 +1,4 @@
-"""Who may read whom, and what a call may do: causality, independence, head order, cache, purity."""
+"""What an output may depend on, and what a call may do: causality, independence, head order, cache, purity."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ANSWERS: dict[str, Any] = {"premise": "the call returns an answer", "floor": 1.
 
 
 def future_is_not_read(caller: Caller, case: Case) -> Evidence:
-    """Other tokens from some position on leave the outputs before it as they were."""
+    """Changing the tokens from some position on does not change the outputs before it."""
     return _prefix(
         caller,
         case,
@@ -45,7 +45,7 @@ def future_is_not_read(caller: Caller, case: Case) -> Evidence:
 
 
 def tokens_are_independent(caller: Caller, case: Case) -> Evidence:
-    """The MLP's output at a token depends on that token only: changing all the others changes nothing there."""
+    """The MLP's output at a token depends on that token only: changing all others changes nothing there."""
     case = case.to(caller.dtype).to(torch.float64)
     changed = replace(case, x=_but_first(case.x), h=_but_first(case.h))
     budget = output_budget(case, caller.dtype)[:, :1]
@@ -62,7 +62,7 @@ def tokens_are_independent(caller: Caller, case: Case) -> Evidence:
 
 
 def batch_rows_are_independent(caller: Caller, case: Case) -> Evidence:
-    """A row alone gives what it gives among others."""
+    """A batch row alone gives the same output as in the batch."""
     case = case.to(caller.dtype).to(torch.float64)
     alone = replace(case, x=case.x[:1], h=case.h[:1])
     budget = output_budget(alone, caller.dtype)
@@ -72,7 +72,7 @@ def batch_rows_are_independent(caller: Caller, case: Case) -> Evidence:
 
 
 def head_order_is_free(caller: Caller, case: Case) -> Evidence:
-    """Reversing the order of the heads, with all that belongs to them, changes nothing."""
+    """Reversing the order of the heads, with everything that belongs to them, changes nothing."""
     case = case.to(caller.dtype).to(torch.float64)
     per_head = {"W_Q", "W_K", "to_self", "to_others"}
     if case.attention.diagonal == "per-head":
@@ -87,7 +87,7 @@ def head_order_is_free(caller: Caller, case: Case) -> Evidence:
 
 
 def cache_changes_nothing(caller: Caller, case: Case) -> Evidence:
-    """Decoding token by token from a cache = the whole row at once, at every position."""
+    """Decoding token by token from a cache equals the whole row at once, at every position."""
     case = replace(case, x=case.h).to(caller.dtype).to(torch.float64)
     budget = output_budget(case, caller.dtype)
     several = case.x.shape[1] > 1
@@ -95,7 +95,7 @@ def cache_changes_nothing(caller: Caller, case: Case) -> Evidence:
 
 
 def every_prefix_decodes(caller: Caller, case: Case) -> Evidence:
-    """Rows of 1, 2 ... J tokens, decoded: each is the beginning of the whole row at once."""
+    """Decoding the first 1, 2 ... J tokens gives the beginning of the output of the whole row."""
     case = replace(case, x=case.h).to(caller.dtype).to(torch.float64)
     budget, whole = output_budget(case, caller.dtype), caller.output(case)
     J = case.h.shape[1]
@@ -107,7 +107,7 @@ def every_prefix_decodes(caller: Caller, case: Case) -> Evidence:
 
 
 def inputs_are_left_alone(name: str) -> Check:
-    """A check that x, h and the weights are bit for bit what they were before a call of that function."""
+    """A check that a call of that function leaves x, h and the weights unchanged, bit for bit."""
 
     def check(caller: Caller, case: Case) -> Evidence:
         case = case.to(caller.dtype).to(torch.float64)
@@ -137,7 +137,7 @@ def _flag(array: Any) -> tuple[Tensor, Tensor]:
 
 
 def one_array_is_two(caller: Caller, case: Case) -> Evidence:
-    """x and h may be one array, as in self-attention they are: the answer is that of two with the same numbers."""
+    """x and h may be one array, as in self-attention; the output is that for two equal arrays."""
     case = replace(case, x=case.h).to(caller.dtype).to(torch.float64)
     budget = output_budget(case, caller.dtype)
     _, h, weights = caller.arguments(case)
@@ -148,7 +148,7 @@ def one_array_is_two(caller: Caller, case: Case) -> Evidence:
 
 
 def settings_are_left_alone(caller: Caller, case: Case) -> Evidence:
-    """A call changes no setting of the process and does not seed its generator; it may draw from that."""
+    """A call changes no setting of the process and does not seed its random generator, but it may draw from it."""
     case = case.to(caller.dtype).to(torch.float64)
     states = []
     with torch.random.fork_rng(devices=()), caller.guarded():
@@ -186,7 +186,7 @@ _SETTINGS = {
 
 
 def twice_gives_the_same(caller: Caller, case: Case) -> Evidence:
-    """The same call, with another between and without, gives the same bits."""
+    """The same call returns the same bits, with and without another call in between."""
     case = case.to(caller.dtype).to(torch.float64)
     first = caller.output(case)
     between = caller.output(replace(case, x=case.x + 1, h=case.h + 1))
@@ -200,7 +200,7 @@ def twice_gives_the_same(caller: Caller, case: Case) -> Evidence:
 
 
 def numbers_are_read_anew(caller: Caller, case: Case) -> Evidence:
-    """The same arrays with other numbers in them, as an optimiser leaves its weights, give what is due for those."""
+    """If the same arrays get new values, as weights do from an optimiser, the output is that for the new values."""
     case = case.to(caller.dtype).to(torch.float64)
     x, h, weights = caller.arguments(case)
     other = _half(case)
@@ -224,7 +224,7 @@ def numbers_are_read_anew(caller: Caller, case: Case) -> Evidence:
 
 
 def windows_are_read_as_they_are(caller: Caller, case: Case) -> Evidence:
-    """Windows into larger arrays, one memory for all rows of the batch, weights in any order: what they look like."""
+    """Views into larger arrays, a memory shared by all batch rows, and weights in any order are read correctly."""
     case = case.to(caller.dtype).to(torch.float64)
     h = case.h[:1].expand_as(case.h).contiguous()
     case = replace(case, x=h if case.x is case.h else case.x, h=h)
@@ -249,14 +249,14 @@ def _half(case: Case) -> Case:
 
 
 def _window(array: Any) -> Any:
-    """The same numbers in every second place of a larger array, between nines that nobody may read."""
+    """The same values at every second place of a larger array, between nines that must not be read."""
     larger = array.repeat_interleave(2, 0) if isinstance(array, Tensor) else array.repeat(2, 0)
     larger[::2] = 9.0
     return larger[1::2]
 
 
 def dtype_is_kept(name: str) -> Check:
-    """A check that the output of that function has x's dtype; its shape is looked at on every call."""
+    """A check that the output of that function has the dtype of x. Its shape is checked on every call."""
 
     def check(caller: Caller, case: Case) -> Evidence:
         # NumPy and JAX promote by habit; torch does not
@@ -276,7 +276,7 @@ def dtype_is_kept(name: str) -> Check:
 
 
 def properties() -> Iterator[Property]:
-    """The family."""
+    """The properties of the family."""
     rich = {"diagonal": "per-head", "position": "self-cross"}
     for name, options in (("causality", {}), ("causality-with-diagonal-and-bias", rich)):
         space = Space("attention", options, steps=(1, 2), tokens=2)
@@ -458,7 +458,7 @@ def _prefix(caller: Caller, case: Case, what: str) -> Evidence:
 
 
 def _changed_from(tokens: Tensor, i: int) -> Tensor:
-    """Tokens i and later replaced by others, as large as they are."""
+    """Tokens i and later replaced by others of the same magnitude."""
     changed = tokens.clone()
     changed[:, i:] = 3.0 - 2.0 * changed[:, i:].flip(1)
     return changed

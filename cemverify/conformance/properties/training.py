@@ -1,4 +1,4 @@
-"""Training is right, not only inference: vector-Jacobian products with respect to every weight, x and h.
+"""Training is right too, not only inference: vector-Jacobian products with respect to every weight, x and h.
 
 An answer may be right and its gradient wrong: detached, cut off at the memory, or of another formula written by hand.
 The other side is autograd of the golden answer, which is itself autograd of the energy.
@@ -41,7 +41,7 @@ def gradients_are_right(caller: Caller, case: Case) -> Evidence:
 
 
 def energy_gradients_are_right(caller: Caller, case: Case) -> Evidence:
-    """The same of the energy at x, whose gradient in x is what the whole theory is about."""
+    """The same for the energy at x."""
     return _right(
         caller,
         case,
@@ -52,7 +52,7 @@ def energy_gradients_are_right(caller: Caller, case: Case) -> Evidence:
 
 
 def decoded_gradients_are_right(caller: Caller, case: Case) -> Evidence:
-    """The same of a row that is decoded token by token."""
+    """The same for a row that is decoded token by token."""
     case = replace(case, x=case.h)
     return _right(caller, case, "decode", golden.golden, lambda case: output_budget(case, caller.dtype))
 
@@ -83,7 +83,7 @@ def _right(
 
 
 def properties() -> Iterator[Property]:
-    """The family."""
+    """The properties of the family."""
     spaces: tuple[tuple[str, Space, float], ...] = (
         ("attention/plain", Space("attention", steps=(1, 2, 3), textures=_TEXTURES), 0.3),
         ("attention/diagonal-shared", Space("attention", {"diagonal": "shared"}, textures=_TEXTURES), 0.25),
@@ -150,7 +150,7 @@ def _products(
 
 
 def _cotangent(answer: Tensor) -> Tensor:
-    """A vector without zeros or symmetries, the same for the same shape."""
+    """A vector without zeros or symmetries, determined by the shape."""
     return torch.cos(1.0 + 2.0 * torch.arange(answer.numel(), dtype=torch.float64)).reshape(answer.shape)
 
 

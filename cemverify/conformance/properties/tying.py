@@ -64,7 +64,7 @@ def equals_pre_norm_block(caller: Caller, case: Case) -> Evidence:
 
 
 def untying_breaks_the_field(caller: Caller, case: Case) -> Evidence:
-    """The update turned by a fixed matrix M must not be a gradient, by as much as the golden says.
+    """The update rotated by a fixed matrix M must fail to be a gradient, by as much as for the golden answer.
 
     Turning the output by a fixed matrix M is what an output projection of its own would do. The property is
     violated by a layer that M cannot break: one whose update does not depend on x at all.
@@ -81,7 +81,7 @@ def untying_breaks_the_field(caller: Caller, case: Case) -> Evidence:
 
 
 def properties() -> Iterator[Property]:
-    """The family."""
+    """The properties of the family."""
     space = Space("attention", free_temperature=False, square=True)
     for name, check in (
         ("multi-head-attention", equals_multi_head_attention),

@@ -30,7 +30,7 @@ def sound() -> Implementation:
 
 @dataclass(frozen=True)
 class Mutant:
-    """A known-wrong implementation.
+    """An implementation that is known to be wrong.
 
     It is killed if the named property is violated for the named cause; by another property or for another cause it
     is not.
@@ -78,7 +78,7 @@ class Mutant:
 
 
 class Zoo(list[Mutant]):
-    """The mutants of one family, in the order in which they are written down."""
+    """The mutants of one family, in the order of their definition."""
 
     def __init__(self, family: str) -> None:
         self.family = family

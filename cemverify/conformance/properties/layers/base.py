@@ -53,7 +53,7 @@ class Cases:
         return question if self.texture is None else self._dressed(question)
 
     def smaller(self, asked: Asked, question: Any) -> Iterator[Any]:
-        """Questions a little smaller than one that found a violation."""
+        """Questions that are slightly smaller than one that found a violation."""
         return smaller(question, form_of(asked.declared), self.least)
 
     @property

@@ -188,7 +188,7 @@ def _finite_step(box: Box, q: Question, u: Named) -> tuple[Tensor, Tensor, Tenso
 
 
 def properties() -> Iterator[Property]:
-    """The family."""
+    """The properties of the family."""
     crowd = Cases(crowd=_CROWD)
     yield layer_property(
         "descent/layer/slope",

@@ -139,7 +139,7 @@ def lagrangian_moves_with_the_state(box: Box, q: Question) -> Evidence:
 
 
 def properties() -> Iterator[Property]:
-    """The family."""
+    """The properties of the family."""
     gradient_step = {"energy", "gradient-step"}
     yield layer_property(
         "gradient/layer/energy",

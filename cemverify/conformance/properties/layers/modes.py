@@ -88,7 +88,7 @@ def gradients_change_no_answer(box: Box, q: Question) -> Evidence:
 
 
 def surroundings_change_no_answer(box: Box, q: Question) -> Evidence:
-    """In inference mode, with another default dtype, another seed, another number of threads: the same answer."""
+    """The same output in inference mode, with another default dtype, another seed, another number of threads."""
     answers = {}
     for name, surroundings in SURROUNDINGS.items():
         if "inference" in name and "inference" in box.layer.not_offered:
@@ -163,7 +163,7 @@ def _jax() -> Any:
 
 
 def properties() -> Iterator[Property]:
-    """The family."""
+    """The properties of the family."""
     plain = "the update is not zero"
     yield layer_property(
         "modes/layer/compiled", "Compiling changes no output.", compiled_is_eager, plain,

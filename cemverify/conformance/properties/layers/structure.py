@@ -324,7 +324,7 @@ def _width(array: Any) -> float:
 
 
 def properties() -> Iterator[Property]:
-    """The family."""
+    """The properties of the family."""
     several = Cases({"J": 2})
     rows = Cases({"B": 2})
     for name, claim, check, premise, needs, cases, controls in (

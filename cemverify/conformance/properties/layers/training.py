@@ -128,7 +128,7 @@ def _preconditioned(box: Box, gradient: Leaves) -> Leaves:
 
 
 def properties() -> Iterator[Property]:
-    """The family."""
+    """The properties of the family."""
     needs = {"energy", "gradient-step", "autograd", "gradients"}
     yield layer_property(
         "training/layer/parameters",
