@@ -31,8 +31,8 @@ class ResultFile:
 def collect(paths: Iterable[Path]) -> list[ResultFile]:
     """The results at the paths, in the order given, those of a folder sorted by path; each file once.
 
-    A folder is searched with all its sub-folders; JSON files of another schema in it are passed over, files
-    that are named must be results.
+    A folder is searched with all its subfolders, and JSON files of another schema in it are ignored. A file that is
+    named must be a result.
 
     Raises:
         ResultError: a path is missing, a folder holds no result, or a file is damaged or not a result.
@@ -46,7 +46,7 @@ def collect(paths: Iterable[Path]) -> list[ResultFile]:
 
 
 def merge(sources: Iterable[ResultFile]) -> dict[str, Any]:
-    """Everything of several results in one value, for tools that read further."""
+    """Several results merged into one value, for other tools."""
     entries = [{"path": str(source.path), "result": source.content} for source in sources]
     return {"schema": MERGED_SCHEMA, "schema_version": 1, "results": entries}
 
@@ -59,7 +59,7 @@ def _results_in(folder: Path) -> list[Path]:
 
 
 def _is_ours(file: Path) -> bool:
-    """Whether a file is to be read as a result; a damaged one is, so that it is reported and not passed over."""
+    """Whether a file should be read as a result. A damaged one should, so that it is reported and not ignored."""
     try:
         content = results.read_json(file)
     except ResultError:

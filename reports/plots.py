@@ -1,4 +1,4 @@
-"""Figures as SVG: curves with intervals, for the eyes of a reader; the numbers are in the tables beside them.
+"""Figures as SVG: curves with intervals. The numbers are in the tables next to them.
 
 The same data gives the same bytes.
 """

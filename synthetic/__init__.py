@@ -1,1 +1,1 @@
-"""The synthetic bench: studies that measure what recursion depth and energies buy. `python -m synthetic --help`."""
+"""The synthetic bench: studies of what recursion depth and energies buy. See `python -m synthetic --help`."""

@@ -69,7 +69,7 @@ def _chosen(given: list[str]) -> Run:
 
 
 def _parser(chosen: str | None) -> Parser:
-    """The parser; only the chosen study is imported, as the libraries of a study take seconds."""
+    """The parser. Only the chosen study is imported, because the libraries of a study take seconds to load."""
     import argparse
 
     from cemverify.parsing import Parser

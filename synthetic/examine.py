@@ -1,4 +1,4 @@
-"""Examines one task: how hard it is, whether two oracles agree on it, whether its draws come from its prior."""
+"""Examines one task: how hard it is, whether two oracles agree, and whether draws come from its prior."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ examples:
 
 @dataclass(frozen=True)
 class Examination:
-    """What is found out about one task.
+    """The results for one task.
 
     Attributes:
         agreement: of two oracles on `agreement_points` points: the task, or a smaller one drawn in the same way.
@@ -79,7 +79,7 @@ class Examination:
 
 
 def examine(config: TaskConfig, streams: Streams) -> Examination:
-    """Draws a task and finds out about it.
+    """Draws a task and examines it.
 
     Raises:
         UsageError: the task cannot be drawn.
@@ -168,7 +168,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def table(found: Examination) -> results.Table:
-    """What a person reads."""
+    """The table for people."""
     task, difficulty, config = found.task, found.difficulty, found.task.config
     title = (
         f"{config.prior}: {config.dimensions} inputs, {config.train_points} training and {config.test_points} test "
@@ -191,7 +191,7 @@ def table(found: Examination) -> results.Table:
 
 
 def payload(found: Examination) -> dict[str, object]:
-    """What a machine reads."""
+    """The result for programs."""
     agreement = {**asdict(found.agreement), "worst": found.agreement.worst, "points": found.agreement_points}
     return {
         "task": {**asdict(found.task.config), "sampling": found.task.sampling, "jitter": found.task.jitter},

@@ -1,4 +1,4 @@
-"""How a stored cell was made: what was asked, by which versions of what, where and when; and whether it repeats."""
+"""Explains how a stored cell was computed: from what, by which versions, where and when; and whether it repeats."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def _rerun(store: CellStore, record: StoredCell) -> int:
 
 
 def _perform_apart(cell: Cell) -> Mapping[str, Any] | Failure:
-    """Computes a cell as a study does: in a process of its own, which it may take down."""
+    """Computes a cell as a study does, in a separate process, which it may crash."""
     found: list[Mapping[str, Any] | Failure] = []
     compute_all([cell], processes(1), lambda _, outcome: found.append(outcome.found), lambda _: None)
     return found[0]
@@ -148,7 +148,7 @@ def _differences(then: Any, now: Any, where: str) -> Iterator[str]:
 
 
 def _indented(value: Any, indent: str) -> Iterator[str]:
-    """A specification as lines; what is short stays on one."""
+    """A specification as lines; short parts stay on one line."""
     for name, item in value.items():
         if name == "is":
             continue
@@ -165,7 +165,7 @@ def _indented(value: Any, indent: str) -> Iterator[str]:
 
 
 def _seeds(value: Any) -> Iterator[str]:
-    """What of a specification goes into its random streams."""
+    """The parts of a specification that determine its random streams."""
     if isinstance(value, Mapping):
         own = {name: item for name, item in value.items() if name in ("root", "seed") and isinstance(item, int)}
         if own:

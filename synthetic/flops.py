@@ -1,7 +1,7 @@
-"""Floating-point operations, counted on the operations that run and not by a rule of thumb.
+"""Floating-point operations, counted from the operations that run instead of by a rule of thumb.
 
-The 6N rule is wrong for tied, recursive layers: a parameter is used once or twice in each of T steps. On the meta
-device the same operations pass and nothing is computed.
+The 6N rule is wrong for tied, recursive layers, because a parameter is used once or twice in each of T steps. On the
+meta device the same operations are dispatched without computing anything.
 """
 
 from __future__ import annotations

@@ -14,13 +14,13 @@ from cemverify.results import Maker, show, write, write_text
 from cemverify.runs import ShardFinished, add_run_arguments, run_options
 
 DESCRIPTION = """\
-Measures how much a green verdict is worth. Implementations with one known fault (mutants) are put before the property
-that must catch the fault, and correct implementations before every property, with many seeds. The report gives the
+Measures how much a passing run is worth. Implementations with one known fault (mutants) are tested against the property
+that must catch the fault, and correct implementations against every property, with many seeds. The report gives the
 probability that each fault is detected, with its exact confidence interval; the smallest fault that each family of
 properties detects; and how often a correct implementation is called wrong.
 
 Without an argument the mutants are measured as they are. With IMPLEMENTATION the same faults are put into that one,
-around its own answers, so you learn what a green verdict on yours is worth. Faults of features that it does not offer
+around its own outputs, so you learn how much a passing run of yours is worth. Faults of features that it does not offer
 are reported as not applicable.
 """
 
@@ -30,12 +30,12 @@ it at any time and give the same command again. Editing cemverify or the impleme
 
 examples:
   cemverify power --families subtle --seeds 5 --examples 60 --no-sweep --no-bank   a first look, about a minute
-  cemverify power mypkg.cem:implementation                                         what green means for mine
+  cemverify power mypkg.cem:implementation                                         what a pass means for mine
   cemverify power --json power.json --markdown docs/power.md                       the published page
   cemverify power --matrix 1                                                       every mutant, every property: hours
 
 exit code: 0 if every mutant was killed with every seed and no correct implementation was called wrong; 1 if not;
-2 if the arguments make no sense or a measurement failed.
+2 if the arguments are invalid or a measurement failed.
 """
 
 HOW = "Every finished measurement is kept, so a run that was stopped continues from there."
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--families", nargs="+", default=[], metavar="F", help="only mutants of these families")
     parser.add_argument(
-        "--matrix", type=count, default=0, metavar="N", help="also put every mutant before every property, N seeds"
+        "--matrix", type=count, default=0, metavar="N", help="also test every mutant against every property, with N seeds"
     )
     parser.add_argument("--no-sweep", action="store_true", help="do not look for the smallest fault")
     parser.add_argument("--no-bank", action="store_true", help="do not look for false alarms")

@@ -16,8 +16,8 @@ from synthetic.corpora.tokens import Tokens
 class Batches:
     """Random windows, a pure function of (seed, step, rank, world).
 
-    The windows of a step do not depend on how many processes share them, so that a run may be resumed on
-    another number of processes, and sees what it would have seen.
+    The windows of a step do not depend on the number of processes that share them, so a run can be resumed with
+    another number of processes and sees the same data.
 
     Attributes:
         tokens: to draw from. seed: of the study. size: B, over all processes. context: J.
@@ -69,5 +69,6 @@ def spread_windows(tokens: Tokens, count: int, context: int) -> Tensor:
 
 
 def _mix(seed: int, step: int) -> int:
-    """32 bits from both, as many as the CPU generator takes: seed + step would repeat batches across seeds."""
+    """32 bits mixed from both, as many as the CPU generator takes. With seed + step, batches would repeat "
+    "across seeds."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{step}".encode()).digest()[:4])

@@ -1,12 +1,12 @@
-"""Sources whose entropy mathematics gives: Markov chains of any order and hidden Markov models, drawn from a seed.
+"""Sources with known entropy: Markov chains of any order and hidden Markov models, drawn from a seed.
 
-Both are one thing, states that follow each other and a symbol that each state shows:
+Both consist of a sequence of states, each of which emits a symbol:
 
     s_t ~ A[s_{t-1}],   c_t ~ E[s_t],   s_1 ~ the stationary distribution
 
-A Markov chain of order k has the V^k words of k symbols as its states, and a state shows its word's last symbol.
-No predictor needs fewer bits than -log2 p(c_t | c_1 ... c_{t-1}), which the forward algorithm gives exactly for
-the very windows that a model is scored on. That is the floor. The entropy rate is what it tends to in long windows.
+The states of a Markov chain of order k are the V^k words of k symbols, and a state emits the last symbol of its word.
+No predictor needs fewer bits than -log2 p(c_t | c_1 ... c_{t-1}), which the forward algorithm computes exactly for
+the windows that a model is scored on. This is the floor. In long windows it tends to the entropy rate.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ChainSpec:
         train, validation: how many symbols there are of each.
 
     Raises:
-        UsageError: a number is out of its range; the sentence names the option that gives it.
+        UsageError: a number is out of range; the message names its option.
     """
 
     kind: Literal["markov", "hidden"]
@@ -83,7 +83,7 @@ class Rate:
     """An entropy rate in bits per symbol.
 
     Attributes:
-        low, high: its 95 % interval; equal to bits where mathematics gives it in closed form.
+        low, high: its 95 % interval; equal to bits if it is known in closed form.
     """
 
     bits: float
@@ -122,7 +122,8 @@ class Chain:
     def surprisals(self, windows: Tensor) -> Matrix:
         """-log2 p(c_t | c_1 ... c_{t-1}) of every symbol but each window's first: windows (W, J+1) -> (W, J).
 
-        What a window begins with is drawn from the stationary distribution, as the chain is not seen before it.
+        The first state of a window is drawn from the stationary distribution, because the chain before it is not
+        seen.
         """
         symbols = windows.numpy()
         likelihood = self.emission.T  # (V, S)
@@ -160,7 +161,7 @@ class Chain:
 
 
 def draw(spec: ChainSpec) -> Chain:
-    """The chain of a specification: its probabilities are functions of the seed alone."""
+    """The chain of a specification. Its probabilities depend on the seed alone."""
     draws = np.random.Generator(np.random.PCG64([spec.seed, 0]))
 
     def rows(count: int, width: int) -> Matrix:

@@ -1,6 +1,6 @@
-"""Which corpus: a frozen choice that a command line makes, a cell keeps, and a worker opens.
+"""Which corpus: a frozen choice that a command line makes, a cell stores, and a worker opens.
 
-Where the tokens lie on a machine is no part of the choice. They are in the folder that the caller names, or else in
+The location of the tokens on a machine is not part of the choice. They are in the folder that the caller names, or in
 the one that the environment variable CEMVERIFY_CORPORA names, which processes inherit.
 """
 
@@ -64,7 +64,7 @@ class CorpusChoice:
 
     @property
     def anywhere(self) -> CorpusChoice:
-        """The same choice, for processes that stand in another folder."""
+        """The same choice with absolute paths, for processes in another folder."""
         if not isinstance(self.source, TextFiles):
             return self
         paths = tuple(str(Path(path).expanduser().resolve()) for path in self.source.paths)
@@ -73,13 +73,13 @@ class CorpusChoice:
 
 @dataclass(frozen=True)
 class PinnedCorpus:
-    """A choice, and the digest of the tokens that it stood for when a study began."""
+    """A choice, and the digest of its tokens when a study began."""
 
     choice: CorpusChoice
     digest: str
 
     def open(self, folder: Path) -> Corpus:
-        """The corpus; made in the folder if it is missing there.
+        """The corpus, created in the folder if it is missing.
 
         Raises:
             UsageError: it is not available, or has other tokens here.
@@ -94,12 +94,12 @@ class PinnedCorpus:
 
 
 def corpora_folder() -> Path:
-    """Where corpora lie on this machine, if nothing else is said."""
+    """The default folder for corpora on this machine."""
     return Path(os.environ.get(CORPORA_VARIABLE) or DEFAULT_CORPORA)
 
 
 def open_corpus(choice: CorpusChoice, folder: Path) -> Corpus:
-    """The corpus of a choice; made in the folder if it is missing there, with progress on stderr.
+    """The corpus of a choice, created in the folder if it is missing, with progress on stderr.
 
     Raises:
         UsageError: it is not available, is empty, or is damaged.
@@ -108,7 +108,7 @@ def open_corpus(choice: CorpusChoice, folder: Path) -> Corpus:
 
 
 def chain_of(choice: CorpusChoice) -> Chain | None:
-    """The chain behind a corpus that is one, with what mathematics knows of it; None for text."""
+    """The chain behind a corpus; None for text."""
     return draw(choice.source) if isinstance(choice.source, ChainSpec) else None
 
 

@@ -1,8 +1,9 @@
-"""A source and a tokeniser made into files of tokens, once.
+"""Turns a source and a tokeniser into files of tokens, once.
 
-A corpus is a folder named by what it is made of. It is made aside and renamed, so that a folder of that name is a
-whole corpus: `corpus.json`, which describes it and has a checksum for each file, and the .npy files of its two parts.
-What a killed process left aside is removed by the next one that makes a corpus there, a day later.
+A corpus is a folder whose name is derived from its content. It is created under another name and then renamed, so a
+folder of that name is always complete: `corpus.json`, which describes it and has a checksum for each file, and the
+.npy files of its two parts. If a process is killed, its leftovers are removed a day later by the next process that
+creates a corpus there.
 """
 
 from __future__ import annotations
@@ -49,13 +50,13 @@ class CorpusPart:
 
     @property
     def tokens_per_byte(self) -> float:
-        """What turns bits per token into bits per byte."""
+        """The factor from bits per token to bits per byte."""
         return len(self.tokens) / self.bytes
 
 
 @dataclass(frozen=True)
 class PartDescription:
-    """What corpus.json says of a part.
+    """The description of a part in corpus.json.
 
     Attributes:
         files: of its tokens, in their order. tokens, bytes, documents, compressed: as of the part.
@@ -72,7 +73,7 @@ class PartDescription:
         """The description that was read from corpus.json.
 
         Raises:
-            KeyError, TypeError, ValueError: it is not what was written.
+            KeyError, TypeError, ValueError: the description is damaged.
         """
         read = cls(**{f.name: said[f.name] for f in fields(cls)})
         files = tuple(TokenFile(file["name"], file["tokens"], file["sha256"]) for file in said["files"])
@@ -92,7 +93,7 @@ class Corpus:
     """Text as tokens, in two parts that share no document.
 
     Attributes:
-        name: what tables call it. unit: "byte", or "symbol" for sources that are no text.
+        name: in tables. unit: "byte", or "symbol" for sources that are not text.
         vocabulary: V. tokeniser, digest: fingerprints of the tokeniser and of all tokens.
     """
 
@@ -106,7 +107,7 @@ class Corpus:
 
     @property
     def token(self) -> str:
-        """What a token is called: the unit itself, where each is one token."""
+        """What a token is called: the unit itself, if each unit is one token."""
         return self.unit if len(self.train.tokens) == self.train.bytes else "token"
 
     def describe(self) -> dict[str, Any]:
@@ -123,11 +124,11 @@ class Corpus:
 def tokenised(
     source: DocumentSource, tokeniser: Tokeniser, folder: Path, report: Report = lambda _line: None
 ) -> Corpus:
-    """The corpus of a source and a tokeniser; made, if the folder does not have it yet.
+    """The corpus of a source and a tokeniser, created if the folder does not have it yet.
 
     Args:
         folder: where corpora are kept, each in a folder of its own.
-        report: told what is being made, which may take a while.
+        report: called with progress, because creating a corpus may take a while.
 
     Raises:
         UsageError: a part is empty, a file cannot be written, or one that is there is truncated or corrupt.

@@ -2,10 +2,10 @@
 
     python -m synthetic language train --dataset DKYoon/SlimPajama-6B --megabytes 500 --tokeniser huggyllama/llama-7b
 
-Nothing but the documents needed is fetched: the stream ends when there are tokens enough. The text of a document
-decides its part, so that copies of it are in one part only. Local files in the same format need no network:
-`--dataset json:FILE.jsonl` or `parquet:FILE.parquet`, or a folder. What they hold decides which corpus they are, and
-not where they lie.
+Only the documents needed are downloaded: the stream ends when there are enough tokens. The text of a document decides
+its part, so copies of it are always in the same part. Local files in the same formats need no network:
+`--dataset json:FILE.jsonl` or `parquet:FILE.parquet`, or a folder. A corpus is identified by the content of the
+files, not by their location.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _documents(spec: DatasetSpec) -> Iterator[Document]:
 
 
 def _content(spec: DatasetSpec) -> dict[str, str]:
-    """What stands in the key instead of a local dataset's name: its format, and a digest of its files."""
+    """What replaces the name of a local dataset in the key: its format, and a digest of its files."""
     kind, _, pattern = spec.name.partition(":")
     if kind in LOCAL_FORMATS and pattern:
         parted = (path.rpartition("::") for path in _matched(spec, kind, pattern))
@@ -130,7 +130,7 @@ def _digest(path: str) -> str:
 
 
 def _rows(spec: DatasetSpec) -> Iterator[Mapping[str, Any]]:
-    """The rows as they come; whatever ends them early is one sentence."""
+    """The rows of the stream. Any error that ends it early becomes one sentence."""
     import datasets
 
     kind, _, pattern = spec.name.partition(":")

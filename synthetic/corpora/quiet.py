@@ -1,4 +1,4 @@
-"""The Hugging Face libraries log what they also raise; one trouble is one sentence."""
+"""Silences the Hugging Face libraries, which log the errors that they also raise."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from importlib import import_module
 
 @contextmanager
 def hushed(*libraries: str) -> Iterator[None]:
-    """The log lines of these libraries are not shown meanwhile."""
+    """Suppresses the log lines of these libraries."""
     # imported, as a library sets its own level the first time that it is used
     modules = [import_module(f"{library}.utils.logging") for library in libraries]
     before = [module.get_verbosity() for module in modules]

@@ -1,7 +1,7 @@
 """Where documents come from: the running Python's standard library, or files and folders.
 
-Nothing is downloaded: every Python brings its own source. No text is in both parts: they are split by file, a
-file that repeats another is left out, and a single file is split into two blocks.
+Nothing is downloaded, because every Python installation contains its source. No text is in both parts: they are split
+by file, duplicate files are left out, and a single file is split into two blocks.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class DocumentSource:
     """A stream of documents.
 
     Attributes:
-        name: what tables call it, such that it reads well after "the".
-        key: JSON that decides its content: equal keys, equal documents.
-        documents: starts the stream anew.
+        name: in tables; it must read well after "the".
+        key: JSON that determines the content: equal keys mean equal documents.
+        documents: starts the stream again.
         unit: what a byte of it is called.
     """
 
@@ -65,7 +65,7 @@ def standard_library() -> DocumentSource:
 
 
 def python_source(root: Path, name: str) -> DocumentSource:
-    """All *.py below a folder but tests and installed packages, split by file.
+    """All *.py files below a folder except tests and installed packages, split by file.
 
     Raises:
         UsageError: there are fewer than two different files, or one cannot be read.
@@ -83,7 +83,8 @@ def python_source(root: Path, name: str) -> DocumentSource:
 
 
 def text_files(paths: Sequence[Path]) -> DocumentSource:
-    """Files, and all files below folders but hidden and binary ones, split by file; one file by block.
+    """Files, and all files below folders except hidden and binary ones, split by file; a single file is split by
+    block.
 
     Raises:
         UsageError: a path does not exist or cannot be read, or there is no text in what was given.
@@ -122,7 +123,7 @@ def _lot(name: str) -> float:
 
 
 def _read(files: Iterable[tuple[str, Path]]) -> list[tuple[str, bytes]]:
-    """Names and contents; empty files and repetitions of one before are left out."""
+    """Names and contents, without empty files and duplicates."""
     seen = set()
     documents = []
     for name, path in files:
@@ -138,7 +139,7 @@ def _read(files: Iterable[tuple[str, Path]]) -> list[tuple[str, bytes]]:
 
 
 def _split(title: str, documents: Sequence[tuple[str, bytes]]) -> DocumentSource:
-    """By file; where chance leaves a part empty, the file nearest to the border changes sides."""
+    """Splits by file. If chance leaves a part empty, the file nearest to the border changes sides."""
     parts: dict[str, PartName] = {name: part_of(name) for name, _ in documents}
     by_lot = sorted(parts, key=_lot)
     parts[by_lot[0]] = "validation"
@@ -147,7 +148,7 @@ def _split(title: str, documents: Sequence[tuple[str, bytes]]) -> DocumentSource
 
 
 def _split_block(title: str, name: str, content: bytes) -> DocumentSource:
-    """The last tenth of a single file is for validation; the cut is where a line ends, if one does near it."""
+    """Puts the last tenth of a single file into validation; cuts at the end of a line if one is near."""
     cut = len(content) - max(1, round(len(content) * VALIDATION_SHARE))
     line = content.rfind(b"\n", 0, cut) + 1
     cut = line if line > cut / 2 else cut

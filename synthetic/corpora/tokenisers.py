@@ -29,7 +29,7 @@ class Tokeniser(Protocol):
 
     @property
     def digest(self) -> str:
-        """A fingerprint: equal digests, equal tokens."""
+        """A fingerprint: equal digests mean equal tokens."""
         ...
 
     def encode(self, documents: Sequence[bytes]) -> list[Codes]:
@@ -116,7 +116,7 @@ def subwords(name: str) -> Subwords:
 
 
 def _two_bytes(tokens: Sequence[int]) -> Codes:
-    """A post-processor may add tokens that are in no vocabulary: too large ones are refused."""
+    """Raises if a post-processor added tokens beyond the vocabulary that are too large."""
     if (largest := max(tokens, default=0)) >= LARGEST_VOCABULARY:
         raise UsageError(
             f"the tokeniser gave the token {largest:,}; corpora hold those below {LARGEST_VOCABULARY:,}; take another"

@@ -1,4 +1,4 @@
-"""What simpler models reach on the very tokens that the study's models predict."""
+"""What simpler models achieve on the same tokens that the study's models predict."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Compressors:
         self._read, self._deflated, self._xzed = 0, 0, 0
 
     def feed(self, content: bytes) -> None:
-        """Takes the next document."""
+        """Adds the next document."""
         self._read += len(content)
         self._deflated += len(self._deflate.compress(content))
         self._xzed += len(self._xz.compress(content))

@@ -1,4 +1,4 @@
-"""The little language in which priors are written: names, parameters, sums and products.
+"""The small language for priors: names, parameters, sums and products.
 
     rbf(lengthscale=2) + 0.1 * linear
     changepoint(rbf, periodic(lengthscale=10, period=2), location=0.2)
@@ -10,7 +10,7 @@
     argument name "=" value | sum
     value    number | "[" number { "," number } "]"
 
-This file knows the grammar; what the names mean, `synthetic.gp.priors` knows.
+This file contains the grammar; `synthetic.gp.priors` gives the names their meaning.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TOKEN = re.compile(
 
 @dataclass(frozen=True)
 class Named:
-    """A kernel by its name; inner are the kernels it is made of."""
+    """A named kernel; `inner` are the kernels it is made of."""
 
     name: str
     inner: tuple[Expression, ...] = ()
@@ -74,7 +74,7 @@ def parse(text: str) -> Expression:
     """The expression that a text stands for.
 
     Raises:
-        UsageError: it stands for none; the sentence says where and why.
+        UsageError: the text is not a valid expression; the message says where and why.
     """
     return _Reader(text).read()
 

@@ -1,6 +1,6 @@
-"""Whether a task is worth a comparison: judged before any model is trained on it.
+"""Whether a task is worth using in a comparison, judged before any model is trained on it.
 
-Where the floor is near the error of a linear fit, or that error near zero, a table of models compares noise.
+If the floor is close to the error of a linear fit, or that error is close to zero, a table of models compares noise.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Difficulty:
 
     Attributes:
         floor: the Bayes-optimal root mean squared error. linear: the expected one of a linear fit.
-        prior_std: that of predicting 0, roughly.
+        prior_std: roughly the error of predicting 0.
     """
 
     floor: float
@@ -38,7 +38,7 @@ class Difficulty:
 
     @property
     def objection(self) -> str | None:
-        """Why the task is not worth a comparison; None if it is."""
+        """Why the task is not worth using; None if it is."""
         if self.linear < EASIEST * self.prior_std:
             return f"nothing beyond linear: linear fit {self.linear:.3f}, prior {self.prior_std:.3f}"
         if self.floor > HARDEST * self.linear:
@@ -53,7 +53,7 @@ def assess(task: Task) -> Difficulty:
 
 
 def average(difficulties: Sequence[Difficulty]) -> Difficulty:
-    """The root mean square of each error: squares are what expectations are of."""
+    """The root mean square of each error."""
 
     def rms(values: list[float]) -> float:
         return math.sqrt(math.fsum(v * v for v in values) / len(values))
@@ -66,7 +66,8 @@ def average(difficulties: Sequence[Difficulty]) -> Difficulty:
 
 
 def is_negative_control(config: TaskConfig) -> bool:
-    """Whether it is declared a negative control; at finite rank none is, as a few weights can be learned."""
+    """Whether it is declared a negative control. Tasks of finite rank never are, because a few weights "
+    "can be learned."""
     return not config.features and config.prior in {canonical(text, config.dimensions) for text in NEGATIVE_CONTROLS}
 
 
@@ -74,10 +75,10 @@ def admit(task: Task, controls: bool = True) -> Difficulty:
     """The difficulty of a task that a study may use as a preset.
 
     Args:
-        controls: whether a declared negative control is let through.
+        controls: whether declared negative controls are admitted.
 
     Raises:
-        UsageError: it is not worth a comparison, and no negative control.
+        UsageError: the task is not worth using and not a negative control.
     """
     difficulty = assess(task)
     if difficulty.objection and not (controls and is_negative_control(task.config)):

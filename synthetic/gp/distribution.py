@@ -1,7 +1,7 @@
 """Whether draws come from N(0, K): tests that can fail, with a stated rate of false alarms.
 
-Nearly singular covariances make whitening a lottery, so whoever tests adds a known white noise to the draws and to K
-(`with_noise`); 1e-9 of the variance leaves the error of a float32 factor, 1e-7, in plain sight.
+With nearly singular covariances, whitening is unreliable. Therefore known white noise is added to the draws and to K
+(`with_noise`). At 1e-9 of the variance, the error of a float32 factor (1e-7) still shows clearly.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def check_draws(draws: Tensor, covariance: Tensor, generator: torch.Generator) -
     """Whether draws (s, n) come from N(0, covariance), all float64.
 
     Args:
-        covariance: (n, n), made independently of the draws, or the test proves little.
+        covariance: (n, n), computed independently of the draws; otherwise the test proves little.
         generator: of the noise that is added.
     """
     draws, covariance = with_noise(draws, covariance, generator)

@@ -1,4 +1,4 @@
-"""Tasks of finite rank: functions that are weighted sums of random features, for as many points as one likes.
+"""Tasks of finite rank: functions that are weighted sums of random features, for any number of points.
 
     f(x) = m^(-1/2) sum_i w_i phi_i(x),   w ~ N(0, I),   E phi_i(x) phi_i(x') = k(x, x')
 
@@ -29,7 +29,7 @@ BLOCK = 4096
 
 
 def bytes_needed(count: int, points: int, dimensions: int) -> int:
-    """Of a task of that many features and points, at its peak: two Gram matrices, a few blocks, and the points."""
+    """Peak memory of a task with that many features and points: two Gram matrices, a few blocks, and the points."""
     return 8 * (2 * count**2 + 6 * BLOCK * count + points * (2 * dimensions + 6))
 
 
@@ -37,7 +37,7 @@ def draw_features(kernel: gp.Kernel, count: int, dimensions: int, generator: tor
     """That many random features of a kernel over `dimensions` inputs.
 
     Raises:
-        UsageError: it has a part whose features nobody wrote down (Gibbs, kernels of one's own).
+        UsageError: random features are not available for a part of it (Gibbs, user-defined kernels).
     """
     if kernel.active_dims is not None:
         chosen = kernel.active_dims
@@ -156,7 +156,7 @@ def _waves(kernel: gp.Kernel, count: int, d: int, generator: torch.Generator) ->
 
 
 def _of_one_input(base: gp.Kernel, count: int, d: int, generator: torch.Generator) -> Features:
-    """Each feature sees one input, drawn at random: the mean over inputs, in expectation."""
+    """Each feature depends on one randomly drawn input, which gives the mean over inputs in expectation."""
     seen = torch.randint(d, (count,), generator=generator)
     parts = [(seen == i).nonzero()[:, 0] for i in range(d)]
     drawn = [draw_features(base, len(part), 1, generator) for part in parts]

@@ -1,4 +1,5 @@
-"""Kernels that GPyTorch lacks, or has only in a form that ten dimensions break; GPyTorch kernels themselves.
+"""Kernels that GPyTorch lacks, or has only in a form that fails in ten dimensions. They are GPyTorch kernels
+themselves.
 
 Each is positive semi-definite in every dimension, and the docstring says why. Inputs are (..., n, d).
 """
@@ -20,7 +21,7 @@ Mapping = Callable[[Tensor], Tensor]  # from inputs to inputs: (..., n, d) -> (.
 def along(x: Tensor) -> Tensor:
     """sum_i x_i / sqrt(d), the coordinate along which non-stationary kernels change: (..., n, d) -> (..., n).
 
-    All inputs take part alike, and for independent inputs its spread is the same in every dimension.
+    All inputs contribute equally, and for independent inputs its spread does not depend on the dimension.
     """
     return x.sum(-1) / math.sqrt(x.shape[-1])
 
