@@ -14,14 +14,14 @@ from cemverify.results import Maker, show, write, write_text
 from cemverify.runs import ShardFinished, add_run_arguments, run_options
 
 DESCRIPTION = """\
-Measures how much a passing run is worth. Implementations with one known fault (mutants) are tested against the property
-that must catch the fault, and correct implementations against every property, with many seeds. The report gives the
-probability that each fault is detected, with its exact confidence interval; the smallest fault that each family of
-properties detects; and how often a correct implementation is called wrong.
+Measures how much a passing run is worth. Implementations with one known fault (mutants) are tested against the
+property that must catch the fault, and correct implementations against every property, with many seeds. The report
+gives the probability that each fault is detected, with its exact confidence interval; the smallest fault that each
+family of properties detects; and how often a correct implementation is called wrong.
 
 Without an argument the mutants are measured as they are. With IMPLEMENTATION the same faults are put into that one,
-around its own outputs, so you learn how much a passing run of yours is worth. Faults of features that it does not offer
-are reported as not applicable.
+around its own outputs, so you learn how much a passing run of yours is worth. Faults of features that it does not
+offer are reported as not applicable.
 """
 
 EPILOG = """\
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--families", nargs="+", default=[], metavar="F", help="only mutants of these families")
     parser.add_argument(
-        "--matrix", type=count, default=0, metavar="N", help="also test every mutant against every property, with N seeds"
+        "--matrix", type=count, default=0, metavar="N", help="also test every mutant against every property, N seeds"
     )
     parser.add_argument("--no-sweep", action="store_true", help="do not look for the smallest fault")
     parser.add_argument("--no-bank", action="store_true", help="do not look for false alarms")
