@@ -27,6 +27,9 @@ stages run at small sizes, and the page says what is owed.
 
 EPILOG = """\
 examples:
+  python -m benchmarks                                      every benchmark of a CPU, about five minutes
+  python -m benchmarks attention mlp --seconds 60           some of them
+  python -m benchmarks --page docs/results/benchmarks.md    the page and its picture
   python -m benchmarks gpu                                  everything, at most 25 minutes
   python -m benchmarks gpu --only training attention        some stages
   python -m benchmarks gpu --report --page docs/results/gpu.md   no measurement: the page of what was found
@@ -43,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _chosen(given: list[str]) -> Run:
     import shlex
 
-    options = _parser().parse_args(given)
+    options = (_harvest_parser() if given[:1] and given[0] in HARVEST else _parser()).parse_args(given)
     options.made_by = shlex.join(["python", "-m", "benchmarks", *given])
 
     def run() -> int:
@@ -55,7 +58,73 @@ def _chosen(given: list[str]) -> Run:
     return run
 
 
+HARVEST = ("gpu", "gpu-stage")
+
+
 def _parser() -> Parser:
+    import argparse
+    from pathlib import Path
+
+    from cemverify.parsing import Parser, positive
+
+    parser = Parser(
+        prog="python -m benchmarks",
+        usage="%(prog)s [NAME ...] [options]\n       %(prog)s gpu [options]",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help="attention, memory, mlp, block, language-step, decoding, ensemble, sampler, verifier (default all)",
+    )
+    parser.add_argument(
+        "--seconds",
+        type=positive,
+        default=270.0,
+        metavar="S",
+        help="about how long they may take together (default 270)",
+    )
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write the result file")
+    parser.add_argument(
+        "--page", type=Path, metavar="FILE", help="write the page, Markdown, and beside it the picture"
+    )
+    parser.set_defaults(run=_benchmarks)
+    return parser
+
+
+def _benchmarks(options: argparse.Namespace) -> int:
+    from benchmarks import page
+    from cemverify import results
+    from cemverify.errors import UsageError
+    from cemverify.results import Maker
+    from cemverify.tables import terminal
+
+    known = [b.name for b in page.BENCHMARKS]
+    if unknown := [name for name in options.names if name not in known]:
+        raise UsageError(f"unknown benchmark {unknown[0]!r}; choose from {', '.join(known)}, or gpu")
+    for path in (options.output, options.page):
+        if path is not None:
+            results.check_writable(path)
+    names = options.names or known
+    maker = Maker.now(options.made_by, {"benchmarks": names, "seconds": options.seconds}, 0, "cpu")
+    result = page.run(names, options.seconds, maker, lambda line: print(line, file=sys.stderr, flush=True))
+    results.show(terminal(results.tables_of(result)))
+    if options.output:
+        results.write(options.output, result)
+    if options.page:
+        drawn = page.roofline(result)
+        picture = options.page.with_name(f"{options.page.stem}-roofline.svg")
+        if drawn is not None:
+            results.write_text(picture, drawn)
+        text = page.page(result, options.made_by, None if drawn is None else picture.name)
+        results.write_text(options.page, text)
+    return 0
+
+
+def _harvest_parser() -> Parser:
     import argparse
     from pathlib import Path
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -61,6 +61,8 @@ class Shape:
 
 
 BASELINE = "MHA"
+FEW = 256  # tokens that error budgets are measured on: the fewest for which a layer leaves the formula
+Way = blocked.Path | Literal["by size"]  # a path, or the one that a layer chooses
 
 
 def flops(kind: Kind | None, shape: Shape) -> float:
@@ -83,7 +85,7 @@ class Row:
 
     shape: Shape
     kind: Kind
-    path: blocked.Path
+    path: Way
     timing: Timing
     baseline: Timing
     budget: Met
@@ -100,17 +102,26 @@ def measure(
     *,
     device: str,
     dtype: torch.dtype,
-    paths: Sequence[blocked.Path],
+    paths: Sequence[Way],
     rounds: int,
     seconds: float,
+    met: dict[tuple[Kind, Way], Met] | None = None,
 ) -> list[Row]:
-    """Times each kind by each path against the baseline, all in turn."""
+    """Times each kind by each path against the baseline, all in turn.
+
+    Args:
+        met: the error budgets that were met already in this process; what is new is entered.
+    """
+    budgets = {} if met is None else met
     h = torch.randn(shape.batch, shape.tokens, shape.dim, generator=torch.Generator().manual_seed(0))
     h = h.to(device, dtype)
     mha = LlamaAttention(LlamaAttentionConfig(shape.dim, shape.heads, "none", init_std=shape.dim**-0.5), _seed())
     layers = {kind: _layer(kind, shape).to(device, dtype) for kind in chosen}
-    short = h[:1, : min(shape.tokens, 512)]
-    budgets = {(kind, path): error_budget(layers[kind], short, path) for kind in chosen for path in paths}
+    for kind in chosen:
+        for path in paths:
+            if (kind, path) not in budgets:
+                forced = None if path == "by size" else path
+                budgets[kind, path] = error_budget(layers[kind], h[:1, :FEW], forced)
     tasks: dict[str, Callable[[], object]] = {
         BASELINE: _task(mha.to(device, dtype), h, lambda module, x: module(x)[0])
     }
@@ -174,6 +185,7 @@ def as_json(rows: Sequence[Row]) -> list[Mapping[str, Any]]:
             "baseline_seconds": list(row.baseline.seconds),
             "flop_ratio": row.flop_ratio,
             "flops": flops(row.kind, row.shape),
+            "baseline_flops": flops(None, row.shape),
             "peak_bytes": row.timing.peak,
             "baseline_peak_bytes": row.baseline.peak,
             "failure": row.timing.failure,
@@ -207,7 +219,10 @@ def _task(module: nn.Module, h: Tensor, call: Callable[[Any, Tensor], Tensor]) -
     return task
 
 
-def _by(path: blocked.Path, task: Callable[[], object]) -> Callable[[], object]:
+def _by(path: Way, task: Callable[[], object]) -> Callable[[], object]:
+    if path == "by size":
+        return task
+
     def by() -> None:
         with blocked.using(path):
             task()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
 
@@ -30,11 +31,12 @@ class Met:
         return self.margin <= 1
 
 
-def error_budget(layer: CEMLayer, states: Tensor, path: blocked.Path) -> Met:
+def error_budget(layer: CEMLayer, states: Tensor, path: blocked.Path | None) -> Met:
     """Holds a path against the formula: x^(T) and the gradients of h and of every parameter.
 
     Args:
         layer: in the dtype and on the device that are timed. states: h, (B, J, D).
+        path: the one that the layer chooses by size if not given.
     """
     dtype = states.dtype
     exact = _evaluate(deepcopy(layer).double(), states.double(), "formula")
@@ -49,9 +51,9 @@ def error_budget(layer: CEMLayer, states: Tensor, path: blocked.Path) -> Met:
     return worst
 
 
-def _evaluate(layer: CEMLayer, states: Tensor, path: blocked.Path) -> dict[str, Tensor]:
+def _evaluate(layer: CEMLayer, states: Tensor, path: blocked.Path | None) -> dict[str, Tensor]:
     h = states.detach().clone().requires_grad_()
-    with blocked.using(path):
+    with blocked.using(path) if path else nullcontext():
         output: Tensor = layer(h)
     weights = torch.randn(output.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     output.backward(weights.to(output))  # type: ignore[no-untyped-call]

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from benchmarks import attention, decoding, training
+from benchmarks.findings import Findings
 from benchmarks.measuring import peak_flops, synchronise
 from cemverify import results
 from cemverify.cem import blocked, presets
@@ -54,19 +55,6 @@ class Setting:
     def scaled(self, large: Any, small: Any) -> Any:
         """The first on a GPU, the second elsewhere."""
         return small if self.small else large
-
-
-@dataclass(frozen=True)
-class Findings:
-    """What a stage has found so far.
-
-    Attributes:
-        tables: for a person. data: for a program. skipped: why the stage did nothing, if it did not.
-    """
-
-    tables: Sequence[Table] = ()
-    data: Mapping[str, Any] | None = None
-    skipped: str | None = None
 
 
 @dataclass(frozen=True)

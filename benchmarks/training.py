@@ -7,9 +7,12 @@ matrix products: forward and backward by the formula, causal attention counted b
 from __future__ import annotations
 
 import math
+import multiprocessing
+import resource
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -125,6 +128,21 @@ def measure(contender: Contender, *, batch: int, context: int, device: str, step
         if "memory" not in str(error):
             raise
         return replace(measured, failure="out of memory")
+
+
+def apart(contender: Contender, *, batch: int, context: int, device: str, steps: int, seconds: float) -> Step:
+    """The same in a fresh process, whose peak of resident memory on a CPU is that of this model alone."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(_alone, contender, batch, context, device, steps, seconds).result()
+
+
+def _alone(contender: Contender, batch: int, context: int, device: str, steps: int, seconds: float) -> Step:
+    torch.set_num_threads(1)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    step = measure(contender, batch=batch, context=context, device=device, steps=steps, seconds=seconds)
+    if device.startswith("cuda"):
+        return step
+    return replace(step, peak=1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before))
 
 
 def loss(model: LanguageModel, tokens: Tensor, path: blocked.Path | None = None) -> Tensor:

@@ -22,9 +22,11 @@ from torch.autograd import forward_ad
 
 from cemverify.cem.descent import Descent
 from cemverify.cem.energies import Elementwise, Energy, Interaction
+from cemverify.cem.energies.lean import LeanElementwise
 from cemverify.cem.energies.tiled import TiledInteraction
 
-# As it is written; attention weights by tiles; tokens by blocks, the steps computed again in the backward pass.
+# As it is written; attention weights by tiles, and hidden numbers not kept; tokens by blocks, whose steps are
+# computed again in the backward pass.
 Path = Literal["formula", "tiles", "blocks"]
 
 # Attention on this many pairs of a token and one remembered, or more, goes by tiles: below, its weights are few.
@@ -81,14 +83,18 @@ def path_for(descent: Descent, energy: Energy, start: Tensor, memory: Any) -> Pa
     if not isinstance(energy, Interaction | Elementwise):
         return "formula"
     if _forced:
-        path = _forced[-1].path
-        return "formula" if path == "tiles" and isinstance(energy, Elementwise) else path
+        return _forced[-1].path
     if start.device.type == "meta":
         return "formula"  # nothing is computed there: the operations of the formula are counted
+    return usual_path(descent, energy, start, memory)
+
+
+def usual_path(descent: Descent, energy: Interaction | Elementwise, start: Tensor, memory: Any) -> Path:
+    """The path that size alone decides, whatever the device and the caller's will."""
     again = descent.steps > KEPT_STEPS and torch.is_grad_enabled()
     if isinstance(energy, Elementwise):
         hidden = start.numel() // start.shape[-1] * energy.V.shape[0]
-        return "blocks" if again and hidden >= HIDDEN else "formula"
+        return "tiles" if again and hidden >= HIDDEN else "formula"
     if start.shape[1] * memory.length < PAIRS:
         return "formula"
     if again:
@@ -97,12 +103,14 @@ def path_for(descent: Descent, energy: Energy, start: Tensor, memory: Any) -> Pa
 
 
 @torch.compiler.disable(recursive=True)  # type: ignore[no-untyped-call, untyped-decorator]
-def _quickly(path: Path, descent: Descent, energy: Interaction, start: Tensor, memory: Any) -> Tensor:
+def _quickly(path: Path, descent: Descent, energy: Energy, start: Tensor, memory: Any) -> Tensor:
     forced = _forced[-1] if _forced else _Forced(path, None, None)
     if path == "blocks":
         return descend(descent, energy, start, memory, rows=forced.rows, tile=forced.tile)
-    tiled = TiledInteraction.of(energy, forced.tile or usual_tile(start), kept=False)
-    return descent(tiled, start, memory)
+    if isinstance(energy, Elementwise):
+        return descent(LeanElementwise.of(energy), start, memory)
+    assert isinstance(energy, Interaction)
+    return descent(TiledInteraction.of(energy, forced.tile or usual_tile(start), kept=False), start, memory)
 
 
 def run(descent: Descent, energy: Energy, start: Tensor, memory: Any) -> Tensor:
@@ -199,7 +207,8 @@ class _Blocked(torch.autograd.Function):
 def _by_formula(ctx: Any, inputs: Sequence[Tensor], output: Tensor) -> list[Tensor | None]:
     """The gradients of all inputs, which can be differentiated again."""
     wanted = ctx.needs_input_grad[2:]
-    start, *tensors = inputs
+    # by names of their own, or what the memory owes to the start would count once more
+    start, *tensors = (t.view_as(t) for t in inputs)
     problem = _replace(ctx.problem, iter(tensors))
     energy = problem.energy.formula if isinstance(problem.energy, TiledInteraction) else problem.energy
     reached = problem.descent(energy, start, problem.memory)

@@ -10,7 +10,8 @@ import pytest
 
 from benchmarks import harvest
 from benchmarks.__main__ import main
-from benchmarks.harvest import Findings, Setting, Stage
+from benchmarks.findings import Findings
+from benchmarks.harvest import Setting, Stage
 from cemverify import results
 from cemverify.results import Table
 

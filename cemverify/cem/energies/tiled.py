@@ -244,6 +244,8 @@ def _second(
     how: _How,
 ) -> list[Tensor | None]:
     """The same gradients in operations that can be differentiated again, on all weights at once."""
+    # by names of their own, or what the queries owe to the keys in earlier steps would count once more
+    inputs = [None if t is None else t.view_as(t) for t in inputs]
     queries, keys, weighted, states, bias = inputs
     assert queries is not None
     assert keys is not None

@@ -1,0 +1,230 @@
+"""Every benchmark of a CPU, its result file, its page and its picture."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from benchmarks import attention, decoding, layers, memory, start, synthetic_tasks, training
+from benchmarks.attention import Row, Shape
+from benchmarks.budget import Met
+from benchmarks.findings import Findings
+from benchmarks.measuring import peak_flops
+from cemverify import results
+from cemverify.cem.layers import AttentionConfig, MLPConfig
+from cemverify.cem.llama import LlamaAttentionConfig, SwiGLUConfig
+from cemverify.cem.models import BlockConfig, LanguageModelConfig
+from cemverify.results import Maker
+from cemverify.tables import markdown
+from reports.plots import Curve, Panel, svg
+
+DIM, HEADS, HIDDEN = 256, 4, 688
+LENGTHS = ((4, 512), (2, 1024), (1, 2048))  # batch and tokens
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """One benchmark.
+
+    Attributes:
+        run: takes the seconds that it may spend. share: of all the time. about: for --help.
+    """
+
+    name: str
+    run: Callable[[float], Findings]
+    share: float
+    about: str
+
+
+def attend(seconds: float) -> Findings:
+    """Every kind of attention by the path that its layer takes, at three lengths."""
+    shapes = [Shape(batch, tokens, DIM, HEADS) for batch, tokens in LENGTHS]
+    rows: list[Row] = []
+    met: dict[tuple[attention.Kind, attention.Way], Met] = {}
+    started = time.monotonic()
+    for i, shape in enumerate(shapes):
+        left = seconds - (time.monotonic() - started)
+        rows += attention.measure(
+            shape,
+            attention.kinds((1, 2, 4, 8)),
+            device="cpu",
+            dtype=torch.float32,
+            paths=("by size",),
+            rounds=7,
+            seconds=left / (len(shapes) - i),
+            met=met,
+        )
+    title = f"Attention, forward and backward, against four linear maps and fused attention, D = {DIM}, K = {HEADS}"
+    return Findings([attention.table(title, rows)], {"rows": attention.as_json(rows)})
+
+
+def keep(_seconds: float) -> Findings:
+    """Bytes kept for the backward pass."""
+    table, data = memory.table((256, 512, 1024, 2048, 4096, 8192), (1, 2, 4, 8), DIM, HEADS)
+    return Findings([table], {"memory": data})
+
+
+def mlp(seconds: float) -> Findings:
+    """MLPs against Llama's."""
+    table, data = layers.mlps(DIM, HIDDEN, 2048, (1, 2, 4, 8), 9, seconds)
+    return Findings([table], {"mlp": data})
+
+
+def block(seconds: float) -> Findings:
+    """Blocks against Llama's."""
+    table, data = layers.blocks(DIM, HEADS, HIDDEN, 1024, (1, 2, 4, 8), 9, seconds)
+    return Findings([table], {"block": data})
+
+
+def language_step(_seconds: float) -> Findings:
+    """A step of training of a small language model, and the most memory that it held."""
+    contenders = [training.Contender("Llama", _language_model(None))]
+    contenders += [training.Contender(f"CEM T={T}", _language_model(T)) for T in (1, 2, 4, 8)]
+    contenders.append(training.Contender("CEM T=2", _language_model(2), "formula"))
+    steps = [training.apart(c, batch=1, context=2048, device="cpu", steps=1, seconds=8.0) for c in contenders]
+    speed = peak_flops("cpu", torch.float32)
+    title = "A step of training, D = 256, 4 layers, one thread, float32"
+    return Findings([training.table(title, steps, speed)], {"language": training.as_json(steps), "peak_flops": speed})
+
+
+def decode(seconds: float) -> Findings:
+    """Decoding against Llama, at growing contexts."""
+    models = {"Llama": _language_model(None, "none")}
+    for T in (1, 2):
+        models[f"CEM T={T}, no diagonal"] = training.without_diagonal(_language_model(T))
+        models[f"CEM T={T}"] = _language_model(T)
+    contexts = (1024, 4096, 16384)
+    found = decoding.measure(
+        models,
+        contexts=contexts,
+        batch=1,
+        device="cpu",
+        dtype=torch.float32,
+        rounds=60,
+        seconds=seconds / len(contexts) / 2,
+    )
+    title = "Decoding one token at a time, D = 256, 4 layers, one thread, float32"
+    return Findings([decoding.table(title, found)], {"decoding": decoding.as_json(found)})
+
+
+def ensemble(seconds: float) -> Findings:
+    """Regressors trained together."""
+    table, data = synthetic_tasks.ensembles(10, 15, seconds)
+    return Findings([table], {"ensemble": data})
+
+
+def sampler(seconds: float) -> Findings:
+    """Functions drawn together."""
+    table, data = synthetic_tasks.sampler(20, 9, seconds)
+    return Findings([table], {"sampler": data})
+
+
+def verifier(seconds: float) -> Findings:
+    """Starting, and judging the reference."""
+    table, data = start.verifier(3, whole=seconds >= 40)
+    return Findings([table], {"verifier": data})
+
+
+BENCHMARKS: Sequence[Benchmark] = (
+    Benchmark("attention", attend, 0.42, "every kind of attention against multi-head attention, T = 1, 2, 4, 8"),
+    Benchmark("memory", keep, 0.06, "what attention keeps for the backward pass"),
+    Benchmark("mlp", mlp, 0.07, "MLPs against Llama's"),
+    Benchmark("block", block, 0.09, "blocks against Llama's"),
+    Benchmark("language-step", language_step, 0.12, "a step of training a language model, and its memory"),
+    Benchmark("decoding", decode, 0.06, "decoding from a cache of 1,024 to 16,384 tokens"),
+    Benchmark("ensemble", ensemble, 0.03, "regressors trained together against one by one"),
+    Benchmark("sampler", sampler, 0.03, "functions drawn together against one by one"),
+    Benchmark("verifier", verifier, 0.12, "how long the verifier takes to start, and to judge the reference"),
+)
+
+
+def _language_model(steps: int | None, position: Any = "rotary") -> LanguageModelConfig:
+    """Llama for None."""
+    block_: BlockConfig
+    if steps is None:
+        block_ = BlockConfig(LlamaAttentionConfig(DIM, HEADS, position), SwiGLUConfig(DIM, HIDDEN))
+    else:
+        block_ = layers.cem_block(DIM, HEADS, HIDDEN, steps)
+    assert isinstance(block_.attention, AttentionConfig | LlamaAttentionConfig)
+    assert isinstance(block_.mlp, MLPConfig | SwiGLUConfig)
+    return LanguageModelConfig(256, 4, block_)
+
+
+def run(names: Sequence[str], seconds: float, maker: Maker, say: Callable[[str], None]) -> dict[str, Any]:
+    """The result of the benchmarks of those names, which share the seconds."""
+    chosen = [b for b in BENCHMARKS if b.name in names]
+    whole = sum(b.share for b in chosen)
+    tables, data = [], {}
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for b in chosen:
+            began = time.monotonic()
+            found = b.run(seconds * b.share / whole)
+            tables += list(found.tables)
+            data[b.name] = found.data
+            say(f"{b.name}: {time.monotonic() - began:.0f} s")
+    finally:
+        torch.set_num_threads(threads)
+    return results.result("benchmarks", maker, tables, {"benchmarks": data, "load": os.getloadavg()[0]})
+
+
+LEGEND = """\
+Times are taken in turn in one process of one thread, on the process's own clock; a ratio is the geometric mean over
+rounds, with a 95 % interval. *FLOPs* counts what the formulas need, forward and backward, causal attention by half,
+nothing twice: it does not excuse a path for computing something again. *Time / FLOPs* is the quotient of the two
+ratios; 1 says that CEM makes as good use of the machine as what it is compared with. A path is timed only if its
+output and gradients are within twice the formula's own error of float64, in the same process (*error / budget* at
+most 1). *By size* is the path that a layer chooses: `formula` for few tokens, `tiles` for many, and `blocks`, which
+computes its steps again in the backward pass, for more than two steps."""
+
+
+def page(result: Mapping[str, Any], command: str, picture: str | None) -> str:
+    """The page of a result."""
+    made_by = result["made_by"]
+    parts = [
+        "# Benchmarks",
+        (
+            f"Made by `{command}` in {made_by['duration_seconds']:.0f} s on {made_by['device']['name']},"
+            f" {made_by['created'][:10]}, torch {made_by['versions']['torch']}. The load of the machine at the end"
+            f" was {result['load']:.1f}; one is this process alone."
+        ),
+        LEGEND,
+    ]
+    if picture:
+        parts.append(f"![What the layers reach of what the machine can do]({picture})")
+    parts.append(markdown(results.tables_of(result)))
+    return "\n\n".join(parts) + "\n"
+
+
+def roofline(result: Mapping[str, Any]) -> str | None:
+    """The picture of the attention benchmark: FLOP/s against FLOPs for each byte that must move; None without it."""
+    found = result["benchmarks"].get("attention")
+    if found is None:
+        return None
+    speed = peak_flops("cpu", torch.float32)
+    curves: list[Curve] = []
+    for name in dict.fromkeys(row["attention"] for row in found["rows"]):
+        rows = [row for row in found["rows"] if row["attention"] == name and row["seconds"]]
+        curves.append(_points(name, rows, "flops", "seconds"))
+    curves.append(_points("MHA", found["rows"][:: len(curves)], "baseline_flops", "baseline_seconds"))
+    title = "What attention reaches of a square product"
+    panel = Panel(title, "FLOPs for each byte of input, output and weights", "GFLOP/s", curves)
+    return svg([Panel(panel.title, panel.x_label, panel.y_label, curves, ("square products", speed / 1e9))])
+
+
+def _points(name: str, rows: Sequence[Mapping[str, Any]], flops: str, seconds: str) -> Curve:
+    x, y = [], []
+    for row in rows:
+        tokens = row["batch"] * row["tokens"]
+        # h and x in and their gradients out, and four matrices with theirs, once
+        moved = 4 * (4 * tokens * row["dim"] + 8 * row["dim"] ** 2)
+        total = 3 * row[flops] * tokens
+        x.append(total / moved)
+        y.append(total / sorted(row[seconds])[len(row[seconds]) // 2] / 1e9)
+    return Curve(name, x, y)

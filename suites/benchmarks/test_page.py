@@ -1,0 +1,103 @@
+"""The benchmarks of a CPU: what they print was measured, and nothing is printed that missed its budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks import page
+from benchmarks.__main__ import main
+from benchmarks.attention import Kind, Row, Shape, flops, kinds, measure, table
+from benchmarks.measuring import in_turn, ratio
+from benchmarks.memory import kept
+from cemverify import results
+from cemverify.cem import blocked
+from cemverify.cem.layers import CEMAttention
+from synthetic.flops import matmul_flops
+
+
+def rows(**options: object) -> list[Row]:
+    return measure(
+        Shape(1, 64, 16, 2),
+        [Kind("T=1, shared diagonal, ALiBi", 1, "shared", "alibi")],
+        device="cpu",
+        dtype=torch.float32,
+        paths=("tiles", "blocks"),
+        rounds=3,
+        seconds=1.0,
+        **options,  # type: ignore[arg-type]
+    )
+
+
+def test_tasks_are_run_in_turn_and_the_first_round_warms_up() -> None:
+    order: list[str] = []
+
+    def noting(name: str) -> Callable[[], object]:
+        return lambda: order.append(name)
+
+    timings = in_turn({"a": noting("a"), "b": noting("b")}, "cpu", rounds=3, seconds=60)
+    assert order == ["a", "b", "a", "b", "b", "a", "a", "b"]
+    assert [len(t.seconds) for t in timings.values()] == [3, 3]
+
+
+def test_a_ratio_knows_what_took_twice_as_long() -> None:
+    def work(times: int) -> Callable[[], object]:
+        a = torch.ones(300, 300)
+        return lambda: [a @ a for _ in range(times)]
+
+    timings = in_turn({"once": work(20), "twice": work(40)}, "cpu", rounds=9, seconds=60)
+    found = ratio(timings["twice"], timings["once"])
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low < 2.2
+    assert found.high > 1.8
+
+
+def test_no_time_is_printed_for_a_path_that_misses_its_error_budget() -> None:
+    (row, _) = rows()
+    (good,) = table("t", [row]).rows
+    (bad,) = table("t", [replace(row, budget=replace(row.budget, margin=1.5, what="output"))]).rows
+    assert str(good[3])[0].isdigit()
+    assert bad[3] == "error budget missed: output"
+    assert bad[5] == ""
+
+
+@pytest.mark.parametrize("kind", kinds((1, 3)), ids=lambda kind: kind.name)
+def test_flops_are_those_that_torch_counts_but_for_the_causal_half(kind: Kind) -> None:
+    shape = Shape(1, 48, 16, 2)
+    layer = CEMAttention(kind.config(shape.dim, shape.heads), torch.Generator().manual_seed(0))
+    with blocked.using("formula"):
+        dense = matmul_flops(layer.to("meta"), torch.zeros(1, 48, 16, device="meta")) / 48
+    # torch counts no products of numbers with numbers, and every pair of tokens
+    pairs = flops(kind, replace(shape, tokens=95))
+    assert dense == pytest.approx(pairs, rel=0.06)
+
+
+def test_memory_is_counted_once_for_each_piece() -> None:
+    linear = torch.nn.Linear(8, 8, bias=False)
+    h = torch.randn(4, 8)
+    assert kept(linear, linear, h) == h.numel() * 4
+    assert kept(linear, lambda x: linear(x) * linear(x), h) == 3 * h.numel() * 4
+
+
+def test_the_command_writes_a_result_a_page_and_a_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(page, "HEADS", 2)
+    monkeypatch.setattr(page, "DIM", 16)
+    monkeypatch.setattr(page, "LENGTHS", ((1, 32), (1, 64)))
+    output, text = tmp_path / "b.json", tmp_path / "b.md"
+    assert main(["attention", "--seconds", "1", "--output", str(output), "--page", str(text)]) == 0
+    assert "time / FLOPs" in capsys.readouterr().out
+    assert results.read(output)["kind"] == "benchmarks"
+    assert "b-roofline.svg" in text.read_text()
+    assert (tmp_path / "b-roofline.svg").read_text().startswith("<?xml")
+
+
+def test_an_unknown_benchmark_is_refused_in_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["nonsense"]) == 2
+    assert "unknown benchmark 'nonsense'; choose from attention" in capsys.readouterr().err
