@@ -114,7 +114,11 @@ ROOMS: dict[str, set[str]] = {
     "synthetic.__main__": {"cemverify.runs", "synthetic.atlas", "synthetic.examine", "synthetic.explain"}
     | {"synthetic.recursion", "synthetic.language"}
     | shared("entry", "errors", "parsing"),
-    "benchmarks": {"cemverify.cem", "synthetic.corpora", "synthetic.flops", "synthetic.statistics"}
+    "benchmarks": {
+        "cemverify.cem",
+        "reports",
+        *(f"synthetic.{room}" for room in ("corpora", "flops", "statistics", "gp", "recursion")),
+    }
     | shared("devices", "entry", "errors", "parsing", "results", "tables"),
 }
 
