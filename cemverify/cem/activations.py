@@ -27,7 +27,7 @@ Function = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Activation:
-    """An activation and everything an energy needs to know of it.
+    """An activation and everything that an energy needs to know about it.
 
     Attributes:
         name: the name used in configurations.

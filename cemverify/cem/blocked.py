@@ -43,7 +43,7 @@ KEPT_STEPS = 2
 
 @dataclass(frozen=True)
 class _Forced:
-    """What a caller has decided."""
+    """A path that a caller has chosen."""
 
     path: Path
     rows: int | None
@@ -123,7 +123,7 @@ def run(descent: Descent, energy: Energy, start: Tensor, memory: Any) -> Tensor:
 
 
 def usual_tile(start: Tensor) -> int:
-    """Rows of a tile where nobody has chosen."""
+    """The default number of rows of a tile."""
     return USUAL_TILE.get(start.device.type, 256)
 
 
@@ -159,7 +159,7 @@ def descend(
 
 @dataclass(frozen=True)
 class _Problem:
-    """All that decides where a state goes."""
+    """Everything that determines where a state moves."""
 
     descent: Descent
     energy: Interaction | Elementwise
@@ -170,7 +170,7 @@ class _Problem:
 
 
 class _Blocked(torch.autograd.Function):
-    """x^(T) from x^(0), keeping the states and nothing else."""
+    """x^(T) from x^(0), keeping only the states."""
 
     @staticmethod
     def forward(ctx: Any, problem: _Problem, rows: int, start: Tensor, *tensors: Tensor) -> Tensor:

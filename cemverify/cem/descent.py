@@ -18,11 +18,11 @@ from cemverify.cem.preconditioners import Identity, Preconditioner
 
 @dataclass(frozen=True)
 class Trajectory:
-    """Every state that a descent passes, and the energy there.
+    """The states of a descent and their energies.
 
     Attributes:
         states: x^(0) ... x^(T), (T+1, B, J, D).
-        energies: the energy at N(x^(t)), where the descent asks for it, (T+1, B, J).
+        energies: the energy at N(x^(t)), where the descent evaluates it, (T+1, B, J).
     """
 
     states: Tensor
@@ -69,7 +69,7 @@ class Descent:
         return torch.sub(x, self.direction(energy, x, memory), alpha=self.step_size)
 
     def trajectory(self, energy: Energy, start: Tensor, memory: Any) -> Trajectory:
-        """The same descent with everything it passes on the way."""
+        """The same descent with all intermediate states and energies."""
         states = [start]
         for _ in range(self.steps):
             states.append(self.step(energy, states[-1], memory))

@@ -5,7 +5,7 @@
     layer(x, h)      descent(energy, start=x, memory=energy.remember(h)), by blocks of tokens where that pays
 
 A layer owns the RMSNorm gain that its descent uses inside, and `layer.residual(h)` is the sublayer of a
-standard pre-norm block: it starts at h, reads N(h) as its memory and asks the energy at N(x). At T = 1 and
+standard pre-norm block: it starts at h, uses N(h) as its memory and evaluates the energy at N(x). At T = 1 and
 P = I that is exactly h + MHA(N(h)), or h + MLP(N(h)).
 """
 
@@ -32,7 +32,7 @@ InitKind = Literal["paper", "identity"]
 
 
 def check_word(option: str, word: str, words: Any) -> None:
-    """Refuses a word that is not one of the `Literal` type words, so that a slip is not a silent default."""
+    """Raises if a word is not one of the `Literal` type's, so that a typo does not silently select a default."""
     if word not in get_args(words):
         raise ValueError(f"unknown {option} {word!r}; choose from {', '.join(get_args(words))}")
 
@@ -64,15 +64,15 @@ class PreconditionerConfig:
 
 @dataclass(frozen=True)
 class LayerConfig:
-    """What every CEM layer has: a state and a descent.
+    """The options that every CEM layer has.
 
     Attributes:
         dim: D.
         preconditioner: see `PreconditionerConfig`.
         steps: T. step_size: eta.
         norm: RMSNorm inside the recursion; "folded" puts a per-channel gain into both paths.
-        norm_eps: what it adds to the mean square.
-        init_std: standard deviation of the weights at the start.
+        norm_eps: the number that the norm adds to the mean square.
+        init_std: standard deviation of the initial weights.
     """
 
     dim: int
@@ -221,12 +221,12 @@ class CEMLayer(nn.Module):
 
     @property
     def energy(self) -> Energy:
-        """What it minimises."""
+        """The energy that it minimises."""
         raise NotImplementedError
 
     @property
     def descent(self) -> Descent:
-        """How it does so."""
+        """The descent that minimises the energy."""
         return Descent(self._steps, self._step_size, self.preconditioner(), self.norm())
 
     def forward(self, x: Tensor, h: Tensor | None = None) -> Tensor:
@@ -235,7 +235,7 @@ class CEMLayer(nn.Module):
         return blocked.run(self.descent, energy, x, energy.remember(x if h is None else h))
 
     def trajectory(self, x: Tensor, h: Tensor | None = None) -> Trajectory:
-        """The same with every state on the way and its energy."""
+        """The same descent with every intermediate state and its energy."""
         energy = self.energy
         return self.descent.trajectory(energy, x, energy.remember(x if h is None else h))
 

@@ -20,7 +20,7 @@ from cemverify.cem.energies.interaction import Interaction, InteractionMemory
 
 
 class Energy(Protocol):
-    """What a descent needs of an energy."""
+    """What a descent needs from an energy."""
 
     def __call__(self, x: Tensor, memory: Any) -> Tensor: ...
 

@@ -1,4 +1,4 @@
-"""How an energy bends, and so how far one may step."""
+"""The curvature of an energy, which limits the step size."""
 
 from __future__ import annotations
 

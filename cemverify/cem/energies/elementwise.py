@@ -20,7 +20,7 @@ from cemverify.cem.energies.curvature import Curvature
 
 @dataclass(frozen=True)
 class ElementwiseMemory:
-    """What the element-wise energy keeps of h.
+    """The memory of the element-wise energy.
 
     Attributes:
         gate: W h, (B, J, M).

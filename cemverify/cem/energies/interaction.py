@@ -23,11 +23,11 @@ from cemverify.cem.positions import Bias, Rotary
 
 @dataclass(frozen=True)
 class InteractionMemory:
-    """What the interaction energy keeps of h: one tensor that serves as keys and as values.
+    """The memory of the interaction energy: one tensor that serves as keys and as values.
 
     Attributes:
         keys: W_K h, rotated if positions are rotary, (B, K, S, R).
-        states: h itself, (B, S, D), kept only where a diagonal needs it.
+        states: h itself, (B, S, D), kept only if a diagonal needs it.
         ahead: how many of the tokens remembered come after the last query; 0 but in a window on a part of them.
         room: behind the keys and behind the states, for the tokens to come.
     """
