@@ -9,7 +9,9 @@ import importlib
 import warnings
 from collections import namedtuple
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -21,7 +23,7 @@ from cemverify.conformance.implementations.faults import NotAnArray, NotFinite, 
 from cemverify.conformance.questions.black_boxes import Form, Named, Question
 
 Arrays = dict[str, Tensor]
-_PADDED = (1, 3, 16, 64, 256, 1024)  # rows of a call where every shape is compiled anew
+_PADDED = (4, 64, 512)  # rows of a call where every shape is compiled anew
 
 
 @dataclass(frozen=True)
@@ -134,8 +136,11 @@ class Box:
             return self.derivative(lambda state: self._per_row(layer.lagrangian, state), x)
         return dict(x)
 
-    def energies(self, g: Named, memory: Named, mask: Tensor | None = None) -> Tensor:
+    def energies(self, g: Named, memory: Named, mask: Tensor | None = None, *, compiled: bool = False) -> Tensor:
         """What the energy function returns at g: (B, J), (B,) or (), as declared.
+
+        Args:
+            compiled: whether a JAX energy may be compiled as a whole: it is asked about its values alone.
 
         Raises:
             Fault: there is no answer to compare.
@@ -143,11 +148,12 @@ class Box:
         B = next(iter(g.values())).shape[0]
         if self.layer.stated.per != "batch" and mask is None and len(rows := self._padded(B)) > B:
             wide, held = ({k: a[rows] for k, a in part.items()} for part in (g, memory))
-            return self.energies(wide, Fixed(held) if isinstance(memory, Fixed) else held)[:B]
+            held = Fixed(held) if isinstance(memory, Fixed) else held
+            return self.energies(wide, held, compiled=compiled)[:B]
         state, second = self.given(g, "State"), self._memory_for(g, memory)
         own_mask = {} if mask is None else {"mask": self.caller.array(mask)}
         with self.caller.guarded():
-            values = as_tensor(self._energy(state, second, **own_mask))
+            values = as_tensor(self._energy(state, second, compiled=compiled, **own_mask))
         first = next(iter(g.values()))
         due = {"token": self._tokens_of(g), "sequence": first.shape[:1], "batch": torch.Size(())}[
             self.layer.stated.per
@@ -161,7 +167,7 @@ class Box:
         """The energy that is descended, of each batch row: (B,)."""
         B = next(iter(g.values())).shape[0]
         if self.layer.stated.per != "batch":
-            values = self.energies(g, memory)
+            values = self.energies(g, memory, compiled=True)
             return values.reshape(B, -1).sum(1) * self._mean_factor(g)
         rows = []
         for i in range(B):
@@ -196,6 +202,8 @@ class Box:
     def gradient(self, g: Named, memory: Named, mask: Tensor | None = None) -> tuple[Arrays, str]:
         """dE/dg of the energy that is descended, memory fixed, and how it was had: "autograd" or "differences"."""
         if "autograd" not in self.layer.not_offered:
+            if self.layer.arrays == "jax" and mask is None:
+                return finite(self._gradient_by_jax(g, memory)), "autograd"
             second = self._memory_for(g, memory)
             own_mask = {} if mask is None else {"mask": self.caller.array(mask)}
             found = self.autograd(lambda state: self._energy(state, second, **own_mask), g, self.batch_factor(g))
@@ -252,8 +260,7 @@ class Box:
         if self.layer.arrays == "jax":
             jax: Any = importlib.import_module("jax")
             with self.caller.guarded():
-                state = self.given(x, "State")
-                pulled = jax.grad(lambda s: factor * function(s).sum())(state)
+                pulled = jax.grad(lambda s: factor * function(s).sum())(self.given(x, "State"))
                 return self.read(pulled, x)
         with torch.enable_grad(), self.caller.guarded():
             leaves = {name: self.caller.array(a).detach().requires_grad_() for name, a in x.items()}
@@ -280,6 +287,22 @@ class Box:
         matrix = as_tensor(P)
         return {k: a * matrix if matrix.dim() < 2 else a @ matrix.mT for k, a in gradient.items()}
 
+    def _gradient_by_jax(self, g: Named, memory: Named) -> Arrays:
+        """dE/dg with the energy compiled once for each shape."""
+        B = next(iter(g.values())).shape[0]
+        rows = self._padded(B) if self.layer.stated.per != "batch" else list(range(B))
+        wide, held = ({k: a[rows] for k, a in part.items()} for part in (g, memory))
+        second = self._memory_for(wide, Fixed(held) if isinstance(memory, Fixed) else held)
+        arguments = (self.given(wide, "State"),) if second is None else (self.given(wide, "State"), second)
+        with self.caller.guarded():
+            try:
+                pulled = _jitted_gradient(self.layer.energy)(*arguments)
+            except Exception:  # an energy that branches on values cannot be compiled
+                pulled = _gradient(self.layer.energy)(*arguments)
+            found = self.read(pulled, wide)
+        factor = self.batch_factor(g)
+        return {name: factor * array[:B] for name, array in found.items()}
+
     def _padded(self, batch: int) -> list[int]:
         """Rows to ask instead of so many, where every shape is compiled anew: the last one is repeated."""
         if self.layer.arrays != "jax":
@@ -288,9 +311,13 @@ class Box:
 
     # --- inside ------------------------------------------------------------------------------------------
 
-    def _energy(self, state: Any, second: Any, **mask: Any) -> Any:
+    def _energy(self, state: Any, second: Any, *, compiled: bool = False, **mask: Any) -> Any:
         assert self.layer.energy is not None
-        return self.layer.energy(state, *(() if second is None else (second,)), **mask)
+        arguments = (state,) if second is None else (state, second)
+        if compiled and self.layer.arrays == "jax" and not mask:
+            with suppress(Exception):  # an energy that branches on values cannot be compiled
+                return _jitted(self.layer.energy)(*arguments)
+        return self.layer.energy(*arguments, **mask)
 
     def _memory_for(self, g: Named, memory: Named) -> Any:
         """The energy's second argument: the memory, or the present state held fixed."""
@@ -315,6 +342,24 @@ class Box:
     def _per_row(self, function: Callable[..., Any] | None, state: Any) -> Any:
         assert function is not None
         return function(state)
+
+
+def _gradient(energy: Any) -> Any:
+    jax: Any = importlib.import_module("jax")
+    return jax.grad(lambda g, *memory: energy(g, *memory).sum())
+
+
+@lru_cache(maxsize=8)
+def _jitted(energy: Any) -> Any:
+    jax: Any = importlib.import_module("jax")
+    return jax.jit(energy)
+
+
+@lru_cache(maxsize=8)
+def _jitted_gradient(energy: Any) -> Any:
+    """Kept for each energy, since JAX compiles anew what it does not know for the same function."""
+    jax: Any = importlib.import_module("jax")
+    return jax.jit(_gradient(energy))
 
 
 class Fixed(dict[str, Tensor]):

@@ -26,7 +26,7 @@ Source = Literal["small", "dense"]
 
 _DRAWN_ONE_BY_ONE = 32  # integers that Hypothesis draws each by itself; beyond, they follow from a seed
 _NUMBERS = 24  # numbers of an array that shrinking looks at one by one
-_SHAPES_OF_A_COMPILER = (1, 2, 4)  # token counts beyond the shortest, where every shape is compiled anew
+_A_FEW = {"B": 3, "J": 4}  # of other axes 3
 
 
 @dataclass(frozen=True)
@@ -111,10 +111,13 @@ def questions(form: Form, source: Source, least: Mapping[str, int] | None = None
 @st.composite
 def _drawn(draw: st.DrawFn, form: Form, source: Source, least: dict[str, int]) -> Question:
     most = {"B": 2, "J": 4} if source == "small" else {"B": 3, "J": 6}
-    sizes = {"B": draw(st.sampled_from(_choices("B", least.get("B", 1), max(most["B"], least.get("B", 1)), form)))}
-    for letter in form.letters():
-        low = max(form.least(letter), least.get(letter, 1))
-        sizes[letter] = draw(st.sampled_from(_choices(letter, low, max(low + 1, most.get(letter, 5)), form)))
+    if form.compiled:
+        sizes = _one_of_few(form, least, draw(st.integers(0, 1)))
+    else:
+        sizes = {
+            letter: draw(st.integers(low, max(low if letter == "B" else low + 1, most.get(letter, 5))))
+            for letter, low in _lows(form, least).items()
+        }
     x, memory = (_shapes(shapes, sizes) for shapes in (form.state, form.memory))
     seed = draw(st.integers(0, 2**32 - 1))
     noise = _normal(x, seed + 1, "noise") if form.noisy else {}
@@ -130,15 +133,15 @@ def _drawn(draw: st.DrawFn, form: Form, source: Source, least: dict[str, int]) -
 
 def scattered(form: Form, seed: int, least: Mapping[str, int] | None = None) -> Question:
     """A question by a plain random generator; its texture and its longest axis take turns."""
-    rng, floor = np.random.default_rng(seed), dict(least or {})
-    names = ["B", *form.letters()]
+    rng, lows = np.random.default_rng(seed), _lows(form, dict(least or {}))
+    names = list(lows)
     longest = names[seed % len(names)]
     sizes = {}
-    for name in names:
-        low = max(1 if name == "B" else form.least(name), floor.get(name, 1))
+    for name, low in lows.items():
         usual = {"B": 3, "J": 7}.get(name, 6)
-        choices = _choices(name, low, max(low + 1, 3 * usual if name == longest else usual), form)
-        sizes[name] = int(choices[rng.integers(len(choices))])
+        sizes[name] = int(rng.integers(low, 1 + max(low + 1, 3 * usual if name == longest else usual)))
+    if form.compiled:
+        sizes = _one_of_few(form, dict(least or {}), seed % 2)
     x, memory = (_shapes(shapes, sizes) for shapes in (form.state, form.memory))
     noise = _normal(x, seed + 1, "noise") if form.noisy else {}
     question = Question(_normal(x, seed), _normal(memory, seed), noise, seed)
@@ -146,10 +149,16 @@ def scattered(form: Form, seed: int, least: Mapping[str, int] | None = None) -> 
     return question if turn % 3 == 0 else dressed(question, _TEXTURES[turn % len(_TEXTURES)])
 
 
-def _choices(letter: str, low: int, most: int, form: Form) -> list[int]:
-    if not form.compiled:
-        return list(range(low, most + 1))
-    return [low] if letter not in "BJ" else sorted({min(low * n, max(most, low)) for n in _SHAPES_OF_A_COMPILER})
+def _lows(form: Form, least: Mapping[str, int]) -> dict[str, int]:
+    """The smallest size of the batch and of each axis that varies."""
+    lows = {"B": 1, **{letter: form.least(letter) for letter in form.letters()}}
+    return {letter: max(low, least.get(letter, 1)) for letter, low in lows.items()}
+
+
+def _one_of_few(form: Form, least: Mapping[str, int], which: int) -> dict[str, int]:
+    """The smallest sizes, or a few of everything: all the shapes of a layer that is compiled anew for each."""
+    lows = _lows(form, least)
+    return lows if which == 0 else {letter: max(low, _A_FEW.get(letter, 3)) for letter, low in lows.items()}
 
 
 def _shapes(shapes: Mapping[str, Shape], sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:

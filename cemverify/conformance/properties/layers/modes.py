@@ -118,7 +118,7 @@ def _plain_error(box: Box, exact: Box, q: Question, due: Named) -> Tensor:
     narrow, wide = box.gradient(g, q.memory)[0], exact.gradient(g, q.memory)[0]
     size = flat(wide).abs().amax(1)
     relative = (flat(narrow) - flat(wide)).abs().amax(1) / torch.where(size == 0, 1.0, size)
-    return 4 * len(box.layer.step.sizes) * relative * (1 + flat(due).abs().amax(1))
+    return 4 * len(box.layer.step.sizes) * relative * flat(due).abs().amax(1)
 
 
 def _rounded_once(box: Box, exact: Box, q: Question, due: Named) -> Tensor:
@@ -127,7 +127,10 @@ def _rounded_once(box: Box, exact: Box, q: Question, due: Named) -> Tensor:
     for seed in range(2):
         moved_a_little = exact.displacement(nudged(q, box.eps, seed))
         shift = torch.maximum(shift, (flat(moved_a_little) - flat(due)).abs().amax(1))
-    return _ROUNDINGS * (shift + box.eps * (1 + flat(due).abs().amax(1) + flat(q.x).abs().amax(1)))
+    size = flat(due).abs().amax(1)
+    if box.layer.step.returns == "next state":
+        size = size + flat(q.x).abs().amax(1)
+    return _ROUNDINGS * (shift + box.eps * size)
 
 
 # --- helpers ----------------------------------------------------------------------------------------------

@@ -1,0 +1,188 @@
+"""Energy layers: what they declare, what is then asked of them, and what a violation says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from cemverify import PRESENT_STATE, SOME_POSITIVE_DEFINITE, check_implementation, energy_layer
+from cemverify.conformance.implementations.contract import load
+from cemverify.conformance.implementations.energy_layers import EnergyLayer
+from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.engine import judge_again, judge_property
+from cemverify.conformance.judging.verdicts import Record, Verdict
+from cemverify.conformance.properties import select
+from cemverify.conformance.questions.black_boxes import Question
+from cemverify.conformance.questions.saving import restored
+from cemverify.power.mutants import mutants
+
+EXAMPLES = sorted(path.stem for path in (Path(__file__).parents[2] / "examples" / "energy_layers").glob("[!_]*.py"))
+
+
+def quadratic(**changes: Any) -> EnergyLayer:
+    """x' = m, one step down |x - m|^2 / 2, with other declarations."""
+    said: dict[str, Any] = {
+        "update": lambda x, m: m - x,
+        "energy": lambda x, m: ((x - m) ** 2).sum(-1) / 2,
+        "dim": 2,
+    }
+    return energy_layer(**{**said, **changes})
+
+
+def judged(layer: EnergyLayer, property_: str, examples: int = 30, seed: int = 0) -> Record:
+    return judge_property(layer, select([property_])[0], Effort(examples=examples, seed=seed))
+
+
+def slip(id_: str) -> Record:
+    """What the property says that must kill a mutant, with its smallest counterexample."""
+    (mutant,) = (m for m in mutants() if m.id == id_)
+    subject = mutant.subject()
+    assert isinstance(subject, EnergyLayer)
+    return judge_property(subject, select([mutant.property])[0], Effort())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_a_layer_written_from_its_paper_holds_with_all_that_its_declaration_implies(example: str) -> None:
+    if example.endswith("_jax"):
+        pytest.importorskip("jax", reason="the extra `jax` is not installed")
+    records = check_implementation(load(f"examples.energy_layers.{example}:mine"), examples=20)
+    wrong = [(r.id, r.reason) for r in records if r.verdict not in (Verdict.HOLDS, Verdict.NOT_OFFERED)]
+    assert not wrong
+    assert sum(r.verdict == Verdict.HOLDS for r in records) > 10
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_an_example_says_how_it_is_judged_and_the_page_names_it(example: str) -> None:
+    root = Path(__file__).parents[2]
+    text = (root / "examples" / "energy_layers" / f"{example}.py").read_text()
+    assert f"`cemverify check examples.energy_layers.{example}:mine`" in text
+    assert f"(../examples/energy_layers/{example}.py)" in (root / "docs" / "energy-layers.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        ({"dim": None}, "one of the two"),
+        ({"dim": None, "state": ("J", 2)}, "says what its memory is"),
+        ({"dim": None, "state": ("J", 0), "memory": None}, "numbers of at least 1"),
+        ({"dim": None, "state": (2,), "memory": None}, "energy per token needs a state with a token axis"),
+        ({"energy_per": "word"}, "energy_per is 'token' or 'sequence' or 'batch'"),
+        ({"mean_over": ("tokens",)}, "no mean over tokens"),
+        ({"step": "equilibrium"}, "says the tolerance"),
+        ({"preconditioner": "any"}, "a preconditioner in words is 'some positive definite'"),
+        ({"preconditioner": SOME_POSITIVE_DEFINITE, "steps": 2}, "found for one step"),
+        ({"steps": 2, "step_size": (0.1,)}, "as many step sizes, not 1"),
+        ({"leak": True}, "needs the Lagrangian"),
+        ({"coupled": True, "memory": PRESENT_STATE}, "one of the two"),
+        ({"not_offered": ("causalty",)}, "cannot declare 'causalty' absent; there are: energy, causality"),
+    ],
+    ids=str,
+)
+def test_an_impossible_declaration_is_refused_in_a_sentence(said: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        quadratic(**said)
+
+
+def test_what_a_declaration_rules_out_is_listed_with_its_reason() -> None:
+    absent = quadratic(coupled=True, energy_per="sequence").not_offered
+    assert absent["own-state"] == "declared: its energy reads every token's state"
+    assert "one value per sequence" in absent["energy-per-token"] or "declared" in absent["energy-per-token"]
+    assert "gradients" not in absent
+
+
+def test_an_update_that_is_too_long_by_the_number_of_tokens_is_told_so() -> None:
+    record = slip("layer-summed-over-tokens")
+    assert record.part == "a constant factor"
+    assert record.because is not None
+    assert record.because.endswith("times what it must be: the number of tokens")
+
+
+@pytest.mark.parametrize(
+    "id_", ["hopfield-heads-beta-of-the-other-head", "hopfield-heads-one-beta-for-all", "cem-attention-heads-swapped"]
+)
+def test_a_fault_of_two_heads_is_shown_with_two_tokens_at_most(id_: str) -> None:
+    record = slip(id_)
+    assert record.verdict == Verdict.VIOLATED
+    assert record.counterexample is not None
+    assert record.counterexample["case"]["tokens"] <= 2
+
+
+@pytest.mark.parametrize(
+    ("id_", "part"),
+    [
+        ("energy-transformer-norm-applied-twice", "the norm"),
+        ("energy-transformer-norm-left-out", "the norm"),
+        ("layer-last-channel-short", "channel 3"),
+        ("ham-two-layers-decay-of-one-layer-missing", "hidden"),
+    ],
+)
+def test_the_part_that_fails_is_named(id_: str, part: str) -> None:
+    assert slip(id_).part == part
+
+
+def test_an_energy_that_rises_at_one_percent_of_states_is_violated_whatever_the_seed() -> None:
+    def update(x: Tensor, m: Tensor) -> Tensor:
+        return torch.where(x[..., :1] > 2.3263, x - m, m - x)
+
+    for seed in range(3):
+        assert judged(quadratic(update=update), "descent/layer/slope", 60, seed).verdict == Verdict.VIOLATED
+
+
+def test_an_answer_that_is_not_contiguous_has_a_counterexample_as_any_other() -> None:
+    def update(x: Tensor, m: Tensor) -> Tensor:
+        return (2 * (m - x)).mT.contiguous().mT
+
+    record = judged(quadratic(update=update), "gradient/layer/energy")
+    assert record.verdict == Verdict.VIOLATED
+    assert record.saved is not None
+    assert record.counterexample is not None
+
+
+def test_a_counterexample_with_several_states_is_asked_again() -> None:
+    record = slip("ham-two-layers-decay-of-one-layer-missing")
+    assert record.saved is not None
+    question = restored(record.saved.question, record.saved.arrays)
+    assert isinstance(question, Question)
+    (property_,) = select([record.id])
+    (mutant,) = (m for m in mutants() if m.id == "ham-two-layers-decay-of-one-layer-missing")
+    again = judge_again(mutant.subject(), property_, question, torch.float64, "cpu")
+    assert again.verdict == Verdict.VIOLATED
+    right = judge_again(mutant.original(), property_, question, torch.float64, "cpu")
+    assert right.verdict == Verdict.HOLDS
+
+
+def test_a_layer_that_computes_in_float32_is_held_to_float32() -> None:
+    W = torch.randn(3, 3, generator=torch.Generator().manual_seed(0))
+
+    def energy(x: Tensor, m: Tensor) -> Tensor:
+        return ((x - m @ W) ** 2).sum(-1) / 2
+
+    layer = energy_layer(update=lambda x, m: m @ W - x, energy=energy, dim=3, working_dtype="float32")
+    records = check_implementation(layer, examples=12)
+    assert {r.verdict for r in records} == {Verdict.HOLDS, Verdict.NOT_OFFERED}, [
+        (r.id, r.reason) for r in records if r.verdict not in (Verdict.HOLDS, Verdict.NOT_OFFERED)
+    ]
+
+
+def test_numpy_layers_are_differentiated_by_differences() -> None:
+    layer = quadratic(arrays="numpy")
+    assert judged(layer, "gradient/layer/energy").verdict == Verdict.HOLDS
+    doubled = quadratic(arrays="numpy", update=lambda x, m: 2 * (m - x))
+    assert judged(doubled, "gradient/layer/energy").part == "a constant factor"
+
+
+def test_two_steps_of_different_sizes_are_followed() -> None:
+    def update(x: Tensor, m: Tensor) -> Tensor:
+        first = x + 0.5 * (m - x)
+        return first + 0.25 * (m - first) - x
+
+    assert (
+        judged(quadratic(update=update, steps=2, step_size=(0.5, 0.25)), "gradient/layer/energy").verdict == "holds"
+    )
+    swapped = quadratic(update=update, steps=2, step_size=(0.5, 0.5))
+    assert judged(swapped, "gradient/layer/energy").verdict == Verdict.VIOLATED
