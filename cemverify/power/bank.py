@@ -45,6 +45,22 @@ BANK: Sequence[CorrectImplementation] = (
     _Correct("examples.energies_jax:mine", "gradients of two scalars by jax.grad", "jax", costly=True),
     _Correct("examples.llama_transformers:mine", "Llama's own modules with tied weights", "transformers"),
     _Correct("examples.energy_layer:mine", "a Hopfield layer, as an energy layer"),
+    _Correct("examples.energy_layers.averaged_energy:mine", "a scalar energy, the mean over batch and tokens"),
+    _Correct("examples.energy_layers.cem_attention:mine", "CEM attention, as an energy layer"),
+    _Correct("examples.energy_layers.cem_mlp:mine", "CEM's gated MLP, as an energy layer of two steps"),
+    _Correct(
+        "examples.energy_layers.energy_based_transformer:mine", "a step of an Energy-Based Transformer, by autograd"
+    ),
+    _Correct("examples.energy_layers.energy_transformer:mine", "an Energy Transformer block, tokens coupled"),
+    _Correct("examples.energy_layers.equilibrium_layer:mine", "an equilibrium layer"),
+    _Correct("examples.energy_layers.ham_two_layers:mine", "an associative memory of two layers of neurons"),
+    _Correct("examples.energy_layers.hopfield_cccp:mine", "Hopfield retrieval by the concave-convex procedure"),
+    _Correct("examples.energy_layers.hopfield_heads:mine", "Hopfield retrieval with several heads"),
+    _Correct("examples.energy_layers.hopfield_retrieval:mine", "Hopfield retrieval that returns the next state"),
+    _Correct("examples.energy_layers.langevin_score:mine", "a Langevin step along a score"),
+    _Correct("examples.energy_layers.nrgpt_step:mine", "an NRGPT step with a learned projection"),
+    _Correct("examples.energy_layers.simplicial_hopfield:mine", "a simplicial Hopfield network"),
+    _Correct("examples.energy_layers.hopfield_jax:mine", "a Hopfield layer in JAX", "jax", costly=True),
 )
 
 

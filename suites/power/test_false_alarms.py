@@ -23,6 +23,7 @@ from cemverify.power.bank import BANK, CorrectImplementation, unavailable
 COSTLY = {
     "examples.compiled_reference:mine": ["gradient/attention/norm-scalar", "gradient/mlp/silu"],
     "examples.energies_jax:mine": ["gradient/attention/plain", "gradient/mlp/tanh"],
+    "examples.energy_layers.hopfield_jax:mine": ["gradient/layer/energy", "structure/layer/own-state"],
 }
 
 # Every property is asked of the reference by `test_catalogue` already, with more examples.
@@ -60,7 +61,8 @@ def test_what_cannot_be_asked_here_says_why() -> None:
 
 def test_the_bank_holds_every_example() -> None:
     folder = Path(__file__).parents[2] / "examples"
-    examples = {f"examples.{path.stem}:mine" for path in folder.glob("[!_]*.py") if not path.stem.startswith("test_")}
+    files = [path for path in folder.glob("**/[!_]*.py") if not path.stem.startswith("test_")]
+    examples = {f"{'.'.join(path.relative_to(folder.parent).with_suffix('').parts)}:mine" for path in files}
     assert examples == {entry.name for entry in BANK if entry.name.startswith("examples.")}
 
 
