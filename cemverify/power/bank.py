@@ -48,9 +48,7 @@ BANK: Sequence[CorrectImplementation] = (
     _Correct("examples.energy_layers.averaged_energy:mine", "a scalar energy, the mean over batch and tokens"),
     _Correct("examples.energy_layers.cem_attention:mine", "CEM attention, as an energy layer"),
     _Correct("examples.energy_layers.cem_mlp:mine", "CEM's gated MLP, as an energy layer of two steps"),
-    _Correct(
-        "examples.energy_layers.energy_based_transformer:mine", "an Energy-Based Transformer step, by autograd"
-    ),
+    _Correct("examples.energy_layers.energy_based_transformer:mine", "an Energy-Based Transformer step, by autograd"),
     _Correct("examples.energy_layers.energy_transformer:mine", "an Energy Transformer block, tokens coupled"),
     _Correct("examples.energy_layers.equilibrium_layer:mine", "an equilibrium layer"),
     _Correct("examples.energy_layers.ham_two_layers:mine", "an associative memory of two layers of neurons"),

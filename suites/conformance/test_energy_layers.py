@@ -67,7 +67,7 @@ def test_an_example_says_how_it_is_judged_and_the_page_names_it(example: str) ->
 @pytest.mark.parametrize(
     ("said", "sentence"),
     [
-        ({"dim": None}, "one of the two"),
+        ({"dim": None}, "dim=D"),
         ({"dim": None, "state": ("J", 2)}, "memory"),
         ({"dim": None, "state": ("J", 0), "memory": None}, "numbers of at least 1"),
         ({"dim": None, "state": (2,), "memory": None}, "energy per token needs a state with a token axis"),
