@@ -10,8 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cemverify.conformance.implementations.plain import Plain
+from cemverify.power.fused import HeadByHead, UnitByUnit
 
 plain = Plain().subject()
+head_by_head = HeadByHead().subject()
+unit_by_unit = UnitByUnit().subject()
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,8 @@ BANK: Sequence[CorrectImplementation] = (
     _Correct("cemverify:reference", "the reference: energies and descents"),
     _Correct("cemverify:fast", "the reference by blocks of tokens and tiles of weights"),
     _Correct("cemverify.power.bank:plain", "einsums of the formulas, without energies"),
+    _Correct("cemverify.power.bank:head_by_head", "each head's step added to the state at once"),
+    _Correct("cemverify.power.bank:unit_by_unit", "each hidden unit's step added to the state at once"),
     _Correct("examples.attention_numpy:mine", "ten lines of NumPy"),
     _Correct("examples.loops_numpy:mine", "loops over tokens and heads, NumPy"),
     _Correct("examples.einsum_torch:mine", "einsums, torch"),

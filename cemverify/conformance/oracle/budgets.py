@@ -108,6 +108,21 @@ class Bounded:
         magnitude = (self.value.abs() + self.error).sum(dim)
         return self.of(self.value.sum(dim), self.error.sum(dim) + self.gamma(n) * magnitude)
 
+    def plus_terms(self, terms: Bounded, dim: int) -> Bounded:
+        """self + sum of the terms along `dim`, added up in whatever order, every addition rounded to the dtype.
+
+        So the terms may be summed first, or be added to self one after the other, as a fused residual kernel does.
+        Of n additions the last rounds the result. Every other rounds a sum of some of the terms, with or without
+        self, which lies between that of the negative terms and that of the positive ones.
+        """
+        n = terms.value.shape[dim]
+        value = self.value + terms.value.sum(dim)
+        error = self.error + terms.error.sum(dim)
+        rise, fall = terms.value.clamp(min=0).sum(dim), terms.value.clamp(max=0).sum(dim)
+        sums = torch.stack([rise, fall, self.value + rise, self.value + fall])
+        reach = sums.abs().amax(0) + error
+        return self.of(value, error + self.gamma(n - 1) * reach).rounded()
+
 
 def _any(error: Tensor) -> bool:
     return bool((error != 0).any())
@@ -130,11 +145,11 @@ def _descend(case: Case, x: Bounded, h: Bounded) -> Bounded:
     config = case.layer_config
     for _ in range(config.steps):
         n = _norm_into(case, x)
-        heads = _attended(case, n, h) if case.layer == "attention" else _gated(case, n, h)  # (B, K, J, D)
+        # one direction per head or hidden unit: (B, K or M, J, D)
+        directions = _attended(case, n, h) if case.layer == "attention" else _gated(case, n, h)
         if config.norm == "folded":
-            heads = heads * n.of(case.weights["gain"])
-        direction = _precondition(case, heads).sum(1)
-        x = x + direction.scaled(config.step_size)
+            directions = directions * n.of(case.weights["gain"])
+        x = x.plus_terms(_precondition(case, directions).scaled(config.step_size), 1)
     return x
 
 
@@ -244,12 +259,17 @@ def _average(equation: str, weights: _Weights, values: Bounded) -> Bounded:
 
 
 def _gated(case: Case, n: Bounded, h: Bounded) -> Bounded:
-    """V^T ((W h) sigma(V n)) with a head axis of one: (B, 1, J, D)."""
+    """V_m (W h)_m sigma((V n)_m) of each hidden unit, or their sum where P mixes features: (B, M or 1, J, D)."""
     w, config = case.weights, case.mlp
     gate = h.einsum("bjd,md->bjm", n.of(w["W"]), config.dim)
     hidden = _sigma(activation(config.activation), n.einsum("bjd,md->bjm", n.of(w["V"]), config.dim))
-    out = (gate * hidden).einsum("bjm,md->bjd", n.of(w["V"]), config.hidden)
-    return n.of(out.value[:, None], out.error[:, None])
+    units = gate * hidden
+    apart = n.of(units.value.mT[..., None], units.error.mT[..., None])  # (B, M, J, 1)
+    units = apart * n.of(w["V"][:, None])
+    if not config.preconditioner.kind.startswith("low-rank"):
+        return units
+    total = n.of(torch.zeros_like(n.value)).plus_terms(units, 1)
+    return n.of(total.value[:, None], total.error[:, None])
 
 
 def _sigma(sigma: Activation, z: Bounded) -> Bounded:
@@ -269,7 +289,7 @@ def _softplus_cutoff(z: Tensor) -> Tensor:
 
 
 def _precondition(case: Case, heads: Bounded) -> Bounded:
-    """P g per head, or P applied to the one head there is: (B, K, J, D) -> (B, K, J, D)."""
+    """P g per head or hidden unit: (B, K or M, J, D), the same."""
     config, w = case.layer_config, case.weights
     if config.preconditioner.kind == "identity":
         return heads
