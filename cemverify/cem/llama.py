@@ -52,6 +52,10 @@ class SwiGLUConfig:
     norm_eps: float = 1e-5
     init_std: float = 0.02
 
+    def __post_init__(self) -> None:
+        if self.dim < 1 or self.hidden < 1:
+            raise ValueError(f"dim and hidden must be positive, not {self.dim} and {self.hidden}")
+
 
 @dataclass(frozen=True)
 class KeyValueCache:

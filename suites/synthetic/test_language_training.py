@@ -220,6 +220,19 @@ def test_an_energy_that_rises_is_seen_to_rise(gate: float, share: float) -> None
     assert mlp.promised == 1.0  # a step as short as the bound asks for lowers both
 
 
+def test_a_fall_is_counted_for_each_step_and_as_a_share_of_the_tokens() -> None:
+    """One dimension and ReLU, W = -3: x = 1 falls to -2 in the first step, from 3/2 to 0, and x = -1 stays at 0."""
+    block = BlockConfig(AttentionConfig(1, 1), MLPConfig(1, 1, activation="relu", steps=2))
+    model = LanguageModel(LanguageModelConfig(2, 1, block), torch.Generator().manual_seed(0))
+    for name, value in (("blocks.0.attention.W_Q", 0), ("blocks.0.mlp.V", 1), ("blocks.0.mlp.W", -3)):
+        lose(model, name, value)
+    with torch.no_grad():
+        model.embedding.copy_(torch.tensor([[1.0], [-1.0]]))
+    _, mlp = probe(model, torch.tensor([[0, 0, 0, 1], [0, 0, 0, 1]]))
+    assert mlp.falls == (0.75, 0.0)
+    assert mlp.energies == (0.75 * 1.5, 0.0, 0.0)
+
+
 def test_nothing_is_promised_of_an_indefinite_or_per_head_preconditioner() -> None:
     block = BlockConfig(
         AttentionConfig(16, 2, preconditioner=PreconditionerConfig("diagonal", per_head=True)),

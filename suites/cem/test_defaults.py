@@ -1,0 +1,88 @@
+"""What a configuration leaves out: every default, and the least that every size may be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import MISSING, fields
+from typing import Any
+
+import pytest
+
+from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
+from cemverify.cem.llama import LlamaAttentionConfig, RMSNorm, SwiGLUConfig
+from cemverify.cem.models import Block, BlockConfig, LanguageModel, LanguageModelConfig
+from suites.cem.helpers import generator
+
+# Weights start at a standard deviation of 0.02 and norms add 1e-5, as Llama's do.
+_LAYER = {
+    "preconditioner": PreconditionerConfig("identity", rank=4, per_head=False, init="paper"),
+    "steps": 1,
+    "step_size": 1.0,
+    "norm": "none",
+    "norm_eps": 1e-5,
+    "init_std": 0.02,
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "defaults"),
+    [
+        (PreconditionerConfig, {"kind": "identity", "rank": 4, "per_head": False, "init": "paper"}),
+        (
+            AttentionConfig,
+            _LAYER | {"head_dim": None, "temperature": None, "diagonal": "none", "position": "none", "causal": True},
+        ),
+        (MLPConfig, _LAYER | {"activation": "silu"}),
+        (LlamaAttentionConfig, {"position": "rotary", "norm_eps": 1e-5, "init_std": 0.02}),
+        (SwiGLUConfig, {"norm_eps": 1e-5, "init_std": 0.02}),
+        (BlockConfig, {}),
+        (LanguageModelConfig, {"init_std": 0.02}),
+    ],
+)
+def test_the_defaults_of_a_configuration_are_these(config: Any, defaults: dict[str, Any]) -> None:
+    found = {f.name: f.default for f in fields(config) if f.default is not MISSING}
+    made = {f.name: f.default_factory() for f in fields(config) if callable(f.default_factory)}
+    assert found | made == defaults
+
+
+def test_a_layer_as_small_as_can_be_is_built() -> None:
+    assert AttentionConfig(1, 1).tau == 1.0
+    assert AttentionConfig(5, 3, head_dim=1).R == 1
+    assert MLPConfig(1, 1).steps == 1
+    assert PreconditionerConfig("low-rank", rank=1).rank == 1
+    block = BlockConfig(LlamaAttentionConfig(1, 1, "none"), SwiGLUConfig(1, 1))
+    assert LanguageModel(LanguageModelConfig(1, 1, block), generator(0)).embedding.shape == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: AttentionConfig(0, 1, head_dim=1), "dim and heads must be positive, not 0 and 1"),
+        (lambda: AttentionConfig(1, 0, head_dim=1), "dim and heads must be positive, not 1 and 0"),
+        (lambda: AttentionConfig(1, 1, head_dim=0), "the head dimension must be positive, .* not 0"),
+        (lambda: AttentionConfig(2, 2, position="rotary"), "even for rotary positions, not 1"),
+        (lambda: AttentionConfig(1, 1, steps=0), "T must be at least 1, not 0"),
+        (lambda: MLPConfig(0, 1), "dim and hidden must be positive, not 0 and 1"),
+        (lambda: MLPConfig(1, 0), "dim and hidden must be positive, not 1 and 0"),
+        (lambda: MLPConfig(1, 1, steps=0), "T must be at least 1, not 0"),
+        (lambda: MLPConfig(1, 1, step_size=0.0), "the step size must be positive and finite, not 0.0"),
+        (lambda: MLPConfig(1, 1, step_size=float("inf")), "the step size must be positive and finite, not inf"),
+        (lambda: PreconditionerConfig("low-rank", rank=0), "must be at least 1, not 0"),
+        (lambda: LlamaAttentionConfig(0, 1), "dim and heads must be positive, not 0 and 1"),
+        (lambda: LlamaAttentionConfig(1, 0), "dim and heads must be positive, not 1 and 0"),
+        (lambda: SwiGLUConfig(0, 1), "dim and hidden must be positive, not 0 and 1"),
+        (lambda: SwiGLUConfig(1, 0), "dim and hidden must be positive, not 1 and 0"),
+    ],
+)
+def test_a_size_below_one_is_refused(build: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build()
+
+
+def test_a_norm_adds_the_epsilon_of_its_configuration() -> None:
+    assert RMSNorm(3).eps == 1e-5
+    block = BlockConfig(LlamaAttentionConfig(2, 1, norm_eps=1e-3), SwiGLUConfig(2, 3, norm_eps=1e-2))
+    model = LanguageModel(LanguageModelConfig(4, 1, block), generator(0))
+    (only,) = model.blocks
+    assert isinstance(only, Block)
+    assert (only.attention.norm.eps, only.mlp.norm.eps, model.norm.eps) == (1e-3, 1e-2, 1e-5)

@@ -1,0 +1,123 @@
+"""The budgets of a few dozen fixed cases, on file: `python -m suites.conformance.signed_budgets` signs them anew.
+
+A budget that grew without anybody's notice would let faults pass. So whoever changes one has the new figures in the
+change, and those who read it see by how much. Of every budget its sum and its largest component are kept, with 17
+digits; other processors round matrix products otherwise, and so they are compared to one part in a billion, far below
+what any constant of the derivation makes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from cemverify.cem.activations import ACTIVATIONS
+from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
+from cemverify.cem.models import BlockConfig
+from cemverify.conformance.oracle.budgets import energy_budget, output_budget
+from cemverify.conformance.oracle.golden import golden
+from cemverify.conformance.oracle.perturbation import movement
+from cemverify.conformance.questions.cases import Case, Config, dense_case
+
+FILE = Path(__file__).with_name("budgets.json")
+DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16}
+Figures = dict[str, float | None]
+
+
+def _attention(**options: object) -> AttentionConfig:
+    return AttentionConfig(5, 3, head_dim=4, temperature=1.7, step_size=0.3, **options)  # type: ignore[arg-type]
+
+
+def _mlp(activation: str = "silu", **options: object) -> MLPConfig:
+    return MLPConfig(5, 4, activation=activation, step_size=0.3, **options)  # type: ignore[arg-type]
+
+
+def _configs() -> Iterator[tuple[str, Config]]:
+    yield "attention", _attention()
+    yield "attention, one head", AttentionConfig(5, 1, temperature=1.7)
+    yield "attention, T = 3", _attention(steps=3, norm="channel")
+    for diagonal in ("shared", "per-head"):
+        yield f"attention, diagonal {diagonal}", _attention(diagonal=diagonal)
+    for position in ("alibi", "self-cross", "rotary"):
+        yield f"attention, {position}", _attention(position=position)
+    kinds = ("diagonal", "low-rank", "low-rank-printed")
+    for norm in ("scalar", "channel", "folded"):
+        yield f"attention, norm {norm}", _attention(norm=norm)
+        yield f"MLP, norm {norm}", _mlp(norm=norm)
+    for kind in kinds:
+        shared, per_head = (PreconditionerConfig(kind, rank=2, per_head=own) for own in (False, True))  # type: ignore[arg-type]
+        yield f"attention, {kind}", _attention(preconditioner=shared)
+        yield f"attention, {kind} per head", _attention(preconditioner=per_head)
+        yield f"MLP, {kind}", _mlp(preconditioner=shared)
+    for activation in ACTIVATIONS:
+        yield f"MLP, {activation}", _mlp(activation)
+    yield "MLP, T = 3", _mlp(steps=3, norm="scalar")
+    yield "block", BlockConfig(_attention(norm="channel"), _mlp(norm="channel"))
+
+
+def _cases() -> Iterator[tuple[str, Case]]:
+    for name, config in _configs():
+        yield name, dense_case(config, 1, 4, seed=13)
+    far = dense_case(_mlp("softplus", preconditioner=PreconditionerConfig("diagonal")), 1, 4, seed=13)
+    weights = {**far.weights, "V": 40 * far.weights["V"], "P_d": 40 * far.weights["P_d"]}
+    yield "MLP, softplus far from zero", Case(far.config, far.x, far.h, weights)
+
+
+def figures() -> dict[str, Figures]:
+    """Every budget on file, computed anew: by case and dtype, its sum and largest component; null if unbounded."""
+    found: dict[str, Figures] = {}
+    for name, case in _cases():
+        for dtype_name, dtype in DTYPES.items():
+            rounded = case.to(dtype).to(torch.float64)
+            found[f"output, {name}, {dtype_name}"] = _figures(output_budget(rounded, dtype))
+            if case.layer != "block" and _has_an_energy_of_its_own(name):
+                found[f"energy, {name}, {dtype_name}"] = _figures(energy_budget(rounded, rounded.x, dtype))
+    for terms in (1, 7):
+        for dtype_name in ("float64", "float32"):
+            found[f"measured, {terms} terms, {dtype_name}"] = _measured(terms, DTYPES[dtype_name])
+    return found
+
+
+def _has_an_energy_of_its_own(name: str) -> bool:
+    """Norms, preconditioners and steps are no part of an energy."""
+    return not any(word in name for word in ("norm", "T =", "low-rank", "diagonal per head", "MLP, diagonal"))
+
+
+def _measured(terms: int, dtype: torch.dtype) -> Figures:
+    case = dense_case(_attention(), 1, 4, seed=13)
+    (bound,) = movement(lambda: {"output": golden(case)}, terms, torch.finfo(dtype).eps / 2).values()
+    return _figures(bound)
+
+
+def _figures(budget: Tensor) -> Figures:
+    if not bool(budget.isfinite().all()):
+        return {"sum": None, "largest": None}
+    return {"sum": float(budget.sum()), "largest": float(budget.max())}
+
+
+def on_file() -> Mapping[str, Figures]:
+    """What was signed."""
+    signed: Mapping[str, Figures] = json.loads(FILE.read_text())
+    return signed
+
+
+def _factor(before: float | None, after: float | None) -> str:
+    return f"{after / before:.6g} times what it was" if before and after else f"{after}, was {before}"
+
+
+def main() -> None:
+    """Writes the file, and says what became of the budgets that were on it."""
+    before, after = on_file() if FILE.exists() else {}, figures()
+    FILE.write_text(json.dumps(after, indent=1) + "\n")
+    changed = [name for name in after if name in before and before[name] != after[name]]
+    for name in changed:
+        print(f"{name}: {_factor(before[name]['sum'], after[name]['sum'])}")
+    print(f"{len(after)} budgets signed, {len(changed)} of them changed, {len(after.keys() - before.keys())} new")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""Error budgets: what was derived stays as it was signed, and covers whatever order a sum is taken in."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from cemverify.conformance.oracle.budgets import Bounded, unit_roundoff
+from cemverify.conformance.properties import precision
+from suites.conformance import signed_budgets
+
+SIGN = "if that was meant, sign them anew: python -m suites.conformance.signed_budgets"
+
+
+def alike(found: signed_budgets.Figures, signed: signed_budgets.Figures) -> bool:
+    return all(
+        signed[name] is None if value is None else value == pytest.approx(signed[name], rel=1e-9, abs=0)
+        for name, value in found.items()
+    )
+
+
+def test_budgets_are_as_they_were_signed() -> None:
+    signed, found = signed_budgets.on_file(), signed_budgets.figures()
+    assert found.keys() == signed.keys(), SIGN
+    changed = {name: (signed[name], figures) for name, figures in found.items() if not alike(figures, signed[name])}
+    assert changed == {}, SIGN
+
+
+def test_the_laws_of_low_precision_are_as_they_were_measured() -> None:
+    laws = {"attention": precision._ATTENTION, "mlp": precision._MLP}
+    assert laws == {
+        "attention": {torch.float32: (4.0, 8.0), torch.bfloat16: (1.0, 2.0)},
+        "mlp": {torch.float32: (16.0, 20.0), torch.bfloat16: (3.0, 4.0)},
+    }
+
+
+def one_after_the_other(x: Tensor, terms: Sequence[Tensor]) -> Tensor:
+    for term in terms:
+        x = x + term
+    return x
+
+
+def first_among_themselves(x: Tensor, terms: Sequence[Tensor]) -> Tensor:
+    return x + one_after_the_other(terms[0], terms[1:])
+
+
+def in_two_halves(x: Tensor, terms: Sequence[Tensor]) -> Tensor:
+    half = len(terms) // 2
+    return one_after_the_other(x, terms[:half]) + one_after_the_other(terms[half], terms[half + 1 :])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("add", [one_after_the_other, first_among_themselves, in_two_halves])
+def test_steps_may_be_added_to_the_state_in_any_order(
+    add: Callable[[Tensor, Sequence[Tensor]], Tensor], dtype: torch.dtype
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    worst = 0.0
+    for scale in (0.1, 1.0, 30.0):
+        x = (scale * torch.randn(200, generator=generator, dtype=torch.float64)).to(dtype)
+        terms = torch.randn(5, 200, generator=generator, dtype=torch.float64).to(dtype)
+        exact = [Bounded(a.double(), torch.zeros_like(a.double()), unit_roundoff(dtype)) for a in (x, terms)]
+        bounded = exact[0].plus_terms(exact[1], 0)
+        # what float64 itself rounds is not seen in float64, and so its sums are taken in integers
+        right = _exactly(x, terms)
+        for order in itertools.islice(itertools.permutations(range(5)), 0, None, 7):
+            error = _apart(add(x, [terms[k] for k in order]), right)
+            worst = max(worst, float((error / bounded.error).max()))
+    assert worst <= 1
+    assert worst >= 0.2  # nor is it much more than that
+
+
+def _exactly(x: Tensor, terms: Tensor) -> list[int]:
+    return [sum(map(_integer, (first, *rest))) for first, *rest in zip(x.tolist(), *terms.tolist(), strict=True)]
+
+
+def _apart(got: Tensor, right: Sequence[int]) -> Tensor:
+    return torch.tensor(
+        [abs(_integer(value) - exact) / 2.0**80 for value, exact in zip(got.tolist(), right, strict=True)],
+        dtype=torch.float64,
+    )
+
+
+def _integer(value: float) -> int:
+    """value 2^80, which is an integer for whatever is drawn here."""
+    numerator, denominator = value.as_integer_ratio()
+    return numerator * (2**80 // denominator)
+
+
+def test_one_step_costs_one_rounding_of_the_result() -> None:
+    u = unit_roundoff(torch.float32)
+    one = torch.ones((), dtype=torch.float64)
+    x, term = (Bounded(value, torch.zeros_like(value), u) for value in (3 * one, 2 * one[None]))
+    assert float(x.plus_terms(term, 0).error) == pytest.approx(5 * u, rel=1e-6)
+
+
+def test_of_several_steps_every_rounding_but_the_last_is_of_the_largest_sum_there_may_be() -> None:
+    u = unit_roundoff(torch.float32)
+    x = Bounded(torch.tensor(1.0, dtype=torch.float64), torch.tensor(0.0, dtype=torch.float64), u)
+    terms = torch.tensor([2.0, -7.0, 3.0], dtype=torch.float64)  # sums between -7 and 6: the largest is of size 7
+    bounded = x.plus_terms(x.of(terms), 0)
+    assert float(bounded.value) == -1.0
+    assert float(bounded.error) == pytest.approx((2 * 7 + 1) * u, rel=1e-6)
