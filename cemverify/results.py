@@ -217,7 +217,8 @@ def read(path: Path) -> dict[str, Any]:
     for error in _validator().iter_errors(content):
         place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
         said = error.message if len(error.message) <= 200 else f"{error.message[:200]} ..."
-        raise ResultError(f"{path} is damaged: {place.lstrip('.') or 'it'}: {said}; create it again")
+        where = f" at {place.lstrip('.')}" if place else ""
+        raise ResultError(f"{path} is damaged{where}: {said}; create it again")
     return content
 
 

@@ -156,5 +156,5 @@ def test_what_is_no_result_of_a_check_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ResultError, match="of kind 'atlas'; a baseline is written by `cemverify check --json`"):
         read_baseline(path)
     write(path, result("check", maker, [], {}))
-    with pytest.raises(ResultError, match="is not a complete result"):
+    with pytest.raises(ResultError, match="is damaged: 'implementation' is a required property"):
         read_baseline(path)
