@@ -34,14 +34,15 @@ temperature, eta the step size, P the preconditioner, u the unit roundoff, eps t
 gradient; beta_kj = A_k h_j. The [mathematics](mathematics.md) has the derivations, by the numbers that claims begin
 with."""
 
-_Chosen = Callable[[JudgedClaim], bool]
+Chosen = Callable[[JudgedClaim], bool]
 
 
-def _paper(*verdicts: ClaimVerdict) -> _Chosen:
+def _paper(*verdicts: ClaimVerdict) -> Chosen:
     return lambda j: j.claim.kind == "paper" and j.verdict in verdicts
 
 
-_SECTIONS: tuple[tuple[str, str, _Chosen], ...] = (
+# headings of the page, what stands below them, and which claims
+SECTIONS: tuple[tuple[str, str, Chosen], ...] = (
     ("Errors of the paper", "What the paper states and is not so.", _paper(ClaimVerdict.REFUTED)),
     (
         "Slips of the pen",
@@ -158,10 +159,10 @@ def as_markdown(judged: Sequence[JudgedClaim]) -> str:
         _PREFACE,
         _overview(judged),
     ]
-    for heading, words, chosen in _SECTIONS:
+    for heading, words, chosen in SECTIONS:
         rows = [j for j in judged if chosen(j)]
         if rows:
-            parts += [f"## {heading}", words, *(_section(j) for j in rows)]
+            parts += [f"## {heading}", words, *(as_section(j) for j in rows)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -179,7 +180,7 @@ def as_json(judged: Sequence[JudgedClaim], maker: Maker) -> dict[str, Any]:
 
 def _overview(judged: Sequence[JudgedClaim]) -> str:
     lines = []
-    for heading, _, chosen in _SECTIONS:
+    for heading, _, chosen in SECTIONS:
         rows = [j for j in judged if chosen(j)]
         links = ", ".join(f"[{j.claim.id}](#{j.claim.id})" for j in rows)
         anchor = heading.lower().replace(" ", "-")
@@ -187,7 +188,8 @@ def _overview(judged: Sequence[JudgedClaim]) -> str:
     return "\n".join(lines)
 
 
-def _section(judged: JudgedClaim) -> str:
+def as_section(judged: JudgedClaim) -> str:
+    """A claim's part of the page."""
     claim = judged.claim
     parts = [f'### <a id="{claim.id}"></a>{claim.id}', claim.statement, f"    {claim.formula}"]
     parts.append(f"> {_quoted(judged)}\n>\n> {claim.said.where}" if claim.said.version else f"*{claim.said.where}*")
