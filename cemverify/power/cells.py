@@ -210,7 +210,10 @@ def _inapplicable(mutant: Mutant, subject: Subject, *, as_it_is: bool) -> str | 
     """Why a mutant's fault cannot be measured; None if it can."""
     property_ = by_id()[mutant.property]
     if as_it_is:
-        absent = not_offered(property_, mutant.subject().not_offered, torch.float64)
+        try:
+            absent = not_offered(property_, mutant.subject().not_offered, torch.float64)
+        except LoadError as error:
+            return str(error)
         return None if absent is None else absent.reason or ""
     if property_.door != door_of(subject):
         return "the fault belongs to another kind of implementation"
@@ -220,7 +223,7 @@ def _inapplicable(mutant: Mutant, subject: Subject, *, as_it_is: bool) -> str | 
         return absent.reason or ""
     try:
         inject(mutant, subject)
-    except ValueError as error:
+    except (ValueError, LoadError) as error:
         return str(error)
     return None
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from cemverify import PRESENT_STATE, SOME_POSITIVE_DEFINITE, check_implementation, energy_layer
-from cemverify.conformance.implementations.contract import load
+from cemverify.conformance.implementations.contract import LoadError, load
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_again, judge_property
@@ -18,7 +18,7 @@ from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import select
 from cemverify.conformance.questions.black_boxes import Question
 from cemverify.conformance.questions.saving import restored
-from cemverify.power.mutants import mutants
+from cemverify.power.mutants import layer_papers, mutants
 
 EXAMPLES = sorted(path.stem for path in (Path(__file__).parents[2] / "examples" / "energy_layers").glob("[!_]*.py"))
 
@@ -186,3 +186,10 @@ def test_two_steps_of_different_sizes_are_followed() -> None:
     )
     swapped = quadratic(update=update, steps=2, step_size=(0.5, 0.5))
     assert judged(swapped, "gradient/layer/energy").verdict == Verdict.VIOLATED
+
+
+def test_a_slip_says_so_where_the_examples_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layer_papers, "_FOLDER", "examples.somewhere_else")
+    (mutant,) = (m for m in mutants() if m.id == "cem-mlp-one-step-too-few")
+    with pytest.raises(LoadError, match="is not installed; it is part of a clone of the repository"):
+        mutant.subject()

@@ -65,7 +65,7 @@ def source(example: str) -> str:
     except ModuleNotFoundError:
         spec = None
     if spec is None or spec.origin is None:
-        raise LoadError(f"{_FOLDER}.{example} is not installed: it is in a clone of the repository")
+        raise LoadError(f"{_FOLDER}.{example} is not installed; it is part of a clone of the repository")
     return Path(spec.origin).read_text(encoding="utf-8")
 
 
