@@ -19,6 +19,7 @@ from hypothesis import HealthCheck
 
 from cemverify.cores import cores
 from cemverify.devices import find_device
+from cemverify.parsing import count
 
 # Built from "default" by name: under CI Hypothesis would otherwise hand down a profile of its own.
 _DEFAULT = hypothesis.settings.get_profile("default")
@@ -49,7 +50,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--dtype", default="float64", choices=("float64", "float32", "bfloat16"), help="default float64")
     group.addoption("--thorough", action="store_true", help="also what is marked thorough: the same with more seeds")
-    group.addoption("--examples", type=int, default=None, metavar="N", help="examples per property of the catalogue")
+    group.addoption(
+        "--examples", type=count, default=None, metavar="N", help="examples per property of the catalogue"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -15,7 +15,10 @@ def check_device(name: str) -> None:
         ValueError: what is wrong with it.
     """
     try:
-        torch.ones(1, device=torch.device(name)).item()
+        device = torch.device(name)
+        if device.type == "cpu" and device.index is not None:  # torch takes any number and means the same CPU
+            raise RuntimeError("the CPU has no number")
+        torch.ones(1, device=device).item()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"device {name!r} is not available ({reason}); try cpu") from None

@@ -78,7 +78,8 @@ ROOMS: dict[str, set[str]] = {
     "synthetic.statistics": shared("errors"),
     "synthetic.statements": set(),
     "synthetic.measured": {"synthetic.statistics"} | shared("results"),
-    "synthetic.gp": {"synthetic.statistics"} | shared("errors"),
+    "synthetic.memory": shared("errors"),
+    "synthetic.gp": {"synthetic.memory", "synthetic.statistics"} | shared("errors"),
     "synthetic.corpora": shared("errors", "files"),
     "synthetic.atlas": {"synthetic.gp"} | shared("errors", "parsing", "results", "tables"),
     "synthetic.examine": {"synthetic.gp"} | shared("errors", "parsing", "results", "tables"),
@@ -105,6 +106,7 @@ ROOMS: dict[str, set[str]] = {
     }
     | shared("errors", "results", "tables"),
     "synthetic.language.commands": {
+        "synthetic.memory",
         *("cemverify.cem", "cemverify.runs", "synthetic.corpora", "synthetic.language.training"),
         *("synthetic.language.contenders", "synthetic.language.losses", "synthetic.language.paper"),
         "synthetic.measured",

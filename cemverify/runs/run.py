@@ -37,12 +37,13 @@ def run_cells(cells: Sequence[Cell], options: RunOptions) -> list[StoredCell]:
         Interrupted: Ctrl-C.
     """
     store = CellStore(options.store)
-    store.sweep()
     asked = {cell.key: cell for cell in cells}
     known = _known(store, asked)
     todo = [cell for key, cell in asked.items() if _is_due(key, known.get(key), options)]
     todo.sort(key=lambda cell: -cell.cost)
     if todo:
+        store.require_writable()
+        store.sweep()
         crew = _crew(options, len(todo))
         _say(f"{len(known)} of {_cells(len(asked))} in {store.folder}; computing {len(todo)}", options)
         known |= _compute(todo, store, crew, known)

@@ -12,6 +12,7 @@ merge two stores, copy one into the other.
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import time
@@ -22,7 +23,7 @@ from typing import Any
 from uuid import uuid4
 
 from cemverify.errors import UsageError
-from cemverify.files import replacing
+from cemverify.files import remove, replacing
 from cemverify.runs.cells import Cell
 from cemverify.runs.plain import digest
 
@@ -66,19 +67,23 @@ class StoredCell:
 
 
 class CellStore:
-    """A folder of cells, one file for each.
+    """A folder of cells, one file for each. Reading changes nothing in it.
 
     Args:
-        folder: made where it is missing.
-
-    Raises:
-        UsageError: no file can be made in it.
+        folder: need not exist before something is put.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._aside = folder / "aside"
         self._owner = f"{socket.gethostname()}+{os.getpid()}+"  # no host name has a plus
+
+    def require_writable(self) -> None:
+        """Makes the folder where it is missing, and refuses one in which no file can be made.
+
+        Raises:
+            UsageError: the sentence says why.
+        """
         try:
             self._aside.mkdir(parents=True, exist_ok=True)
             trial = self._aside / f"{self._owner}trial"
@@ -86,7 +91,8 @@ class CellStore:
             trial.unlink()
         except OSError as error:
             raise UsageError(
-                f"the store {folder} cannot be written ({error.strerror or error}); name another folder with --store"
+                f"the store {self.folder} cannot be written ({error.strerror or error}); "
+                "name another folder with --store"
             ) from error
 
     def path(self, key: str) -> Path:
@@ -117,6 +123,7 @@ class CellStore:
         content = _content(cell, outcome)
         path = self.path(cell.key)
         try:
+            self._aside.mkdir(parents=True, exist_ok=True)
             if not path.parent.exists():
                 path.parent.mkdir(exist_ok=True)
                 _sync(self.folder)
@@ -143,16 +150,17 @@ class CellStore:
         path = self.path(key)
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+            claimed = content.pop("digest", None) if isinstance(content, dict) else None
+            found = digest(content)
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             raise UsageError(f"the store's {path} cannot be read ({error.strerror or error})") from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:  # also NaN, lone surrogates, numbers of thousands of digits
             raise CorruptCell(f"{path} is truncated, or was edited") from error
         if not isinstance(content, dict) or content.get("format") != FORMAT:
             raise CorruptCell(f"{path} is not a cell")
-        claimed = content.pop("digest", None)
-        if claimed != digest(content):
+        if claimed != found:
             raise CorruptCell(f"{path} does not match its digest")
         record = self._record(key, content, self._made_by(path))
         if record.cell.key != key:
@@ -180,13 +188,13 @@ class CellStore:
     def sweep(self) -> None:
         """Removes what killed processes left aside."""
         host, now = f"{socket.gethostname()}+", time.time()
-        for path in self._aside.iterdir():
+        for path in self._aside.iterdir() if self._aside.is_dir() else ():
             try:
                 process = path.name.removeprefix(host).split("+")[0] if path.name.startswith(host) else ""
                 if (process.isdecimal() and not _alive(int(process))) or now - path.stat().st_mtime > STALE_SECONDS:
-                    path.unlink()
-            except FileNotFoundError:
-                continue  # renamed by its owner, or removed by somebody else
+                    remove(path)
+            except OSError:
+                continue  # renamed by its owner, or removed by somebody else, or not ours to remove
 
     def _beginning(self, prefix: str) -> Iterator[str]:
         if len(prefix) < 2:
@@ -196,9 +204,9 @@ class CellStore:
     def _made_by(self, path: Path) -> Mapping[str, Any]:
         try:
             made_by = json.loads(path.with_suffix(".made_by").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return {}  # no result depends on it
-        return made_by if isinstance(made_by, dict) else {}
+        return made_by if _is_side_file(made_by) else {}
 
     def _record(self, key: str, content: Mapping[str, Any], made_by: Mapping[str, Any]) -> StoredCell:
         try:
@@ -216,6 +224,23 @@ class CellStore:
             aside.write_bytes(content)
         if durable:
             _sync(path.parent)
+
+
+def _is_side_file(content: Any) -> bool:
+    """Whether what it says, if it says it, is of the types that `explain` prints."""
+    if not isinstance(content, dict):
+        return False
+    texts = ("label", "created", "host", "machine")
+    if "created" in content and not {"host", "machine", "seconds"} <= content.keys():
+        return False
+    seconds = content.get("seconds", 0)
+    return (
+        all(isinstance(content.get(name, ""), str) for name in texts)
+        and isinstance(seconds, int | float)
+        and math.isfinite(seconds)
+        and isinstance(content.get("versions", {}), dict)
+        and isinstance(content.get("commit"), str | None)
+    )
 
 
 def _content(cell: Cell, outcome: Mapping[str, Any] | Failure) -> dict[str, Any]:

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from cemverify.errors import UsageError
 from suites.synthetic.test_priors import COMPOSED, OWN, SINGLE, dense, points
+from synthetic import memory
 from synthetic.examine import AGREEMENT
-from synthetic.gp import memory, priors
+from synthetic.gp import priors
 from synthetic.gp.difficulty import NEGATIVE_CONTROLS, admit, assess, is_negative_control
 from synthetic.gp.distribution import FALSE_ALARM, DrawsTest, check_draws, pairs, whiteness, with_noise
 from synthetic.gp.oracle import second_opinion
@@ -370,7 +371,7 @@ def test_points_of_ones_own_must_be_finite_and_different() -> None:
 
 def test_more_points_than_memory_are_refused_before_any_is_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
     huge = TaskConfig("rbf", train_points=10_000_000, features=0)
-    with pytest.raises(UsageError, match=r"an exact task of 10001024 points needs about .* GB .*features=2048"):
+    with pytest.raises(UsageError, match=r"10001024 points in 10 dimensions needs about .* GB .*features=2048"):
         draw(huge, Streams(0, "rbf", 0))
     monkeypatch.setattr(memory, "available", lambda: 10**6)
     with pytest.raises(UsageError, match=r"2048 features needs about .*, but 0.0 GB are free; draw fewer points"):

@@ -191,6 +191,7 @@ def test_stores_merge_by_copying(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 def test_what_a_killed_process_left_aside_is_swept_and_what_a_living_one_writes_is_not(tmp_path: Path) -> None:
     store = CellStore(tmp_path)
+    store.require_writable()
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     host = os.uname().nodename

@@ -10,6 +10,8 @@
     argument name "=" value | sum
     value    number | "[" number { "," number } "]"
 
+Parentheses nest at most 20 deep, a prior names at most 100 kernels, and a number is 0 or from 1e-30 to 1e30 in size.
+
 This file contains the grammar; `synthetic.gp.priors` gives the names their meaning.
 """
 
@@ -20,6 +22,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cemverify.errors import UsageError
+
+# Deeper kernels, and more of them, than any study has; each costs a pass over every pair of points.
+DEEPEST, MOST_KERNELS = 20, 100
+
+# Beyond these a covariance overflows or vanishes in float64.
+SMALLEST, LARGEST = 1e-30, 1e30
 
 Value = float | tuple[float, ...]
 
@@ -85,7 +93,11 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self.text = text
         self.tokens = [(str(match.lastgroup), match.group(), match.start()) for match in TOKEN.finditer(text)]
-        self.at = 0
+        self.at = self.depth = 0
+        ahead = [text for _, text, _ in self.tokens[1:]] + [""]
+        kernels = sum(kind == "name" and then != "=" for (kind, _, _), then in zip(self.tokens, ahead, strict=False))
+        if kernels > MOST_KERNELS:
+            raise UsageError(f"prior {_cut(text)} names {kernels} kernels; {MOST_KERNELS} is the most")
 
     def read(self) -> Expression:
         found = self.sum()
@@ -94,9 +106,13 @@ class _Reader:
         return found
 
     def sum(self) -> Expression:
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise UsageError(f"prior {_cut(self.text)} is nested too deeply; {DEEPEST} parentheses is the most")
         terms = [self.product()]
         while self.take("+"):
             terms.append(self.product())
+        self.depth -= 1
         return terms[0] if len(terms) == 1 else Sum(tuple(terms))
 
     def product(self) -> Expression:
@@ -112,9 +128,10 @@ class _Reader:
         if not factors:
             self.at = begun
             raise self.complaint("a kernel, because a number alone is not one (write a constant as 2*constant)")
-        if not (0 < scale < float("inf")):
+        if not SMALLEST <= scale <= LARGEST:
             raise UsageError(
-                f"prior {self.text!r}: a kernel can be multiplied by positive numbers only, not by {scale:g}"
+                f"prior {_cut(self.text)}: a kernel can be multiplied by positive numbers only, not by {scale:g}; "
+                f"numbers are from {SMALLEST:g} to {LARGEST:g}"
             )
         return factors[0] if scale == 1 and len(factors) == 1 else Product(scale, tuple(factors))
 
@@ -139,7 +156,7 @@ class _Reader:
             name = self.name("a parameter")
             self.expect("=")
             if name in parameters:
-                raise UsageError(f"prior {self.text!r}: {name} is given twice; give it once")
+                raise UsageError(f"prior {_cut(self.text)}: {name} is given twice; give it once")
             parameters[name] = self.value()
         elif self.kind() == "number" and self.shown(1) in (",", ")"):
             raise self.complaint("a parameter with its name, such as lengthscale=2, or a kernel")
@@ -183,11 +200,16 @@ class _Reader:
             raise self.complaint(repr(sign))
 
     def complaint(self, expected: str) -> UsageError:
-        where = f"at {self.text[self.tokens[self.at][2] :]!r}" if self.at < len(self.tokens) else "at its end"
+        where = f"at {_cut(self.text[self.tokens[self.at][2] :])}" if self.at < len(self.tokens) else "at its end"
         return UsageError(
-            f"prior {self.text!r}: {where}, expected {expected}; a prior is written like "
+            f"prior {_cut(self.text)}: {where}, expected {expected}; a prior is written like "
             "rbf(lengthscale=2)+0.1*linear"
         )
+
+
+def _cut(text: str) -> str:
+    """A prior as messages quote it."""
+    return repr(text) if len(text) <= 80 else f"{text[:60]!r}..."
 
 
 def _shown(value: Value) -> str:

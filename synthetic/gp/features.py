@@ -30,7 +30,7 @@ BLOCK = 4096
 
 def bytes_needed(count: int, points: int, dimensions: int) -> int:
     """Peak memory of a task with that many features and points: two Gram matrices, a few blocks, and the points."""
-    return 8 * (2 * count**2 + 6 * BLOCK * count + points * (2 * dimensions + 6))
+    return 8 * (2 * count**2 + 6 * BLOCK * count + points * (2 * dimensions + 6) + 4 * count * dimensions)
 
 
 def draw_features(kernel: gp.Kernel, count: int, dimensions: int, generator: torch.Generator) -> Features:

@@ -22,7 +22,7 @@ from gpytorch.kernels import Kernel, MaternKernel, ProductKernel, RBFKernel, RQK
 from torch import Tensor
 
 from cemverify.errors import UsageError
-from synthetic.gp.algebra import Expression, Named, Product, Sum, Value, parse
+from synthetic.gp.algebra import LARGEST, SMALLEST, Expression, Named, Product, Sum, Value, parse
 from synthetic.gp.kernels import Additive, ChangePoint, Constant, Gibbs, Linear, Mapped, Modulated, along
 
 # Parameters that may be 0 or negative; all others are positive.
@@ -128,6 +128,11 @@ def _parameters(expression: Named, family: PriorFamily, dimensions: int) -> dict
         for number in numbers:
             if not math.isfinite(number) or (number <= 0 and name not in SIGNED):
                 raise UsageError(f"the {name} of {expression.name} must be a positive number, not {number:g}")
+            if number and not SMALLEST <= abs(number) <= LARGEST:
+                raise UsageError(
+                    f"the {name} of {expression.name} must be from {SMALLEST:g} to {LARGEST:g} in size, "
+                    f"not {number:g}"
+                )
     return {name: float(v) if isinstance(v, int) else v for name, v in values.items()}
 
 
@@ -182,7 +187,7 @@ def _own(expression: Named) -> Kernel:
         ) from error
     except AttributeError as error:
         raise UsageError(f"prior {expression.name}: {error}") from error
-    except Exception as error:  # the user's code may raise anything
+    except (Exception, SystemExit) as error:  # the user's code may raise anything
         raise UsageError(f"prior {expression}: {attribute} raised {type(error).__name__}: {error}") from error
     if not isinstance(made, Kernel):
         raise UsageError(

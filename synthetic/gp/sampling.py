@@ -23,10 +23,14 @@ JITTERS = (0.0, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6)
 BLOCK = 1024
 
 
-def bytes_needed(n: int, m: int) -> int:
-    """Of a task with n training and m test points, at its peak: two joint matrices, or one and the posterior's."""
+def bytes_needed(n: int, m: int, dimensions: int = 1) -> int:
+    """Of a task with n training and m test points, at its peak: two joint matrices, or one and the posterior's.
+
+    The points themselves count, too, and what kernels make of a block of them: copies, sines and cosines.
+    """
     joint, train, cross = (n + m) ** 2, n**2, n * m
-    return 8 * (joint + max(joint, 2 * train + 2 * cross) + 12 * BLOCK**2)
+    points = (3 * (n + m) + 8 * BLOCK) * dimensions
+    return 8 * (joint + max(joint, 2 * train + 2 * cross) + 12 * BLOCK**2 + points)
 
 
 def covariance(kernel: Kernel, x: Tensor) -> Tensor:
@@ -40,7 +44,7 @@ def covariance(kernel: Kernel, x: Tensor) -> Tensor:
     with torch.no_grad():
         for i in range(0, n, BLOCK):
             for j in range(0, i + 1, BLOCK):
-                block = evaluate(kernel, x[i : i + BLOCK], x[j : j + BLOCK])
+                block = _evaluated(kernel, x[i : i + BLOCK], x[j : j + BLOCK])
                 if not bool(torch.isfinite(block).all()):
                     raise ArithmeticError("its covariance is not finite")
                 if i == j:
@@ -48,6 +52,21 @@ def covariance(kernel: Kernel, x: Tensor) -> Tensor:
                 dense[i : i + BLOCK, j : j + BLOCK] = block
                 dense[j : j + BLOCK, i : i + BLOCK] = block.mT
     return dense
+
+
+def _evaluated(kernel: Kernel, rows: Tensor, columns: Tensor) -> Tensor:
+    """As `evaluate`, of a kernel that may be anybody's."""
+    try:
+        block = evaluate(kernel, rows, columns)
+    except MemoryError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise ArithmeticError(f"its kernel raised {type(error).__name__}: {error}") from error
+    if block.shape != (len(rows), len(columns)):
+        raise ArithmeticError(
+            f"its kernel returned shape {tuple(block.shape)} for {len(rows)} and {len(columns)} points"
+        )
+    return block
 
 
 def factorise(matrix: Tensor) -> tuple[Tensor, float]:

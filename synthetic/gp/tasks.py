@@ -20,7 +20,9 @@ import torch
 from torch import Tensor
 
 from cemverify.errors import UsageError
-from synthetic.gp import features, memory, priors, sampling
+from synthetic import memory
+from synthetic.gp import features, priors, sampling
+from synthetic.gp.algebra import LARGEST, SMALLEST
 from synthetic.gp.streams import Stream, Streams
 
 # Up to here a task takes seconds and at most 1.5 GB; more points get finite rank unless `features=0` insists.
@@ -60,6 +62,8 @@ class TaskConfig:
                 raise UsageError(f"{name.replace('_', ' ')} must be at least {least}, not {getattr(self, name)}")
         if not (self.noise > 0 and math.isfinite(self.noise)):
             raise UsageError(f"the noise must be a positive number, not {self.noise}")
+        if not SMALLEST <= self.noise <= LARGEST:
+            raise UsageError(f"the noise must be from {SMALLEST:g} to {LARGEST:g}, not {self.noise:g}")
         if self.features is not None and self.features < 0:
             raise UsageError(f"features must be at least 1, or 0 for an exact task, not {self.features}")
         object.__setattr__(self, "prior", priors.canonical(self.prior, self.dimensions))
@@ -123,7 +127,11 @@ class Task:
 
     @property
     def floor(self) -> float:
-        """sqrt(mean v): no predictor expects a smaller root mean squared error on these test points."""
+        """sqrt(mean v): no predictor has a smaller root of the mean squared error over functions here.
+
+        The mean is over all functions that fit this training set. On a single function the RMSE of a predictor may
+        lie below the floor, and that of the best one often does.
+        """
         return float(self.variance.mean().sqrt())
 
     def score(self, predictions: Tensor) -> Score:
@@ -166,7 +174,13 @@ def draw_many(config: TaskConfig, streams: Streams, functions: int, inputs: Tens
     _require_memory(config)
     x = _uniform(config, streams) if inputs is None else _checked(config, inputs)  # (n + m, d)
     draw_all = _finite_rank if config.features else _exact
-    return draw_all(config, streams, functions, x)
+    try:
+        return draw_all(config, streams, functions, x)
+    except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
+        raise UsageError(
+            f"prior {config.prior} with noise {config.noise:g}: its covariance cannot be factorised in float64 "
+            f"({str(error).splitlines()[0]}); choose other parameters or more noise"
+        ) from error
 
 
 def ridge(task: Task, penalty: float) -> Tensor:
@@ -222,14 +236,14 @@ def _require_memory(config: TaskConfig) -> None:
     if config.features:
         needed = features.bytes_needed(config.features, config.points, config.dimensions)
         what, instead = (
-            f"a task of {config.points} points with {config.features} features",
-            "fewer points or features",
+            f"a task of {config.points} points in {config.dimensions} dimensions with {config.features} features",
+            "fewer points, dimensions or features",
         )
     else:
-        needed = sampling.bytes_needed(config.train_points, config.test_points)
+        needed = sampling.bytes_needed(config.train_points, config.test_points, config.dimensions)
         what, instead = (
-            f"an exact task of {config.points} points",
-            f"fewer points, or at finite rank (features={FEATURES})",
+            f"an exact task of {config.points} points in {config.dimensions} dimensions",
+            f"fewer points or dimensions, or at finite rank (features={FEATURES})",
         )
     memory.require(needed, what, f"draw {instead}")
 

@@ -141,10 +141,11 @@ def conduct(config: RecursionConfig, where: RunOptions) -> RecursionFindings:
     models: Cells = {
         m: compute_model.cell(m, cost=m.cost, label=m.label) for p in config.priors for m in config.model_cells(p)
     }
-    if where.shard is None:  # a shard knows only its own part of the tasks, and leaves judging to whoever prints
-        admit(config, _complete(tasks, where).__getitem__)
-    known = _complete({**tasks, **models}, where)
+    if where.shard is not None:  # a shard knows only its own part of the tasks, and leaves judging to whoever prints
+        _complete({**tasks, **models}, where)
+    known = _complete(tasks, where)
     admit(config, known.__getitem__)
+    known |= _complete(models, where)
     return assemble(config, known.__getitem__)
 
 

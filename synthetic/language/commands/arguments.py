@@ -7,12 +7,16 @@ says becomes part of a frozen configuration here; nothing else sees the parsed a
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from cemverify.errors import UsageError
 from cemverify.parsing import Parser, positive, whole
+from synthetic import memory
 from synthetic.corpora.chains import ChainSpec
 from synthetic.corpora.choice import CorpusChoice, Library, TextFiles, corpora_folder
 from synthetic.corpora.hub import DatasetSpec
@@ -179,7 +183,24 @@ def add_recipe_arguments(parser: Command, title: str, text: str) -> Callable[...
     for name in (*RECIPE_OPTIONS, *SHAPE_OPTIONS):
         kind: Any = positive if name == "learning_rate" else whole(1)
         add(f"--{name.replace('_', '-')}", type=kind)
+    parser.checks.append(_check_memory)
     return add
+
+
+def _check_memory(options: argparse.Namespace) -> None:
+    """Refuses numbers with which the weights and one layer's activations alone exceed the memory of a CPU.
+
+    Raises:
+        UsageError: the sentence says how much is missing.
+    """
+    if getattr(options, "device", "cpu") not in ("cpu", "auto") or torch.cuda.is_available():
+        return
+    given = {name: getattr(options, name) or 1 for name in ("batch", "context", "accumulate", *SHAPE_OPTIONS)}
+    windows = math.ceil(given["batch"] / given["accumulate"])
+    weights = 4 * given["layers"] * given["dim"] ** 2  # with gradient and both moments of Adam
+    activations = windows * given["context"] * given["dim"] * given["layers"]
+    shown = ", ".join(f"--{name} {value:,}" for name, value in given.items() if value > 1)
+    memory.require(4 * (weights + activations), f"a training with {shown}", "give smaller numbers")
 
 
 def recipe_changes(options: argparse.Namespace) -> RecipeChanges:
