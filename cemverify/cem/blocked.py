@@ -76,8 +76,11 @@ def path_for(descent: Descent, energy: Energy, start: Tensor, memory: Any) -> Pa
     """The path that a layer takes: the fast ones where they save time or memory, and else the formula.
 
     One step of attention without diagonal and bias is torch's own fused attention, which nothing here beats. Where a
-    derivative of another kind is asked for (vmap, forward mode), only the formula has it.
+    derivative of another kind is asked for (vmap, forward mode), only the formula has it; and a compiler fuses the
+    formula by itself, where it could not look into the loops.
     """
+    if torch.compiler.is_compiling():
+        return "formula"
     if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
         return "formula"
     if not isinstance(energy, Interaction | Elementwise):
@@ -102,7 +105,6 @@ def usual_path(descent: Descent, energy: Interaction | Elementwise, start: Tenso
     return "formula" if energy.diagonal is None and energy.bias is None else "tiles"
 
 
-@torch.compiler.disable(recursive=True)  # type: ignore[no-untyped-call, untyped-decorator]
 def _quickly(path: Path, descent: Descent, energy: Energy, start: Tensor, memory: Any) -> Tensor:
     forced = _forced[-1] if _forced else _Forced(path, None, None)
     if path == "blocks":

@@ -127,7 +127,7 @@ def test_the_step_size_may_be_learned() -> None:
     eta = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
     memory = energy.remember(x)
     learned = Descent(2, eta)(energy, x, memory)
-    assert torch.equal(learned, Descent(2, 0.3)(energy, x, memory))
+    torch.testing.assert_close(learned, Descent(2, 0.3)(energy, x, memory), rtol=1e-14, atol=1e-15)
     (slope,) = torch.autograd.grad(learned.sum(), eta)
     assert slope.abs() > 0
 

@@ -29,6 +29,7 @@ from cemverify.power.mutants import (
     rejection,
     sequences,
     subtle,
+    tiles,
     training,
 )
 from cemverify.power.mutants.base import Mutant
@@ -43,6 +44,7 @@ _FAMILIES = (
     recursion,
     block,
     decoding,
+    tiles,
     energies,
     behaviour,
     conditional,

@@ -1,0 +1,120 @@
+"""Faults of attention that is evaluated in tiles: edges, truncation, the running maximum, what is computed again."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from cemverify.cem.layers import AttentionConfig
+from cemverify.conformance.implementations.plain import Plain, Weights
+from cemverify.power.mutants.base import Zoo
+
+ZOO = Zoo("tiles")
+
+_PRODUCT = "vector-Jacobian product with respect to*"
+_ROWS, _COLUMNS = 2, 3
+
+
+class Tiled(Plain):
+    """Right: the softmax of rows by tiles of columns, with a running maximum and a running sum."""
+
+    def softmax(self, logits: Tensor) -> Tensor:
+        rows = [self.rows(part, a) for a, part in self.row_tiles(logits)]
+        return torch.cat(rows, -2)
+
+    def row_tiles(self, logits: Tensor) -> list[tuple[int, Tensor]]:
+        """First row and logits (..., r, S) of each tile of rows."""
+        return [(a, logits[..., a : a + _ROWS, :]) for a in range(0, logits.shape[-2], _ROWS)]
+
+    def rows(self, logits: Tensor, first: int) -> Tensor:  # noqa: ARG002
+        maximum = torch.full_like(logits[..., :1], -math.inf)
+        total = torch.zeros_like(maximum)
+        for part in self.column_tiles(logits):
+            larger = torch.maximum(maximum, part.amax(-1, keepdim=True).detach())
+            # before the first finite logit there is nothing to rescale, and no -inf - -inf
+            safe = torch.where(larger.isinf(), 0.0, larger)
+            total = self.rescaled(total, maximum, safe) + (part - safe).exp().sum(-1, keepdim=True)
+            maximum = larger
+        return (logits - maximum).exp() / total
+
+    def column_tiles(self, logits: Tensor) -> list[Tensor]:
+        """The logits (..., r, s) of each tile of columns."""
+        return list(torch.split(logits, _COLUMNS, -1))
+
+    def rescaled(self, total: Tensor, before: Tensor, now: Tensor) -> Tensor:
+        """The running sum relative to the maximum now."""
+        return total * (before - now).exp()
+
+
+@ZOO.killed_by("The running sum is not rescaled when the maximum grows.", "gradient/attention/plain")
+class SumIsNotRescaled(Tiled):
+    def rescaled(self, total: Tensor, before: Tensor, now: Tensor) -> Tensor:  # noqa: ARG002
+        return total
+
+
+@ZOO.killed_by("A last tile of columns that is not full is left out of the sum.", "gradient/attention/plain")
+class LastColumnsAreNotSummed(Tiled):
+    def column_tiles(self, logits: Tensor) -> list[Tensor]:
+        tiles = super().column_tiles(logits)
+        return tiles if len(tiles) == 1 else [t for t in tiles if t.shape[-1] == _COLUMNS]
+
+
+@ZOO.killed_by("A last tile of rows that is not full has uniform weights.", "gradient/attention/plain")
+class LastRowsAreUniform(Tiled):
+    def rows(self, logits: Tensor, first: int) -> Tensor:
+        if first and logits.shape[-2] < _ROWS:
+            return super().rows(torch.where(logits.isinf(), logits, 0.0 * logits), first)
+        return super().rows(logits, first)
+
+
+@ZOO.killed_by(
+    "Columns are truncated at the first row of a tile, so that later rows of it miss their own.",
+    "gradient/attention/plain",
+)
+class TruncatedAtTheFirstRow(Tiled):
+    def rows(self, logits: Tensor, first: int) -> Tensor:
+        past = logits.shape[-1] - self.asked
+        columns = torch.arange(logits.shape[-1], device=logits.device)
+        return super().rows(logits.masked_fill(columns > past + first, -math.inf), first)
+
+    asked = 1
+
+    def row_tiles(self, logits: Tensor) -> list[tuple[int, Tensor]]:
+        self.asked = logits.shape[-2]
+        return super().row_tiles(logits)
+
+
+@ZOO.killed_by(
+    "Columns are truncated at the end of the tile of rows, and the mask inside it is forgotten.",
+    "structure/attention/causality",
+    "*",
+)
+class TileSeesItsOwnFuture(Tiled):
+    def hidden(self, i: Tensor, j: Tensor) -> Tensor:
+        return j // _ROWS > i // _ROWS
+
+
+@ZOO.killed_by(
+    "In the backward pass the last tile's gradient of the keys overwrites those of the tiles before it.",
+    "training/attention/plain",
+    _PRODUCT,
+)
+class KeysKeepTheLastTilesGradient(Tiled):
+    def keys(self, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
+        keys = super().keys(h, w, c)
+        last = (keys.shape[2] - 1) // _ROWS * _ROWS
+        return torch.cat((keys[:, :, :last].detach(), keys[:, :, last:]), 2) if last else keys
+
+
+@ZOO.killed_by(
+    "In the backward pass the weights are computed again without the running maximum's rescaling.",
+    "training/attention/plain",
+    _PRODUCT,
+)
+class WrongWeightsInTheBackwardPass(SumIsNotRescaled):
+    def softmax(self, logits: Tensor) -> Tensor:
+        wrong = super().softmax(logits)
+        # the right value with the wrong one's derivative
+        return wrong + (torch.softmax(logits, -1) - wrong).detach()
