@@ -167,9 +167,13 @@ def _estimate(choice: StudyChoice, corpus: CorpusChoice, tflops: float | None) -
     results.show(terminal([tables.costs(asked, forecasts(asked, speed), speed.words)]))
     tokens = asked.recipe.tokens
     results.show(
-        f"\nA training reads {tokens:,} tokens, drawn with replacement; as many are {2 * tokens / 1e9:,.2f} GB on the"
-        " disk. Memory is of weights, gradients and optimiser state, without activations; causal attention counts as"
-        " if dense. Eager CEM layers reach less of a GPU than Llama's: --tflops takes what yours reach."
+        f"\nOne training reads {tokens:,} tokens, drawn with replacement; that many take "
+        f"{2 * tokens / 1e9:,.2f} GB on disk."
+        " The memory is that of weights, gradients and optimiser state, without activations. Causal "
+        "attention counts as"
+        " if it were dense. CEM layers that are not compiled reach a smaller share of a GPU's speed than "
+        "Llama's; pass"
+        " the speed that yours reach with --tflops."
     )
     return 0
 

@@ -1,13 +1,13 @@
 """Which part of a layer is wrong.
 
-The failing case is asked again with options switched off and with weights that single something out. First the
-options: one that can be switched off while the case still fails is not to blame; one that cannot, is. Where the
-bare layer fails, its sub-identities are asked, each of which isolates one part:
+The failing case is asked again with options switched off, and with weights that isolate a part. Options come first:
+an option that can be switched off while the case still fails is not to blame; one that cannot is. If the bare layer
+fails, its sub-identities are tested, each of which isolates one part:
 
     one token                         the attention weights are 1: values, output projection, sum over heads
     x = 0                             the scores are 0: mask, softmax and bias
     one row of W_Q, or of V, not 0    the update points along that row
     the memory doubled                the update doubles
 
-A part is named only if everything else that the sub-identities say agrees with it. Where they disagree, nothing is.
+A part is named only if all sub-identities agree with it. If they disagree, nothing is named.
 """

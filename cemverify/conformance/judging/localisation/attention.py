@@ -1,4 +1,4 @@
-"""The bare attention layer: residual, values, mask, temperature and scores, each by an identity of its own."""
+"""The bare attention layer: residual, values, mask, temperature and scores, each tested by its own identity."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ _VALUE_PATH = LinearPath(
 
 
 def _uniform_weights(bench: Bench, case: Case) -> WrongPart | None:
-    """At x = 0 every token is the mean of those it may see: which ones did it see?"""
+    """At x = 0 the update of every token is the mean over the tokens that it sees: which ones are they?"""
     answer = bench.got(case)
     if answer is None:
         return None
@@ -102,7 +102,7 @@ def _uniform_weights(bench: Bench, case: Case) -> WrongPart | None:
 
 
 def _ignores_x(bench: Bench, case: Case, answer: Tensor, room: Tensor) -> bool:
-    """Whether another state, for which another update is due, gets the same one."""
+    """Whether another state, which needs another update, gets the same update."""
     moved = replace(case, x=case.h + 1.0)
     shows = bool(((due(case) - due(moved)).abs() > 10 * room).any())
     elsewhere = bench.got(moved)
@@ -110,7 +110,7 @@ def _ignores_x(bench: Bench, case: Case, answer: Tensor, room: Tensor) -> bool:
 
 
 def _seen(update: Tensor, values: Tensor, room: Tensor) -> tuple[int, ...] | None:
-    """The tokens whose mean of values (B, J, D) a token's update (B, D) is; None if it is no such mean."""
+    """The tokens whose mean of values (B, J, D) equals a token's update (B, D); None if there are none."""
     J = values.shape[1]
     for subset in itertools.chain.from_iterable(itertools.combinations(range(J), n) for n in range(J + 1)):
         mean = values[:, list(subset)].mean(1) if subset else torch.zeros_like(update)
@@ -120,7 +120,7 @@ def _seen(update: Tensor, values: Tensor, room: Tensor) -> tuple[int, ...] | Non
 
 
 def _temperature(bench: Bench, cases: Sequence[Case]) -> WrongPart | None:
-    """Whether another temperature, the same everywhere, explains everything."""
+    """Whether another temperature, the same everywhere, explains the outputs."""
     config = cases[0].attention
     K, R, D = config.heads, config.R, config.dim
     usual = math.sqrt(R)

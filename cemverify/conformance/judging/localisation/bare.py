@@ -1,4 +1,4 @@
-"""What the bare layers share: a generic case, the residual connection, weights in each other's place."""
+"""What the bare layers share: a generic case, the residual connection, exchanged weights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cemverify.conformance.questions.cases import Case
 
 
 def generic(bench: Bench, case: Case) -> Case:
-    """A dense case of sizes that hide nothing, if one of those fails too; else the case as it is."""
+    """A dense case with generic sizes, if one of those fails too; otherwise the case itself."""
     config = case.layer_config
     if isinstance(config, AttentionConfig):
         sizes: dict[str, Any] = {"dim": 6, "heads": 2, "head_dim": 3}
@@ -27,7 +27,7 @@ def generic(bench: Bench, case: Case) -> Case:
 
 
 def residual(bench: Bench, cases: Sequence[Case]) -> WrongPart | None:
-    """Weights of zeros make no update."""
+    """With zero weights the update must be zero."""
     for case in cases:
         still = replace(case, weights={name: torch.zeros_like(w) for name, w in case.weights.items()})
         got = bench.got(still)
@@ -41,7 +41,7 @@ def residual(bench: Bench, cases: Sequence[Case]) -> WrongPart | None:
 
 
 def swapped(bench: Bench, cases: Sequence[Case], first: str, second: str) -> WrongPart | None:
-    """Whether it does the right thing with two weights in each other's place."""
+    """Whether exchanging two weights makes it right."""
     for case in cases:
         other = with_weights(case, {first: case.weights[second], second: case.weights[first]})
         alike = equal(due(case), due(other), bench.room(case) + bench.room(other))

@@ -1,4 +1,4 @@
-"""The bench that experiments run on: it asks the implementation, and knows what is right."""
+"""The bench for experiments: it asks the implementation, and knows the right answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EXPERIMENTS = 400  # calls at most
 
 @dataclass(frozen=True)
 class WrongPart:
-    """What is wrong.
+    """The part that is wrong.
 
     Attributes:
         name: as "diagonal, value path". because: the sub-identity that shows it, as a sentence.
@@ -31,12 +31,12 @@ class WrongPart:
 
 
 class Undecided(Exception):
-    """Nothing can be said: too many calls, or two identical calls gave two answers."""
+    """No conclusion: too many calls, or two identical calls gave different outputs."""
 
 
 @dataclass
 class Bench:
-    """Asks the implementation, and knows what is right.
+    """Asks the implementation, and knows the right answers.
 
     Attributes:
         asked: how many calls were made.
@@ -64,7 +64,7 @@ class Bench:
             return None
 
     def wrong(self, case: Case) -> bool:
-        """Whether its answer is not the right one; a case that is too ill-conditioned counts as right."""
+        """Whether its output is wrong. A case that is too ill-conditioned counts as right."""
         case = self.rounded(case)
         budget = output_budget(case, self.caller.dtype)
         if not bool(budget.isfinite().all()):
@@ -73,11 +73,11 @@ class Bench:
         return got is None or bool(((got - due(case)).abs() > budget).any())
 
     def explained(self, case: Case, other: Case) -> bool:
-        """Whether what it gives for a case is what is right for another one."""
+        """Whether its output for a case is the right output for another one."""
         return equal(self.got(case), due(other), self.room(case) + self.room(other))
 
     def room(self, case: Case) -> Tensor:
-        """How far roundoff may lead from the right answer, (B, J, D)."""
+        """How far roundoff may move the output, (B, J, D)."""
         return output_budget(self.rounded(case), self.caller.dtype)
 
     def rounded(self, case: Case) -> Case:
@@ -97,7 +97,7 @@ def due(case: Case) -> Tensor:
 
 
 def equal(got: Tensor | None, expected: Tensor, room: Tensor) -> bool:
-    """Whether an answer, if there is one, is within twice the room of what is expected."""
+    """Whether an output, if there is one, is within twice the budget of the expected one."""
     return got is not None and bool(((got - expected).abs() <= 2 * room).all())
 
 
@@ -110,7 +110,7 @@ def with_weights(case: Case, weights: Mapping[str, Tensor]) -> Case:
 
 
 def only_rows(case: Case, rows: list[int]) -> Case:
-    """Some of its batch rows."""
+    """The case with some of its batch rows."""
     return replace(case, x=case.x[rows], h=case.h[rows])
 
 

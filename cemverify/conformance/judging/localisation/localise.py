@@ -1,4 +1,4 @@
-"""Finds the wrong part: of a layer, of what stands beside it (the cache, the stated energy), or of a block."""
+"""Finds the wrong part of a layer, of its cache or stated energy, or of a block."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cemverify.conformance.questions.cases import Case
 
 
 def localise(caller: Caller, case: Case) -> WrongPart | None:
-    """The part of the layer that is wrong, as far as the case or dense cases of its kind can tell; None if not.
+    """The part of the layer that is wrong, if the case or dense cases of its kind show it; otherwise None.
 
     Args:
         case: one that was found to violate a property.
@@ -48,7 +48,7 @@ def _layer(bench: Bench, case: Case) -> WrongPart | None:
 
 
 def _beside(bench: Bench, case: Case) -> WrongPart | None:
-    """The layer itself is right: the cache may be wrong, or the energy that it states."""
+    """For a layer that is right: whether the cache or the stated energy is wrong."""
     for candidate in (case, *bench.dense(case.layer_config, batch=2)):
         try:
             if _cache_is_wrong(bench, candidate):
@@ -76,7 +76,7 @@ def _stated_energy_is_wrong(bench: Bench, case: Case) -> bool:
 
 
 def _block(bench: Bench, case: Case) -> WrongPart | None:
-    """A block is made of the same two layers: either one of them is wrong by itself, or how they are joined."""
+    """For a block: either one of its two layers is wrong by itself, or the way they are joined is."""
     if not bench.offers("attention", "mlp", "start"):
         return None
     case = bench.rounded(case)

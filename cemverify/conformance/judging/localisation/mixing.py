@@ -1,4 +1,4 @@
-"""Who reads whom: batch rows and tokens that change an answer they must not change.
+"""Batch rows and tokens that change an output that they must not change.
 
 This is asked before anything else, since every other experiment would mistake such a fault for its own.
 """
@@ -15,7 +15,7 @@ from cemverify.conformance.questions.cases import Case
 
 
 def mixing_tokens(bench: Bench, case: Case) -> WrongPart | None:
-    """The part that lets rows or tokens read what they must not.
+    """The part that lets rows or tokens read what they must not read.
 
     Raises:
         Undecided: two identical calls gave two answers.

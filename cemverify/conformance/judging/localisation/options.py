@@ -1,4 +1,5 @@
-"""The options: switched off one after another while the case still fails. Those that cannot be are to blame."""
+"""Switches options off one after another while the case still fails. Those that cannot be switched off "
+"are to blame."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from cemverify.conformance.questions.cases import Case
 
 
 def needed_options(bench: Bench, case: Case) -> tuple[Case, list[str]]:
-    """The case with every option off that it can fail without, and the names of those that it cannot.
+    """The case without the options that its failure does not need, and the names of the options that it needs.
 
     One pass is not enough: an option may become dispensable only after another one is off.
     """
@@ -44,7 +45,7 @@ def needed_options(bench: Bench, case: Case) -> tuple[Case, list[str]]:
 
 
 def _off(bench: Bench, case: Case) -> Iterator[tuple[str, list[Case]]]:
-    """Options that are on, each with the case or the cases without it."""
+    """The options that are on, each with the cases without it."""
     config = case.layer_config
     if config.steps > 1:
         yield "step count", [case.having(steps=1)]
@@ -72,7 +73,7 @@ def _without(case: Case, weights: tuple[str, ...], **options: Any) -> Case:
 
 
 def wrong_in_options(bench: Bench, case: Case, needed: Sequence[str]) -> WrongPart | None:
-    """The option without which the case does not fail, and which side of it is wrong."""
+    """The option that the failure needs, and which side of it is wrong."""
     named = " or the ".join(needed)
     because = f"with all other options off it is wrong, and with the {named} off too it is right"
     if len(needed) > 2:
@@ -133,7 +134,7 @@ def _rotary(bench: Bench, case: Case) -> WrongPart | None:
 
 
 def _recursion(bench: Bench, case: Case) -> WrongPart | None:
-    """Which other number of steps, or which other memory, gives what it gives."""
+    """Whether another number of steps, or another memory, explains the output."""
     steps = case.layer_config.steps
     cases = [bench.rounded(c) for c in (case, *bench.dense(case.layer_config)) if bench.wrong(c)]
     answers = [(c, bench.got(c)) for c in cases]

@@ -84,7 +84,7 @@ def wrong_along_rows(bench: Bench, path: LinearPath, rows: Sequence[Row]) -> Wro
 
 
 def _same_factor(path: LinearPath, factor: float, noise: float, heads: int) -> WrongPart:
-    """Every row gives the same multiple of what is due."""
+    """Every row gives the same multiple of the right update."""
     if abs(factor - 1) <= noise:
         return WrongPart(path.sum, f"each row of {path.along} alone is right, and all of them together are wrong")
     if heads > 1 and abs(factor * heads - 1) <= heads * noise:
@@ -95,7 +95,7 @@ def _same_factor(path: LinearPath, factor: float, noise: float, heads: int) -> W
 
 
 def _factors_of_their_own(bench: Bench, path: LinearPath, probes: Sequence[_Probe], noise: float) -> WrongPart | None:
-    """Rows give different multiples of what is due: what makes their numbers is wrong."""
+    """Rows give different multiples of the right update: what determines their lengths is wrong."""
     if path.inner == "W_K" and any(_is_number_of_another_row(probe) for probe in probes):
         because = f"rows of {path.along} are not paired with the rows of {path.inner} of the same index"
         return WrongPart("linear path", because)
