@@ -10,6 +10,7 @@ import torch
 
 from cemverify.claims import PUBLISHED, ClaimVerdict, JudgedClaim, find_claim, judge_claim, ledger, pages
 from cemverify.commands.arguments import check_outputs
+from cemverify.errors import UsageError
 from cemverify.results import Maker, show, write, write_text
 
 DESCRIPTION = """\
@@ -37,8 +38,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """`cemverify claims`: 0 if every verdict is decided, 1 if some statement is left undecided."""
+    """`cemverify claims`: 0 if every verdict is decided, 1 if some statement is left undecided.
+
+    Raises:
+        UsageError: there is no such folder of results. ValueError: there is no such claim. ResultError: a file of
+            results is damaged, or one cannot be written.
+    """
     check_outputs(options.json, options.markdown, options.latex)
+    if options.results != PUBLISHED and not options.results.is_dir():
+        raise UsageError(
+            f"--results {options.results} is no folder; name the one in which studies wrote their readings"
+        )
     torch.set_num_threads(1)
     chosen = ledger(options.results) if options.claim is None else (find_claim(options.claim, options.results),)
     maker = Maker.now(options.command, {"claim": options.claim}, 0, "cpu")

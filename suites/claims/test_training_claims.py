@@ -71,7 +71,7 @@ def test_the_verdict_names_scale_and_seeds() -> None:
 
 def test_a_damaged_file_is_named_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     content = json.loads(FILES[0].read_text())
-    del content["ratios"]
+    content["ratios"][0]["interval95"] = [1.1, 0.9]
     (tmp_path / "broken.json").write_text(json.dumps(content))
     assert main(["claims", "7-sign", "--results", str(tmp_path)]) == 2
     told = capsys.readouterr().err
@@ -79,10 +79,19 @@ def test_a_damaged_file_is_named_in_a_sentence(tmp_path: Path, capsys: pytest.Ca
     assert told.count("\n") == 1
 
 
+def test_a_folder_that_is_not_there_is_refused_in_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["claims", "7-sign", "--results", str(tmp_path / "none")]) == 2
+    told = capsys.readouterr().err
+    assert "is no folder; name the one in which studies wrote their readings" in told
+    assert told.count("\n") == 1
+
+
 def test_other_results_in_the_folder_are_left_alone(tmp_path: Path) -> None:
     shutil.copy(FILES[0], tmp_path / "language.json")
-    content = json.loads(FILES[0].read_text()) | {"kind": "power"}
-    (tmp_path / "power.json").write_text(json.dumps(content))
+    content = json.loads(FILES[0].read_text()) | {"kind": "claims", "counts": {}, "claims": []}
+    (tmp_path / "claims.json").write_text(json.dumps(content))
     assert any(claim.arguments for claim in ledger(tmp_path) if claim.kind == "training")
 
 
