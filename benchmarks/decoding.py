@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import torch
@@ -105,18 +105,26 @@ def as_json(decoded: Sequence[Decoded]) -> list[Mapping[str, Any]]:
     ]
 
 
+SEEN = 512  # tokens that a model really reads before it decodes; a longer cache repeats theirs
+
+
 def _filled(model: LanguageModel, tokens: Tensor) -> list[Any]:
-    """The cache after the tokens, a part of them at a time, so that no more than a part's weights exist at once."""
-    cache: list[Any] | None = None
-    for part in torch.split(tokens, 1024, dim=1):
-        h = model.embedding[part]
-        memories = []
-        for block, past in zip(model.blocks, cache or [None] * len(model.blocks), strict=True):
-            h, memory = block(h, past)
-            memories.append(memory)
-        cache = memories
-    assert cache is not None
-    return cache
+    """A cache as long as the tokens: how fast a model decodes does not depend on what it has read."""
+    context = tokens.shape[1]
+    _, cache = model.decode(tokens[:, : min(context, SEEN)])
+    times = -(-context // SEEN)
+    return cache if times == 1 else [_repeated(memory, times, context) for memory in cache]
+
+
+def _repeated(memory: Any, times: int, context: int) -> Any:
+    """The memory, one time after another, cut to the context; tokens are the last axis but one."""
+    tensors = {field.name: getattr(memory, field.name) for field in fields(memory)}
+    longer = {
+        name: tensor.repeat(*(1,) * (tensor.dim() - 2), times, 1)[..., :context, :].contiguous()
+        for name, tensor in tensors.items()
+        if isinstance(tensor, Tensor)
+    }
+    return replace(memory, **longer, room=(None, None))
 
 
 def _tensors(value: Any) -> list[Tensor]:
