@@ -331,7 +331,7 @@ def _safe_steps() -> Iterator[Claim]:
         formula="for all V, W, h: exists eta > 0: for all x: xi(x - eta g) <= xi(x)",
         finding=(
             "Not for ReLU squared, whose slope 2 x has no bound. With V = (1, -1) and W h = (-1, -1) the energy is "
-            "2 |x|^3 / 3 in effect, and from x = 3 / eta a step overshoots and raises it, whatever eta is. Every "
+            "|x|^3 / 3, and from x = 3 / eta a step overshoots and raises it, whatever eta is. Every "
             "other "
             "activation here has a bounded slope and so a safe step."
         ),
