@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -59,9 +60,11 @@ def _configs() -> Iterator[tuple[str, Config]]:
     yield "block", BlockConfig(_attention(norm="channel"), _mlp(norm="channel"))
 
 
-def _cases() -> Iterator[tuple[str, Case]]:
+def cases() -> Iterator[tuple[str, Case]]:
+    """The fixed cases, by name."""
     for name, config in _configs():
-        yield name, dense_case(config, 1, 4, seed=13)
+        case = dense_case(config, 1, 4, seed=13)
+        yield name, replace(case, x=case.h) if name == "block" else case  # a block has one argument
     far = dense_case(_mlp("softplus", preconditioner=PreconditionerConfig("diagonal")), 1, 4, seed=13)
     weights = {**far.weights, "V": 40 * far.weights["V"], "P_d": 40 * far.weights["P_d"]}
     yield "MLP, softplus far from zero", Case(far.config, far.x, far.h, weights)
@@ -70,7 +73,7 @@ def _cases() -> Iterator[tuple[str, Case]]:
 def figures() -> dict[str, Figures]:
     """Every budget on file, computed anew: by case and dtype, its sum and largest component; null if unbounded."""
     found: dict[str, Figures] = {}
-    for name, case in _cases():
+    for name, case in cases():
         for dtype_name, dtype in DTYPES.items():
             rounded = case.to(dtype).to(torch.float64)
             found[f"output, {name}, {dtype_name}"] = _figures(output_budget(rounded, dtype))

@@ -9,8 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from cemverify.conformance.oracle.budgets import Bounded, unit_roundoff
+from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.implementations.contract import Implementation
+from cemverify.conformance.implementations.reference import reference
+from cemverify.conformance.oracle.budgets import Bounded, energy_budget, output_budget, unit_roundoff
+from cemverify.conformance.oracle.golden import energies_at, golden
 from cemverify.conformance.properties import precision
+from cemverify.power.bank import unit_by_unit
 from suites.conformance import signed_budgets
 
 SIGN = "if that was meant, sign them anew: python -m suites.conformance.signed_budgets"
@@ -28,6 +33,24 @@ def test_budgets_are_as_they_were_signed() -> None:
     assert found.keys() == signed.keys(), SIGN
     changed = {name: (signed[name], figures) for name, figures in found.items() if not alike(figures, signed[name])}
     assert changed == {}, SIGN
+
+
+FIXED = dict(signed_budgets.cases())
+
+
+@pytest.mark.parametrize("subject", [reference, unit_by_unit], ids=["reference", "unit by unit"])
+@pytest.mark.parametrize("name", FIXED)
+def test_the_golden_answer_is_within_its_budget_of_two_independent_implementations(
+    name: str, subject: Implementation
+) -> None:
+    case = FIXED[name]
+    caller = Caller(subject, torch.float64)
+    expected = golden(case)
+    assert bool(((caller.output(case) - expected).abs() <= output_budget(case, torch.float64)).all())
+    assert float((expected - case.x).abs().max()) > 0.01  # or there is nothing to compare
+    if subject is reference and case.layer != "block":
+        off = (caller.energy(case) - energies_at(case, case.x)).abs()
+        assert bool((off <= energy_budget(case, case.x, torch.float64)).all())
 
 
 def test_the_laws_of_low_precision_are_as_they_were_measured() -> None:

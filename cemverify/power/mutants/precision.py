@@ -38,6 +38,38 @@ class NormsInBfloat16(Plain):
 
 
 @ZOO.killed_by(
+    "Rotary angles are computed in bfloat16, unless arrays are float64.",
+    "precision/attention/float32-any-options",
+    own_dtype=True,
+    needs=("position:rotary",),
+)
+class AnglesInBfloat16(Plain):
+    def rotate(self, x: Tensor, rows: Tensor, c: AttentionConfig, sign: float) -> Tensor:
+        if c.position != "rotary" or x.dtype == torch.float64:
+            return super().rotate(x, rows, c, sign)
+        half = x.shape[-1] // 2
+        plane = torch.arange(half, dtype=torch.float64, device=x.device)
+        angle = (sign * rows[:, None] * 10000 ** (-plane / half)).bfloat16().to(x.dtype)
+        first, second = x[..., :half], x[..., half:]
+        cos, sin = angle.cos(), angle.sin()
+        return torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
+
+
+@ZOO.killed_by(
+    "The exponents of the softmax are rounded to bfloat16, unless arrays are float64.",
+    "precision/attention/float32-any-options",
+    also=("precision/attention/float32",),
+    own_dtype=True,
+)
+class ExponentsInBfloat16(Plain):
+    def softmax(self, logits: Tensor) -> Tensor:
+        if logits.dtype == torch.float64:
+            return super().softmax(logits)
+        exponents = logits - logits.amax(-1, keepdim=True)
+        return torch.softmax(exponents.bfloat16().to(logits.dtype), -1)
+
+
+@ZOO.killed_by(
     "Directions are rounded to four significant bits.",
     "precision/mlp/float32",
     "|error| of*",
