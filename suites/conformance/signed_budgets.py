@@ -54,6 +54,9 @@ def _configs() -> Iterator[tuple[str, Config]]:
         yield f"attention, {kind}", _attention(preconditioner=shared)
         yield f"attention, {kind} per head", _attention(preconditioner=per_head)
         yield f"MLP, {kind}", _mlp(preconditioner=shared)
+        for position in ("alibi", "self-cross"):
+            options = {"diagonal": "per-head", "position": position, "norm": "folded", "preconditioner": per_head}
+            yield f"attention, {kind} per head, {position}, with a norm and diagonals", _attention(**options)
     for activation in ACTIVATIONS:
         yield f"MLP, {activation}", _mlp(activation)
     yield "MLP, T = 3", _mlp(steps=3, norm="scalar")
