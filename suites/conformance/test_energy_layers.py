@@ -193,3 +193,21 @@ def test_a_slip_says_so_where_the_examples_are_not_there(monkeypatch: pytest.Mon
     (mutant,) = (m for m in mutants() if m.id == "cem-mlp-one-step-too-few")
     with pytest.raises(LoadError, match="is not installed; it is part of a clone of the repository"):
         mutant.subject()
+
+
+def test_a_module_in_float32_is_told_what_to_do() -> None:
+    linear = torch.nn.Linear(2, 2)
+    record = judged(quadratic(update=lambda x, m: linear(x) + m), "gradient/layer/energy")
+    assert record.reason is not None
+    assert "Its arguments came as float64" in record.reason
+    assert "working_dtype='float32'" in record.reason
+
+
+def test_float32_inside_is_told_from_a_wrong_number() -> None:
+    def update(x: Tensor, m: Tensor) -> Tensor:
+        return (m.float().sin() - x.float()).double()
+
+    layer = quadratic(update=update, energy=lambda x, m: ((x - m.sin()) ** 2).sum(-1) / 2)
+    record = judged(layer, "gradient/layer/energy")
+    assert record.verdict == Verdict.VIOLATED
+    assert record.part == "precision"

@@ -17,6 +17,21 @@ def words(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
+_OTHER_DTYPES = ("same dtype", "should be the same", "expected scalar type", "have the same dtype")
+
+
+def advice(error: BaseException, dtype: object) -> str:
+    """What to do about an exception that says which dtypes met; empty for any other."""
+    said = words(error)
+    if not any(phrase in said for phrase in _OTHER_DTYPES):
+        return ""
+    given = str(dtype).removeprefix("torch.")
+    return (
+        f". Its arguments came as {given}: convert the weights (weight.to(x.dtype)), "
+        "declare an energy layer's working_dtype='float32', or ask in float32 throughout with --dtype float32"
+    )
+
+
 _SHORTAGES = ("can't allocate memory", "cannot allocate memory", "out of memory", "resource_exhausted", "bad_alloc")
 
 

@@ -47,7 +47,36 @@ def localise_layer(caller: Caller, question: Question) -> WrongPart | None:
     wrong = [f for f in found if bool(((flat(f[1]) - flat(f[2])).abs() > f[3][:, None]).any())]
     if not wrong:
         return None
-    return _ratio(box, wrong) or _tokens(box, found) or _other_variables(box, wrong) or _channels(box, wrong)
+    return (
+        _rounded_to_float32(box, wrong)
+        or _ratio(box, wrong)
+        or _tokens(box, found)
+        or _other_variables(box, wrong)
+        or _channels(box, wrong)
+    )
+
+
+# --- float32 inside ---------------------------------------------------------------------------------------
+
+
+def _rounded_to_float32(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Tensor]]) -> WrongPart | None:
+    """Errors of the size of float32's roundoff, in no fixed proportion to the answer."""
+    if box.caller.dtype != torch.float64:
+        return None
+    unit = torch.finfo(torch.float32).eps
+    for q, got, due, _ in wrong:
+        a, b = flat(got), flat(due)
+        size = 1 + float(torch.cat((b, flat(q.x)), 1).abs().max())
+        if float((a - b).abs().max()) > 32 * unit * size:
+            return None
+        c = float((a * b).sum()) / max(float((b * b).sum()), 1e-300)
+        if float((a - c * b).abs().max()) < float((a - b).abs().max()) / 4:
+            return None  # a factor explains it
+    because = (
+        "it is right to the roundoff of float32 and no further: something inside computes in float32. "
+        "Declare working_dtype='float32', or ask with --dtype float32"
+    )
+    return WrongPart("precision", because)
 
 
 # --- a constant ratio ------------------------------------------------------------------------------------
