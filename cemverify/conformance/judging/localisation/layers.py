@@ -64,14 +64,17 @@ def _rounded_to_float32(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Te
     if box.caller.dtype != torch.float64:
         return None
     unit = torch.finfo(torch.float32).eps
+    ratios, explained = [], True
     for q, got, due, _ in wrong:
         a, b = flat(got), flat(due)
         size = 1 + float(torch.cat((b, flat(q.x)), 1).abs().max())
         if float((a - b).abs().max()) > 32 * unit * size:
             return None
         c = float((a * b).sum()) / max(float((b * b).sum()), 1e-300)
-        if float((a - c * b).abs().max()) < float((a - b).abs().max()) / 4:
-            return None  # a factor explains it
+        ratios.append(c - 1)
+        explained = explained and float((a - c * b).abs().max()) < float((a - b).abs().max()) / 4
+    if explained and max(ratios) - min(ratios) < 0.1 * abs(ratios[0]):
+        return None  # one factor explains every answer
     because = (
         "it is right to the roundoff of float32 and no further: something inside computes in float32. "
         "Declare working_dtype='float32', or ask with --dtype float32"
@@ -98,10 +101,10 @@ def _ratio(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Tensor]]) -> Wr
 
 
 def _what_ratio(box: Box, ratios: list[tuple[Question, float]]) -> str:
-    shown = f"the update is everywhere {ratios[0][1]:.6g} times what it must be"
+    shown = f"the update is everywhere {ratios[0][1]:.10g} times what it must be"
     for name, value in _numbers(box):
         for power, words in ((1, name), (-1, f"one over {name}")):
-            fits = all(abs(c - value(q) ** power) <= 1e-4 * abs(c) for q, c in ratios)
+            fits = all(abs(c - value(q) ** power) <= 1e-8 * abs(c) for q, c in ratios)
             varies = len({value(q) for q, _ in ratios}) > 1 or len(ratios) == 1
             if fits and (varies or name.startswith(("the step", "minus", "the dimension", "two"))):
                 return f"{shown}: {words}"
