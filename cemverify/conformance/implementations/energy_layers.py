@@ -293,6 +293,8 @@ def _absent(layer: EnergyLayer) -> dict[str, str]:
     without("masked", "it takes no mask", when=not layer.masked)
     without("parameters", "it names no parameters", when=not layer.parameters)
     without("memory", "it has no memory", when=not layer.memories)
+    of_tokens = any(TOKENS in shape for shape in layer.memories.values())
+    without("memory-tokens", f"its memory has no token axis {TOKENS!r}", when=not of_tokens)
     without("torch", "it takes no torch arrays", when=layer.arrays != "torch")
     without("editable", "JAX arrays cannot be edited in place", when=layer.arrays == "jax")
     for feature in ("gradients", "parameters"):

@@ -229,7 +229,7 @@ def _climbs_far_out(f: Function, x: Any, *m: Any) -> Any:
     "The memory is shifted by one token.",
     "structure/layer/causality",
     "updates before token t*",
-    needs=("memory",),
+    needs=("memory-tokens",),
 )
 def _future(f: Function, x: Any, *m: Any) -> Any:
     return f(x, _rolled(m[0]), *m[1:])
