@@ -180,7 +180,7 @@ def as_tensor(returned: Any, shape: torch.Size | None = None) -> Tensor:
         NotAnArray: it is not such an array. WrongShape: it has another shape.
     """
     try:
-        if isinstance(returned, Tensor):
+        if issubclass(type(returned), Tensor):  # `isinstance` believes an object that lies about its class
             plain = _without_subclass(returned)
             if plain.is_complex() or plain.layout != torch.strided or plain.is_quantized or plain.is_meta:
                 raise NotAnArray(f"it returned a tensor of {plain.dtype}, {plain.layout}, on {plain.device}")
@@ -188,7 +188,9 @@ def as_tensor(returned: Any, shape: torch.Size | None = None) -> Tensor:
             return plain.detach().to("cpu", torch.float64, copy=True)
         if not hasattr(returned, "__array__") or not hasattr(returned, "shape"):
             raise NotAnArray(f"it returned a {type(returned).__name__}, not an array")
-        values = np.asarray(returned)
+        # unbound here too; a lazy object is read once, and what it gave then is what is judged
+        subclass = issubclass(type(returned), np.ndarray)
+        values = np.ndarray.view(returned, np.ndarray) if subclass else np.asarray(returned)
         # V is what NumPy calls JAX's bfloat16
         if values.dtype.kind not in "fiubV":
             raise NotAnArray(f"it returned an array of {values.dtype}")
@@ -205,7 +207,7 @@ def _without_subclass(tensor: Tensor) -> Tensor:
     if type(tensor) is Tensor:
         return tensor
     with torch._C.DisableTorchFunctionSubclass():
-        return tensor.as_subclass(Tensor)
+        return Tensor.as_subclass(tensor, Tensor)  # unbound: a subclass may override the method
 
 
 def _check_shape(shape: Sequence[int], due: torch.Size | None) -> None:

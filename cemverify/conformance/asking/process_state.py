@@ -9,6 +9,7 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
 import warnings
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ class ProcessState:
     recursion: int
     collects: bool
     alarm: float
+    tracing: tuple[Any, ...]
 
     @classmethod
     def now(cls) -> ProcessState:
@@ -56,11 +58,19 @@ class ProcessState:
             sys.getrecursionlimit(),
             gc.isenabled(),
             signal.getitimer(signal.ITIMER_REAL)[0],
+            (sys.gettrace(), sys.getprofile(), threading.gettrace(), threading.getprofile()),
         )
 
     def restore(self) -> None:
         """Restores the state."""
-        sys.setrecursionlimit(self.recursion)  # first, since what follows calls functions
+        trace, profile, trace_threads, profile_threads = self.tracing
+        if sys.gettrace() is not trace:  # first, since it sees every call of what follows
+            sys.settrace(trace)
+        if sys.getprofile() is not profile:
+            sys.setprofile(profile)
+        threading.settrace(trace_threads)
+        threading.setprofile(profile_threads)
+        sys.setrecursionlimit(self.recursion)
         if not self.alarm:  # one that was set before is somebody else's
             signal.setitimer(signal.ITIMER_REAL, 0)
         if tuple(warnings.filters) != self.warnings:
