@@ -18,7 +18,8 @@ Recursive CEM MLPs learn functions drawn from Gaussian processes. Everything but
 their points and noise, the batches, and the initial values of every parameter that two models have in common.
 
 - **RMSE** is `sqrt(mean((m - mu)^2 + v))`, the expected error of predictions `m` given the data, with the exact
-  posterior mean `mu` and variance `v`. No predictor can have a smaller RMSE than the last row, the **floor**.
+  posterior mean `mu` and variance `v`. No predictor has a smaller root of the mean
+  squared error over functions than the last row, the **floor**; on a single function its RMSE may be smaller.
   *Observed* RMSE is measured on the noise-free function that was drawn. **Excess** is `sqrt(mean((m - mu)^2))`; it is
   0 at best. **Gap closed** is the share of the gap between ridge regression and the floor that the model closes.
 - Every contender is trained at each learning rate of the study. Points held out of its training set select the

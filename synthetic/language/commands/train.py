@@ -73,10 +73,13 @@ def add_arguments(parser: Command) -> None:
     group.add_argument(
         "--output", type=Path, metavar="FILE", default=Path("out/language.json"), help="default: %(default)s"
     )
-    parser.checks.append(_check_folder)
+    parser.checks.append(_check_options)
 
 
-def _check_folder(options: argparse.Namespace) -> None:
+def _check_options(options: argparse.Namespace) -> None:
+    for name, values in (("depth", options.depths), ("model", options.models)):
+        if twice := next((value for i, value in enumerate(values) if value in values[:i]), None):
+            raise UsageError(f"{name} {twice} is given twice; give each once")
     if (options.save_every or options.resume) and not options.folder:
         raise UsageError("--save-every and --resume need the --folder where checkpoints are kept")
 

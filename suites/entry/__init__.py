@@ -1,0 +1,1 @@
+"""The way into every command: bad input, damaged files, hostile text, odd environments."""

@@ -1,0 +1,43 @@
+"""Commands called in this process, as their users would call them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+import benchmarks.__main__
+import cemverify.cli
+import reports.__main__
+import synthetic.__main__
+
+MAINS: Mapping[str, Callable[[Sequence[str]], int]] = MappingProxyType(
+    {
+        "cemverify": cemverify.cli.main,
+        "synthetic": synthetic.__main__.main,
+        "reports": reports.__main__.main,
+        "benchmarks": benchmarks.__main__.main,
+    }
+)
+
+
+def call(words: Sequence[str]) -> int:
+    """Runs a command line, the program first; returns its exit code."""
+    return MAINS[words[0]](words[1:])
+
+
+def refused(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """What a command that must be refused says: at most one usage line and one sentence, with exit code 2."""
+    before = set(Path(tempfile.gettempdir()).glob("cemverify-traceback-*"))
+    code = call(words)
+    told = capsys.readouterr()
+    lines = [line for line in told.err.splitlines() if not line.startswith("drawing ")]
+    assert code == 2, told
+    assert told.out == ""
+    assert [line.partition(":")[0] for line in lines] in (["error"], ["usage", "error"]), told.err
+    assert "Traceback" not in told.err
+    assert set(Path(tempfile.gettempdir()).glob("cemverify-traceback-*")) == before, told.err
+    return lines[-1]

@@ -1,0 +1,260 @@
+"""Whatever is typed, the answer to what makes no sense is one sentence and exit code 2: one row for each input."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from suites.entry.calling import refused
+
+HUGE = "9" * 400
+
+# Options that take a whole number of at least 1.
+COUNTS = {
+    "cemverify check a:b": ("--examples", "--memory", "--workers"),
+    "cemverify power": ("--seeds", "--examples", "--matrix"),
+    "synthetic examine rbf": ("--dimensions", "--train-points", "--test-points"),
+    "synthetic recursion": ("--steps", "--seeds", "--train-points"),
+    "synthetic atlas": ("--points",),
+    "synthetic language train": (
+        *("--steps", "--batch", "--context", "--accumulate", "--dim", "--layers", "--heads"),
+        *("--depths", "--save-every", "--symbols", "--order", "--states", "--length"),
+    ),
+    "synthetic language study diagonal": ("--seeds", "--steps", "--batch", "--dim", "--heads"),
+}
+NOT_COUNTS = {
+    "0": "must be at least 1, not 0",
+    "-3": "must be at least 1, not -3",
+    "two": "'two' is not a whole number",
+    "1.5": "'1.5' is not a whole number",
+    HUGE: "... (400 digits)",
+}
+
+# Options that take a positive number.
+POSITIVES = {
+    "cemverify check a:b": ("--seconds", "--timeout"),
+    "synthetic examine rbf": ("--noise",),
+    "synthetic recursion": ("--noise", "--rates"),
+    "synthetic language train": ("--learning-rate", "--megabytes"),
+    "synthetic language study diagonal": ("--tflops",),
+    "benchmarks gpu": ("--budget-minutes",),
+}
+NOT_POSITIVES = {
+    "0": "must be a positive number, not 0",
+    "-1": "must be a positive number, not -1",
+    "nan": "must be a positive number, not nan",
+    "inf": "must be a positive number, not inf",
+    "much": "'much' is not a number",
+}
+
+# Commands that take a seed.
+SEEDED = (
+    *("cemverify check a:b", "synthetic examine rbf", "synthetic recursion", "synthetic atlas"),
+    *("synthetic language train", "synthetic language study diagonal", "synthetic language compare a:b"),
+)
+NOT_SEEDS = {
+    "-1": "--seed: must be at least 0, not -1",
+    "4294967296": "--seed: must be at most 4,294,967,295, not 4294967296",
+    "now": "--seed: 'now' is not a whole number",
+}
+
+# Everything else: a command line and what is said about it.
+ROWS = [
+    ("cemverify", "the following arguments are required: COMMAND"),
+    ("cemverify chekc", "invalid choice: 'chekc' (choose from 'check', 'replay', 'list', 'claims', 'power')"),
+    ("cemverify list --propertise", "there is no option --propertise; see cemverify list --help"),
+    ("cemverify list nothing", "no property matches 'nothing'"),
+    ("cemverify claims nothing", "no claim 'nothing'"),
+    ("cemverify claims a b", "'b' is one word too many"),
+    ("cemverify claims --json . a", "cannot write .: it is a folder"),
+    ("cemverify check", "the following arguments are required: IMPLEMENTATION"),
+    ("cemverify check a:b c:d", "'c:d' is one word too many"),
+    ("cemverify check a:b --dtype float16", "invalid choice: 'float16'"),
+    ("cemverify check a:b --device cpu:7", "device 'cpu:7' is not available"),
+    ("cemverify check a:b --device tpu", "device 'tpu' is not available"),
+    ("cemverify check a:b --device cuda:99", "device 'cuda:99' is not available"),
+    ("cemverify check a:b --memory 1", "--memory is 1"),
+    ("cemverify check a:b --properties nonsense", "no property matches 'nonsense'"),
+    ("cemverify check a:b --json .", "cannot write .: it is a folder"),
+    ("cemverify check a:b --json x --junit x", "two outputs have the same path"),
+    ("cemverify check a:b --json /dev/null", "it is not a regular file"),
+    ("cemverify check a:b --save-counterexamples {text}", "it is not a folder"),
+    ("cemverify check a:b --known", "--known: expected one argument"),
+    ("cemverify check a:b --known {none}", "cannot read"),
+    ("cemverify check a:b --known {text}", "is not TOML"),
+    ("cemverify check a:b --known {binary}", "is not UTF-8"),
+    ("cemverify check a:b --known {folder}", "cannot read"),
+    ("cemverify check a:b --update-known", "--update-known needs --known"),
+    ("cemverify check a:b --known k --update-known", "--update-known needs --reason"),
+    ("cemverify check a:b --known k --reason because", "only with --update-known"),
+    (
+        "cemverify check a:b --known k --update-known --reason b --expires soon",
+        "'soon' is not a date like 2027-02-19",
+    ),
+    ("cemverify check a:b --known k --update-known --reason b --expires 2020-01-01", "is in the past"),
+    ("cemverify check a:b --on-regression fail", "--on-regression needs --baseline"),
+    ("cemverify check a:b --on-regression panic --baseline x", "invalid choice: 'panic'"),
+    ("cemverify check a:b --baseline {none}", "cannot read"),
+    ("cemverify check a:b --baseline {text}", "is not JSON"),
+    ("cemverify check a:b --baseline {binary}", "is not JSON"),
+    ("cemverify check a:b --baseline {deep}", "levels deep"),
+    ("cemverify check a:b --baseline {atlas}", "of kind 'atlas'"),
+    ("cemverify check a:b --baseline {loop}", "cannot read"),
+    ("cemverify replay", "the following arguments are required: FILE"),
+    ("cemverify replay {none}", "cannot read"),
+    ("cemverify replay {text}", "is not JSON"),
+    ("cemverify replay {list}", "is not a result file"),
+    ("cemverify replay {deep}", "levels deep"),
+    ("cemverify replay {atlas}", "not a saved counterexample"),
+    ("cemverify replay {folder}", "cannot read"),
+    ("cemverify power --workers -1", "must be at least 0, not -1"),
+    ("cemverify power --workers 99999", "must be at most 4,096, not 99999"),
+    ("cemverify power --shard 3/2", "--shard 3/2 names no part"),
+    ("cemverify power --cluster localhost", "'localhost' is not the address of a Dask scheduler"),
+    ("cemverify power --json x --markdown x", "two outputs have the same path"),
+    ("synthetic", "the following arguments are required: STUDY"),
+    ("synthetic recursoin", "invalid choice: 'recursoin'"),
+    ("synthetic examine", "the following arguments are required: PRIOR"),
+    ("synthetic examine rfb", "unknown prior 'rfb'"),
+    ("synthetic examine rbf linear", "'linear' is one word too many"),
+    ("synthetic examine rbf --train-points 1", "train points must be at least 2, not 1"),
+    ("synthetic examine rbf --features -1", "features must be at least 1, or 0 for an exact task, not -1"),
+    ("synthetic examine rbf --dimensions 100000000000", "GB of memory"),
+    ("synthetic examine rbf --train-points 1000000000000", "GB of memory"),
+    ("synthetic examine rbf --train-points 100000 --features 0", "GB of memory"),
+    ("synthetic examine rbf --train-points 9000 --features 1000000000", "GB of memory"),
+    ("synthetic examine rbf --noise 1e300", "the noise must be from 1e-30 to 1e+30, not 1e+300"),
+    ("synthetic examine " + "(" * 400 + "rbf" + ")" * 400, "is nested too deeply; 20 parentheses is the most"),
+    ("synthetic examine " + "+".join(["rbf"] * 400), "names 400 kernels; 100 is the most"),
+    ("synthetic examine " + "9" * 400 + "*rbf", "numbers are from 1e-30 to 1e+30"),
+    ("synthetic examine 1e-200*rbf", "numbers are from 1e-30 to 1e+30"),
+    ("synthetic examine 0*rbf", "positive numbers only, not by 0"),
+    ("synthetic examine rbf(lengthscale=1e300)", "must be from 1e-30 to 1e+30 in size"),
+    ("synthetic examine rbf(lengthscale=0)", "must be a positive number, not 0"),
+    ("synthetic examine rbf(width=2)", "rbf has no parameter 'width'"),
+    ("synthetic examine rbf(", "at its end"),
+    ("synthetic examine rbf)", "expected +, * or the end"),
+    ("synthetic examine 2", "a number alone is not one"),
+    ("synthetic examine rbf(lengthscale=[1,2])", "2 lengthscales were given"),
+    ("synthetic examine nowhere:kernel", "cannot import nowhere"),
+    ("synthetic examine builtins:dict", "it must be a GPyTorch kernel"),
+    ("synthetic examine builtins:exit", "exit raised SystemExit"),
+    ("synthetic examine suites.entry.kernels:raises", "its kernel raised ZeroDivisionError"),
+    ("synthetic examine suites.entry.kernels:leaves", "its kernel raised SystemExit: 0"),
+    ("synthetic examine suites.entry.kernels:misshapen", "got torch.Size([1, 1])"),
+    ("synthetic examine suites.entry.kernels:nowhere", "its covariance is not finite"),
+    ("synthetic examine suites.entry.kernels:indefinite", "not positive definite"),
+    ("synthetic examine suites.entry.leaving:kernel", "kernel raised SystemExit: 0"),
+    ("synthetic examine rbf --output .", "cannot write .: it is a folder"),
+    ("synthetic atlas --prior rfb", "unknown prior 'rfb'"),
+    ("synthetic atlas --markdown .", "cannot write .: it is a folder"),
+    ("synthetic explain", "the following arguments are required: KEY"),
+    ("synthetic explain 3f --store {none}", "there is no store"),
+    ("synthetic explain xyz --store {folder}", "'xyz' is not the beginning of a key"),
+    ("synthetic explain 3f --store {folder}", "no cell of"),
+    ("synthetic recursion --preset quik", "unknown preset 'quik'"),
+    ("synthetic recursion --models cme", "unknown model family 'cme'"),
+    ("synthetic recursion --prior rbf rbf", "is given twice"),
+    ("synthetic recursion --steps 1 1", "is given twice"),
+    ("synthetic recursion --device cpu:7", "device 'cpu:7' is not available"),
+    ("synthetic recursion --shard half", "--shard half names no part"),
+    ("synthetic recursion --workers x", "'x' is not a whole number"),
+    ("synthetic recursion --store {text}", "cannot be written"),
+    ("synthetic recursion --output .", "cannot write .: it is a folder"),
+    ("synthetic language", "the following arguments are required: COMMAND"),
+    ("synthetic language trian", "invalid choice: 'trian'"),
+    ("synthetic language train --sead 3", "there is no option --sead"),
+    ("synthetic language train --seeds 3", "--seeds belongs to `python -m synthetic language study`"),
+    ("synthetic language train --batch 1000000000000", "GB of memory"),
+    ("synthetic language train --dim 1000000000", "GB of memory"),
+    ("synthetic language train --depths 1 1", "depth 1 is given twice"),
+    ("synthetic language train --models llama-rope llama-rope", "llama-rope is given twice"),
+    ("synthetic language train --models lama", "lama"),
+    ("synthetic language train --preset huge", "huge"),
+    ("synthetic language train --corpus nothing", "unknown corpus 'nothing'"),
+    ("synthetic language train --corpus library --text x", "name two corpora"),
+    ("synthetic language train --resume", "--folder where checkpoints are kept"),
+    ("synthetic language study", "the following arguments are required: NAME"),
+    ("synthetic language study nothing", "nothing"),
+    ("synthetic language study diagonal --size 1T --estimate", "1T"),
+    ("reports", "the following arguments are required: PATH"),
+    ("reports {none}", "cannot read"),
+    ("reports {text}", "is not JSON"),
+    ("reports {binary}", "is not JSON"),
+    ("reports {list}", "is not a result file"),
+    ("reports {deep}", "levels deep"),
+    ("reports {loop}", "cannot read"),
+    ("reports {nan}", "NaN is no JSON number"),
+    ("reports {escaping}", "is damaged at kind: '../../x' is not one of"),
+    ("reports {numbered}", "is damaged at tables[0].title: 5 is not of type 'string'"),
+    ("reports {folder}", "no result file in"),
+    ("reports {atlas} --format html", "invalid choice: 'html'"),
+    ("reports {atlas} --output {text}", "cannot write"),
+    ("reports \0", "embedded null byte"),
+    ("benchmarks cpu", "unknown benchmark 'cpu'"),
+    ("benchmarks gpu --only nothing", "unknown stage 'nothing'"),
+    ("benchmarks gpu --device cpu:7", "device 'cpu:7' is not available"),
+    ("benchmarks gpu --page .", "cannot write .: it is a folder"),
+]
+
+
+def all_rows() -> Iterator[tuple[str, str]]:
+    """Every command line with what is said about it."""
+    for options, values in ((COUNTS, NOT_COUNTS), (POSITIVES, NOT_POSITIVES)):
+        for command, names in options.items():
+            for name in names:
+                yield from ((f"{command} {name} {value}", sentence) for value, sentence in values.items())
+    for command in SEEDED:
+        yield from ((f"{command} --seed {value}", sentence) for value, sentence in NOT_SEEDS.items())
+    yield from ROWS
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Files that no command can read, by the names that rows give them."""
+    folder = tmp_path_factory.mktemp("bad")
+    made = {"configuration": {}, "command": "c", "seed": 0, "created": "d", "duration_seconds": 1.0}
+    made |= {"versions": {"python": "3", "torch": "2"}}
+    made |= {"device": {"type": "cpu", "name": "n", "system": "s", "threads": 1}}
+    sound = {"schema": "cemverify.result", "schema_version": 1, "kind": "atlas", "suite_version": "1"}
+    sound |= {"made_by": made, "tables": [{"title": "t", "columns": ["a"], "rows": [["1"]]}]}
+    contents = {
+        "text": "neither JSON nor TOML",
+        "list": "[1, 2]",
+        "deep": "[" * 100_000 + "]" * 100_000,
+        "atlas": json.dumps(sound),
+        "nan": json.dumps(sound | {"payload": float("nan")}),
+        "escaping": json.dumps(sound | {"kind": "../../x"}),
+        "numbered": json.dumps(sound | {"tables": [{"title": 5, "columns": [], "rows": []}]}),
+    }
+    for name, content in contents.items():
+        (folder / f"{name}.json").write_text(content)
+    (folder / "binary.json").write_bytes(b"\xff\xfe\x00{")
+    (folder / "folder.json").mkdir()
+    (folder / "loop.json").symlink_to("loop.json")
+    names = (*contents, "binary", "folder", "loop", "none")
+    return {name: str(folder / f"{name}.json") for name in names}
+
+
+def test_there_are_two_hundred_rows() -> None:
+    assert len(list(all_rows())) >= 200
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"), [pytest.param(*row, id=row[0][:80].replace("\0", "NUL")) for row in all_rows()]
+)
+def test_bad_input_is_one_sentence(
+    line: str,
+    sentence: str,
+    files: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = [files[word[1:-1]] if word[1:-1] in files and word[0] == "{" else word for word in line.split(" ")]
+    assert sentence in refused(words, capsys)
+    assert list(tmp_path.iterdir()) == []
