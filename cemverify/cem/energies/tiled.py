@@ -217,7 +217,8 @@ def _first(
         if d_bias is not None:
             summed = d_s.to(d_bias.dtype).sum(0)  # (K, r, s)
             if d_bias.shape[1] == 1:
-                d_bias[:, :, :s] += summed.sum(1, keepdim=True)
+                last = how.past + J if how.past is not None else s
+                d_bias[:, :, last - s : last] += summed.sum(1, keepdim=True)
             else:
                 d_bias[:, a:b, :s] += summed
         flat = d_s.flatten(0, 1)
@@ -289,7 +290,9 @@ def _weights(
         future = torch.full((rows, rows), -math.inf, dtype=q.dtype, device=q.device).triu_(1)
     wide = q.dtype not in (torch.bfloat16, torch.float16)
     if bias is not None and bias.shape[1] == 1 and wide:
-        start = bias[:, :, :s].to(q.dtype).repeat(batch, 1, 1)  # (B K, 1, s)
+        # relative to the tile's own last row: the one of all would leave early rows few digits
+        last = how.past + q.shape[1] if how.past is not None else s
+        start = bias[:, :, last - s : last].to(q.dtype).repeat(batch, 1, 1)  # (B K, 1, s)
         scores = torch.baddbmm(start, q[:, a:b], k[:, :s].mT, alpha=how.scale)
         bias = None
     else:
@@ -307,7 +310,8 @@ def _weights(
     if not wide:
         scores = scores.float()
     if bias is not None:
-        scores += bias[:, :, :s] if bias.shape[1] == 1 else bias[:, a:b, :s]
+        last = how.past + q.shape[1] if how.past is not None else s
+        scores += bias[:, :, last - s : last] if bias.shape[1] == 1 else bias[:, a:b, :s]
     if future is not None:
         scores[..., s - rows :] += future
     p = torch.softmax(scores, -1).to(q.dtype)
