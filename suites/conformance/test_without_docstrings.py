@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 TIED, UNTIED = ", a, keys)", ', a, np.einsum("krd,bjd->bkjr", W_Q, h))'
-ASKED = ("gradient/attention/plain", "descent/attention/along-steps", "structure/attention")
+ASKED = ("gradient/attention/plain", "descent/attention/along-steps", "structure/attention/one-array")
 
 
 def checked(folder: Path, *flags: str) -> str:

@@ -13,9 +13,11 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.contract import Implementation, load
 from cemverify.conformance.implementations.plain import Plain
 from cemverify.conformance.implementations.reference import reference
+from cemverify.conformance.judging.engine import applicable
 from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.golden import golden
+from cemverify.conformance.properties import catalogue
 from cemverify.conformance.questions.spaces import Space, cases
 from cemverify.power.bank import BANK, CorrectImplementation, unavailable
 
@@ -26,9 +28,8 @@ COSTLY = {
     "examples.energy_layers.hopfield_jax:mine": ["gradient/layer/energy", "structure/layer/own-state"],
 }
 
-# By default only of what differs from the reference; of everything in a thorough run.
-IN_SHORT = {"cemverify:fast": ["gradient/attention", "gradient/mlp/any-options", "training", "structure/decode"]}
-
+# By default one property in three, each implementation beginning with another one; all of them in a thorough run.
+SHARE = 3
 # Every property is asked of the reference by `test_catalogue` already, with more examples.
 ASKED_ELSEWHERE = {"cemverify:reference"}
 
@@ -40,15 +41,16 @@ def in_turn(entry: CorrectImplementation) -> object:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("examples", [6, pytest.param(60, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("thorough", [False, pytest.param(True, marks=pytest.mark.thorough)], ids=["in-turn", "all"])
 @pytest.mark.parametrize("entry", [in_turn(entry) for entry in BANK])
-def test_a_correct_implementation_is_never_called_wrong(entry: CorrectImplementation, examples: int) -> None:
+def test_a_correct_implementation_is_never_called_wrong(entry: CorrectImplementation, thorough: bool) -> None:
     if (reason := unavailable(entry)) is not None:
         pytest.skip(reason)
-    asked = COSTLY.get(entry.name, [])
-    if examples == 6:
-        asked = IN_SHORT.get(entry.name, asked)
-    records = check_implementation(load(entry.name), properties=asked, examples=examples, seed=1)
+    subject = load(entry.name)
+    asked = COSTLY.get(entry.name) or [property_.id for property_ in applicable(subject, catalogue())]
+    if not thorough and entry.name not in COSTLY:
+        asked = asked[BANK.index(entry) % SHARE :: SHARE]
+    records = check_implementation(subject, properties=asked, examples=60 if thorough else 6, seed=1)
     wrong = (Verdict.VIOLATED, Verdict.SUITE_ERROR)
     assert [(r.id, r.reason) for r in records if r.verdict in wrong] == []
     assert any(r.verdict == Verdict.HOLDS for r in records)

@@ -72,7 +72,7 @@ def _documents(spec: DatasetSpec) -> Iterator[Document]:
     for i, row in enumerate(_rows(spec)):
         if spec.column not in row:
             raise UsageError(
-                f"the dataset {spec.name} has no column {spec.column!r}; its columns:  {', '.join(map(str, row))}"
+                f"the dataset {spec.name} has no column {spec.column!r}; its columns: {', '.join(map(str, row))}"
             )
         text = row[spec.column]
         if not isinstance(text, str):
