@@ -28,7 +28,8 @@ class Difficulty:
     """How hard a task is.
 
     Attributes:
-        floor: the Bayes-optimal root mean squared error. linear: the expected one of a linear fit.
+        floor: the root of the least mean squared error, expected over functions; a single function's may lie below.
+        linear: the same of a linear fit.
         prior_std: roughly the error of predicting 0.
     """
 

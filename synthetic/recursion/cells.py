@@ -88,7 +88,7 @@ class TaskRecord:
     """What is known of a function before any model is trained.
 
     Attributes:
-        floor: the Bayes-optimal root mean squared error. prior_std: that of predicting 0, expected over functions.
+        floor: the root of the least mean squared error, expected over functions. prior_std: that of predicting 0.
         jitter: added to the prior variance. sampling: how it was drawn, in words.
         scores: of the references, by name.
     """
