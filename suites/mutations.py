@@ -33,7 +33,7 @@ _TESTS: Sequence[tuple[str, tuple[str, ...]]] = (
     ("cemverify/cem", ("suites/cem",)),
     ("cemverify/conformance/oracle", ("suites/conformance/test_budgets.py",)),
     ("synthetic/statistics.py", ("suites/synthetic/test_statistics.py",)),
-    ("cemverify/runs/store.py", ("suites/synthetic/test_store.py",)),
+    ("cemverify/runs/store.py", ("suites/runs/test_store.py",)),
     ("synthetic/language/training/probes.py", ("suites/synthetic/test_language_training.py",)),
     (
         "cemverify/power",

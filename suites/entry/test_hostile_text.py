@@ -13,7 +13,7 @@ from cemverify.results import ResultError, Table, read
 from cemverify.runs import CellStore
 from cemverify.runs.store import CorruptCell
 from cemverify.tables import RENDERERS, comma_separated, latex, markdown
-from suites.synthetic.light import walks
+from suites.runs.light import walks
 
 TEXT = st.text(st.characters() | st.sampled_from("<>|\\\n\r%&$#_{}[]()`=@\x1b\u2028\ud800"), max_size=20)
 

@@ -29,7 +29,7 @@ from cemverify.cem.layers import AttentionConfig
 from cemverify.conformance.implementations.contract import implementation
 from cemverify.conformance.implementations.plain import Plain
 from cemverify.tables import terminal
-from suites.synthetic.interrupts import heed
+from suites.runs.interrupts import heed
 from synthetic.__main__ import _parser as parser_of
 from synthetic.__main__ import main
 from synthetic.language.commands import COMMANDS, train

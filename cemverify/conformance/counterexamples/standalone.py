@@ -46,7 +46,7 @@ class Unusable(Exception):
 
 
 @dataclass(frozen=True)
-class Counterexample:
+class SavedCalls:
     """What the files hold.
 
     Attributes:
@@ -91,7 +91,7 @@ class Counterexample:
         return "\n".join(lines)
 
 
-def load(stem: Path) -> Counterexample:
+def load(stem: Path) -> SavedCalls:
     """Reads NAME.json and the arrays beside it.
 
     Raises:
@@ -102,7 +102,7 @@ def load(stem: Path) -> Counterexample:
         asked = content["asked"]
         with np.load(stem.with_name(content["arrays"]), allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
-        return Counterexample(
+        return SavedCalls(
             stem,
             content["implementation"],
             content["property"],
@@ -147,7 +147,7 @@ def config_class(name: str, options: Sequence[str]) -> type:
     return make_dataclass(kind, options, bases=bases, frozen=True)
 
 
-def value(tree: Any, asked: Counterexample) -> Any:
+def value(tree: Any, asked: SavedCalls) -> Any:
     """The argument that a tree of plain data stands for; arrays are fresh ones."""
     match tree:
         case {"array": str(name)}:
@@ -169,7 +169,7 @@ def value(tree: Any, asked: Counterexample) -> Any:
     return tree
 
 
-def array(asked: Counterexample, name: str, dtype: str | None = None, strides: Sequence[int] | None = None) -> Any:
+def array(asked: SavedCalls, name: str, dtype: str | None = None, strides: Sequence[int] | None = None) -> Any:
     """A fresh array of the implementation's kind, rounded to its dtype; integers stay integers."""
     values = np.array(asked.arrays[name])
     dtype = (dtype or asked.dtype) if values.dtype.kind == "f" else str(values.dtype)
@@ -206,7 +206,7 @@ def function(found: Any, name: str) -> Any:
 # --- judging --------------------------------------------------------------------------------------
 
 
-def breaches(found: Any, asked: Counterexample) -> Iterator[str]:
+def breaches(found: Any, asked: SavedCalls) -> Iterator[str]:
     """What the implementation still does wrong, one sentence each."""
     answers: list[Values | None] = []
     for call in asked.calls:
@@ -280,7 +280,7 @@ def _wrong(name: str, answer: Values, call: Mapping[str, Any], arrays: Mapping[s
             yield f"{name} is off by {error:.3g} at {at or 'all'}, at most {most:.3g} is allowed"
 
 
-def _off_the_sum(answers: Sequence[Values | None], asked: Counterexample) -> Iterator[str]:
+def _off_the_sum(answers: Sequence[Values | None], asked: SavedCalls) -> Iterator[str]:
     """Whether the answers break the linear relation between them."""
     relation = asked.linear
     there = [answer for answer in answers if answer is not None]
@@ -296,7 +296,7 @@ def _off_the_sum(answers: Sequence[Values | None], asked: Counterexample) -> Ite
 # --- the command ----------------------------------------------------------------------------------
 
 
-def judge(asked: Counterexample, name: str) -> int:
+def judge(asked: SavedCalls, name: str) -> int:
     """The exit code, after saying why."""
     if not asked.demanding:
         raise Unusable(f"this case cannot be judged without cemverify; use: cemverify replay {asked.stem.name}.json")

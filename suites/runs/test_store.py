@@ -39,8 +39,8 @@ from cemverify.runs.arguments import parse_shard
 from cemverify.runs.plain import plain, restore
 from cemverify.runs.progress import Progress
 from cemverify.runs.store import CorruptCell
-from suites.synthetic.interrupts import heed
-from suites.synthetic.light import Trap, Walk, contents, litter, trap, walk, walks
+from suites.runs.interrupts import heed
+from suites.runs.light import Trap, Walk, contents, litter, trap, walk, walks
 from synthetic.__main__ import main
 
 ROOT = Path(__file__).parents[2]
@@ -103,7 +103,7 @@ def test_a_bumped_version_changes_the_key_and_cost_and_label_do_not() -> None:
 
 def test_a_key_is_the_same_on_every_machine_and_in_every_year() -> None:
     identity = (
-        '{"algorithm":"suites.synthetic.light:walk","format_version":1,'
+        '{"algorithm":"suites.runs.light:walk","format_version":1,'
         '"spec":{"is":"Walk","scale":1.0,"seconds":0.0,"seed":0,"steps":3},"versions":{"walk":1}}'
     )
     key = hashlib.sha256(identity.encode()).hexdigest()
@@ -354,7 +354,7 @@ def test_explain_tells_how_a_cell_was_made(tmp_path: Path, capsys: pytest.Captur
     capsys.readouterr()
     assert main(["explain", key[:10], "--store", str(tmp_path)]) == 0
     told = capsys.readouterr().out
-    for part in (key, "walk 2", "suites.synthetic.light:walk", "walk version 1", "steps: 7", "seed 2", "end, path"):
+    for part in (key, "walk 2", "suites.runs.light:walk", "walk version 1", "steps: 7", "seed 2", "end, path"):
         assert part in told
     assert f"explain {key[:12]} --store {tmp_path} --rerun" in told
 
@@ -464,7 +464,7 @@ def test_a_cell_that_kills_its_worker_fails_alone(tmp_path: Path) -> None:
 
 
 def test_the_store_and_its_workers_start_without_torch() -> None:
-    code = "import sys, suites.synthetic.light, cemverify.runs.work; print('torch' in sys.modules)"
+    code = "import sys, suites.runs.light, cemverify.runs.work; print('torch' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT)
     assert told.stdout.strip() == "False"
 
@@ -474,7 +474,7 @@ def start(store: Path, count: int, seconds: float) -> subprocess.Popen[str]:
     code = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from suites.synthetic.light import walks\n"
+        "from suites.runs.light import walks\n"
         "from cemverify.runs import Interrupted, RunOptions, run_cells\n"
         "try:\n"
         f"    run_cells(walks({count}, {seconds}), RunOptions(Path(sys.argv[1]), workers=2))\n"

@@ -1,0 +1,1 @@
+"""What resumable computations are held to."""
