@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 # Module and summary of each command. Only the chosen command is imported, because some imports take a second.
 COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
+        "demo": ("demo", "see a mistake found, and mended"),
+        "init": ("init", "write the files to start from"),
         "check": ("check", "test an implementation"),
         "replay": ("replay", "judge a saved counterexample again"),
         "list": ("list_", "list the properties and features"),

@@ -67,7 +67,8 @@ ROOMS: dict[str, set[str]] = {
     "cemverify.api": shared("cores")
     | verifier("implementations", "properties", "judging", "workers", "gate", "listeners"),
     "cemverify": {"cemverify.api"} | verifier("implementations", "judging"),
-    "cemverify.commands": {"cemverify.claims", "cemverify.power", "cemverify.runs"}
+    "cemverify.start": {"cemverify", "cemverify.cem"} | shared("errors", "files") | verifier("implementations"),
+    "cemverify.commands": {"cemverify.claims", "cemverify.power", "cemverify.runs", "cemverify.start"}
     | shared("_version", "cores", "errors", "parsing", "results", "tables")
     | verifier("implementations", "properties", "judging", "workers", "gate", "counterexamples", "listeners"),
     "cemverify.cli": {"cemverify.commands"} | shared("_version", "entry", "parsing"),

@@ -64,7 +64,13 @@ def report(event: RunFinished) -> str:
     asked = [r for r in event.records if r.verdict != Verdict.NOT_OFFERED]
     rows = [(r.id, _verdict(r), str(r.examples), _telling(r), str(r.discarded), _margin(r)) for r in asked]
     columns = ("property", "verdict", "examples", "telling", "discarded", "margin")
-    parts = [grid(Table("", columns, rows), "terminal"), *_violations(asked)]
+    return "\n\n".join([grid(Table("", columns, rows), "terminal"), findings(event)])
+
+
+def findings(event: RunFinished) -> str:
+    """The report without the table."""
+    asked = [r for r in event.records if r.verdict != Verdict.NOT_OFFERED]
+    parts = _violations(asked)
     undecided = (r for r in asked if r.verdict in (Verdict.INCONCLUSIVE, Verdict.SUITE_ERROR))
     parts += [f"{r.verdict.upper()} {r.id}\n  {r.reason}" for r in undecided]
     if absent := _absences(event.records):

@@ -1,0 +1,58 @@
+"""`cemverify demo`: a layer with a mistake, what the verifier says, and the layer mended."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import inspect
+
+from cemverify.conformance.implementations.contract import Implementation
+from cemverify.conformance.judging import engine
+from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.events import RunFinished
+from cemverify.conformance.judging.verdicts import counts, violations
+from cemverify.conformance.listeners import terminal
+from cemverify.conformance.properties import select
+from cemverify.results import show
+from cemverify.start import demo_layer
+
+DESCRIPTION = """\
+Shows in a few seconds, and without any file, what cemverify does: an attention layer with an easy mistake is tested,
+the violation is explained by the smallest case that shows it, and the mended layer is tested again.
+
+exit code: 0 if the mistake is found and the mended layer passes, which is what should happen; 1 otherwise.
+"""
+
+# A few of those that a run would ask: the update is the gradient, the energy falls, later tokens are not read.
+ASKED = ("gradient/attention/plain", "descent/attention/any-step-size-identity", "structure/attention/causality")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """`cemverify demo` has no options."""
+
+
+def run(_options: argparse.Namespace) -> int:
+    """`cemverify demo`."""
+    before, after = (inspect.getsource(layer) for layer in (demo_layer.mistaken, demo_layer.mended))
+    show(f"An attention layer. It has one mistake, which its outputs do not show.\n\n{before}")
+    wrong = _judge(demo_layer.with_mistake, "with the mistake")
+    found = violations(wrong.records)
+    show("\n\n".join(terminal.violation(record) for record in found[:1]))
+    show(f"\n{terminal.summary(wrong)}")
+    show(
+        "\nThe case is small enough to check by hand: W_Q is zero, so the energy does not depend on x, its gradient\n"
+        "is zero, and yet the layer moves. It projects back with the wrong matrix:\n"
+    )
+    lines = list(difflib.unified_diff(before.splitlines()[1:], after.splitlines()[1:], lineterm="", n=1))
+    show("\n".join(lines[3:]))
+    right = _judge(demo_layer.without, "mended")
+    show(f"\n{terminal.summary(right)}\n\nNow yours: `cemverify init` writes the files to start from.")
+    return 0 if found and counts(right.records)["holds"] == len(right.records) else 1
+
+
+def _judge(subject: Implementation, name: str) -> RunFinished:
+    """Judges one of the layers in this process: they are known to come back."""
+    for event in engine.run(subject, name, select(ASKED), Effort()):
+        if isinstance(event, RunFinished):
+            return event
+    raise AssertionError("a run ends with RunFinished")

@@ -1,0 +1,86 @@
+"""`cemverify init`: the first files for testing one's own layer."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.events import RunFinished
+from cemverify.conformance.judging.verdicts import counts, exit_code
+from cemverify.conformance.listeners import terminal
+from cemverify.conformance.properties import select
+from cemverify.conformance.workers import isolation
+from cemverify.conformance.workers.limits import USUAL_MEMORY
+from cemverify.cores import cores
+from cemverify.results import show
+from cemverify.start.recipes import RECIPES
+from cemverify.start.writing import STEMS, plan, write
+
+DESCRIPTION = """\
+Writes three files to start from: an adapter, which is where your layer meets the verifier; a test file for pytest;
+and a recipe for CI. The adapter is a small correct layer with the shapes in comments. It is checked at once, so that
+you see what a pass looks like; then put your own code in its place. Nothing is overwritten.
+
+kinds:
+  cem      functions of arrays with CEM's weights (the example is NumPy; torch and JAX work alike)
+  module   nn.Modules with CEM's weights
+  energy   any other layer that claims to go down an energy (the example is a modern Hopfield layer)
+
+exit code: as for `cemverify check`; 2 if a file exists or cannot be written.
+"""
+
+EPILOG = """\
+examples:
+  cemverify init                                  cem_layer.py, test_cem_layer.py and a GitHub workflow
+  cemverify init --kind energy --name my_energy --ci tox
+  cemverify init --kind module --ci none --no-check
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `cemverify init`."""
+    parser.add_argument("--kind", choices=STEMS, default="cem", help="what you have (default cem)")
+    parser.add_argument("--name", metavar="NAME", help="of the adapter's module (default KIND_layer)")
+    parser.add_argument(
+        "--folder", type=Path, default=Path(), metavar="DIR", help="where to write (default: the current folder)"
+    )
+    parser.add_argument(
+        "--ci", choices=[*RECIPES, "none"], default="github", help="the CI service of the recipe (default github)"
+    )
+    parser.add_argument(
+        "--check", action=argparse.BooleanOptionalAction, default=True, help="check the adapter when it is written"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """`cemverify init`."""
+    found = plan(options.kind, options.folder, options.name, None if options.ci == "none" else options.ci)
+    write(found)
+    for path in found.files:
+        show(f"wrote {path}")
+    for path, text in found.left.items():
+        indented = "".join(f"    {line}\n" for line in text.splitlines())
+        show(f"{path} exists and is left as it is; this is what to add:\n\n{indented}")
+    code = _check(found.name, options.folder) if options.check else 0
+    show(
+        f"\nNext: put your own code into {options.folder / found.name}.py, then\n\n"
+        f"    cemverify check {found.name}:mine\n    pytest test_{found.name}.py"
+    )
+    return code
+
+
+def _check(name: str, folder: Path) -> int:
+    """Checks the adapter as `cemverify check` does, and prints less of it."""
+    os.chdir(folder)
+    sys.path.insert(0, os.getcwd())  # workers inherit it
+    show(f"\n$ cemverify check {name}:mine")
+    progress = terminal.ProgressLines()
+    for event in isolation.run(f"{name}:mine", select([]), Effort(memory=USUAL_MEMORY), cores()):
+        progress(event)
+        if isinstance(event, RunFinished):
+            show(terminal.findings(event))
+            return exit_code(counts(event.records))
+    raise AssertionError("a run ends with RunFinished")

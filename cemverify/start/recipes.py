@@ -1,0 +1,68 @@
+"""The shortest recipe of each CI service, as docs/ci.md has them at more length."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What makes a CI service judge an implementation on every push.
+
+    Attributes:
+        path: where the service looks for it. text: a whole file; NAME in it stands for the implementation's module.
+    """
+
+    path: str
+    text: str
+
+
+RECIPES: Mapping[str, Recipe] = MappingProxyType(
+    {
+        "github": Recipe(
+            ".github/workflows/cemverify.yml",
+            """\
+name: cemverify
+on: [push, pull_request]
+jobs:
+  check:
+    runs-on: ubuntu-latest
+    steps:
+      - uses: actions/checkout@v4
+      - uses: actions/setup-python@v5
+        with:
+          python-version: "3.12"
+      - run: python -m pip install cemverify  # and what NAME.py imports
+      - run: cemverify check NAME:mine --markdown "$GITHUB_STEP_SUMMARY"
+""",
+        ),
+        "gitlab": Recipe(
+            ".gitlab-ci.yml",
+            """\
+cemverify:
+  image: python:3.12
+  script:
+    - python -m pip install cemverify  # and what NAME.py imports
+    - cemverify check NAME:mine --junit cemverify.xml
+  artifacts:
+    when: always
+    reports:
+      junit: cemverify.xml
+""",
+        ),
+        "tox": Recipe(
+            "tox.ini",
+            """\
+[tox]
+env_list = cemverify
+no_package = true
+
+[testenv:cemverify]
+deps = cemverify
+commands = cemverify check NAME:mine {posargs}
+""",
+        ),
+    }
+)

@@ -1,0 +1,88 @@
+"""Writes an adapter, its tests and a CI recipe into somebody's folder, and overwrites nothing."""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal
+
+from cemverify.errors import UsageError
+from cemverify.files import replacing
+from cemverify.start.recipes import RECIPES
+
+Kind = Literal["cem", "energy", "module"]
+
+# The file of this package that each kind starts from.
+STEMS: Mapping[Kind, str] = MappingProxyType({"cem": "cem_layer", "energy": "energy_layer", "module": "module_layer"})
+
+TESTS = '''\
+"""One test for each property of NAME.py: `pytest test_NAME.py`."""
+
+from cemverify import parametrize_with_properties
+
+
+@parametrize_with_properties("NAME:mine")
+def test_NAME(check):
+    check()
+'''
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be written.
+
+    Attributes:
+        name: of the adapter's module. files: their text, by path. left: the recipe for a CI service whose file exists
+            already, by its path: somebody has to add it by hand.
+    """
+
+    name: str
+    files: Mapping[Path, str]
+    left: Mapping[Path, str]
+
+
+def plan(kind: Kind, folder: Path, name: str | None = None, service: str | None = None) -> Plan:
+    """Decides what is written, without writing.
+
+    Args:
+        kind: what the adapter is for. folder: where it goes. name: of the adapter's module; by kind if None.
+        service: a key of RECIPES; None writes no recipe.
+
+    Raises:
+        UsageError: the name is none for a module, or the adapter or its tests exist.
+    """
+    stem = STEMS[kind]
+    name = stem if name is None else name
+    if not (name.isascii() and name.isidentifier()) or keyword.iskeyword(name):
+        raise UsageError(f"{name!r} cannot name a Python module; use letters, digits and _, as in --name my_layer")
+    adapter = resources.files("cemverify.start").joinpath(f"{stem}.py").read_text(encoding="utf-8")
+    files = {
+        folder / f"{name}.py": adapter.replace(stem, name),
+        folder / f"test_{name}.py": TESTS.replace("NAME", name),
+    }
+    if there := [path for path in files if path.exists()]:
+        raise UsageError(f"{there[0]} exists, and nothing is overwritten; choose another name: --name my_layer")
+    left: dict[Path, str] = {}
+    if service is not None:
+        recipe = RECIPES[service]
+        path, text = folder / recipe.path, recipe.text.replace("NAME", name)
+        (left if path.exists() else files)[path] = text
+    return Plan(name, files, left)
+
+
+def write(found: Plan) -> None:
+    """Writes the files, each whole or not at all.
+
+    Raises:
+        UsageError: a file cannot be written.
+    """
+    for path, text in found.files.items():
+        try:
+            with replacing(path) as aside:
+                aside.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"{path} cannot be written ({error.strerror}); choose another folder") from error

@@ -1,0 +1,1 @@
+"""What somebody starts from."""

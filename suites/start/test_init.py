@@ -1,0 +1,111 @@
+"""`cemverify init` writes correct files that can be used at once, and overwrites nothing."""
+
+from __future__ import annotations
+
+import configparser
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args
+
+import pytest
+import yaml
+
+from cemverify.cli import main
+from cemverify.conformance.implementations.contract import load
+from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.engine import applicable, judge_property
+from cemverify.conformance.judging.verdicts import Verdict
+from cemverify.conformance.properties import select
+from cemverify.start.recipes import RECIPES
+from cemverify.start.writing import STEMS, Kind
+
+FAST = ("gradient/attention/plain", "gradient/mlp/plain", "gradient/layer/energy", "structure/attention/causality")
+
+
+@pytest.mark.parametrize("kind", get_args(Kind))
+def test_each_adapter_is_correct_as_it_is_written(kind: Kind) -> None:
+    subject = load(f"cemverify.start.{STEMS[kind]}:mine")
+    asked = [p for p in applicable(subject, select([])) if p.id in FAST]
+    assert asked
+    for p in asked:
+        assert judge_property(subject, p, Effort(examples=20)).verdict == Verdict.HOLDS, p.id
+
+
+@pytest.mark.parametrize("kind", get_args(Kind))
+@pytest.mark.parametrize("service", RECIPES)
+def test_three_files_are_written_that_name_each_other(
+    kind: str, service: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ["--folder", str(tmp_path), "--name", "my_layer", "--ci", service]
+    assert main(["init", "--kind", kind, *where, "--no-check"]) == 0
+    recipe = RECIPES[service].path
+    assert sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()) == sorted(
+        ["my_layer.py", "test_my_layer.py", recipe]
+    )
+    assert "`cemverify check my_layer:mine`" in (tmp_path / "my_layer.py").read_text()
+    assert "cemverify check my_layer:mine" in (tmp_path / recipe).read_text()
+    assert "cemverify check my_layer:mine" in capsys.readouterr().out
+
+
+def test_nothing_is_overwritten_and_nothing_is_written_beside_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "test_cem_layer.py").write_text("mine")
+    assert main(["init", "--folder", str(tmp_path), "--no-check"]) == 2
+    assert "test_cem_layer.py exists, and nothing is overwritten; choose another name" in capsys.readouterr().err
+    assert [p.name for p in tmp_path.iterdir()] == ["test_cem_layer.py"]
+
+
+def test_a_recipe_whose_file_exists_is_printed_instead(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "tox.ini").write_text("[tox]\n")
+    assert main(["init", "--folder", str(tmp_path), "--ci", "tox", "--no-check"]) == 0
+    printed = capsys.readouterr().out
+    assert "tox.ini exists and is left as it is; this is what to add:" in printed
+    assert "    commands = cemverify check cem_layer:mine {posargs}" in printed
+    assert (tmp_path / "tox.ini").read_text() == "[tox]\n"
+
+
+@pytest.mark.parametrize("name", ["my-layer", "class", "../up", "", "naïve"])
+def test_a_name_that_no_module_can_have_is_refused(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["init", "--folder", str(tmp_path), "--name", name, "--no-check"]) == 2
+    assert "cannot name a Python module" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    assert main(["init", "--folder", str(tmp_path / "file"), "--no-check"]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_the_recipes_are_what_their_services_read() -> None:
+    github = yaml.safe_load(RECIPES["github"].text)
+    assert [step.get("run") for step in github["jobs"]["check"]["steps"]][-1].startswith("cemverify check NAME:mine")
+    gitlab = yaml.safe_load(RECIPES["gitlab"].text)
+    assert gitlab["cemverify"]["script"][-1].startswith("cemverify check NAME:mine")
+    tox = configparser.ConfigParser()
+    tox.read_string(RECIPES["tox"].text)
+    assert tox["testenv:cemverify"]["commands"].startswith("cemverify check NAME:mine")
+
+
+@pytest.mark.slow
+def test_what_is_written_runs_where_it_was_written(tmp_path: Path) -> None:
+    assert main(["init", "--kind", "energy", "--folder", str(tmp_path), "--ci", "none", "--no-check"]) == 0
+    tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_energy_layer.py"]
+    ended = subprocess.run([*tests, "-k", "structure/layer/dtype"], cwd=tmp_path, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert importlib.util.find_spec("energy_layer") is None, "this process is left as it was"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", get_args(Kind))
+def test_init_ends_green(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", "--kind", kind]) == 0
+    assert ", 0 violated, 0 inconclusive" in capsys.readouterr().out
