@@ -5,22 +5,32 @@ from __future__ import annotations
 import argparse
 import textwrap
 
+from cemverify.commands import contract_page
 from cemverify.conformance.implementations.contract import FEATURES
 from cemverify.conformance.properties import select
 from cemverify.results import Table, show
 from cemverify.tables import grid
 
-DESCRIPTION = "Lists the properties with their sources, or the features that an implementation can have."
+DESCRIPTION = (
+    "Lists the properties with their sources, the features that an implementation can have, or the contract."
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `cemverify list`."""
     parser.add_argument("properties", nargs="*", metavar="ID", help="ids, prefixes or patterns; all if none")
-    parser.add_argument("--features", action="store_true", help="list the features that can be named in not_offered")
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument("--features", action="store_true", help="list the features that can be named in not_offered")
+    instead.add_argument(
+        "--contract", action="store_true", help="print what an implementation must do and must not do, as Markdown"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """`cemverify list`."""
+    if options.contract:
+        show(contract_page.as_markdown())
+        return 0
     if options.features:
         show(grid(Table("Features", ("feature", "meaning"), list(FEATURES.items())), "terminal"))
         show(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -184,6 +185,17 @@ def test_an_untied_attention_layer_has_no_conservative_field() -> None:
     assert records["gradient/layer/conservative-field"].verdict == Verdict.VIOLATED
     assert records["structure/layer/causality"].verdict == Verdict.HOLDS
     assert records["gradient/layer/energy"].verdict == Verdict.NOT_OFFERED
+
+
+def test_an_implementation_that_only_decodes_is_compared_with_the_golden_answer() -> None:
+    def longer(h: Tensor, weights: Any, config: Any) -> Tensor:
+        return reference.decode(h, weights, replace(config, step_size=1.01 * config.step_size))
+
+    for decode, verdict in ((reference.decode, Verdict.HOLDS), (longer, Verdict.VIOLATED)):
+        (record,) = check_implementation(
+            implementation(decode=decode), properties=["structure/decode/every-prefix"], examples=20
+        )
+        assert record.verdict == verdict
 
 
 def test_a_case_survives_whatever_the_implementation_does_to_its_arrays() -> None:

@@ -35,12 +35,63 @@ ENTRY_POINTS = "cemverify.implementations"
 
 FUNCTIONS: Mapping[str, str] = MappingProxyType(
     {
-        "attention": "attention(x, h, weights, config): x^(T) of CEM attention",
-        "mlp": "mlp(x, h, weights, config): x^(T) of the CEM gated MLP",
-        "block": "block(h, weights, config): the pre-norm block of attention and MLP",
-        "decode": "decode(h, weights, config): self-attention of h, token by token from a cache",
-        "attention_energy": "attention_energy(x, h, weights, config): the attention energy, one value per token",
-        "mlp_energy": "mlp_energy(x, h, weights, config): the MLP energy, one value per token",
+        "attention": "attention(x, h, weights, config): x^(T) of CEM attention, (B, J, D)",
+        "mlp": "mlp(x, h, weights, config): x^(T) of the CEM gated MLP, (B, J, D)",
+        "block": "block(h, weights, config): the pre-norm block of attention and MLP, (B, J, D)",
+        "decode": "decode(h, weights, config): self-attention of h, token by token from a cache, (B, J, D)",
+        "attention_energy": "attention_energy(x, h, weights, config): attention's energy at each token, (B, J)",
+        "mlp_energy": "mlp_energy(x, h, weights, config): the MLP's energy at each token, (B, J)",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Weight:
+    """One of the named weights.
+
+    Attributes:
+        shape: in the letters B, J, D, K, R, M and r. when: the option that brings it. meaning: what it is.
+    """
+
+    shape: str
+    when: str
+    meaning: str
+
+
+WEIGHTS: Mapping[str, Weight] = MappingProxyType(
+    {
+        "W_Q": Weight("(K, R, D)", "attention", "query projection; its transpose is the output projection"),
+        "W_K": Weight("(K, R, D)", "attention", "key projection; keys are the values too"),
+        "diagonal": Weight("(D,) or (K, D)", "diagonal: shared, or per-head", "d in A_k = W_Q^T W_K + diag(d)"),
+        "to_self": Weight("(K,)", "position: self-cross", "the bias on a token's own key"),
+        "to_others": Weight("(K,)", "position: self-cross", "the bias on all other keys"),
+        "V": Weight("(M, D)", "MLP", "gate projection; its transpose is the down projection"),
+        "W": Weight("(M, D)", "MLP", "up projection"),
+        "P_d": Weight("(D,) or (K, D)", "a preconditioner, shared or per head", "d in diag(softplus(d))"),
+        "P_U": Weight("(D, r) or (K, D, r)", "a low-rank preconditioner", "U in U V^T + V U^T"),
+        "P_V": Weight("(D, r) or (K, D, r)", "a low-rank preconditioner", "V in U V^T + V U^T"),
+        "gain": Weight("(1,) or (D,)", "norm: scalar, or channel and folded", "the gain of the norm"),
+    }
+)
+
+OPTIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "dim": "D",
+        "heads": "K (attention)",
+        "head_dim": "R, always given; read `config.R` (attention)",
+        "hidden": "M (MLP)",
+        "steps": "T, at least 1",
+        "step_size": "eta, positive",
+        "temperature": "tau, always a number (attention)",
+        "diagonal": "`none`, `shared` or `per-head` (attention)",
+        "position": "`none`, `alibi`, `self-cross` or `rotary`; never `alibi-printed` (attention)",
+        "causal": "always true (attention)",
+        "activation": "the name of sigma (MLP)",
+        "norm": "`none`, `scalar`, `channel` or `folded`",
+        "norm_eps": "the number that the norm adds to the mean square",
+        "preconditioner": "its `kind` is `identity`, `diagonal`, `low-rank` or `low-rank-printed`; it has a "
+        "`rank` r, and is `per_head` or not",
+        "init_std": "has no meaning here: the weights are given",
     }
 )
 

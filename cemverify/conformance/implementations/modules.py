@@ -8,12 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cemverify.conformance.implementations.contract import Implementation, implementation
+from cemverify.conformance.implementations.contract import WEIGHTS, Implementation, implementation
 
 Build = Callable[[Any], nn.Module]
-WEIGHTS = frozenset(
-    ("W_Q", "W_K", "diagonal", "to_self", "to_others", "V", "W", "P_d", "P_U", "P_V", "gain")
-)  # of the contract, see `implementation`
 
 
 def implementation_from_modules(
@@ -43,7 +40,7 @@ def implementation_from_modules(
     """
     # a copy carries no gradient back to the contract's weights, and holds one set of them at a time
     absent = (*not_offered, "gradients", "vmap")
-    if unknown := set(names or {}) - WEIGHTS:
+    if unknown := set(names or {}) - set(WEIGHTS):
         raise ValueError(f"names contains {', '.join(sorted(unknown))}; the weights are {', '.join(sorted(WEIGHTS))}")
     left_alone = frozenset(free)
     alone = "start" in absent

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 
 from cemverify.conformance.properties import (
+    decoding,
     descent,
     extremes,
     gradient,
@@ -32,6 +33,7 @@ _FAMILIES = (
     recursion,
     sequences,
     structure,
+    decoding,
     metamorphic,
     extremes,
     modes,

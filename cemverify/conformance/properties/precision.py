@@ -27,10 +27,10 @@ from cemverify.conformance.oracle.budgets import unit_roundoff
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.golden import energy_of, golden
 from cemverify.conformance.properties.base import Asked, By, Over, Property
+from cemverify.conformance.properties.decoding import SEVERAL_TOKENS, cache_changes_nothing
 from cemverify.conformance.properties.gradient import TRIVIAL, energy_is_stated, update_is_gradient
 from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.properties.rivals import SWAPPED_GATE, SWAPPED_HEADS, Rival
-from cemverify.conformance.properties.structure import cache_changes_nothing
 from cemverify.conformance.questions.cases import Case, Layer, dense_case
 from cemverify.conformance.questions.spaces import Source, Space
 
@@ -110,8 +110,10 @@ def _bounded() -> Iterator[Property]:
         space = mixed(layer, steps=(1, 2), apart=layer != "block")
         yield _float32(layer, f"the {layer} stays", update_is_gradient(rival), space, share, rival.premise)
     space = mixed("attention", steps=(1, 2), apart=False)
-    premise = "there are several tokens, and the update is not zero"
-    yield _float32("decode", "decoding stays", cache_changes_nothing, space, 0.4, premise, frozenset(), {"decode"})
+    check, needs = cache_changes_nothing, {"decode"}
+    yield _float32(
+        "decode", "decoding stays", check, space, 0.4, SEVERAL_TOKENS, frozenset(), needs, without={"attention"}
+    )
     for layer, rival, _ in layers[:2]:
         premise = rival.premise.replace("the output", "the energy")
         check, needs = energy_is_stated(rival), {f"{layer}_energy", "start"}

@@ -1,4 +1,4 @@
-"""What an output may depend on, and what a call may do: causality, independence, head order, cache, purity."""
+"""What an output may depend on, and what a call may do: causality, independence, head order, purity."""
 
 from __future__ import annotations
 
@@ -20,14 +20,12 @@ from cemverify.conformance.properties.base import Over, Property
 from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.properties.rivals import NO_MASK
 from cemverify.conformance.questions.cases import Case, Layer
-from cemverify.conformance.questions.spaces import LENGTHS, Space
+from cemverify.conformance.questions.spaces import Space
 
 Check = Callable[[Caller, Case], Evidence]
 
-_CACHED = 65  # tokens: beyond a block of 64, and token by token no more than that in good time
 _READS_OTHERS = frozenset({"random", "shuffled"})
 _HEADS = "the heads differ, and the update is not zero"
-_TOKENS = "there are several tokens, and the update is not zero"
 _ROWS: dict[str, Any] = {
     "premise": "the rows of the batch differ, and the update is not zero",
     "controls": frozenset({"random"}),
@@ -84,26 +82,6 @@ def head_order_is_free(caller: Caller, case: Case) -> Evidence:
     got, expected = caller.output(replace(case, weights=weights)), caller.output(case)
     differs = any(not torch.equal(w, case.weights[name]) for name, w in weights.items())
     return _unchanged("output with the heads reversed", got, expected, case.x, budget, differs=differs)
-
-
-def cache_changes_nothing(caller: Caller, case: Case) -> Evidence:
-    """Decoding token by token from a cache equals the whole row at once, at every position."""
-    case = replace(case, x=case.h).to(caller.dtype).to(torch.float64)
-    budget = output_budget(case, caller.dtype)
-    several = case.x.shape[1] > 1
-    return _unchanged("cached = uncached", caller.decoded(case), caller.output(case), case.x, budget, differs=several)
-
-
-def every_prefix_decodes(caller: Caller, case: Case) -> Evidence:
-    """Decoding the first 1, 2 ... J tokens gives the beginning of the output of the whole row."""
-    case = replace(case, x=case.h).to(caller.dtype).to(torch.float64)
-    budget, whole = output_budget(case, caller.dtype), caller.output(case)
-    J = case.h.shape[1]
-    rows = [caller.decoded(replace(case, x=case.h[:, :n], h=case.h[:, :n])) for n in range(1, J + 1)]
-    got = torch.cat(rows, 1)  # (B, 1 + 2 + ... + J, D)
-    expected, room = (torch.cat([a[:, :n] for n in range(1, J + 1)], 1) for a in (whole, 2 * budget))
-    comparison = Comparison("decoded prefix = prefix of the whole row", got, expected, room)
-    return judge(comparison, telling=J > 1 and moved(whole - case.x, budget))
 
 
 def inputs_are_left_alone(name: str) -> Check:
@@ -312,58 +290,6 @@ def properties() -> Iterator[Property]:
         space = Space("attention", options, preconditioner, steps=(1, 2))
         claim = "The order of the heads does not matter."
         yield _property(f"attention/{name}", claim, "Eq. 1 (sum over k)", head_order_is_free, space, premise=_HEADS)
-    for name, options in (
-        ("plain", {}),
-        ("diagonal-shared", {"diagonal": "shared"}),
-        ("alibi", {"position": "alibi"}),
-        ("rotary", {"position": "rotary"}),
-    ):
-        space = Space("attention", options, steps=(1, 2), apart=False)
-        yield _property(
-            f"decode/cached-equals-uncached-{name}",
-            "Decoding token by token from a cache gives the output of the whole row.",
-            "docs/mathematics.md §13 (one tensor serves as keys and values)",
-            cache_changes_nothing,
-            space,
-            {"decode"},
-            premise=_TOKENS,
-        )
-    yield _property(
-        "decode/cached-equals-uncached-any-options",
-        "Decoding from a cache gives the output of the whole row, for any combination of options.",
-        "docs/mathematics.md §13",
-        cache_changes_nothing,
-        mixed("attention", steps=(1, 2, 3), apart=False),
-        {"decode"},
-        premise=_TOKENS,
-    )
-    yield _property(
-        "decode/every-prefix",
-        "Decoding any prefix of a row gives the same prefix of the output of the whole row.",
-        "Eq. 1 (sum over j <= i); docs/mathematics.md §13",
-        every_prefix_decodes,
-        mixed("attention", steps=(1, 2), apart=False),
-        {"decode"},
-        premise=_TOKENS,
-        share=0.4,
-    )
-    long = tuple(n for n in LENGTHS if n <= _CACHED)
-    yield _property(
-        "decode/long-rows",
-        f"Decoding up to {_CACHED} tokens from a cache gives the output of the whole row, across block boundaries.",
-        "Eq. 1 (sum over j <= i); docs/mathematics.md §13",
-        cache_changes_nothing,
-        Space(
-            "attention",
-            choices={"position": ("none", "alibi", "rotary")},
-            apart=False,
-            sizes={"J": long},
-            textures=("plain",),
-        ),
-        {"decode"},
-        premise=_TOKENS,
-        share=0.35,
-    )
     block = mixed("block", steps=(1, 2), apart=False, tokens=2, batch=2)
     claim = "A token's output from the block does not depend on later tokens."
     source = "Eq. 1 (sum over j <= i)"
@@ -436,7 +362,7 @@ def _property(
     share: float = 0.6,
     **vacuity: Any,
 ) -> Property:
-    features = space.features() | (needs or set())
+    features = (space.features() - {space.layer} | needs) if needs else space.features()
     return Property(f"structure/{name}", claim, source, check, Over(space), features, share=share, **vacuity)
 
 

@@ -141,7 +141,7 @@ def _products(
         "Sec. 2 (energies of trained weights); docs/mathematics.md §1, §2",
         check,
         Over(space),
-        space.features() | {"gradients", *needs},
+        (space.features() - {space.layer} | {*needs} if needs else space.features()) | {"gradients"},
         dtype=dtype,
         share=share,
         premise="the products with respect to all arrays are not zero",

@@ -47,7 +47,13 @@ class Bench:
 
     def offers(self, *features: str) -> bool:
         """Whether the implementation has all of these features."""
-        return not set(features) & self.caller.subject.not_offered.keys()
+        absent = self.caller.subject.not_offered.keys()
+        return not set(features) & absent and not ("start" in features and self.decodes_only)
+
+    @property
+    def decodes_only(self) -> bool:
+        """Whether it decodes and has no attention: then decoding stands in for attention with x = h."""
+        return {"attention"} <= self.caller.subject.not_offered.keys() and "decode" in self.caller.functions
 
     def got(self, case: Case) -> Tensor | None:
         """The layer's update, x^(T) - x^(0), (B, J, D); None if there was no answer.
@@ -59,7 +65,8 @@ class Bench:
         if self.asked > _EXPERIMENTS:
             raise Undecided
         try:
-            return self.caller.output(case) - case.x
+            alone = case.layer == "attention" and self.decodes_only
+            return (self.caller.decoded(case) if alone else self.caller.output(case)) - case.x
         except Fault:
             return None
 

@@ -30,6 +30,8 @@ def localise(caller: Caller, case: Case) -> WrongPart | None:
 
 
 def _layer(bench: Bench, case: Case) -> WrongPart | None:
+    if case.layer == "attention" and bench.decodes_only:
+        case = replace(case, x=case.h)
     case = bench.rounded(case)
     if not bench.wrong(case):
         found = next((dense for dense in bench.dense(case.layer_config) if bench.wrong(dense)), None)

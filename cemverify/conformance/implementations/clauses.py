@@ -1,0 +1,246 @@
+"""The contract of a CEM implementation in words, clause by clause, with the properties that ask for each clause.
+
+`cemverify list --contract` prints it, with the tables of `contract`; docs/contract.md is what it printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Clause:
+    """One section of the contract.
+
+    Attributes:
+        title: what it is about. text: Markdown; "{functions}", "{weights}", "{options}" and "{features}" stand for
+        tables. asked_by: patterns of the properties that ask for it. unasked: why nothing asks for it.
+    """
+
+    title: str
+    text: str
+    asked_by: tuple[str, ...] = ()
+    unasked: str = ""
+
+
+CLAUSES: Sequence[Clause] = (
+    Clause(
+        "The functions",
+        """
+An implementation is a set of functions. Provide those that you have; one that you leave out is not asked.
+
+{functions}
+
+Every array has a batch axis first: x and h are (B, J, D), for B rows of J tokens with D features. Letters: K heads,
+R head dimension, M hidden units, r the rank of a low-rank preconditioner, T steps, eta the step size, tau the
+temperature.
+
+Arguments are passed by position. `block` and `decode` get no x: they start at h.
+""",
+    ),
+    Clause(
+        "Weights",
+        """
+`weights` maps names to arrays. It holds exactly what the configuration uses, in any order.
+
+{weights}
+
+A P_d, P_U or P_V that belongs to single heads has a leading axis of K. `gain` has shape (1,) for `norm: scalar` and
+(D,) for `channel` and `folded`; a gain may be negative. The weights of a block are named "attention.W_Q", "mlp.V"
+and so on.
+""",
+        ("gradient/*/any-options",),
+    ),
+    Clause(
+        "Configuration",
+        """
+`config` is the reference's frozen dataclass: an `AttentionConfig`, an `MLPConfig`, or a `BlockConfig` with the
+attributes `attention` and `mlp`. In a block each part has its own steps, step size, epsilon and preconditioner;
+both have the same kind of norm.
+
+{options}
+
+Options combine freely, except that an MLP's preconditioner is never per head and rotary positions need an even R.
+Attention is always causal, and no other mask is ever passed: there is no padding.
+""",
+        ("gradient/*/any-options", "recursion"),
+    ),
+    Clause(
+        "What is computed",
+        """
+[The mathematics](mathematics.md) has the formulas and where they come from. A § is a section of that page. In
+short, with u = N(x):
+
+* **Attention** (§1). Token i reads tokens j <= i of the memory. With A_k = W_Q,k^T W_K,k (+ diag(d_k)), beta_kj =
+  A_k h_j and a_kij = softmax_j(beta_kj . u_i / tau + b_ijk), the direction of head k is F_k = sum_j a_kij beta_kj.
+  A diagonal is in the scores *and* in the values.
+* **MLP** (§2). F = V^T ((W h) * sigma(V u)), each token by itself.
+* **A step** (§5, §12). x <- x + eta sum_k P_k F_k, T times from the given x. The memory h is the same in every
+  step.
+* **Norm** (§7). `none`: u = x. `scalar`, `channel`: u = gain * x / sqrt(mean(x^2) + norm_eps). `folded`: the same
+  u, and F is multiplied by the gain before P. The norm applies to the state in every step; it does not apply to the
+  memory.
+* **Preconditioner** (§6). S = diag(softplus(P_d)). `diagonal`: P = S. `low-rank-printed`: P = S + U V^T + V U^T.
+  `low-rank`: P = S^1/2 (I + c (U V^T + V U^T)) S^1/2 with c = min(1, 0.99 / (2 |U|_F |V|_F)).
+* **Positions** (§8, §13). Tokens are counted from 0. `alibi`: b_ijk = -m_k |i - j| with the slopes of Press et al.,
+  for any K. `self-cross`: b is `to_self` for j = i and `to_others` for j < i. Biases are added *after* the division
+  by tau. `rotary`: queries and keys are rotated over the whole head dimension, each feature r with feature R/2 + r,
+  with base 10000; values are the rotated keys, and what comes out is rotated back. A diagonal's part of the score
+  is not rotated.
+* **Block** (§7d). `m = attention(h, N(h))`, then `mlp(m, N(m))`, where `layer(x, memory)` starts at x. N is the
+  norm of that part, with that part's gain, which is the one inside its recursion too. With `norm: none`, N does
+  nothing.
+* **Decode.** Attention of h on itself, one token after the other. Token i starts at h_i, takes all T steps, and
+  reads the memory h_0 ... h_i, never what earlier tokens became. The answer is the whole row, (B, J, D), equal to
+  attention with x = h.
+* **Energies.** attention_energy is -tau sum_k log sum_{j<=i} exp(beta_kj . x_i / tau + b_ijk). mlp_energy is -(W
+  h_i) . phi(V x_i) with phi' = sigma and phi(0) = 0. Both are asked *at x, not at N(x)*: norm, preconditioner, step
+  size and T have no effect on them. One value per token: (B, J). No sum, no mean, no constant left out.
+
+softplus(z) is log(1 + e^z) for every z, as an activation and in a preconditioner. torch's `softplus` returns z
+above its default threshold of 20 and is then wrong by 2e-9, which shows in float64: give it `threshold=40`. `gelu`
+is the exact one (erf), `gelu-tanh` the approximation. `relu2` is relu(z)^2.
+""",
+        ("gradient", "descent", "tying", "recursion", "metamorphic", "structure/attention/causality*",
+         "structure/mlp/token-independence", "structure/*/batch-independence", "structure/attention/head-order*",
+         "structure/decode"),
+    ),
+    Clause(
+        "dtype and device",
+        """
+All arrays of a call have one dtype: float64, float32 or bfloat16 (no bfloat16 in NumPy). What comes back has that
+dtype, from every function: float32 in and float64 out is a violation, and so is bfloat16 in and float32 out. Inside
+a call any precision may be used. How exact the answer must be follows from the dtype: at most the roundoff of a
+straightforward evaluation in that dtype (§16).
+
+torch arrays come back on the device that they came on.
+""",
+        ("structure/*/shape-and-dtype", "precision", "modes/*/cuda"),
+    ),
+    Clause(
+        "What a call may read",
+        """
+The result depends on the values of the arguments at the time of the call, and on nothing else. A call reads the
+current values of its arrays, whatever was in them before. It does not depend on:
+
+* the memory layout: arrays may be transposed, reversed, or windows into larger arrays whose other values must not
+  be read;
+* whether arrays share memory (see "Arrays that share memory");
+* earlier calls, their number, or their options;
+* settings of the process: default dtype and device, number of threads, random seeds, inference mode, whether
+  gradients are recorded, warning filters, the working folder.
+""",
+        ("structure/*/edited-arrays", "structure/*/windows", "modes/*/surroundings",
+         "modes/*/no-gradients", "sequences"),
+    ),
+    Clause(
+        "What a call may keep",
+        """
+Anything, as long as no answer shows it: compiled code, buffers, tables of angles, modules by configuration. Two
+traps. An array is not known by its identity or address, because its values may have been edited in place, as an
+optimiser does. A buffer that is used again must not be what an earlier call returned.
+""",
+        ("structure/*/edited-arrays", "structure/*/determinism", "sequences"),
+    ),
+    Clause(
+        "What a call may change",
+        """
+Nothing that anybody else can see:
+
+* Its arguments: the values of all arrays, the mapping of weights, whether arrays require gradients, and the
+  configuration.
+* Settings of the process: those listed above, NumPy's and torch's modes, environment variables, signal handlers,
+  import paths.
+* Random state. A call may *draw* from the global generators, as building an `nn.Module` does. It must not seed them
+  or set them back.
+""",
+        ("structure/*/inputs-unchanged", "structure/*/settings-unchanged"),
+    ),
+    Clause(
+        "What comes back",
+        """
+One array of the declared kind (`arrays="torch"`, `"numpy"` or `"jax"`), real, with finite values wherever the exact
+result is finite, of the shape in the table of functions. It may be a view with any strides, negative ones included,
+or not contiguous. It owns its numbers: it shares no memory with an argument or with what later calls write to, so
+editing the arguments or calling again does not change it. It may require gradients.
+""",
+        ("structure/*/shape-and-dtype", "structure/*/edited-arrays", "gradient"),
+    ),
+    Clause(
+        "Arrays that share memory",
+        """
+x and h may be one array, as in self-attention. x and h may be two windows of one array, overlapping or not. One
+array may be passed as two weights. Any array may be expanded (a stride of zero: one row of memory for all rows of
+the batch). The result is that for separate arrays with the same values.
+""",
+        ("structure/*/one-array", "structure/*/windows"),
+    ),
+    Clause(
+        "Sizes",
+        """
+B, J, D, K, R, M and r are at least 1 and otherwise arbitrary: none is a multiple of anything, R need not be D / K,
+r may exceed D, M may be smaller than D, and J = 1 and B = 1 are asked. Sizes differ from call to call. No array is
+empty.
+""",
+        ("gradient/attention/long-rows*", "gradient/attention/wide", "gradient/*/any-options"),
+    ),
+    Clause(
+        "Repeated calls and first calls",
+        """
+The same call gives the same bits, whatever was called in between. The first call of a process is answered as
+correctly as any later one: compiling, tuning and filling caches show in the time alone.
+""",
+        ("structure/*/determinism",),
+    ),
+    Clause(
+        "Threads",
+        """
+A call may be made while another one runs in another thread of the same process. Each returns what it would return
+alone. An implementation may make one wait for the other.
+""",
+        (),
+        "nothing asks for it yet.",
+    ),
+    Clause(
+        "Training, mapping and compiling",
+        """
+Gradients flow from the answer to x, h and every weight, and equal those of the exact formula. For torch that is
+`torch.autograd`, for JAX `jax.grad`. First derivatives are asked; second ones are not. The functions may be mapped
+over another axis of the arrays (`torch.func.vmap`, `jax.vmap`) and compiled (`torch.compile`, `jax.jit`), and then
+return the same. Each of the three is a feature that you can declare absent.
+""",
+        ("training", "modes/*/vmap", "modes/*/compiled", "modes/*/no-gradients"),
+    ),
+    Clause(
+        "Bad input",
+        """
+`attention` and `mlp` raise a ValueError or TypeError with a message for: a weight of the wrong shape, x and h with
+different numbers of tokens, an integer dtype, NaN in x, T = 0, a negative step size, and a temperature that is zero
+or negative. An error from deep inside a library (an IndexError, a RuntimeError) does not count. This is the feature
+`validation`.
+""",
+        ("rejection",),
+    ),
+    Clause(
+        "Time and memory",
+        """
+A call that does not return within `--timeout` seconds, or needs more memory than `--memory`, or ends its process,
+violates the property that asked it.
+""",
+        unasked="every property asks for it.",
+    ),
+    Clause(
+        "What you may leave out",
+        """
+Functions, and the features below. Declare them in `not_offered=`; the word before a colon stands for its whole
+group. What you do not declare is tested. What you declare is counted and printed as "not offered".
+
+{features}
+
+An implementation with `decode` alone is asked everything about decoding, compared with the exact answer instead of
+its own attention. One with an energy alone is asked about its energy.
+""",
+        ("structure/decode", "gradient/*/stated-energy*"),
+    ),
+)  # fmt: skip

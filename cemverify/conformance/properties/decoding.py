@@ -1,0 +1,113 @@
+"""Decoding token by token from a cache gives the output of the whole row.
+
+An implementation that has attention too is compared with it, so that a wrong formula is not blamed on the cache. One
+that only decodes is compared with the golden answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.oracle.budgets import output_budget
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.oracle.golden import golden
+from cemverify.conformance.properties.base import Over, Property
+from cemverify.conformance.properties.mixed import mixed
+from cemverify.conformance.questions.cases import Case
+from cemverify.conformance.questions.spaces import LENGTHS, Space
+
+SEVERAL_TOKENS = "there are several tokens, and the update is not zero"
+_CACHED = 65  # tokens: beyond a block of 64, and token by token no more than that in good time
+
+
+def cache_changes_nothing(caller: Caller, case: Case) -> Evidence:
+    """Decoding token by token from a cache equals the whole row at once, at every position."""
+    case = replace(case, x=case.h).to(caller.dtype).to(torch.float64)
+    what, whole, room = _whole(caller, case)
+    several = case.x.shape[1] > 1
+    return judge(Comparison(what, caller.decoded(case), whole, room), telling=several and moved(whole - case.x, room))
+
+
+def every_prefix_decodes(caller: Caller, case: Case) -> Evidence:
+    """Decoding the first 1, 2 ... J tokens gives the beginning of the output of the whole row."""
+    case = replace(case, x=case.h).to(caller.dtype).to(torch.float64)
+    _, whole, room = _whole(caller, case)
+    J = case.h.shape[1]
+    rows = [caller.decoded(replace(case, x=case.h[:, :n], h=case.h[:, :n])) for n in range(1, J + 1)]
+    got = torch.cat(rows, 1)  # (B, 1 + 2 + ... + J, D)
+    expected, rooms = (torch.cat([a[:, :n] for n in range(1, J + 1)], 1) for a in (whole, room))
+    comparison = Comparison("decoded prefix = prefix of the whole row", got, expected, rooms)
+    return judge(comparison, telling=J > 1 and moved(whole - case.x, room))
+
+
+def _whole(caller: Caller, case: Case) -> tuple[str, Tensor, Tensor]:
+    """The claim, the output of the whole row, and how far from it decoding may lead: (B, J, D)."""
+    budget = output_budget(case, caller.dtype)
+    if "attention" in caller.functions:
+        return "cached = uncached", caller.output(case), 2 * budget
+    return "cached = golden", golden(case), budget
+
+
+def properties() -> Iterator[Property]:
+    """The properties of the family."""
+    for name, options in (
+        ("plain", {}),
+        ("diagonal-shared", {"diagonal": "shared"}),
+        ("alibi", {"position": "alibi"}),
+        ("rotary", {"position": "rotary"}),
+    ):
+        yield _property(
+            f"cached-equals-uncached-{name}",
+            "Decoding token by token from a cache gives the output of the whole row.",
+            "docs/mathematics.md §13 (one tensor serves as keys and values)",
+            cache_changes_nothing,
+            Space("attention", options, steps=(1, 2), apart=False),
+        )
+    yield _property(
+        "cached-equals-uncached-any-options",
+        "Decoding from a cache gives the output of the whole row, for any combination of options.",
+        "docs/mathematics.md §13",
+        cache_changes_nothing,
+        mixed("attention", steps=(1, 2, 3), apart=False),
+    )
+    yield _property(
+        "every-prefix",
+        "Decoding any prefix of a row gives the same prefix of the output of the whole row.",
+        "Eq. 1 (sum over j <= i); docs/mathematics.md §13",
+        every_prefix_decodes,
+        mixed("attention", steps=(1, 2), apart=False),
+        0.4,
+    )
+    long = tuple(n for n in LENGTHS if n <= _CACHED)
+    yield _property(
+        "long-rows",
+        f"Decoding up to {_CACHED} tokens from a cache gives the output of the whole row, across block boundaries.",
+        "Eq. 1 (sum over j <= i); docs/mathematics.md §13",
+        cache_changes_nothing,
+        Space(
+            "attention",
+            choices={"position": ("none", "alibi", "rotary")},
+            apart=False,
+            sizes={"J": long},
+            textures=("plain",),
+        ),
+        0.35,
+    )
+
+
+def _property(
+    name: str,
+    claim: str,
+    source: str,
+    check: Callable[[Caller, Case], Evidence],
+    space: Space,
+    share: float = 0.6,
+) -> Property:
+    features = space.features() - {"attention"} | {"decode"}
+    id_ = f"structure/decode/{name}"
+    return Property(id_, claim, source, check, Over(space), features, share=share, premise=SEVERAL_TOKENS)
