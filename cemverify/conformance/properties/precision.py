@@ -110,9 +110,16 @@ def _bounded() -> Iterator[Property]:
         space = mixed(layer, steps=(1, 2), apart=layer != "block")
         yield _float32(layer, f"the {layer} stays", update_is_gradient(rival), space, share, rival.premise)
     space = mixed("attention", steps=(1, 2), apart=False)
-    check, needs = cache_changes_nothing, {"decode"}
     yield _float32(
-        "decode", "decoding stays", check, space, 0.4, SEVERAL_TOKENS, frozenset(), needs, without={"attention"}
+        "decode",
+        "decoding stays",
+        cache_changes_nothing,
+        space,
+        0.4,
+        SEVERAL_TOKENS,
+        controls=frozenset(),
+        needs={"decode"},
+        without={"attention"},
     )
     for layer, rival, _ in layers[:2]:
         premise = rival.premise.replace("the output", "the energy")
