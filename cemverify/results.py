@@ -7,8 +7,8 @@ Every file says what made it. Around the payload of its kind stands the same env
     kind            "check", "counterexample", "claims", "power", "recursion", "language", "examine", "atlas",
                     "benchmarks", "gpu"
     suite_version   the version of this package
-    made_by         {command, configuration, seed, versions, device, created, duration_seconds}
-    tables          [{title, columns, rows}], what a person reads; `python -m reports` renders them
+    made_by         {command, configuration, seed, versions, device, commit, created, duration_seconds}
+    tables          [{title, columns, rows}], what a person reads; `python -m reports tables` renders them
 
 Files are written aside and renamed, so a reader never meets half of one.
 """
@@ -18,9 +18,11 @@ from __future__ import annotations
 import json
 import math
 import platform
+import re
+import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata, resources
@@ -54,6 +56,8 @@ KINDS = (
     "readings",
 )
 
+_COMMIT = re.compile(r"[0-9a-f]{40,64}(\+changes)?")
+
 Cell = str | int | float | bool | None
 
 
@@ -69,11 +73,17 @@ class Table:
         title: one line.
         columns: the headings.
         rows: cells are ready to print: text, or numbers that need no further rounding.
+        rules: the numbers of the rows above which a line is drawn, to set groups of rows apart.
+        notes: footnotes, printed below the table.
+
+    A result file keeps the title, the columns and the rows.
     """
 
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
+    rules: Sequence[int] = ()
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -99,6 +109,7 @@ class Maker:
             "seed": self.seed,
             "versions": versions(),
             "device": describe_device(self.device),
+            "commit": commit_of(Path.cwd()),
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "duration_seconds": round(time.monotonic() - self.started, 3),
         }
@@ -113,6 +124,24 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
+
+
+@cache
+def commit_of(folder: Path) -> str | None:
+    """The commit that is checked out in a folder, with "+changes" if its tracked files differ; None without one."""
+    try:
+        found = subprocess.run(  # noqa: S603
+            ["git", "-C", str(folder), "describe", "--always", "--exclude=*", "--abbrev=40", "--dirty=+changes"],  # noqa: S607
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            errors="replace",
+            timeout=5,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    said = found.stdout.strip()
+    return said if found.returncode == 0 and _COMMIT.fullmatch(said) else None
 
 
 def describe_device(device: str) -> dict[str, Any]:
@@ -140,7 +169,7 @@ def result(kind: str, maker: Maker, tables: Sequence[Table], payload: Mapping[st
         "kind": kind,
         "suite_version": VERSION,
         "made_by": maker.describe(),
-        "tables": [asdict(table) for table in tables],
+        "tables": [{"title": t.title, "columns": t.columns, "rows": t.rows} for t in tables],
     }
     if clash := envelope.keys() & payload.keys():
         raise ValueError(f"the payload uses reserved keys: {', '.join(sorted(clash))}")
@@ -209,8 +238,7 @@ def read(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         raise ResultError(f"{path} is not a result file: its schema is not {SCHEMA!r}")
     if content.get("schema_version") != SCHEMA_VERSION:
-        given = repr(content.get("schema_version"))[:60]
-        raise ResultError(f"{path} has schema version {given}; this package reads version {SCHEMA_VERSION}")
+        raise ResultError(f"{path} {_about_version(content.get('schema_version'))}")
     missing = [key for key in ("kind", "suite_version", "made_by", "tables") if key not in content]
     if missing:
         raise ResultError(f"{path} lacks {', '.join(missing)}")
@@ -220,6 +248,13 @@ def read(path: Path) -> dict[str, Any]:
         where = f" at {place.lstrip('.')}" if place else ""
         raise ResultError(f"{path} is damaged{where}: {said}; create it again")
     return content
+
+
+def _about_version(given: Any) -> str:
+    about = f"has schema version {repr(given)[:60]}; this package reads version {SCHEMA_VERSION}"
+    if isinstance(given, int) and given > SCHEMA_VERSION:
+        return f"{about}: update cemverify, or read the file with the version that wrote it"
+    return f"{about}: create the file again"
 
 
 def read_json(path: Path) -> Any:

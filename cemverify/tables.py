@@ -11,17 +11,23 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal
 
-from tabulate import tabulate
+from tabulate import SEPARATING_LINE, tabulate
 
 from cemverify.lines import one_line, visible
 from cemverify.results import Cell, Table
 
 Renderer = Callable[[Sequence[Table], Sequence[str]], str]
 Style = Literal["terminal", "boxed", "markdown", "latex"]
+
+# A column of text is never made narrower than this, nor is one that is narrower cut.
+_NARROW = 14
+# Around what stands out while tabulate works: control characters, which no escaped text contains.
+_OPEN, _CLOSE = "\x02", "\x03"
 
 _FIGURE = re.compile(r"[+\-−<>]*\d(?!\w*-[a-z])")
 # What a spreadsheet computes; +1.5, -0.3 and "- 2" are no formulas.
@@ -31,18 +37,24 @@ _TABULATE: Mapping[Style, str] = MappingProxyType(
 )
 
 
-def terminal(tables: Sequence[Table], origins: Sequence[str] = ()) -> str:
+class Strong(str):
+    """A cell that stands out: bold in Markdown and LaTeX, marked with a star in a terminal."""
+
+
+def terminal(tables: Sequence[Table], origins: Sequence[str] = (), width: int | None = None) -> str:
     """Tables for a fixed-width terminal.
 
     Args:
         tables: what to print.
         origins: one line for each table, printed below its title; or none.
+        width: columns of the terminal. In a table that is wider, text is wrapped; what is still too wide goes into
+            blocks below each other, each with the first column. None prints every row on one line.
 
     Raises:
         ValueError: there are some origins, but not one for each table; or a row is not as long as its heading.
     """
     return "\n\n".join(
-        "\n".join([*(one_line(line) for line in lines), "", grid(table, "terminal")])
+        "\n".join([*_wrapped(lines, width), "", *_blocks(table, width), *_wrapped(table.notes, width)])
         for table, lines in _pairs(tables, origins)
     )
 
@@ -50,20 +62,24 @@ def terminal(tables: Sequence[Table], origins: Sequence[str] = ()) -> str:
 def markdown(tables: Sequence[Table], origins: Sequence[str] = ()) -> str:
     """Tables in GitHub's Markdown; arguments and errors as in `terminal`."""
     return "\n\n".join(
-        "\n\n".join([f"## {title}", *origin, grid(table, "markdown")])
+        "\n\n".join([f"## {title}", *origin, grid(table, "markdown"), *map(markdown_cell, table.notes)])
         for table, lines in _pairs(tables, origins)
         for title, *origin in [[markdown_cell(line) for line in lines]]
     )
 
 
-def comma_separated(tables: Sequence[Table], origins: Sequence[str] = ()) -> str:
+def comma_separated(tables: Sequence[Table], origins: Sequence[str] = (), rows: Sequence[str] | None = None) -> str:
     """Tables as CSV (RFC 4180 but for plain newlines); title and origin are lines that begin with #.
 
-    Arguments and errors as in `terminal`.
+    Args:
+        rows: for each table its heading and rows, where there are better ones than what is printed.
+
+    Other arguments and errors as in `terminal`.
     """
+    csvs = [csv_rows(table) for table in tables] if rows is None else rows
     return "\n".join(
-        "".join(f"# {one_line(line)}\n" for line in lines) + csv_rows(table)
-        for table, lines in _pairs(tables, origins)
+        "".join(f"# {one_line(line)}\n" for line in lines) + csv
+        for (_, lines), csv in zip(_pairs(tables, origins), csvs, strict=True)
     ).rstrip("\n")
 
 
@@ -73,7 +89,7 @@ def latex(tables: Sequence[Table], origins: Sequence[str] = ()) -> str:
     Arguments and errors as in `terminal`.
     """
     return "\n\n".join(
-        "\n".join([*(f"% {one_line(line)}" for line in lines), grid(table, "latex")])
+        "\n".join([*(f"% {one_line(line)}" for line in lines), grid(table, "latex"), *map(_latex_note, table.notes)])
         for table, lines in _pairs(tables, origins)
     )
 
@@ -86,10 +102,13 @@ def grid(table: Table, style: Style) -> str:
     """
     text = _CELL[style]
     columns = [text(column) for column in table.columns]
-    rows = [[text(cell) for cell in row] for row in table.rows]
+    rows = [[_strong(cell, text(cell), style) for cell in row] for row in table.rows]
     # tabulate would print the text 0.10 as 0.1, hence disable_numparse; then it no longer aligns numbers itself
-    numeric = [_is_numeric([row[i] for row in rows]) for i in range(len(columns))]
-    return tabulate(
+    numeric = [_is_numeric([row[i].strip("*" + _OPEN) for row in rows]) for i in range(len(columns))]
+    for at in sorted(table.rules, reverse=True):
+        # Markdown has no line inside a table, but it has empty rows
+        rows.insert(at, [""] * len(columns) if style == "markdown" else [SEPARATING_LINE])
+    shown = tabulate(
         rows,
         headers=columns,
         tablefmt=_TABULATE[style],
@@ -97,6 +116,100 @@ def grid(table: Table, style: Style) -> str:
         disable_numparse=True,
         preserve_whitespace=True,
     )
+    return shown.replace(_OPEN, r"\textbf{").replace(_CLOSE, "}") if style == "latex" else shown
+
+
+def _strong(cell: Cell, text: str, style: Style) -> str:
+    if not isinstance(cell, Strong) or not text:
+        return text
+    return {"markdown": f"**{text}**", "latex": f"{_OPEN}{text}{_CLOSE}"}.get(style, f"{text} *")
+
+
+def _wrapped(lines: Sequence[str], width: int | None) -> list[str]:
+    flat = [one_line(line) for line in lines]
+    return flat if width is None else [part for line in flat for part in textwrap.wrap(line, max(width, 20)) or [""]]
+
+
+def _blocks(table: Table, width: int | None) -> Iterator[str]:
+    """The table, or what becomes of one that is wider than the terminal."""
+    if width is None:
+        yield grid(table, "terminal")
+        return
+    narrow = _narrowed(table, width)
+    widths = _widths(narrow)
+    start = 1
+    blocks: list[Table] = []
+    while start < len(widths) or not blocks:
+        stop, room = start, width - (widths[0] if widths else 0)
+        while stop < len(widths) and (stop == start or room >= widths[stop] + 2):
+            room -= widths[stop] + 2
+            stop += 1
+        chosen = [0, *range(start, stop)] if widths else []
+        rows = [[row[i] for i in chosen] for row in narrow.rows]
+        blocks.append(Table(table.title, [narrow.columns[i] for i in chosen], rows, table.rules))
+        start = max(stop, start + 1)
+    for i, block in enumerate(blocks):
+        yield ("\n" if i else "") + grid(block, "terminal")
+
+
+def _narrowed(table: Table, width: int) -> Table:
+    """The table with its columns of text wrapped, the widest first, as far as that is needed and sensible."""
+    widths = _widths(table)
+    texts = [i for i, column in enumerate(_columns(table)) if not _is_numeric([_visible(cell) for cell in column])]
+    allowed = list(widths)
+    while sum(allowed) + 2 * (len(allowed) - 1) > width:
+        widest = max((i for i in texts if allowed[i] > _NARROW), key=lambda i: allowed[i], default=None)
+        if widest is None:
+            break
+        allowed[widest] -= 1
+
+    def fitted(cell: Cell, i: int) -> Cell:
+        if allowed[i] == widths[i] or not isinstance(cell, str):
+            return cell
+        lines = [part for line in visible(cell).split("\n") for part in _broken(line, allowed[i])]
+        return type(cell)("\n".join(lines))
+
+    rows = [[fitted(cell, i) for i, cell in enumerate(row)] for row in table.rows]
+    return Table(table.title, [str(fitted(c, i)) for i, c in enumerate(table.columns)], rows, table.rules)
+
+
+def _broken(line: str, width: int) -> list[str]:
+    """A line in pieces that fit: between words, and in names after a slash or a hyphen if need be."""
+    spaced = re.sub(r"(?<=[/])(?=\w)", "\u200b", line) if len(line) > width else line
+    pieces, current = [], ""
+    for part in re.split(r"(?<=[\s\u200b-])", spaced):
+        part = part.replace("\u200b", "")
+        while len(part) > width:
+            if current:
+                pieces.append(current)
+                current = ""
+            pieces.append(part[:width])
+            part = part[width:]
+        if len(current) + len(part.rstrip()) > width:
+            pieces.append(current)
+            current = ""
+        current += part
+    return [piece.rstrip() for piece in [*pieces, current] if piece.strip()] or [""]
+
+
+def _columns(table: Table) -> list[list[Cell]]:
+    return [[row[i] for row in table.rows] for i in range(len(table.columns))]
+
+
+def _widths(table: Table) -> list[int]:
+    """How wide each column is printed."""
+    return [
+        max(len(line) for cell in [heading, *column] for line in _visible(cell).split("\n"))
+        + 2 * any(isinstance(cell, Strong) for cell in column)
+        for heading, column in zip(table.columns, _columns(table), strict=True)
+    ]
+
+
+def _latex_note(note: str) -> str:
+    """A footnote below the table, as text."""
+    special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    special |= {c: f"\\{c}" for c in "&%$#_{}"}
+    return r"\par\footnotesize " + "".join(special.get(c, c) for c in one_line(note))
 
 
 def markdown_cell(cell: Cell) -> str:

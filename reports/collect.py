@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cemverify import results
-from cemverify.results import ResultError, Table
+from cemverify.results import ResultError
+from reports.kinds import Shown, shown
 
 # The schema of the raw results merged into one file, which is no result itself.
 MERGED_SCHEMA = "cemverify.report"
@@ -19,12 +21,11 @@ class ResultFile:
     """A result and the file it came from.
 
     Attributes:
-        path: the file. content: what it holds. tables: its tables. origin: one line that says what made it.
+        path: the file. content: what it holds. origin: one line that says what made it.
     """
 
     path: Path
     content: Mapping[str, Any]
-    tables: Sequence[Table]
     origin: str
 
 
@@ -43,6 +44,32 @@ def collect(paths: Iterable[Path]) -> list[ResultFile]:
             result = _result_file(file)  # before its path is resolved, which a loop of links does not survive
             found.setdefault(file.resolve(), result)
     return list(found.values())
+
+
+def tables_of(source: ResultFile, fold: bool) -> list[Shown]:
+    """The tables of a result; folded, without rows that say the same as their neighbours.
+
+    Raises:
+        ResultError: the file lacks what results of its kind have.
+    """
+    with complete(source):
+        return shown(source.content, fold)
+
+
+@contextmanager
+def complete(source: ResultFile) -> Iterator[None]:
+    """Around whatever reads the content of a result: what it lacks becomes a sentence.
+
+    Raises:
+        ResultError: the file lacks what results of its kind have.
+    """
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
+        raise ResultError(
+            f"{source.path} lacks what a result of kind {source.content['kind']!r} has ({error!r}); "
+            f"cemverify {source.content['suite_version']} wrote it: create it again with this version"
+        ) from error
 
 
 def merge(sources: Iterable[ResultFile]) -> dict[str, Any]:
@@ -73,7 +100,7 @@ def _result_file(path: Path) -> ResultFile:
     ragged = [table.title for table in tables if any(len(row) != len(table.columns) for row in table.rows)]
     if ragged:
         raise ResultError(f"{path} is damaged: table {ragged[0]!r} has rows of unequal length; create it again")
-    return ResultFile(path, content, tables, _origin(content))
+    return ResultFile(path, content, _origin(content))
 
 
 def _origin(content: Mapping[str, Any]) -> str:
@@ -84,6 +111,7 @@ def _origin(content: Mapping[str, Any]) -> str:
         f"{content['kind']} by cemverify {content['suite_version']}: {made_by['command']}; "
         f"on {device['type']} ({device['name']}, {threads} {'thread' if threads == 1 else 'threads'}), "
         f"{made_by['created']}, {_rounded(made_by['duration_seconds'])} s, seed {made_by['seed']}"
+        f"{f', commit {commit[:12]}' if (commit := made_by.get('commit')) else ''}"
     )
 
 

@@ -73,10 +73,12 @@ ROOMS: dict[str, set[str]] = {
     | verifier("implementations", "properties", "judging", "workers", "gate", "counterexamples", "listeners"),
     "cemverify.cli": {"cemverify.commands"} | shared("_version", "entry", "parsing"),
     "cemverify.__main__": {"cemverify.cli"},
-    "reports": shared("entry", "errors", "files", "parsing", "results", "tables"),
     "synthetic": set(),
     "synthetic.flops": set(),
     "synthetic.statistics": shared("errors"),
+    "reports": {"synthetic.statistics"}
+    | shared("entry", "errors", "files", "lines", "parsing", "results", "tables")
+    | verifier("gate"),
     "synthetic.statements": set(),
     "synthetic.measured": {"synthetic.statistics"} | shared("results"),
     "synthetic.memory": shared("errors"),

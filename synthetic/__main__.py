@@ -36,7 +36,7 @@ examples:
   python -m synthetic recursion --prior rbf --steps 1 2 4 8 --seeds 3 --preset quick --output out/recursion.json
   python -m synthetic language train --preset tiny
   python -m synthetic examine "warped(matern52) + 0.1*linear"
-  python -m reports out                     every result below out/ as tables
+  python -m reports tables out              every result below out/ as tables
 
 Exit code 0; 1 if what was run failed its checks; 2 with one sentence on stderr if the arguments are invalid or a file
 cannot be written.

@@ -1,4 +1,4 @@
-"""Reports: every format says the same, and a damaged file is named, not shown."""
+"""Tables: every format says the same, and a damaged file is named, not shown."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TABLE = Table("Errors", ["a|b", "error", "note"], [["x|y", "0.10", None], ["z", 
 
 
 def a_result(**changes: Any) -> dict[str, Any]:
-    made = result("recursion", Maker.now("python -m synthetic recursion", {"steps": [1]}, 3, "cpu"), [TABLE], {})
+    made = result("examine", Maker.now("python -m synthetic recursion", {"steps": [1]}, 3, "cpu"), [TABLE], {})
     return {**made, **changes}
 
 
@@ -29,7 +29,7 @@ def a_result(**changes: Any) -> dict[str, Any]:
 def folder(tmp_path: Path) -> Path:
     """Two results, one in a sub-folder, beside a JSON file that is something else."""
     write(tmp_path / "b.json", a_result())
-    write(tmp_path / "deep" / "a.json", a_result(kind="language"))
+    write(tmp_path / "deep" / "a.json", a_result(kind="atlas"))
     (tmp_path / "other.json").write_text('{"schema": "something else"}')
     return tmp_path
 
@@ -83,35 +83,35 @@ def test_a_row_of_another_length_and_a_missing_origin_are_refused() -> None:
 
 
 def test_a_folder_stands_for_its_results_each_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(folder), str(folder / "b.json")]) == 0
+    assert main(["tables", str(folder), str(folder / "b.json")]) == 0
     text = capsys.readouterr().out
     assert text.count("Errors") == 2
-    assert text.index("recursion by cemverify") < text.index("language by cemverify")
+    assert text.index("examine by cemverify") < text.index("atlas by cemverify")
 
 
 def test_above_each_table_stands_what_made_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(folder / "b.json"), "--format", "markdown"]) == 0
+    assert main(["tables", str(folder / "b.json"), "--format", "markdown"]) == 0
     content = read(folder / "b.json")
     origin = capsys.readouterr().out.splitlines()[2]
     made_by = content["made_by"]
-    for part in ("recursion", content["suite_version"], made_by["command"], made_by["created"], "seed 3", "cpu"):
+    for part in ("examine", content["suite_version"], made_by["command"], made_by["created"], "seed 3", "cpu"):
         assert part in origin
 
 
 def test_a_report_may_lie_in_the_folder_it_is_made_from(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(folder), "--output", str(folder)]) == 0
+    assert main(["tables", str(folder), "--output", str(folder)]) == 0
     first = capsys.readouterr().out
     assert {path.name for path in folder.iterdir()} >= {
         "report.md",
         "report.json",
-        "01-recursion.csv",
-        "02-language.csv",
+        "01-examine.csv",
+        "02-atlas.csv",
     }
     merged = json.loads((folder / "report.json").read_text())
     assert merged["schema"] == MERGED_SCHEMA
     assert merged["results"][0]["result"] == read(folder / "b.json")
     report = (folder / "report.md").read_text()
-    assert main([str(folder), "--output", str(folder)]) == 0
+    assert main(["tables", str(folder), "--output", str(folder)]) == 0
     assert capsys.readouterr().out == first
     assert (folder / "report.md").read_text() == report
 
@@ -144,7 +144,7 @@ def test_a_damaged_file_is_refused_with_one_sentence_and_nothing_is_written(
         write(path, a_result(**content))
     elif content is not None:
         path.write_text(content)
-    assert main([str(path), "--output", str(tmp_path / "report")]) == 2
+    assert main(["tables", str(path), "--output", str(tmp_path / "report")]) == 2
     told = capsys.readouterr()
     assert told.out == ""
     assert told.err.count("\n") == 1
@@ -154,21 +154,24 @@ def test_a_damaged_file_is_refused_with_one_sentence_and_nothing_is_written(
 
 def test_a_truncated_result_in_a_folder_is_not_passed_over(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "c.json").write_text('{"schema": "cemver')
-    assert main([str(folder)]) == 2
+    assert main(["tables", str(folder)]) == 2
     assert "c.json is not JSON" in capsys.readouterr().err
 
 
 def test_a_folder_without_results_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(tmp_path)]) == 2
+    assert main(["tables", str(tmp_path)]) == 2
     assert "no result file in" in capsys.readouterr().err
 
 
 def test_an_output_that_cannot_be_written_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(folder), "--output", str(folder / "b.json" / "report")]) == 2
+    assert main(["tables", str(folder), "--output", str(folder / "b.json" / "report")]) == 2
     assert "cannot write" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("words", "sentence"), [([], "PATH"), (["x", "--format", "html"], "choose from 'terminal'")])
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [([], "COMMAND"), (["tables"], "PATH"), (["tables", "x", "--format", "html"], "choose from 'terminal'")],
+)
 def test_arguments_that_make_no_sense_are_refused_with_one_sentence(
     words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

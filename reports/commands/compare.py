@@ -1,0 +1,69 @@
+"""`python -m reports compare`: two results, or two folders of them, beside each other."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+DESCRIPTION = """\
+Compares old results with new ones: verdicts and margins, errors and bits per byte by paired tests (Holm), times as
+ratios from one kind of machine. Results of the same kind and subject are paired; two single files are compared even
+if they are of different implementations. A result that was made again in the same way must say the same.
+"""
+
+EPILOG = """\
+examples:
+  python -m reports compare main.json branch.json            a commit against another
+  python -m reports compare mine.json theirs.json            an implementation against another
+  python -m reports compare out/before out/after --json changes.json
+
+what is printed:
+  check cemverify:reference
+    REGRESSION  gradient/attention/plain: holds -> violated (got 1, expected 0 at (0, 0, 0) ...)
+  1 regression, 0 improvements
+
+exit code: 0 if nothing got worse; 1 if something did, which is named; 2 if the results cannot be compared, or a file
+cannot be read, with the reason.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds its arguments."""
+    parser.add_argument("old", metavar="OLD", type=Path, help="a result file, or a folder of them")
+    parser.add_argument("new", metavar="NEW", type=Path, help="a result file, or a folder of them")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="also write what was found as JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compares; returns the exit code."""
+    from cemverify.errors import Refusal
+    from cemverify.lines import one_line
+    from cemverify.results import check_writable, show, write
+    from reports.collect import collect
+    from reports.comparing.comparison import Comparison, compare
+    from reports.comparing.findings import Incomparable
+
+    if options.json is not None:
+        check_writable(options.json)
+    try:
+        found: Comparison = compare(collect([options.old]), collect([options.new]))
+    except Incomparable as reason:
+        raise Refusal(f"not comparable: {reason}") from None
+    if options.json is not None:
+        write(options.json, {"schema": "cemverify.comparison", "schema_version": 1, **found.describe()})
+    lines = [f"  {finding.weight.upper():<11} {finding}" for finding in found.missing]
+    for pair in found.pairs:
+        lines.append(pair.name)
+        lines += [f"  {finding.weight.upper():<11} {finding}" for finding in pair.findings]
+        if not pair.findings and not pair.reason:
+            lines.append("  the same")
+    lines += [f"  {finding.weight.upper():<11} {finding}" for finding in found.added]
+    weights = [finding.weight for finding in found.findings]
+    worse, better = weights.count("regression"), weights.count("improvement")
+    lines.append(f"{worse} {'regression' if worse == 1 else 'regressions'}, {better} "
+                 f"{'improvement' if better == 1 else 'improvements'}")  # fmt: skip
+    if found.pairs and not all(pair.reason for pair in found.pairs):
+        show("\n".join(one_line(line) for line in lines))
+    if found.reasons:
+        raise Refusal(f"not comparable: {'; '.join(found.reasons)}")
+    return found.code

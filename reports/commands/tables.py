@@ -1,0 +1,113 @@
+"""`python -m reports tables`: result files as tables."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cemverify.tables import RENDERERS
+
+if TYPE_CHECKING:
+    from reports.collect import ResultFile
+
+DESCRIPTION = """\
+Prints the tables of result files. Rows that say the same are folded ("gradient: 51 hold"); numbers have as many
+digits as their uncertainty leaves; the best model is bold if a paired test says that it is. CSV has every digit, with
+the unit in the heading.
+"""
+
+EPILOG = """\
+examples:
+  python -m reports tables out/check.json                    fits the terminal
+  python -m reports tables out --format markdown             every result below out/, for a pull request
+  python -m reports tables out --format latex --all          booktabs, nothing folded
+  python -m reports tables out --output out/report           report.md, one CSV for each table, report.json
+
+what is printed:
+  property            verdict      examples    telling    discarded    margin
+  ------------------  ---------  ----------  ---------  -----------  --------
+  gradient: 51 hold   holds           3,132       40 %            7     0.573
+
+exit code: 0, or 2 with one sentence on stderr if a path does not exist or is not a result file.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds its arguments."""
+    from cemverify.parsing import whole
+
+    parser.add_argument(
+        "paths", metavar="PATH", nargs="+", type=Path, help="a result file, or a folder of result files"
+    )
+    parser.add_argument(
+        "--format", choices=tuple(RENDERERS), default="terminal", help="format of the tables (default: %(default)s)"
+    )
+    parser.add_argument("--all", action="store_true", help="fold nothing")
+    parser.add_argument(
+        "--width",
+        metavar="N",
+        type=whole(20, 100_000),
+        help="columns of the terminal (default: those of the one at hand; without one, lines are not cut)",
+    )
+    parser.add_argument(
+        "--output",
+        metavar="DIR",
+        type=Path,
+        help="also write DIR/report.md, DIR/report.json (the original results, merged) and one DIR/NN-KIND.csv for "
+        "each table",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints the tables."""
+    from cemverify.results import show
+    from cemverify.tables import comma_separated, terminal
+    from reports.collect import collect, tables_of
+
+    sources = collect(options.paths)
+    found = [(source, shown) for source in sources for shown in tables_of(source, fold=not options.all)]
+    tables, origins = [shown.table for _, shown in found], [source.origin for source, _ in found]
+    if options.format == "terminal":
+        text = terminal(tables, origins, options.width or _terminal_width())
+    elif options.format == "csv":
+        text = comma_separated(tables, origins, [shown.csv for _, shown in found])
+    else:
+        text = RENDERERS[options.format](tables, origins)
+    if options.output is not None:
+        write_all(options.output, sources)
+    show(text)
+    return 0
+
+
+def write_all(folder: Path, sources: Sequence[ResultFile]) -> None:
+    """Writes the tables as Markdown and CSV, and the results merged.
+
+    Raises:
+        ResultError: the folder cannot be written.
+    """
+    import sys
+
+    from cemverify.files import slug
+    from cemverify.results import write, write_text
+    from cemverify.tables import markdown
+    from reports.collect import merge, tables_of
+
+    folded = [(source, shown) for source in sources for shown in tables_of(source, fold=True)]
+    whole = [(source, shown) for source in sources for shown in tables_of(source, fold=False)]
+    text = markdown([shown.table for _, shown in folded], [source.origin for source, _ in folded])
+    files = {folder / "report.md": f"# Report\n\n{text}\n"}
+    for number, (source, shown) in enumerate(whole, 1):
+        files[folder / f"{number:02d}-{slug(source.content['kind'])}.csv"] = shown.csv
+    for path, content in files.items():
+        write_text(path, content)
+    write(folder / "report.json", merge(sources))
+    print(f"wrote {folder}: report.md, report.json and {len(whole)} CSV", file=sys.stderr)
+
+
+def _terminal_width() -> int | None:
+    import shutil
+    import sys
+
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

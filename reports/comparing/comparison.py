@@ -1,0 +1,160 @@
+"""Old results beside new ones: which belong together, and what became of each pair."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from reports.collect import ResultFile
+from reports.comparing import figures, verdicts
+from reports.comparing.findings import Content, Finding, Incomparable, note, regression
+from reports.comparing.reproduced import not_reproduced
+
+RULES: Mapping[str, Callable[[Content, Content], Iterator[Finding]]] = MappingProxyType(
+    {
+        "check": verdicts.of_checks,
+        "power": verdicts.of_powers,
+        "claims": verdicts.of_claims,
+        "recursion": figures.of_recursions,
+        "language": figures.of_languages,
+        "readings": figures.of_readings,
+        "benchmarks": figures.of_benchmarks,
+    }
+)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """An old result and the new one that it is compared with.
+
+    Attributes:
+        name: what they are results of. findings: regressions first.
+        reason: why they cannot be compared; "" if they can.
+    """
+
+    name: str
+    old: ResultFile
+    new: ResultFile
+    findings: Sequence[Finding]
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All pairs, and what has no partner.
+
+    Attributes:
+        missing: regressions: old results without a new one. added: notes: new results without an old one.
+    """
+
+    pairs: Sequence[Pair]
+    missing: Sequence[Finding]
+    added: Sequence[Finding]
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Of all pairs, and what is missing."""
+        return [*self.missing, *(finding for pair in self.pairs for finding in pair.findings), *self.added]
+
+    @property
+    def regressions(self) -> list[Finding]:
+        """What got worse."""
+        return [finding for finding in self.findings if finding.weight == "regression"]
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why some results cannot be compared."""
+        said = [f"{pair.name}: {pair.reason}" for pair in self.pairs if pair.reason]
+        if self.pairs:
+            return said
+        old, new = (", ".join(finding.what for finding in found) for found in (self.missing, self.added))
+        return [f"the old are results of {old}, and the new of {new}: give results of the same"]
+
+    @property
+    def code(self) -> int:
+        """The exit code: 2 if something cannot be compared, 1 if something got worse, 0 otherwise."""
+        return 2 if self.reasons else 1 if self.regressions else 0
+
+    def describe(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "code": self.code,
+            "not_comparable": self.reasons,
+            "findings": [finding.describe() for finding in self.findings],
+            "pairs": [
+                {
+                    "name": pair.name,
+                    "old": str(pair.old.path),
+                    "new": str(pair.new.path),
+                    "reason": pair.reason,
+                    "findings": [finding.describe() for finding in pair.findings],
+                }
+                for pair in self.pairs
+            ],
+        }
+
+
+def compare(old: Sequence[ResultFile], new: Sequence[ResultFile]) -> Comparison:
+    """Pairs results of the same kind and subject, and compares each pair.
+
+    A file is compared with a file whatever implementation each is of, so that two implementations can be held beside
+    each other.
+
+    Raises:
+        Incomparable: two results of one side have the same subject.
+    """
+    if len(old) == len(new) == 1 and old[0].content["kind"] == new[0].content["kind"]:
+        return Comparison([_pair(old[0], new[0])], [], [])
+    before, after = _by_subject(old), _by_subject(new)
+    pairs = [_pair(result, after[key]) for key, result in before.items() if key in after]
+    missing = [regression(_name(r), "there", "missing") for key, r in before.items() if key not in after]
+    added = [note(_name(r), "none", "there", "a result that is new") for key, r in after.items() if key not in before]
+    return Comparison(pairs, missing, added)
+
+
+def _pair(old: ResultFile, new: ResultFile) -> Pair:
+    names = dict.fromkeys((_name(old), _name(new)))
+    name = " against ".join(names)
+    try:
+        rule = RULES.get(old.content["kind"])
+        found = list(rule(old.content, new.content)) if rule else []
+        told = {finding.what for finding in found}
+        # a lost verdict is named once
+        found += [f for f in not_reproduced(old.content, new.content) if not _is_told(f.what, told)]
+    except Incomparable as reason:
+        return Pair(name, old, new, [], str(reason))
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+        return Pair(name, old, new, [], f"a file lacks what its kind has ({error!r}); create it again")
+    order = ("regression", "improvement", "note")
+    return Pair(name, old, new, sorted(found, key=lambda finding: order.index(finding.weight)))
+
+
+def _is_told(place: str, told: set[str]) -> bool:
+    """Whether a figure belongs to a change that was already named."""
+    return any(f"[{what}]" in place for what in told)
+
+
+def _by_subject(results: Sequence[ResultFile]) -> dict[tuple[str, ...], ResultFile]:
+    found: dict[tuple[str, ...], ResultFile] = {}
+    for result in results:
+        first = found.setdefault(_subject(result.content), result)
+        if first is not result:
+            raise Incomparable(
+                f"{first.path} and {result.path} are both results of {_name(result)}; compare them file by file"
+            )
+    return found
+
+
+def _subject(content: Content) -> tuple[str, ...]:
+    kind = str(content["kind"])
+    if kind in ("check", "counterexample"):
+        extra = content["property"]["id"] if kind == "counterexample" else ""
+        return kind, str(content["implementation"]), extra
+    study = content.get("study", "")
+    return kind, str(study.get("name") if isinstance(study, Mapping) else study), str(content.get("size", ""))
+
+
+def _name(result: ResultFile) -> str:
+    return " ".join(word for word in _subject(result.content) if word)

@@ -1,0 +1,202 @@
+"""Figures beside each other, where a test says that they differ: errors, bits per byte, ratios of time.
+
+Errors of the same model on the same replicates are compared in pairs, corrected by Holm's method for the number of
+comparisons (`synthetic.statistics`). Where a file has no replicates but a standard error, the difference is compared
+with both standard errors, which is cautious if the same windows were scored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import NormalDist
+from typing import Any
+
+from reports.comparing.findings import Content, Finding, Incomparable, improvement, note, regression
+from reports.kinds import language, recursion
+from synthetic.statistics import PairedComparison, compare, correct, holm, paired_ratio
+
+_ALPHA = 0.05
+# What decides the figures of a study; the rest of its configuration says which models take part.
+_RECURSION = ("seed", "noise", "train_points", "test_points", "recipe")
+# A ratio of time that differs by less than this is no news.
+_SPEED_MARGIN = 0.1
+
+
+def of_recursions(old: Content, new: Content) -> Iterator[Finding]:
+    """Changes of RMSE by the paired test; models that diverge or are missing."""
+    _same(old, new, _RECURSION)
+    before = {(row["prior"], row["name"]): row for row in old["rows"] if row["contender"] is not None}
+    after = {(row["prior"], row["name"]): row for row in new["rows"] if row["contender"] is not None}
+    pairs: dict[str, tuple[Sequence[float], Sequence[float]]] = {}
+    _overlapping(before, after)
+    for (prior, name), row in before.items():
+        what = f"RMSE of {name} on {prior}"
+        now = after.get((prior, name))
+        if now is None:
+            yield regression(what, "measured", "missing")
+        elif now["diverged"] > row["diverged"]:
+            yield regression(what, f"{row['diverged']} diverged", f"{now['diverged']} diverged")
+        elif now["diverged"] < row["diverged"]:
+            yield improvement(what, f"{row['diverged']} diverged", f"{now['diverged']} diverged")
+        else:
+            pairs[what] = recursion.errors(now), recursion.errors(row)
+    yield from _paired(pairs)
+
+
+def of_languages(old: Content, new: Content) -> Iterator[Finding]:
+    """Changes of bits per byte: paired by seed for a study, by standard errors for a single training."""
+    if ("models" in old) != ("models" in new) or ("rows" in old) != ("rows" in new):
+        raise Incomparable("one is a training of several models and the other is a study; compare like with like")
+    if old.get("corpus", {}).get("digest") != new.get("corpus", {}).get("digest"):
+        raise Incomparable("the models learnt from different text, so bits per byte cannot be compared")
+    if "models" in old:
+        yield from _trained(old, new)
+    elif "rows" in old:
+        yield from _studied(old, new)
+    else:
+        raise Incomparable("losses of two implementations are judged when they are measured, not afterwards")
+
+
+def of_readings(old: Content, new: Content) -> Iterator[Finding]:
+    """Published ratios whose intervals exclude each other."""
+    before = {(r.get("on"), r["model"], r["baseline"]): r for r in old["ratios"]}
+    after = {(r.get("on"), r["model"], r["baseline"]): r for r in new["ratios"]}
+    for key, was in before.items():
+        what = f"ratio of {key[1]} to {key[2]}{f' on {key[0]}' if key[0] else ''}"
+        now = after.get(key)
+        if now is None:
+            yield regression(what, was["mean"], "missing")
+        elif was["interval95"] and now["interval95"]:
+            if now["interval95"][0] > was["interval95"][1]:
+                yield regression(what, was["mean"], now["mean"], "the 95 % intervals exclude each other")
+            elif now["interval95"][1] < was["interval95"][0]:
+                yield improvement(what, was["mean"], now["mean"], "the 95 % intervals exclude each other")
+
+
+def of_benchmarks(old: Content, new: Content) -> Iterator[Finding]:
+    """Ratios of time, each measured side by side in one run; only between runs on one kind of machine."""
+    then, now = old["made_by"]["device"], new["made_by"]["device"]
+    for name in ("type", "name", "threads"):
+        if then[name] != now[name]:
+            raise Incomparable(
+                f"the {name} of the machine was {then[name]} and is {now[name]}; "
+                "ratios of time are compared on one machine only"
+            )
+    before, after = _timings(old), _timings(new)
+    _overlapping(before, after)
+    for what, was in before.items():
+        found = after.get(what)
+        if found is None:
+            yield note(what, "timed", "missing")
+            continue
+        old_ratio, new_ratio = (paired_ratio(*timing) for timing in (was, found))
+        if None in (old_ratio.low, old_ratio.high, new_ratio.low, new_ratio.high):
+            continue
+        change = new_ratio.mean / old_ratio.mean
+        sentence = "time over that of MHA in the same run; the 95 % intervals exclude each other"
+        if new_ratio.low > old_ratio.high and change > 1 + _SPEED_MARGIN:  # type: ignore[operator]
+            yield regression(what, old_ratio.mean, new_ratio.mean, sentence)
+        elif new_ratio.high < old_ratio.low and change < 1 / (1 + _SPEED_MARGIN):  # type: ignore[operator]
+            yield improvement(what, old_ratio.mean, new_ratio.mean, sentence)
+
+
+def _timings(content: Content) -> dict[str, tuple[Sequence[float], Sequence[float]]]:
+    rows = (content["benchmarks"].get("attention") or {"rows": []})["rows"]
+    return {
+        f"time of {row['attention']} ({row['path']}), {row['tokens']} tokens": (
+            row["seconds"],
+            row["baseline_seconds"],
+        )
+        for row in rows
+        if row["seconds"] and len(row["seconds"]) == len(row["baseline_seconds"])
+    }
+
+
+def _trained(old: Content, new: Content) -> Iterator[Finding]:
+    _same(old, new, ("recipe", "validation_windows"))
+    before = {model["name"]: model for model in old["models"]}
+    after = {model["name"]: model for model in new["models"]}
+    _overlapping(before, after)
+    scored: list[tuple[str, float, float, float]] = []
+    for name, was in before.items():
+        what = f"bits per byte of {name}"
+        now = after.get(name)
+        if now is None:
+            yield regression(what, "measured", "missing")
+            continue
+        a, b = was["validation_bits_per_byte"], now["validation_bits_per_byte"]
+        if a is None or b is None:
+            if (a is None) != (b is None):
+                yield (improvement if a is None else regression)(what, a or "diverged", b or "diverged")
+            continue
+        error = math.hypot(was["validation_standard_error"] or 0, now["validation_standard_error"] or 0)
+        p = 1.0 if a == b else 0.0 if not error else 2 * NormalDist().cdf(-abs(a - b) / error)
+        scored.append((what, a, b, p))
+    for (what, a, b, _), p in zip(scored, holm([entry[3] for entry in scored]), strict=True):
+        if p < _ALPHA:
+            sentence = f"p = {p:.2g} (Holm), by the standard errors over windows"
+            yield (regression if b > a else improvement)(what, a, b, sentence)
+
+
+def _studied(old: Content, new: Content) -> Iterator[Finding]:
+    if old["study"] != new["study"]:
+        raise Incomparable(f"the studies are not the same: {old['study']} and {new['study']}")
+    before = {row["variant"]["name"]: row for row in old["rows"]}
+    after = {row["variant"]["name"]: row for row in new["rows"]}
+    _overlapping(before, after)
+    pairs: dict[str, tuple[Sequence[float], Sequence[float]]] = {}
+    for name, was in before.items():
+        what = f"bits per byte of {name}"
+        now = after.get(name)
+        if now is None:
+            yield regression(what, "measured", "missing")
+        elif now["diverged"] != was["diverged"]:
+            make = regression if now["diverged"] > was["diverged"] else improvement
+            yield make(what, f"{was['diverged']} diverged", f"{now['diverged']} diverged")
+        else:
+            pairs[what] = language.bits(now), language.bits(was)
+    yield from _paired(pairs)
+
+
+def _paired(pairs: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> Iterator[Finding]:
+    """Those of the new errors that differ from the old, of all together."""
+    measured = {
+        what: (now, was) for what, (now, was) in pairs.items() if len(now) == len(was) > 0 and min(*now, *was) > 0
+    }
+    for what, (now, was) in pairs.items():
+        if what not in measured and (now or was):
+            yield note(what, f"{len(was)} replicates", f"{len(now)} replicates", "not compared: they are no pairs")
+    found = correct([compare(now, was) for now, was in measured.values()])
+    for (what, (now, was)), comparison in zip(measured.items(), found, strict=True):
+        if comparison.conclusion in ("better", "worse"):
+            make = regression if comparison.conclusion == "worse" else improvement
+            yield make(what, sum(was) / len(was), sum(now) / len(now), _how_known(comparison))
+
+
+def _how_known(comparison: PairedComparison) -> str:
+    ratio = comparison.ratio
+    said = f"ratio {ratio.mean:.3f}"
+    if ratio.low is not None and ratio.high is not None:
+        said += f" [{ratio.low:.3f}, {ratio.high:.3f}]"
+    said += f", {comparison.n} pairs"
+    return f"{said}, p = {comparison.holm:.2g} (Holm)" if comparison.holm is not None else said
+
+
+def _same(old: Content, new: Content, keys: Sequence[str]) -> None:
+    then, now = old["made_by"]["configuration"], new["made_by"]["configuration"]
+    for key in keys:
+        if then.get(key) != now.get(key):
+            raise Incomparable(
+                f"{key} was {_brief(then.get(key))} and is {_brief(now.get(key))}; run the new one as the old one"
+            )
+
+
+def _overlapping(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> None:
+    if not before.keys() & after.keys():
+        raise Incomparable("they have nothing in common that was measured in both")
+
+
+def _brief(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 120 else f"{text[:120]} ..."

@@ -1,0 +1,112 @@
+"""Verdicts beside each other: properties, mutants, claims."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+from typing import Any
+
+from cemverify.conformance.gate.baselines import FEWEST, FLOOR, GROWTH, MEDIAN_GROWTH
+from reports.comparing.findings import Content, Finding, improvement, note, regression
+
+# The conditions that two checks share if their margins can be compared.
+_CONDITIONS = ("dtype", "examples")
+
+
+def of_checks(old: Content, new: Content) -> Iterator[Finding]:
+    """Changed verdicts, and margins by the rules of `cemverify check --baseline`."""
+    before = {entry["id"]: entry for entry in old["properties"]}
+    after = {entry["id"]: entry for entry in new["properties"]}
+    for id_, was in before.items():
+        now = after.get(id_)
+        if now is None:
+            if was["verdict"] == "holds":
+                yield regression(id_, "holds", "missing", "it was not asked")
+        elif was["verdict"] != now["verdict"]:
+            yield _changed(id_, was["verdict"], now, old["implementation"] == new["implementation"])
+    for id_ in after.keys() - before.keys():
+        verdict = after[id_]["verdict"]
+        make = regression if verdict == "violated" else note
+        yield make(id_, "not asked", verdict, "a property that is new")
+    reasons = _incomparable_margins(old, new)
+    if reasons:
+        yield note("margins", "", "", f"not compared: {'; '.join(reasons)}")
+    else:
+        yield from _margins(before, after)
+
+
+def of_powers(old: Content, new: Content) -> Iterator[Finding]:
+    """Mutants that survive where they were killed, and false alarms."""
+    before = {m["id"]: m for m in old["mutants"]}
+    after = {m["id"]: m for m in new["mutants"]}
+    for id_, was in before.items():
+        now = after.get(id_)
+        if now is None:
+            yield (regression if was["killed"] else note)(f"mutant {id_}", _killed(was), "missing")
+        elif was["killed"] != now["killed"]:
+            yield (regression if was["killed"] else improvement)(f"mutant {id_}", _killed(was), _killed(now))
+    for id_ in after.keys() - before.keys():
+        yield note(f"mutant {id_}", "none", _killed(after[id_]), "a mutant that is new")
+    if old["false_alarms"] != new["false_alarms"]:
+        worse = new["false_alarms"] > old["false_alarms"]
+        yield (regression if worse else improvement)("false alarms", old["false_alarms"], new["false_alarms"])
+
+
+def of_claims(old: Content, new: Content) -> Iterator[Finding]:
+    """Statements of the paper whose verdict is another: better or worse there is none."""
+    before = {claim["id"]: claim["verdict"] for claim in old["claims"]}
+    after = {claim["id"]: claim["verdict"] for claim in new["claims"]}
+    for id_, verdict in before.items():
+        if id_ not in after:
+            yield regression(f"claim {id_}", verdict, "missing", "it is not judged any more")
+        elif after[id_] != verdict:
+            yield regression(f"claim {id_}", verdict, after[id_], "a proof does not change; one of the two is wrong")
+    for id_ in after.keys() - before.keys():
+        yield note(f"claim {id_}", "not judged", after[id_])
+
+
+def _changed(id_: str, was: str, now: Content, same: bool) -> Finding:
+    """Of one property. `same`: whether it is one implementation; another need not offer the same features."""
+    verdict, reason = now["verdict"], str(now.get("reason") or "").partition("\n")[0]
+    if verdict == "not offered" and not same:
+        return note(id_, was, verdict, reason)
+    if verdict == "holds":
+        return improvement(id_, was, verdict)
+    if was == "holds" or verdict in ("violated", "suite error"):
+        known = now.get("known")
+        if known:
+            return note(id_, was, verdict, f"known: {known}")
+        return regression(id_, was, verdict, reason)
+    return note(id_, was, verdict, reason)
+
+
+def _incomparable_margins(old: Content, new: Content) -> list[str]:
+    then, now = old["made_by"], new["made_by"]
+    pairs = [(name, then["configuration"].get(name), now["configuration"].get(name)) for name in _CONDITIONS]
+    pairs += [("seed", then["seed"], now["seed"])]
+    pairs += [("device", then["device"]["type"].partition(":")[0], now["device"]["type"].partition(":")[0])]
+    return [f"{name} was {was} and is {is_}" for name, was, is_ in pairs if was != is_]
+
+
+def _margins(before: dict[str, Any], after: dict[str, Any]) -> Iterator[Finding]:
+    pairs = {
+        id_: (before[id_]["margin"], entry["margin"])
+        for id_, entry in after.items()
+        if id_ in before and entry["verdict"] == before[id_]["verdict"] == "holds"
+    }
+    growths = []
+    for id_, (was, now) in pairs.items():
+        if was is None or now is None:
+            continue
+        if now > max(GROWTH * was, FLOOR):
+            yield regression(id_, f"margin {was:.3g}", f"margin {now:.3g}", "it is violated above 1")
+        elif was > max(GROWTH * now, FLOOR):
+            yield improvement(id_, f"margin {was:.3g}", f"margin {now:.3g}")
+        if was > 0 and now > 0:
+            growths.append(now / was)
+    if len(growths) >= FEWEST and median(growths) > MEDIAN_GROWTH:
+        yield regression("margins", "", f"{median(growths):.3g} times larger", f"median of {len(growths)}")
+
+
+def _killed(mutant: Content) -> str:
+    return "killed" if mutant["killed"] else "survived"

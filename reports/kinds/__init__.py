@@ -1,0 +1,76 @@
+"""What each kind of result says: in one sentence, and in tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from cemverify.results import Table, tables_of
+from reports.kinds import benchmarks, check, claims, language, power, readings, recursion
+from reports.sheets import Sheet, numbers, printed, reread
+
+Content = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How results of one kind are read.
+
+    Attributes:
+        headline: the result in one sentence.
+        sheets: its tables; folded, they leave out rows that say the same as their neighbours.
+        replaces: whether the sheets say what a table that is stored in the file says, by its number and title.
+    """
+
+    headline: Callable[[Content], str]
+    sheets: Callable[[Content, bool], Sequence[Sheet]]
+    replaces: Callable[[Content, int, str], bool]
+
+
+def _first(_content: Content, number: int, _title: str) -> bool:
+    return number == 0
+
+
+KINDS: Mapping[str, Kind] = MappingProxyType(
+    {
+        "check": Kind(check.headline, check.sheets, _first),
+        "power": Kind(power.headline, power.sheets, _first),
+        "claims": Kind(claims.headline, claims.sheets, _first),
+        "recursion": Kind(recursion.headline, recursion.sheets, recursion.replaces),
+        "language": Kind(language.headline, language.sheets, language.replaces),
+        "readings": Kind(readings.headline, readings.sheets, _first),
+        "benchmarks": Kind(benchmarks.headline, benchmarks.sheets, lambda *_: False),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One table of a result: for people, and as CSV for programs."""
+
+    table: Table
+    csv: str
+
+
+def headline(content: Content) -> str:
+    """A result in one sentence; of a kind that has none, its first table's title."""
+    if content["kind"] in KINDS:
+        return KINDS[content["kind"]].headline(content)
+    return str(content["tables"][0]["title"]) if content["tables"] else f"a result of kind {content['kind']}"
+
+
+def shown(content: Content, fold: bool) -> list[Shown]:
+    """All tables of a result.
+
+    Raises:
+        KeyError, TypeError, IndexError: the result lacks what its kind has.
+    """
+    stored = tables_of(content)
+    kind = KINDS.get(content["kind"])
+    found = []
+    if kind is not None:
+        found = [Shown(printed(sheet), numbers(sheet)) for sheet in kind.sheets(content, fold)]
+        stored = [table for i, table in enumerate(stored) if not (found and kind.replaces(content, i, table.title))]
+    return found + [Shown(table, numbers(reread(table))) for table in stored]

@@ -1,0 +1,34 @@
+"""Ratios of time: `python -m benchmarks`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import median
+from typing import Any
+
+from reports.sheets import Column, Group, Quantity, Sheet
+
+
+def headline(content: Mapping[str, Any]) -> str:
+    """What is on file."""
+    return f"{len(content['benchmarks'])} benchmarks: {', '.join(content['benchmarks'])}"
+
+
+def sheets(content: Mapping[str, Any], _fold: bool) -> list[Sheet]:
+    """Attention with every digit; the tables of the other benchmarks are in the file."""
+    found = content["benchmarks"].get("attention")
+    if not found:
+        return []
+    rows = [
+        [
+            *(row["attention"], row["tokens"], row["path"]),
+            Quantity(1e3 * median(row["seconds"]) if row["seconds"] else None),
+            Quantity(1e3 * median(row["baseline_seconds"]) if row["baseline_seconds"] else None),
+        ]
+        for row in found["rows"]
+    ]
+    columns = (
+        *(Column("attention"), Column("tokens"), Column("path")),
+        *(Column("time", "ms"), Column("time of MHA", "ms")),
+    )
+    return [Sheet("Attention, median times", columns, [Group("", rows)])]

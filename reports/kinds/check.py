@@ -1,0 +1,99 @@
+"""A verdict on an implementation: `cemverify check --json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from reports.sheets import Column, Entry, Group, Quantity, Sheet
+
+VERDICTS = ("holds", "violated", "inconclusive", "suite error", "not offered")
+
+_COLUMNS = (
+    Column("property"),
+    Column("verdict"),
+    Column("examples"),
+    Column("telling", "%", 2),
+    Column("discarded"),
+    Column("margin"),
+    Column("wrong part"),
+    Column("reason"),
+)
+_LEGEND = (
+    "The margin is the largest error over what roundoff explains; above 1 a property is violated. "
+    "Of a folded row it is the largest, and the share of telling examples the least."
+)
+
+
+def family(property_id: str) -> str:
+    """The first word of an id."""
+    return property_id.partition("/")[0]
+
+
+def families(content: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
+    """The properties by family, in the order of the file."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for entry in content["properties"]:
+        found.setdefault(family(entry["id"]), []).append(entry)
+    return found
+
+
+def headline(content: Mapping[str, Any]) -> str:
+    """How many hold."""
+    counts = content["counts"]
+    said = f"{content['implementation']}: {counts['holds']} of {counts['run']} properties that were run hold"
+    others = [
+        f"{counts[key]} {word}"
+        for key, word in (
+            ("violated", "violated"),
+            ("inconclusive", "inconclusive"),
+            ("suite_error", "suite errors"),
+            ("not_offered", "not offered"),
+        )
+        if counts[key]
+    ]
+    return f"{said}; {', '.join(others)}" if others else said
+
+
+def sheets(content: Mapping[str, Any], fold: bool) -> list[Sheet]:
+    """One row for each property; folded, one for all of a family that hold, and one for all that are not offered."""
+    rows: list[Sequence[Entry]] = []
+    for name, entries in families(content).items():
+        if not fold:
+            rows += [_row(entry) for entry in entries]
+            continue
+        rows += [_row(entry) for entry in entries if entry["verdict"] not in ("holds", "not offered")]
+        for verdict in ("holds", "not offered"):
+            alike = [entry for entry in entries if entry["verdict"] == verdict]
+            rows += [_folded(name, alike)] if len(alike) > 1 else [_row(entry) for entry in alike]
+    return [Sheet(f"Properties of {content['implementation']}", _COLUMNS, [Group("", rows)], _LEGEND if fold else "")]
+
+
+def _row(entry: Mapping[str, Any]) -> list[Entry]:
+    run = entry["verdict"] != "not offered"
+    return [
+        entry["id"],
+        entry["verdict"],
+        entry["examples"] if run else None,
+        Quantity(entry["share_telling"]) if run else None,
+        entry["discarded"] if run else None,
+        Quantity(entry["margin"]),
+        entry.get("part", ""),
+        str(entry.get("reason") or "").partition("\n")[0],
+    ]
+
+
+def _folded(name: str, alike: Sequence[Mapping[str, Any]]) -> list[Entry]:
+    hold = alike[0]["verdict"] == "holds"
+    margins = [entry["margin"] for entry in alike if entry["margin"] is not None]
+    shares = [entry["share_telling"] for entry in alike if entry["share_telling"] is not None]
+    return [
+        f"{name}: {len(alike)} {'hold' if hold else 'not offered'}",
+        alike[0]["verdict"],
+        sum(entry["examples"] for entry in alike) if hold else None,
+        Quantity(min(shares, default=None)) if hold else None,
+        sum(entry["discarded"] for entry in alike) if hold else None,
+        Quantity(max(margins, default=None)) if hold else None,
+        "",
+        "",
+    ]

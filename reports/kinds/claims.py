@@ -1,0 +1,38 @@
+"""The paper's statements: `cemverify claims --json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from reports.sheets import Column, Group, Sheet
+
+_NAMES = {
+    "paper": "the paper's statements",
+    "slip": "slips of the pen",
+    "ours": "consequences",
+    "training": "what it reports of training",
+}
+
+
+def headline(content: Mapping[str, Any]) -> str:
+    """How the paper's own statements fare."""
+    verdicts = content["counts"].get("paper", {})
+    said = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
+    return f"of {sum(verdicts.values())} statements of the paper: {said}" if verdicts else "no statement was judged"
+
+
+def sheets(content: Mapping[str, Any], fold: bool) -> list[Sheet]:
+    """How many have which verdict; not folded, every claim."""
+    verdicts = list(dict.fromkeys(v for counts in content["counts"].values() for v in counts))
+    columns = (Column("statements"), *(Column(verdict) for verdict in verdicts))
+    rows = [
+        [_NAMES.get(kind, kind), *(counts.get(verdict, 0) for verdict in verdicts)]
+        for kind, counts in content["counts"].items()
+    ]
+    found = [Sheet("Statements and their verdicts", columns, [Group("", rows)])]
+    if not fold:
+        every = ("id", "kind", "section", "verdict", "statement", "condition")
+        listed = [[claim["id"], *(claim[key] for key in every[1:])] for claim in content["claims"]]
+        found.append(Sheet("What is stated, and what is true", [Column(name) for name in every], [Group("", listed)]))
+    return found

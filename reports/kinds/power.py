@@ -1,0 +1,59 @@
+"""What a pass is worth: `cemverify power --json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from reports.sheets import Column, Group, Quantity, Sheet
+
+
+def headline(content: Mapping[str, Any]) -> str:
+    """How many faults are caught, and how often a right answer is called wrong."""
+    said = f"{content['killed']} of {content['total']} deliberate faults are caught with every seed"
+    if content["false_alarm_runs"]:
+        said += f"; {content['false_alarms']} false alarms in {content['false_alarm_runs']:,} runs"
+    return said
+
+
+def largest(mutant: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The figures of a mutant at its largest budget."""
+    found: Mapping[str, Any] = max(mutant["budgets"], key=lambda budget: budget["examples"])
+    return found
+
+
+def sheets(content: Mapping[str, Any], fold: bool) -> list[Sheet]:
+    """The families with their weakest mutant; not folded, every mutant."""
+    mutants: dict[str, list[Mapping[str, Any]]] = {}
+    for mutant in content["mutants"]:
+        mutants.setdefault(mutant["family"], []).append(mutant)
+    rows = []
+    for entry in content["families"]:
+        weakest = min(map(largest, mutants.get(entry["family"], [])), key=lambda b: b["probability"], default=None)
+        rows.append([entry["family"], entry["killed"], entry["total"], _probability(weakest)])
+    columns = (Column("family"), Column("killed"), Column("mutants"), Column("least detection, 95 % interval", "%"))
+    found = [Sheet("Faults caught, by family", columns, [Group("", rows)])]
+    if not fold:
+        every = (
+            *(Column("mutant"), Column("fault"), Column("property"), Column("examples")),
+            *(Column("detection, 95 % interval", "%"), Column("median examples to the first failure")),
+        )
+        groups = [
+            Group(
+                name,
+                [
+                    [m["id"], m["fault"], m["property"], at["examples"], _probability(at), Quantity(at["median"])]
+                    for m in members
+                    for at in m["budgets"]
+                ],
+            )
+            for name, members in mutants.items()
+        ]
+        found.append(Sheet("Every mutant", every, groups))
+    return found
+
+
+def _probability(budget: Mapping[str, Any] | None) -> Quantity:
+    if budget is None:
+        return Quantity(None)
+    return Quantity(budget["probability"], interval=(budget["low"], budget["high"]))

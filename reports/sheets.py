@@ -1,0 +1,236 @@
+"""A table whose cells are numbers with units and uncertainties, before anything is rounded.
+
+People get it rounded to what the uncertainty leaves, with the best in bold; programs get every digit as CSV.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from cemverify.results import Cell, Table
+from cemverify.tables import Strong, csv_rows
+
+MISSING = "–"
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number and what is known about it.
+
+    Attributes:
+        value: in the unit of its column; None if there is none, and `note` says why.
+        spread: its standard deviation or standard error, in the same unit. interval: its ends, in the same unit.
+        best: whether it is the best of its column, and a paired test says so.
+        note: becomes a footnote.
+    """
+
+    value: float | None
+    spread: float | None = None
+    interval: tuple[float, float] | None = None
+    best: bool = False
+    note: str = ""
+
+
+Entry = str | int | float | Quantity | None
+
+
+@dataclass(frozen=True)
+class Column:
+    """The heading of a column.
+
+    Attributes:
+        unit: "" for a name or a plain number; "%" multiplies what is printed by 100, not what is written as CSV.
+        digits: significant ones of numbers without an uncertainty.
+    """
+
+    name: str
+    unit: str = ""
+    digits: int = 3
+
+    @property
+    def heading(self) -> str:
+        """With its unit, if people need it."""
+        return f"{self.name} [{self.unit}]" if self.unit not in ("", "%") else self.name
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows that belong together, set apart from others: models, baselines, floors."""
+
+    name: str
+    rows: Sequence[Sequence[Entry]]
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table.
+
+    Attributes:
+        title: one line. columns: its headings. groups: its rows. legend: one sentence below it.
+    """
+
+    title: str
+    columns: Sequence[Column]
+    groups: Sequence[Group]
+    legend: str = ""
+
+    @property
+    def rows(self) -> Iterator[Sequence[Entry]]:
+        """All rows."""
+        for group in self.groups:
+            yield from group.rows
+
+
+def printed(sheet: Sheet) -> Table:
+    """The table for people: rounded by the uncertainty, groups set apart, footnotes below."""
+    notes: list[str] = []
+
+    def cell(entry: Entry, column: Column) -> Cell:
+        if isinstance(entry, int | float) and not isinstance(entry, bool):
+            entry = Quantity(entry)
+        if not isinstance(entry, Quantity):
+            return MISSING if entry is None else entry
+        text = rounded(entry, column)
+        if entry.note:
+            if entry.note not in notes:
+                notes.append(entry.note)
+            text += f" [{notes.index(entry.note) + 1}]"
+        return Strong(text) if entry.best else text
+
+    rows: list[list[Cell]] = []
+    rules: list[int] = []
+    for group in sheet.groups:
+        if rows and group.rows:
+            rules.append(len(rows))
+        rows += [
+            [cell(entry, column) for entry, column in zip(row, sheet.columns, strict=True)] for row in group.rows
+        ]
+    below = [f"[{i}] {note}" for i, note in enumerate(notes, 1)] + ([sheet.legend] if sheet.legend else [])
+    return Table(sheet.title, [column.heading for column in sheet.columns], rows, rules, below)
+
+
+def numbers(sheet: Sheet) -> str:
+    """The table for programs: CSV with every digit, the unit in the heading, one column for each uncertainty."""
+    groups = len(sheet.groups) > 1
+    heading = ["group"] if groups else []
+    lines: list[list[Cell]] = [[group.name] if groups else [] for group in sheet.groups for _ in group.rows]
+    for i, column in enumerate(sheet.columns):
+        entries = [row[i] for row in sheet.rows]
+        measured = [entry for entry in entries if isinstance(entry, Quantity)]
+        share = " [share]" if column.unit == "%" else f" [{column.unit}]" if column.unit else ""
+        parts: list[tuple[str, list[Cell]]] = [(f"{column.name}{share}", [_number(entry) for entry in entries])]
+        if any(entry.spread is not None for entry in measured):
+            parts.append((f"{column.name} ±{share}", [_of(entry, "spread") for entry in entries]))
+        if any(entry.interval for entry in measured):
+            parts.append((f"{column.name} low{share}", [_of(entry, "low") for entry in entries]))
+            parts.append((f"{column.name} high{share}", [_of(entry, "high") for entry in entries]))
+        if any(entry.note for entry in measured):
+            parts.append((f"{column.name} note", [_of(entry, "note") for entry in entries]))
+        for name, cells in parts:
+            heading.append(name)
+            for line, one in zip(lines, cells, strict=True):
+                line.append(one)
+    return csv_rows(Table(sheet.title, heading, lines))
+
+
+def rounded(quantity: Quantity, column: Column) -> str:
+    """A quantity with two digits of its uncertainty, or as many as the column gives one without."""
+    value, spread = quantity.value, quantity.spread
+    if value is None:
+        return MISSING
+    scale, sign = (100.0, " %") if column.unit == "%" else (1.0, "")
+    value *= scale
+    if not math.isfinite(value):
+        return str(value)
+    if quantity.interval is not None:
+        low, high = (end * scale for end in quantity.interval)
+        places = _places((high - low) / 2, column, value)
+        return f"{value:,.{places}f}{sign} [{low:,.{places}f}, {high:,.{places}f}]"
+    if spread is not None:
+        spread *= scale
+        if abs(value) >= 1e6 or 0 < spread < 1e-6:
+            return f"{value:.3g} ± {spread:.2g}{sign}"
+        places = _places(spread, column, value)
+        return f"{value:,.{places}f} ± {spread:,.{places}f}{sign}"
+    if isinstance(value, int) or (value == int(value) and abs(value) < 1e15):
+        return f"{int(value):,}{sign}"
+    if not 1e-4 <= abs(value) < 1e7:
+        return f"{value:.{column.digits - 1}e}{sign}"
+    return f"{value:,.{_places(None, column, value)}f}{sign}"
+
+
+def _places(uncertainty: float | None, column: Column, value: float) -> int:
+    """Decimal places."""
+    if uncertainty is not None and uncertainty > 0 and math.isfinite(uncertainty):
+        return min(8, max(0, 1 - math.floor(math.log10(uncertainty))))
+    return min(8, max(0, column.digits - 1 - math.floor(math.log10(abs(value))))) if value else 0
+
+
+def _number(entry: Entry) -> Cell:
+    return entry.value if isinstance(entry, Quantity) else entry
+
+
+def _of(entry: Entry, what: str) -> Cell:
+    if not isinstance(entry, Quantity):
+        return None
+    if what == "note":
+        return entry.note or None
+    if what == "spread":
+        return entry.spread
+    if entry.interval is None:
+        return None
+    return entry.interval[0 if what == "low" else 1]
+
+
+# --- tables that were printed already -------------------------------------------------------------
+
+_NUMBER = r"[+\-−]?(?:\d{1,3}(?:,\d{3})+|\d+)?\.?\d*(?:e[+\-]?\d+)?"
+_PRINTED = re.compile(
+    rf"(?P<value>{_NUMBER})(?: ± (?P<spread>{_NUMBER}))?(?: \[(?P<low>{_NUMBER}), (?P<high>{_NUMBER})\])?"
+    r" ?(?P<unit>%|[A-Za-zµ][A-Za-zµ/]{0,12})?"
+)
+
+
+def reread(table: Table) -> Sheet:
+    """A table of printed cells as numbers, where all cells of a column are numbers of one unit; as rounded there."""
+    read = [_reread(name, [row[i] for row in table.rows]) for i, name in enumerate(table.columns)]
+    rows = [[entries[i] for _, entries in read] for i in range(len(table.rows))]
+    return Sheet(table.title, [column for column, _ in read], [Group("", rows)])
+
+
+def _reread(name: str, cells: Sequence[Cell]) -> tuple[Column, list[Entry]]:
+    found = [_quantity(cell) for cell in cells]
+    units = {unit for quantity, unit in filter(None, found) if quantity.value is not None}
+    if None in found or len(units) != 1:
+        return Column(name), [cell if not isinstance(cell, bool) else str(cell) for cell in cells]
+    return Column(name, units.pop()), [quantity for quantity, _ in filter(None, found)]
+
+
+def _quantity(cell: Cell) -> tuple[Quantity, str] | None:
+    """A printed cell as a number with its unit; None if it is something else."""
+    if cell is None or cell in ("", MISSING, "-"):
+        return Quantity(None), ""
+    if isinstance(cell, int | float) and not isinstance(cell, bool):
+        return Quantity(cell), ""
+    matched = _PRINTED.fullmatch(str(cell))
+    if not matched or not any(c.isdigit() for c in matched["value"]):
+        return None
+    unit = matched["unit"] or ""
+    scale = 0.01 if unit == "%" else 1
+    try:
+        value, spread, low, high = (_parsed(matched[part], scale) for part in ("value", "spread", "low", "high"))
+    except ValueError:
+        return None
+    return Quantity(value, spread, None if low is None or high is None else (low, high)), unit
+
+
+def _parsed(text: str | None, scale: float) -> float | None:
+    if text is None:
+        return None
+    plain = text.replace(",", "").replace("−", "-")
+    if scale == 1 and plain.lstrip("+-").isdigit() and len(plain) < 16:
+        return int(plain)
+    return scale * float(plain)

@@ -1,0 +1,189 @@
+"""Comparisons: 0 if nothing got worse, 1 if something did, which is named, 2 if they cannot be compared."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cemverify.results import write
+from reports.__main__ import main
+from suites.reports.examples import (
+    a_benchmark,
+    a_check,
+    a_claims,
+    a_language,
+    a_power,
+    a_property,
+    a_readings,
+    a_recursion,
+    violated,
+)
+
+MAKERS = {
+    "check": a_check,
+    "recursion": a_recursion,
+    "language": a_language,
+    "power": a_power,
+    "claims": a_claims,
+    "readings": a_readings,
+    "benchmarks": a_benchmark,
+}
+
+
+class Compare:
+    """Writes two results and compares them."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder, self.capsys = folder, capsys
+
+    def __call__(self, old: Any, new: Any, *words: str) -> tuple[int, str, str]:
+        write(self.folder / "old.json", old)
+        write(self.folder / "new.json", new)
+        code = main(["compare", str(self.folder / "old.json"), str(self.folder / "new.json"), *words])
+        told = self.capsys.readouterr()
+        return code, told.out, told.err
+
+
+@pytest.fixture
+def compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Compare:
+    return Compare(tmp_path, capsys)
+
+
+def elsewhere(content: Any) -> Any:
+    """The same from another commit, so that figures may differ."""
+    return {**content, "made_by": {**content["made_by"], "commit": "0" * 40}}
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_a_result_compared_with_itself_is_the_same(kind: str, compare: Compare) -> None:
+    content = MAKERS[kind]()  # type: ignore[operator]
+    code, out, _ = compare(content, content)
+    assert (code, "the same" in out) == (0, True)
+
+
+def perturbed(content: Any, path: tuple[Any, ...], value: Any) -> Any:
+    """A copy with one cell changed."""
+    changed = copy.deepcopy(content)
+    inner = changed
+    for step in path[:-1]:
+        inner = inner[step]
+    inner[path[-1]] = value
+    return changed
+
+
+CELLS: list[tuple[Callable[[], Any], tuple[Any, ...], Any, str]] = [
+    (a_check, ("properties", 5, "verdict"), "violated", "descent/mlp/case-1: holds -> violated"),
+    (a_check, ("properties", 5, "margin"), 0.9, "descent/mlp/case-1: margin 0.25 -> margin 0.9"),
+    (a_check, ("properties", 5, "margin"), 0.3, "properties[descent/mlp/case-1].margin: 0.25 -> 0.3"),
+    (a_recursion, ("rows", 2, "runs", 1, "score", "expected"), 0.17, "CEM, T = 2].runs[1].score.expected"),
+    (a_recursion, ("rows", 2, "rmse", "mean"), 0.151, "CEM, T = 2].rmse.mean: 0.15 -> 0.151"),
+    (a_language, ("models", 1, "validation_bits_per_byte"), 3.01, "CEM T=1].validation_bits_per_byte: 3 -> 3.01"),
+    (a_power, ("mutants", 1, "killed"), False, "mutant mutant-1: killed -> survived"),
+    (a_claims, ("claims", 0, "verdict"), "refuted", "claim 1-gradient: holds -> refuted"),
+    (a_readings, ("ratios", 0, "mean"), 0.91, "ratios[T = 2].mean: 0.9 -> 0.91"),
+    (a_check, ("tables", 0, "rows", 0, 1), "2.0", "table 'stored', a, figure: 1.0 -> 2.0"),
+]
+
+
+@pytest.mark.parametrize(("make", "path", "value", "named"), CELLS)
+def test_one_cell_that_differs_is_named(
+    make: Callable[[], Any], path: tuple[Any, ...], value: Any, named: str, compare: Compare, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("cemverify.results.commit_of", lambda _: "1" * 40)
+    content = make()
+    code, out, err = compare(content, perturbed(content, path, value))
+    assert code == 1, err
+    assert f"REGRESSION  {named}" in out or f"REGRESSION  rows[rbf(lengthscale=2), {named}" in out or (
+        f"REGRESSION  models[{named}" in out
+    ), out  # fmt: skip
+
+
+def test_another_commit_may_have_other_figures_unless_a_paired_test_calls_them_worse(compare: Compare) -> None:
+    old = a_recursion({1: (0.2, 0.21, 0.19), 2: (0.15, 0.16, 0.14)})
+    noise = elsewhere(a_recursion({1: (0.2, 0.21, 0.19), 2: (0.16, 0.15, 0.145)}))
+    worse = elsewhere(a_recursion({1: (0.2, 0.21, 0.19), 2: (0.18, 0.19, 0.17)}))
+    assert compare(old, noise)[0] == 0
+    code, out, _ = compare(old, worse)
+    assert code == 1
+    assert "REGRESSION  RMSE of CEM, T = 2 on rbf(lengthscale=2): 0.15 -> 0.18 (ratio 1.2" in out
+    assert compare(worse, old)[0] == 0
+
+
+def test_bits_per_byte_of_one_training_are_compared_with_their_standard_errors(compare: Compare) -> None:
+    old = a_language({"a": 2.9, "b": 3.0})
+    assert compare(old, elsewhere(a_language({"a": 2.95, "b": 3.0})))[0] == 0
+    code, out, _ = compare(old, elsewhere(a_language({"a": 3.3, "b": 3.0})))
+    assert (code, "bits per byte of a: 2.9 -> 3.3" in out) == (1, True)
+    code, out, _ = compare(old, elsewhere(a_language({"a": None, "b": 3.0})))
+    assert (code, "bits per byte of a: 2.9 -> diverged" in out) == (1, True)
+
+
+def test_times_are_compared_as_ratios_from_one_machine(compare: Compare) -> None:
+    assert compare(a_benchmark(), a_benchmark(1.05))[0] == 0
+    code, out, _ = compare(a_benchmark(), a_benchmark(1.5))
+    assert (code, "REGRESSION  time of T=1 (tiles), 512 tokens" in out) == (1, True)
+    other = a_benchmark()
+    other["made_by"]["device"]["name"] = "another machine"
+    code, out, err = compare(a_benchmark(), other)
+    assert (code, out) == (2, "")
+    assert "compared on one machine only" in err
+
+
+def test_two_implementations_are_held_beside_each_other(compare: Compare) -> None:
+    mine = a_check("mine", [a_property("a/b/c"), a_property("a/b/d")])
+    theirs = a_check("theirs", [violated("a/b/c"), a_property("a/b/d", "not offered", None)])
+    code, out, _ = compare(mine, theirs)
+    assert code == 1
+    assert "check mine against check theirs" in out
+    assert "REGRESSION  a/b/c: holds -> violated" in out
+    assert "NOTE        a/b/d: holds -> not offered" in out
+
+
+def test_folders_are_paired_by_kind_and_subject(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for side in ("old", "new"):
+        write(tmp_path / side / "a.json", a_check("a"))
+        write(tmp_path / side / "b.json", a_check("b", [a_property("x/y/z"), a_property("x/y/w")]))
+    write(tmp_path / "old" / "r.json", a_recursion())
+    assert main(["compare", str(tmp_path / "old"), str(tmp_path / "new")]) == 1
+    assert "REGRESSION  recursion: there -> missing" in capsys.readouterr().out
+    write(tmp_path / "old" / "again.json", a_check("a"))
+    assert main(["compare", str(tmp_path / "old"), str(tmp_path / "new")]) == 2
+    assert "are both results of check a" in capsys.readouterr().err
+
+
+def test_what_cannot_be_compared_is_refused_with_the_reason(compare: Compare) -> None:
+    recipe = perturbed(a_recursion(), ("made_by", "configuration", "recipe"), {"steps": 99})
+    text = perturbed(a_language(), ("corpus", "digest"), "another")
+    for old, new, reason in (
+        (a_check(), a_language(), "the old are results of check mylayer:mine, and the new of language"),
+        (a_recursion(), recipe, "recipe was {'steps': 10} and is {'steps': 99}"),
+        (a_language(), text, "the models learnt from different text"),
+        (a_check(), {**a_check(), "schema_version": 2}, "update cemverify"),
+        (a_check(), {**a_check(), "schema_version": 0}, "create the file again"),
+        (a_check(), {"schema": "something else"}, "is not a result file"),
+    ):
+        code, out, err = compare(old, new)
+        assert (code, out, err.count("\n")) == (2, "", 1), err
+        assert reason in err
+
+
+def test_a_truncated_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "old.json", a_check())
+    text = (tmp_path / "old.json").read_text()
+    for share in (0.1, 0.5, 0.99):
+        (tmp_path / "new.json").write_text(text[: int(share * len(text))])
+        assert main(["compare", str(tmp_path / "old.json"), str(tmp_path / "new.json")]) == 2
+        assert "is it truncated?" in capsys.readouterr().err
+
+
+def test_findings_are_written_as_json(compare: Compare, tmp_path: Path) -> None:
+    old = a_check("mine", [a_property("a/b/c")])
+    assert compare(old, elsewhere(a_check("mine", [violated("a/b/c")])), "--json", str(tmp_path / "f.json"))[0] == 1
+    found = json.loads((tmp_path / "f.json").read_text())
+    assert found["code"] == 1
+    assert found["findings"][0]["what"] == "a/b/c"
