@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cemverify.conformance.implementations.modules import implementation_from_modules
     from cemverify.conformance.implementations.reference import reference
     from cemverify.conformance.judging.verdicts import Record, Verdict
+    from cemverify.conformance.trained.model import TrainedModel
 
 __all__ = [
     "PRESENT_STATE",
@@ -32,6 +33,7 @@ __all__ = [
     "EnergyLayer",
     "Implementation",
     "Record",
+    "TrainedModel",
     "Verdict",
     "check_implementation",
     "energy_layer",
@@ -56,6 +58,7 @@ _HOMES = {
     "conformance.implementations.fast": ("fast",),
     "conformance.implementations.reference": ("reference",),
     "conformance.judging.verdicts": ("Record", "Verdict"),
+    "conformance.trained.model": ("TrainedModel",),
 }
 
 

@@ -55,9 +55,13 @@ ROOMS: dict[str, set[str]] = {
     | verifier("implementations", "questions", "asking", "oracle", "properties"),
     "cemverify.conformance.workers": shared("orphans")
     | verifier("implementations", "questions", "asking", "properties", "judging"),
+    "cemverify.conformance.trained": {"cemverify.cem"}
+    | shared("errors")
+    | verifier("implementations", "questions", "asking", "oracle", "properties", "judging"),
     "cemverify.conformance.gate": shared("results") | verifier("properties", "judging"),
     "cemverify.conformance.counterexamples": shared("results") | verifier("implementations", "questions", "judging"),
-    "cemverify.conformance.listeners": shared("results", "tables") | verifier("implementations", "judging", "gate"),
+    "cemverify.conformance.listeners": shared("results", "tables")
+    | verifier("implementations", "judging", "trained", "gate"),
     "cemverify.claims": {"cemverify.cem"}
     | shared("errors", "results", "tables")
     | verifier("implementations", "properties", "judging"),
@@ -66,11 +70,12 @@ ROOMS: dict[str, set[str]] = {
     | verifier("implementations", "questions", "asking", "properties", "judging"),
     "cemverify.api": shared("cores")
     | verifier("implementations", "properties", "judging", "workers", "gate", "listeners"),
-    "cemverify": {"cemverify.api"} | verifier("implementations", "judging"),
+    "cemverify": {"cemverify.api"} | verifier("implementations", "judging", "trained"),
     "cemverify.start": {"cemverify", "cemverify.cem"} | shared("errors", "files") | verifier("implementations"),
     "cemverify.commands": {"cemverify.claims", "cemverify.power", "cemverify.runs", "cemverify.start"}
-    | shared("_version", "cores", "errors", "parsing", "results", "tables")
-    | verifier("implementations", "properties", "judging", "workers", "gate", "counterexamples", "listeners"),
+    | shared("_version", "cores", "devices", "errors", "parsing", "results", "tables")
+    | verifier("implementations", "properties", "judging", "trained", "workers", "gate", "counterexamples")
+    | verifier("listeners"),
     "cemverify.cli": {"cemverify.commands"} | shared("_version", "entry", "parsing"),
     "cemverify.__main__": {"cemverify.cli"},
     "synthetic": set(),

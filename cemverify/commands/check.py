@@ -5,27 +5,32 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from cemverify.commands import gate
+from cemverify.commands import gate, trained
 from cemverify.commands.arguments import DTYPES, check_folder, check_outputs
 from cemverify.conformance.counterexamples.files import save_all
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import counts, exit_code
 from cemverify.conformance.listeners import ci, files, terminal
+from cemverify.conformance.listeners import trained as trained_layer
 from cemverify.conformance.properties import select
 from cemverify.conformance.workers import isolation
 from cemverify.conformance.workers.limits import USUAL_MEMORY, check_memory, usual_memory
 from cemverify.cores import cores
 from cemverify.parsing import MOST_WORKERS, count, positive, seed, whole
-from cemverify.results import Maker, show, write, write_text
+from cemverify.results import Maker, Table, show, write, write_text
+from cemverify.tables import grid
 
 DESCRIPTION = """\
 Tests an implementation against every property that it offers, with examples drawn by Hypothesis. Prints one row per
-property and, for each violation, the smallest counterexample that was found.
+property and, for each violation, the smallest counterexample that was found. With --checkpoint, judges a layer of a
+trained model instead, on what the model feeds it.
 
 IMPLEMENTATION is module:attribute (also found in the current folder), or the name of an installed entry point of the
 group "cemverify.implementations". The README shows how to write one in ten lines.
@@ -42,6 +47,7 @@ examples:
   cemverify check mypkg.cem:implementation --properties gradient descent --examples 500 --seed 7
   cemverify check mypkg.cem:implementation --known known.toml --update-known --reason "slopes: ticket 12"
   cemverify check mypkg.cem:implementation --known known.toml --baseline main.json --on-regression fail
+  cemverify check mypkg.model:build --checkpoint weights.safetensors --layer blocks.0.attention --tokens text.npy
 """
 
 
@@ -107,11 +113,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="save the smallest case of each violation: arrays, JSON for `cemverify replay`, and a script",
     )
+    trained.add_arguments(parser)
     gate.add_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """`cemverify check`."""
+    return _run_trained(options) if trained.asked_for(options) else _run(options)
+
+
+def _run(options: argparse.Namespace) -> int:
     properties = select(options.properties)
     effort = Effort(
         options.examples,
@@ -145,16 +156,52 @@ def run(options: argparse.Namespace) -> int:
         if isinstance(event, RunFinished):
             finished = event
     assert finished is not None
-    finished, settled, compared = measured_against.measure(finished, options.properties)
     if options.save_counterexamples:
         for saved in save_all(finished, options.save_counterexamples, maker):
             print(f"counterexample saved: cemverify replay {saved}", file=sys.stderr)
+    return _tell(options, finished, measured_against, maker)
+
+
+def _run_trained(options: argparse.Namespace) -> int:
+    check_outputs(options.json, options.junit, options.markdown)
+    measured_against = gate.read_gate(
+        argparse.Namespace(**{**vars(options), "implementation": trained.named(options)})
+    )
+    torch.set_num_threads(1)
+    sys.path.insert(0, os.getcwd())
+    configuration = {
+        "checkpoint": str(options.checkpoint),
+        "layer": options.layer,
+        "tokens": None if options.tokens is None else str(options.tokens),
+        "dtype": options.dtype,
+        "examples": options.examples,
+    }
+    maker = Maker.now(options.command, configuration, options.seed, options.device)
+    found, weights = trained.judge(options)
+    table, words = trained_layer.table(found), trained_layer.summary(found, weights)
+    show(f"{table.title}\n\n{grid(table, 'terminal')}\n\n{words}\n")
+    more = {"trained": trained_layer.as_json(found, weights)}
+    return _tell(options, found.finished, measured_against, maker, [table], words, more)
+
+
+def _tell(
+    options: argparse.Namespace,
+    finished: RunFinished,
+    measured_against: gate.Gate,
+    maker: Maker,
+    tables: Sequence[Table] = (),
+    words: str = "",
+    more: Mapping[str, Any] | None = None,
+) -> int:
+    """Writes the files, prints the report, and returns the exit code."""
+    finished, settled, compared = measured_against.measure(finished, options.properties)
     if options.json:
-        write(options.json, ci.with_gate(files.as_json(finished, maker), settled, compared))
+        write(options.json, ci.with_gate(files.as_json(finished, maker, tables, more), settled, compared))
     if options.junit:
         write_text(options.junit, ci.with_suites(files.as_junit(finished), settled, compared))
     if options.markdown:
-        write_text(options.markdown, files.as_markdown(finished, maker) + ci.as_markdown(settled, compared))
+        page = files.as_markdown(finished, maker, tables, words)
+        write_text(options.markdown, page + ci.as_markdown(settled, compared))
     show(terminal.report(finished))
     if settled is not None or compared is not None:
         show(f"\n{ci.report(settled, compared)}")

@@ -14,7 +14,7 @@ from torch import Tensor
 from cemverify import energy_layer
 
 D, M = 3, 4
-TOLERANCE, MOST = 1e-10, 200
+TOLERANCE, MOST = 1e-10, 120
 
 generator = torch.Generator().manual_seed(6)
 W = torch.randn(M, D, generator=generator, dtype=torch.float64)

@@ -66,7 +66,7 @@ class Interaction:
 
     def __call__(self, x: Tensor, memory: InteractionMemory) -> Tensor:
         """The energy of every token, unreduced: x (B, J, D) -> (B, J)."""
-        return -self.temperature * torch.logsumexp(self._scores(x, memory), dim=-1).sum(dim=1)
+        return -self.temperature * torch.logsumexp(self.scores(x, memory), dim=-1).sum(dim=1)
 
     def remember(self, h: Tensor, past: InteractionMemory | None = None) -> InteractionMemory:
         """The memory of h (B, J, D), appended to `past` when decoding incrementally."""
@@ -158,7 +158,7 @@ class Interaction:
             mask = (zero if mask is None else mask).masked_fill(future, -math.inf)
         return mask
 
-    def _scores(self, x: Tensor, memory: InteractionMemory) -> Tensor:
+    def scores(self, x: Tensor, memory: InteractionMemory) -> Tensor:
         """beta_kj . x_i / tau + b_ijk: (B, K, J, S)."""
         scores = self._queries(x, memory) @ memory.keys.mT
         if self.diagonal is not None:
@@ -173,7 +173,7 @@ class Interaction:
 
     def attention_weights(self, x: Tensor, memory: InteractionMemory) -> Tensor:
         """a_kij, (B, K, J, S)."""
-        return torch.softmax(self._scores(x, memory), dim=-1)
+        return torch.softmax(self.scores(x, memory), dim=-1)
 
     def _attended_keys(self, x: Tensor, memory: InteractionMemory) -> Tensor:
         """sum_j a_kij (W_K h_j), un-rotated if positions are rotary: (B, K, J, R)."""

@@ -137,15 +137,18 @@ class Caller:
         return lambda: self.functions[name](*arguments, config)
 
     @contextmanager
-    def guarded(self) -> Iterator[None]:
+    def guarded(self, grace: float = 0.0) -> Iterator[None]:
         """Watches a call, and restores the state of the process afterwards: modes, defaults, the working folder.
+
+        Args:
+            grace: seconds that it may take beyond the usual limit, because it also compiles.
 
         Raises:
             Raised: it raised an exception; SystemExit counts, the user's interrupt does not.
             OutOfMemory: it asked for more memory than there is.
         """
         before, own = ProcessState.now(), os.getpid()
-        self.watch.calling(time.monotonic())
+        self.watch.calling(time.monotonic() + grace)
         try:
             with jax_x64() if self.subject.arrays == "jax" else nullcontext():
                 yield

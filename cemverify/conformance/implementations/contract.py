@@ -221,15 +221,30 @@ def load(name: str) -> Subject:
     Raises:
         LoadError: it cannot be imported, has no such attribute, or is not an implementation.
     """
-    module_name, _, attribute = name.partition(":")
-    if not attribute:
+    found = attribute(name)
+    try:
+        return as_subject(found, name)
+    except (LoadError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise LoadError(f"reading {name!r} failed: {words(error)}") from error
+
+
+def attribute(name: str) -> Any:
+    """What stands under a name: `module:attribute`, or an entry point of "cemverify.implementations".
+
+    Raises:
+        LoadError: it cannot be imported, or has no such attribute.
+    """
+    module_name, _, path = name.partition(":")
+    if not path:
         points = {point.name: point.value for point in metadata.entry_points(group=ENTRY_POINTS)}
         if name not in points:
             raise LoadError(
                 f"unknown implementation {name!r}: give module:attribute, or one of the installed names: "
                 f"{', '.join(sorted(points)) or 'none'}"
             )
-        module_name, _, attribute = points[name].partition(":")
+        module_name, _, path = points[name].partition(":")
     if not module_name:
         raise LoadError(f"{name!r} has no module before the colon: give module:attribute")
     try:
@@ -243,15 +258,15 @@ def load(name: str) -> Subject:
     except BaseException as error:  # SystemExit too
         raise LoadError(f"importing {module_name!r} failed: {words(error)}") from error
     try:
-        for part in attribute.split("."):
+        for part in path.split("."):
             if not hasattr(found, part):
-                raise LoadError(f"module {module_name!r} has no attribute {attribute!r}")
+                raise LoadError(f"module {module_name!r} has no attribute {path!r}")
             found = getattr(found, part)
-        return as_subject(found, name)
     except (LoadError, KeyboardInterrupt):
         raise
     except BaseException as error:
-        raise LoadError(f"reading {attribute!r} of {module_name!r} failed: {words(error)}") from error
+        raise LoadError(f"reading {path!r} of {module_name!r} failed: {words(error)}") from error
+    return found
 
 
 def as_subject(found: Any, name: str = "the object") -> Subject:

@@ -266,6 +266,8 @@ def _absent(layer: EnergyLayer) -> dict[str, str]:
     without("unknown-preconditioner", "its preconditioner is given", when=not step.unknown_preconditioner)
     without("slope", f"its step is declared {step.kind!r}", when=step.kind in ("free", "equilibrium"))
     mapped = layer.state_map is not None or layer.lagrangian is not None
+    unproven = layer.state_map is not None and layer.lagrangian is None
+    without("slope", "descent follows from a state map only if it is the gradient of a Lagrangian", when=unproven)
     unequal = mapped and step.preconditioner is not None
     without(
         "slope", "with a preconditioner and a state map, the update need not descend to first order", when=unequal

@@ -65,7 +65,7 @@ def _violated(record: Record, found: Violation, largest: Violation | None) -> Re
     elif found.evidence is not None:
         comparison = found.evidence.worst
         counterexample["comparison"] = comparison.describe()
-        cause, reason, margin = comparison.what, _sentence(found.evidence), comparison.margin
+        cause, reason, margin = comparison.what, sentence(found.evidence), comparison.margin
     return replace(
         record,
         verdict=Verdict.VIOLATED,
@@ -77,7 +77,7 @@ def _violated(record: Record, found: Violation, largest: Violation | None) -> Re
     )
 
 
-def _sentence(evidence: Evidence) -> str:
+def sentence(evidence: Evidence) -> str:
     """The actual and the expected value at the worst coordinate."""
     comparison = evidence.worst
     there = comparison.describe()

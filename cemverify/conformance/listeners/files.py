@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 from xml.etree import ElementTree
 
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import Record, Verdict, counts, violations
 from cemverify.conformance.listeners import terminal
-from cemverify.results import Maker, result
+from cemverify.results import Maker, Table, result
 from cemverify.tables import grid
 
 
-def as_json(event: RunFinished, maker: Maker) -> dict[str, Any]:
-    """The result file: the envelope of `cemverify.results`, the counts, the headline and every property."""
+def as_json(
+    event: RunFinished, maker: Maker, tables: Sequence[Table] = (), more: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The result file: the envelope of `cemverify.results`, the counts, the headline and every property.
+
+    Args:
+        tables, more: further tables, and what else the payload holds.
+    """
     violated = violations(event.records)
     payload = {
         "implementation": event.implementation,
@@ -21,11 +28,15 @@ def as_json(event: RunFinished, maker: Maker) -> dict[str, Any]:
         "headline": violated[0].id if violated else None,
         "properties": [record.describe() for record in event.records],
     }
-    return result("check", maker, [terminal.verdict_table(event)], payload)
+    return result("check", maker, [terminal.verdict_table(event), *tables], {**payload, **(more or {})})
 
 
-def as_markdown(event: RunFinished, maker: Maker) -> str:
-    """The table and the violations, with what made them."""
+def as_markdown(event: RunFinished, maker: Maker, tables: Sequence[Table] = (), words: str = "") -> str:
+    """The table and the violations, with what made them.
+
+    Args:
+        tables, words: further tables, and what is said below them.
+    """
     table = terminal.verdict_table(event)
     made = maker.describe()
     parts = [
@@ -34,6 +45,9 @@ def as_markdown(event: RunFinished, maker: Maker) -> str:
         f"`{made['command']}`, torch {made['versions']['torch']}, {made['device']['type']}, {made['created']}",
         grid(table, "markdown"),
     ]
+    for further in tables:
+        parts += [f"## {further.title}", grid(further, "markdown")]
+    parts += [line for line in words.splitlines() if line]
     parts += [f"```\n{terminal.violation(record)}\n```" for record in violations(event.records)]
     return "\n\n".join(parts) + "\n"
 

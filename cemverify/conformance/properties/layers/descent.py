@@ -34,7 +34,7 @@ _ITERATED = 4
 def slope_is_downward(box: Box, q: Question) -> Evidence:
     """The energy's rate of change along the update is at most zero."""
     q = replace(q, noise={})
-    slope, room = _slope(box, q, box.displacement(q))
+    slope, room = slope_along(box, q, box.displacement(q))
     what = "the slope of the energy along the update <= 0"
     return judge(Comparison(what, slope, torch.zeros_like(slope), room, "at most"), telling=moved(slope, room))
 
@@ -45,7 +45,7 @@ def energies_fall_along_steps(box: Box, q: Question) -> Evidence:
     comparisons, telling = [], False
     for t in range(_ITERATED):
         u = box.displacement(q)
-        slope, room = _slope(box, q, u)
+        slope, room = slope_along(box, q, u)
         if not bool(room.isfinite().all()) or float(flat(q.x).abs().max()) > 1e6:
             break  # a step without a bound may run away
         what = f"the slope of the energy along update {t + 1} <= 0"
@@ -59,7 +59,7 @@ def whole_step_does_not_raise(box: Box, q: Question) -> Evidence:
     """E(x') <= E(x)."""
     q = replace(q, noise={})
     u = box.displacement(q)
-    after, before, room = _finite_step(box, q, u)
+    after, before, room = finite_step(box, q, u)
     return judge(
         Comparison("energy after the whole step <= before", after, before, room, "at most"),
         telling=moved(after - before, room),
@@ -120,7 +120,7 @@ def returned_state_is_stationary(box: Box, q: Question) -> Evidence:
 # --- slopes ------------------------------------------------------------------------------------------------
 
 
-def _slope(box: Box, q: Question, u: Named) -> tuple[Tensor, Tensor]:
+def slope_along(box: Box, q: Question, u: Named) -> tuple[Tensor, Tensor]:
     """dE/dt along u and its room: per token (B, J) where energies are and tokens are apart, else per row (B,)."""
     layer = box.layer
     if layer.stated.per == "token" and not layer.coupled:
@@ -173,7 +173,7 @@ def _at(q: Question, u: Named) -> Arrays:
     return {name: q.x[name] + u[name] for name in u}
 
 
-def _finite_step(box: Box, q: Question, u: Named) -> tuple[Tensor, Tensor, Tensor]:
+def finite_step(box: Box, q: Question, u: Named) -> tuple[Tensor, Tensor, Tensor]:
     """The energies after and before the whole step, and their room."""
     layer = box.layer
     if layer.stated.per == "token" and not layer.coupled and not layer.leak:

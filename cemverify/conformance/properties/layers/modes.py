@@ -24,6 +24,7 @@ from cemverify.conformance.questions.black_boxes import Named, Question
 
 _MAPPED = 3  # questions that are mapped over at once
 _ROUNDINGS = 8
+_COMPILING = 120.0  # seconds more that a call may take which compiles: loops are unrolled
 
 
 def compiled_is_eager(box: Box, q: Question) -> Evidence:
@@ -35,7 +36,7 @@ def compiled_is_eager(box: Box, q: Question) -> Evidence:
         torch._dynamo.reset()  # or old questions would count against its limit of recompilations
         return torch.compile(update, backend="aot_eager", dynamic=False)
 
-    return _as_usual(box, q, {"compiled = eager": _in(box, q, compiled)})
+    return _as_usual(box, q, {"compiled = eager": _in(box, q, compiled, _COMPILING)})
 
 
 def mapped_is_looped(box: Box, q: Question) -> Evidence:
@@ -145,8 +146,8 @@ def _as_usual(box: Box, q: Question, answers: dict[str, Arrays]) -> Evidence:
     return judge(*comparisons, telling=moved(flat(usual), along(room, flat(usual))))
 
 
-def _in(box: Box, q: Question, mode: Callable[[Any], Any]) -> Arrays:
-    """The answer of the update put into a mode."""
+def _in(box: Box, q: Question, mode: Callable[[Any], Any], grace: float = 0.0) -> Arrays:
+    """The answer of the update put into a mode; grace is the seconds more that it may take."""
     state, memory, noise, _ = box.own(q)
     if noise is None:
         function: Any = box.layer.update
@@ -156,7 +157,7 @@ def _in(box: Box, q: Question, mode: Callable[[Any], Any]) -> Arrays:
             return box.layer.update(*arguments[:-1], noise=arguments[-1])
 
     arguments = [a for a in (state, memory, noise) if a is not None]
-    with box.caller.guarded(), quiet():
+    with box.caller.guarded(grace), quiet():
         returned = mode(function)(*arguments)
         return finite({k: as_tensor(a) for k, a in box.read(returned, q.x).items()})
 

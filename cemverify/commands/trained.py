@@ -1,0 +1,80 @@
+"""`cemverify check --checkpoint`: judges one layer of a trained model on what the model feeds it."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from cemverify.commands.arguments import DTYPES
+from cemverify.conformance.trained.activations import own_tokens, random_tokens, read_tokens
+from cemverify.conformance.trained.checkpoint import Weights, load_weights
+from cemverify.conformance.trained.judging import Findings, judge_trained, prepare
+from cemverify.conformance.trained.model import build
+from cemverify.devices import check_device
+from cemverify.errors import UsageError
+
+SEQUENCES, LENGTH = 4, 64  # of random tokens
+
+DESCRIPTION = """\
+With --checkpoint, IMPLEMENTATION is a function without arguments that builds a model: it returns a torch.nn.Module,
+or cemverify.TrainedModel(model, declare=...) where the layer's energy has to be declared. The layer is judged with
+its trained weights, on what the model feeds it. The model runs in this process: --examples, --workers, --seconds,
+--timeout and --memory have no effect.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of trained weights."""
+    group = parser.add_argument_group("trained weights", DESCRIPTION)
+    group.add_argument(
+        "--checkpoint", type=Path, metavar="FILE", help="judge a layer with these weights, a .safetensors file"
+    )
+    group.add_argument("--layer", metavar="NAME", help="the sub-module to judge, such as blocks.0.attention")
+    group.add_argument(
+        "--tokens",
+        type=Path,
+        metavar="FILE",
+        help=f"what the model reads: a .npy file of integers (B, J) (default: {SEQUENCES} x {LENGTH} random tokens)",
+    )
+
+
+def asked_for(options: argparse.Namespace) -> bool:
+    """Whether a trained layer is to be judged.
+
+    Raises:
+        UsageError: options that do not go together.
+    """
+    if options.checkpoint is None:
+        for name in ("layer", "tokens"):
+            if getattr(options, name) is not None:
+                raise UsageError(f"--{name} needs --checkpoint FILE, the trained weights")
+        return False
+    if options.layer is None:
+        raise UsageError("--checkpoint needs --layer NAME, the sub-module to judge, such as blocks.0.attention")
+    if options.properties:
+        raise UsageError("--properties cannot be chosen for a trained layer: leave it out, all of them are quick")
+    if options.save_counterexamples:
+        raise UsageError("a trained layer has no small counterexamples to save: leave out --save-counterexamples")
+    return True
+
+
+def judge(options: argparse.Namespace) -> tuple[Findings, Weights]:
+    """Builds the model, fills it, and judges the layer.
+
+    Raises:
+        LoadError: the factory cannot be called. UsageError: the weights, the layer or the tokens do not fit.
+    """
+    check_device(options.device)
+    model = build(options.implementation)
+    weights = load_weights(model.model, options.checkpoint)
+    if options.tokens is not None:
+        tokens = read_tokens(options.tokens)
+    else:
+        tokens = own_tokens(model) or random_tokens(model.model, SEQUENCES, LENGTH, options.seed)
+    layer = prepare(model, options.layer, tokens, options.device)
+    return judge_trained(layer, named(options), options.device, DTYPES[options.dtype]), weights
+
+
+def named(options: argparse.Namespace) -> str:
+    """What the run is called in results and in files of known violations."""
+    return f"{options.implementation} {options.layer}"

@@ -1,0 +1,178 @@
+"""What a model feeds one of its layers: states and memories, caught while it reads tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from cemverify.cem.layers import CEMLayer
+from cemverify.cem.models import LanguageModel
+from cemverify.conformance.implementations.energy_layers import EnergyLayer, Shape
+from cemverify.conformance.implementations.faults import words
+from cemverify.conformance.questions.black_boxes import Question
+from cemverify.conformance.trained.model import Inputs, TrainedModel
+from cemverify.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """What the model reads.
+
+    Attributes:
+        ids: (B, J) of int64. origin: where they are from, in words.
+    """
+
+    ids: Tensor
+    origin: str
+
+
+def random_tokens(model: nn.Module, sequences: int, length: int, seed: int) -> Tokens:
+    """Tokens drawn uniformly from the vocabulary of the model's embedding.
+
+    Raises:
+        UsageError: the model has no embedding that says how large its vocabulary is.
+    """
+    vocabulary = model.config.vocabulary if isinstance(model, LanguageModel) else None
+    for module in model.modules():
+        if vocabulary is None and isinstance(module, nn.Embedding):
+            vocabulary = module.num_embeddings
+    if vocabulary is None:
+        raise UsageError(
+            "the model has no torch.nn.Embedding that says how many tokens there are: give some with --tokens FILE, "
+            "or let the factory return cemverify.TrainedModel(model, tokens=...)"
+        )
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(vocabulary, (sequences, length), generator=generator)
+    return Tokens(ids, f"tokens drawn at random from a vocabulary of {vocabulary:,}")
+
+
+def own_tokens(model: TrainedModel) -> Tokens | None:
+    """The tokens that the factory gave.
+
+    Raises:
+        UsageError: they are not integers (B, J).
+    """
+    ids = model.tokens
+    if ids is None:
+        return None
+    if not isinstance(ids, Tensor) or ids.dim() != 2 or ids.is_floating_point() or not ids.numel():
+        raise UsageError(f"the tokens of a TrainedModel are a tensor of integers (B, J), not {_kinds([ids])}")
+    return Tokens(ids.to(torch.int64), "tokens of the factory")
+
+
+def read_tokens(path: Path) -> Tokens:
+    """Tokens (B, J), or (J,), from a .npy file of integers.
+
+    Raises:
+        UsageError: the file cannot be read, or holds something else.
+    """
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise UsageError(f"the tokens {path} cannot be read: {error}; write them with numpy.save") from error
+    if not isinstance(array, np.ndarray):  # several arrays, in a .npz file
+        raise UsageError(f"{path} holds several arrays; tokens are one array, written with numpy.save")
+    if array.dtype.kind not in "iu" or array.ndim not in (1, 2) or not array.size:
+        raise UsageError(f"{path} holds {array.dtype} of shape {array.shape}; tokens are integers (B, J), or (J,)")
+    return Tokens(torch.from_numpy(array.astype(np.int64)).reshape(-1, array.shape[-1]), str(path))
+
+
+@torch.no_grad()
+def catch(
+    model: nn.Module, layer: nn.Module, name: str, form: EnergyLayer, inputs: Inputs | None, tokens: Tokens
+) -> Question:
+    """The state and the memory that the layer gets while the model reads the tokens, at its first call.
+
+    Raises:
+        UsageError: the model fails on the tokens, never calls the layer, or calls it with something else.
+    """
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    calls: list[tuple[Any, ...]] = []
+    with _watched(layer, calls):
+        try:
+            model.eval()(tokens.ids.to(device))
+        except Exception as error:
+            shape = " x ".join(map(str, tokens.ids.shape))
+            raise UsageError(f"the model failed on {shape} tokens ({tokens.origin}): {words(error)}") from error
+    if not calls:
+        raise UsageError(f"the model never called {name!r} while it read the tokens; which layer does the work?")
+    given = calls[0]
+    if inputs is not None:
+        try:
+            found = inputs(*given)
+        except Exception as error:
+            raise UsageError(f"inputs failed for {name!r}, called with {_kinds(given)}: {words(error)}") from error
+        given = found if isinstance(found, tuple) else (found,)
+    return _question(name, form, given)
+
+
+@contextmanager
+def _watched(layer: nn.Module, calls: list[tuple[Any, ...]]) -> Iterator[None]:
+    """Notes what a layer is called with, while the block lasts."""
+
+    def note(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        given = (*args, *kwargs.values())
+        calls.append((given[0], given[-1]) if isinstance(layer, CEMLayer) else given)  # x, and h, or x again
+
+    hook = layer.register_forward_pre_hook(note, with_kwargs=True)
+    try:
+        with _residual(layer, calls):
+            yield
+    finally:
+        hook.remove()
+
+
+@contextmanager
+def _residual(layer: nn.Module, calls: list[tuple[Any, ...]]) -> Iterator[None]:
+    """The same for the sublayer of a pre-norm block of CEM, which starts at h and remembers N(h)."""
+    if not isinstance(layer, CEMLayer) or not hasattr(layer, "residual"):
+        yield
+        return
+    right: Any = layer.residual
+
+    def noting(h: Tensor, *past: Any) -> Any:
+        calls.append((h, layer.norm().into(h)))
+        return right(h, *past)
+
+    object.__setattr__(layer, "residual", noting)
+    try:
+        yield
+    finally:
+        object.__delattr__(layer, "residual")
+
+
+def _question(name: str, form: EnergyLayer, given: Sequence[Any]) -> Question:
+    """The arrays under their declared names."""
+    wanted: dict[str, Shape] = {**form.state, **form.memories}
+    if len(given) != len(wanted) or not all(isinstance(array, Tensor) for array in given):
+        raise UsageError(
+            f"{name!r} is called with {_kinds(given)}, and declared with {', '.join(wanted)}: give "
+            "cemverify.TrainedModel(..., inputs=f), where f takes what it is called with and returns these arrays"
+        )
+    arrays = {}
+    for (key, shape), array in zip(wanted.items(), given, strict=True):
+        fits = array.dim() == len(shape) + 1 and all(
+            isinstance(due, str) or due == size for due, size in zip(shape, array.shape[1:], strict=True)
+        )
+        if not fits:
+            due = ", ".join(map(str, ("B", *shape)))
+            raise UsageError(f"{name!r} gets {key} of shape {tuple(array.shape)}, and declares ({due})")
+        arrays[key] = array.detach().to("cpu", torch.float64)
+    noise = {key: torch.zeros_like(arrays[key]) for key in form.state} if form.step.noise else {}
+    state = {key: arrays[key] for key in form.state}
+    return Question(state, {key: arrays[key] for key in form.memories}, noise)
+
+
+def _kinds(given: Sequence[Any]) -> str:
+    shown = [
+        f"an array {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+        for value in given
+    ]
+    return ", ".join(shown) or "nothing"

@@ -1,0 +1,282 @@
+"""A trained layer judged: one record for each claim that its declaration implies, and the numbers behind them."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cemverify.cem.layers import CEMLayer
+from cemverify.conformance.asking.boxes import Box
+from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.implementations.energy_layers import EnergyLayer
+from cemverify.conformance.implementations.faults import Discard, Fault, words
+from cemverify.conformance.judging.events import RunFinished
+from cemverify.conformance.judging.localisation.layers import localise_layer
+from cemverify.conformance.judging.verdicts import Record, Verdict
+from cemverify.conformance.judging.wording import sentence
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
+from cemverify.conformance.properties.layers.gradient import update_is_gradient
+from cemverify.conformance.properties.layers.modes import low_precision_is_close
+from cemverify.conformance.questions.black_boxes import Question
+from cemverify.conformance.trained import measuring
+from cemverify.conformance.trained.activations import Tokens, catch
+from cemverify.conformance.trained.measuring import Moment, Share
+from cemverify.conformance.trained.model import TrainedModel, energy_layer_of, part
+
+Value = float | None
+
+
+@dataclass(frozen=True)
+class StepNumbers:
+    """What one step does on all real states.
+
+    Attributes:
+        slope, whole: shares of energies that fall and rise, to first order and by the whole step.
+        change: the mean change of an energy. size: |update| / |state|. margin: of update = -eta P dE/dg.
+        asymmetry: |J - J^T| / |J|. Each is None where it cannot be said.
+    """
+
+    slope: Share | None = None
+    whole: Share | None = None
+    change: Value = None
+    size: Value = None
+    margin: Value = None
+    asymmetry: Value = None
+
+
+@dataclass(frozen=True)
+class TrainedLayer:
+    """A trained layer on real states, ready to be judged.
+
+    Attributes:
+        name: of the sub-module. module: a copy in float64. layer: its declaration, in every dtype.
+        dtype: of the weights as the model runs them. iterations: how often the model applies the declared step.
+        question: what it gets. tokens: what the model read.
+    """
+
+    name: str
+    module: nn.Module
+    layer: EnergyLayer
+    dtype: torch.dtype
+    iterations: int
+    question: Question
+    tokens: Tokens
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What was found out.
+
+    Attributes:
+        finished: the records, as after any other check. steps: the numbers of each step.
+        smallest_eigenvalue: of P. largest_logit: of attention, at the start. precision: the margin in the dtype of
+            the weights.
+    """
+
+    trained: TrainedLayer
+    finished: RunFinished
+    steps: Sequence[StepNumbers]
+    smallest_eigenvalue: Value
+    largest_logit: Value
+    precision: Value
+
+
+def prepare(model: TrainedModel, name: str, tokens: Tokens, device: str) -> TrainedLayer:
+    """The layer of that name, with what it gets while the model reads the tokens.
+
+    Raises:
+        UsageError: there is no such layer, its energy is not known, or the model cannot be run.
+    """
+    model.model.to(device)
+    layer = part(model.model, name)
+    dtype = next((p.dtype for p in layer.parameters() if p.is_floating_point()), torch.float32)
+    wide = copy.deepcopy(layer).to(torch.float64)
+    exact = energy_layer_of(wide, model.declare, name)
+    own = energy_layer_of(layer, model.declare, name) if dtype != torch.float64 else exact
+    question = catch(model.model, layer, name, own, model.inputs, tokens)
+    iterations = layer.descent.steps if isinstance(layer, CEMLayer) else 1
+    return TrainedLayer(name, wide, by_dtype(exact, {dtype: own}), dtype, iterations, question, tokens)
+
+
+def by_dtype(exact: EnergyLayer, others: dict[torch.dtype, EnergyLayer]) -> EnergyLayer:
+    """A layer whose functions are those of the layer declared for the dtype that they are given."""
+
+    def of(field_: str, given: Callable[..., Any] | None) -> Callable[..., Any] | None:
+        if given is None:
+            return None
+
+        def chosen(*arguments: Any, **named: Any) -> Any:
+            first = arguments[0]
+            array: Tensor = first[0] if isinstance(first, tuple) else first
+            function = getattr(others.get(array.dtype, exact), field_)
+            return function(*arguments, **named)
+
+        return chosen
+
+    update = of("update", exact.update)
+    assert update is not None
+    return replace(
+        exact,
+        update=update,
+        energy=of("energy", exact.energy),
+        state_map=of("state_map", exact.state_map),
+        lagrangian=of("lagrangian", exact.lagrangian),
+    )
+
+
+def judge_trained(
+    trained: TrainedLayer, implementation: str, device: str = "cpu", dtype: torch.dtype = torch.float64
+) -> Findings:
+    """Judges a trained layer: follows it step by step over the real states, and judges what its declaration implies.
+
+    Args:
+        implementation: its name in the result. dtype: of what has none of its own.
+    """
+    started = time.monotonic()
+    caller = Caller(trained.layer, dtype, device)
+    box = Box.of(caller)
+    judging = Judging(box, trained)
+    numbers = [judging.look(moment) for moment in judging.moments()]
+    records = judging.records()
+    finished = RunFinished(implementation, records, time.monotonic() - started)
+    logit = measuring.largest_logit(trained.module, trained.question)
+    precision = next((r.margin for r in records if r.id == "trained/precision"), None)
+    return Findings(trained, finished, numbers, judging.smallest, logit, precision)
+
+
+@dataclass
+class Judging:
+    """Evidence for each claim, collected over the steps."""
+
+    box: Box
+    trained: TrainedLayer
+    found: dict[str, list[Evidence]] = field(default_factory=dict)
+    failed: dict[str, Exception] = field(default_factory=dict)
+    spent: dict[str, float] = field(default_factory=dict)
+    smallest: Value = None
+
+    def moments(self) -> Iterator[Moment]:
+        """The steps; none after one that gives no answer."""
+        q = self.box.rounded(self.trained.question)
+        try:
+            yield from measuring.steps(self.box, q, self.trained.iterations)
+        except Exception as error:
+            self.failed["trained/update"] = error
+
+    def look(self, moment: Moment) -> StepNumbers:
+        """Measures one step, and keeps the evidence."""
+        stated = self.box.layer.energy is not None
+        slope = self._kept("trained/slope", lambda: measuring.slopes(moment)) if stated else None
+        whole = self._kept("trained/whole-step", lambda: measuring.whole_step(moment)) if stated else None
+        field_ = None
+        if self.box.caller.dtype == torch.float64:
+            field_ = self._kept("trained/symmetry", lambda: measuring.asymmetry(moment))
+        identity = {"energy", "gradient-step"} & self.box.layer.not_offered.keys()
+        update = None if identity else self._kept("trained/update", lambda: (update_is_gradient(self.box, moment.q),))
+        if self.trained.dtype != torch.float64:
+            narrow = self.box.at(self.trained.dtype)
+            self._kept("trained/precision", lambda: (low_precision_is_close(narrow, narrow.rounded(moment.q)),))
+        return StepNumbers(
+            None if slope is None else slope[0],
+            None if whole is None else whole[0],
+            None if whole is None else whole[2],
+            measuring.relative_size(moment),
+            None if update is None else update[0].worst.margin,
+            None if field_ is None else field_[0],
+        )
+
+    def _kept(self, id_: str, measure: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...] | None:
+        """What was measured, or None; what it shows, or why it failed, is kept for the record."""
+        started = time.monotonic()
+        try:
+            measured = measure()
+            self.found.setdefault(id_, []).extend(part for part in measured if isinstance(part, Evidence))
+        except Exception as error:
+            self.failed.setdefault(id_, error)
+            measured = None
+        self.spent[id_] = self.spent.get(id_, 0.0) + time.monotonic() - started
+        return measured
+
+    def records(self) -> list[Record]:
+        """One per claim."""
+        layer, dtype = self.box.layer, str(self.trained.dtype).removeprefix("torch.")
+        absent = dict(layer.not_offered)
+        with suppress(Fault, Discard):
+            q = self.box.rounded(self.trained.question)
+            self.smallest = measuring.smallest_eigenvalue(self.trained.module, self.box, q)
+        if self.smallest is not None:
+            lowest = torch.tensor([self.smallest], dtype=torch.float64)
+            bound = torch.full_like(lowest, torch.finfo(torch.float64).tiny)
+            what = "P's smallest eigenvalue > 0"
+            self.found["trained/preconditioner"] = [judge(Comparison(what, -lowest, -bound, bound, "at most"))]
+        elif "gradient-step" not in absent:
+            absent["P"] = "its preconditioner does not act on the last axis alone"
+        if self.box.caller.dtype != torch.float64:
+            absent["differences"] = "in a lower precision than float64, differences of the update are mostly roundoff"
+        if self.trained.dtype == torch.float64:
+            absent["other dtype"] = "the weights are float64 already"
+        return [
+            self._record(f"trained/{name}", claim, needs, absent)
+            for name, claim, needs in (
+                ("update", "On real states, the update is -eta P dE/dg.", {"energy", "gradient-step"}),
+                ("slope", "To first order, every energy falls.", {"energy", "slope"}),
+                ("whole-step", "No whole step raises an energy.", {"energy", "monotone"}),
+                ("preconditioner", "P is positive definite.", {"P"}),
+                ("symmetry", "The update is a gradient field.", {"conservative", "differences"}),
+                ("precision", f"In {dtype}, the update is as close to the float64 one as the dtype allows.",
+                 {"other dtype", f"dtype:{dtype}"}),
+            )
+        ]  # fmt: skip
+
+    def _record(self, id_: str, claim: str, needs: Iterable[str], absent: dict[str, str]) -> Record:
+        tokens = self.trained.tokens.ids.numel()
+        record = Record(
+            id_,
+            claim,
+            "x' = x - eta P dE/dg, on the states that the model feeds the layer",
+            Verdict.HOLDS,
+            seconds=self.spent.get(id_, 0.0),
+            premise="something changes by more than roundoff",
+        )
+        if missing := sorted(set(needs) & absent.keys()):
+            return replace(
+                record, verdict=Verdict.NOT_OFFERED, reason="; ".join(f"{name}: {absent[name]}" for name in missing)
+            )
+        if (error := self.failed.get(id_) or self.failed.get("trained/update")) is not None:
+            return _failed(record, error)
+        evidence = self.found.get(id_, [])
+        worst = max(evidence, key=lambda e: e.worst.margin, default=None)
+        record = replace(record, examples=tokens * len(evidence), telling=tokens * sum(e.telling for e in evidence))
+        if worst is None or not record.telling:
+            return replace(record, verdict=Verdict.INCONCLUSIVE, reason="nothing changed by more than roundoff")
+        margin = worst.worst.margin
+        if margin <= 1:
+            return replace(record, margin=margin)
+        part_ = None
+        if id_ == "trained/update":
+            with suppress(Exception):  # what was found stands all the same
+                part_ = localise_layer(self.box.caller, self.trained.question)
+        return replace(
+            record,
+            verdict=Verdict.VIOLATED,
+            margin=margin,
+            cause=worst.worst.what,
+            reason=sentence(worst),
+            part=None if part_ is None else part_.name,
+            because=None if part_ is None else part_.because,
+        )
+
+
+def _failed(record: Record, error: Exception) -> Record:
+    if isinstance(error, Fault):
+        return replace(record, verdict=Verdict.VIOLATED, cause=error.cause, reason=str(error))
+    if isinstance(error, Discard):
+        return replace(record, verdict=Verdict.INCONCLUSIVE, reason=str(error))
+    return replace(record, verdict=Verdict.SUITE_ERROR, reason=f"the suite itself failed: {words(error)}")

@@ -1,0 +1,201 @@
+"""What a trained layer does on real states, in numbers: where its energy goes, its P, its field, its largest logit.
+
+The layer is followed step by step, x^(0) ... x^(T), from where the model starts it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cemverify.cem.layers import CEMAttention, CEMLayer
+from cemverify.conformance.asking.boxes import Arrays, Box, flat, shaped
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.properties.layers.descent import finite_step, slope_along
+from cemverify.conformance.properties.layers.oracle import calibrated, golden, rounding
+from cemverify.conformance.questions.black_boxes import Named, Question
+
+_DIRECTIONS = 8  # in which the field is differentiated: 28 pairs
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One step of the layer on the real states.
+
+    Attributes:
+        box: the layer, asked for this step alone. q: the states before it. u: what the step adds to them.
+    """
+
+    box: Box
+    q: Question
+    u: Arrays
+
+
+@dataclass(frozen=True)
+class Share:
+    """How many of the energies did what: of tokens, or of sequences where an energy belongs to the whole sequence.
+
+    Attributes:
+        falls, rises: shares of them; the rest changes by no more than roundoff.
+    """
+
+    falls: float
+    rises: float
+
+
+def steps(box: Box, q: Question, iterations: int) -> Iterator[Moment]:
+    """Each step in turn.
+
+    Args:
+        iterations: how often the layer is applied. A call of several steps is taken apart by its declaration.
+    """
+    step = box.layer.step
+    if len(step.sizes) > 1:
+        for eta in step.sizes:
+            layer = replace(box.layer, step=replace(step, sizes=(eta,)))
+            one = replace(box, caller=replace(box.caller, subject=layer))
+            moment = Moment(one, q, golden(one, q).arrays)
+            yield moment
+            q = box.rounded(replace(q, x=_sum(q.x, moment.u)))
+        return
+    for _ in range(iterations):
+        moment = Moment(box, q, box.displacement(q))
+        yield moment
+        q = box.rounded(replace(q, x=_sum(q.x, moment.u)))
+
+
+def slopes(moment: Moment) -> tuple[Share, Evidence]:
+    """The sign of the energy's slope along the step."""
+    slope, room = slope_along(moment.box, moment.q, moment.u)
+    evidence = judge(
+        Comparison("the slope of the energy along the update <= 0", slope, torch.zeros_like(slope), room, "at most"),
+        telling=moved(slope, room),
+    )
+    return _share(slope, room), evidence
+
+
+def whole_step(moment: Moment) -> tuple[Share, Evidence, float]:
+    """The sign of what the whole step does to the energy, and its mean change."""
+    after, before, room = finite_step(moment.box, moment.q, moment.u)
+    change = after - before
+    evidence = judge(
+        Comparison("energy after the whole step <= before", after, before, room, "at most"),
+        telling=moved(change, room),
+    )
+    return _share(change, room), evidence, float(change.mean())
+
+
+def smallest_eigenvalue(layer: nn.Module, box: Box, q: Question) -> float | None:
+    """Of P, which acts on the last axis; the smallest over heads. None where P acts otherwise."""
+    if isinstance(layer, CEMLayer):
+        return float(layer.preconditioner().smallest_eigenvalue().detach().min())
+    if box.layer.step.unknown_preconditioner:
+        P = calibrated(box, q)[0]
+    else:
+        found = matrix(box, q)
+        if found is None:
+            return None
+        P = found
+    return float(torch.linalg.eigvalsh((P + P.mT) / 2)[0])
+
+
+def matrix(box: Box, q: Question) -> Tensor | None:
+    """P over the last axis, (D, D); None where it acts on more than that, or on several arrays."""
+    if len(q.x) > 1:
+        return None
+    (name,) = q.x
+    D = q.x[name].shape[-1]
+    eye = torch.eye(D, dtype=torch.float64)
+    if box.layer.step.preconditioner is None:
+        return eye
+    try:
+        one = {name: eye.reshape(D, *[1] * (q.x[name].dim() - 2), D)}
+        P = box.preconditioned(one)[name].reshape(D, D).mT
+        probe = {name: q.x[name]}
+        there = box.preconditioned(probe)[name]
+    except Exception:  # a P of the whole state need not take a single token
+        return None
+    near = (there - q.x[name] @ P.mT).abs().max() <= 1e-6 * (1 + there.abs().max())
+    return P if bool(near) else None
+
+
+def asymmetry(moment: Moment) -> tuple[float, Evidence]:
+    """|J - J^T| / |J| in the Frobenius norm, with J = J_G^T P^-1 J_u, from random directions w.
+
+    For independent signs, (w_a . A w_b)^2 is |A|^2 on average.
+    """
+    box, q = moment.box, moment.q
+    B, n = flat(q.x).shape
+    generator = torch.Generator().manual_seed(0)
+    signs = torch.randint(0, 2, (_DIRECTIONS, B, n), generator=generator).double() * 2 - 1
+    noise = rounding(box, q, moment.u)
+    fields = [_along(box, q, w, noise, mapped=False) for w in signs]
+    maps = [(w, torch.zeros(B, dtype=torch.float64)) for w in signs]
+    if box.layer.state_map is not None or box.layer.lagrangian is not None:
+        maps = [_along(box, q, w, rounding(box, q, q.x), mapped=True) for w in signs]
+    P = matrix(box, q)
+    inverse = None if P is None else torch.linalg.inv(P)
+    M, error = torch.zeros(2, _DIRECTIONS, _DIRECTIONS, B, dtype=torch.float64)
+    for (a, (v, off_v)), (b, (u, off_u)) in itertools.product(enumerate(maps), enumerate(fields)):
+        turned, wide = u, off_u
+        if inverse is not None:
+            turned = flat({k: array @ inverse.mT for k, array in shaped(u, q.x).items()})
+            wide = off_u * float(inverse.abs().sum(1).max())
+        M[a, b] = (v * turned).sum(1)
+        error[a, b] = v.abs().sum(1) * wide + (turned.abs().sum(1) + n * wide) * off_v
+    apart = ~torch.eye(_DIRECTIONS, dtype=torch.bool)
+    size = (M[apart] ** 2).mean()
+    other, room = M.transpose(0, 1), error + error.transpose(0, 1)
+    share = math.sqrt(float(((M - other)[apart] ** 2).mean() / size))
+    evidence = judge(Comparison("v . J w = w . J v", M, other, room), telling=moved(M[apart], error[apart]))
+    return (share if math.isfinite(share) else 0.0), evidence
+
+
+def largest_logit(layer: nn.Module, q: Question) -> float | None:
+    """Of attention, at the state x; None for layers that are not ours."""
+    if not isinstance(layer, CEMAttention):
+        return None
+    with torch.no_grad():
+        device, (x,), (memory,) = layer.W_Q.device, q.x.values(), q.memory.values()
+        energy: Any = layer.energy
+        scores = energy.scores(layer.norm().into(x.to(device)), energy.remember(memory.to(device)))
+    return float(scores[scores.isfinite()].abs().max())
+
+
+def relative_size(moment: Moment) -> float:
+    """|u| / |x| over all states."""
+    return float(flat(moment.u).norm() / flat(moment.q.x).norm().clamp(min=1e-300))
+
+
+def _along(box: Box, q: Question, w: Tensor, noise: Tensor, *, mapped: bool) -> tuple[Tensor, Tensor]:
+    """The derivative of the update, or of G, along w, and a bound on the error of each coordinate: (B, n), (B,)."""
+    at = flat(q.x)
+    size = at.square().mean(1, keepdim=True).sqrt().clamp(min=1e-6)
+    base = 2.0**-8 if box.caller.dtype == torch.float64 else 2.0**-4
+
+    def value(coordinates: Tensor) -> Tensor:
+        there = replace(q, x=shaped(coordinates, q.x))
+        return flat(box.mapped(there.x) if mapped else box.displacement(there))
+
+    def central(step: Tensor) -> Tensor:
+        return (value(at + step * w) - value(at - step * w)) / (2 * step)
+
+    wide, narrow = central(base * size), central(base / 2 * size)
+    bound = 4 * (wide - narrow).abs().amax(1) + 6 / (base * size[:, 0]) * noise
+    return (4 * narrow - wide) / 3, bound
+
+
+def _share(change: Tensor, room: Tensor) -> Share:
+    room = room.reshape(*room.shape, *[1] * (change.dim() - room.dim())).expand_as(change)
+    falls, rises = ((sign * change > room).double().mean() for sign in (-1, 1))
+    return Share(float(falls), float(rises))
+
+
+def _sum(a: Named, b: Named) -> Arrays:
+    return {name: a[name] + b[name] for name in a}

@@ -1,0 +1,117 @@
+"""The model around a trained layer: what its factory returns, and which energy layer one of its parts is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from cemverify.cem.layers import CEMLayer
+from cemverify.conformance.implementations.contract import LoadError, as_subject, attribute
+from cemverify.conformance.implementations.energy_layers import EnergyLayer
+from cemverify.conformance.implementations.faults import words
+from cemverify.conformance.trained.known import declared
+from cemverify.errors import UsageError
+
+_SHOWN = 8  # names of sub-modules in a sentence
+
+Declare = Callable[[Any], EnergyLayer]
+Inputs = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A model whose layers are declared from outside, for `cemverify check --checkpoint`.
+
+    Attributes:
+        model: the model, with weights of any value: the checkpoint's are copied into it.
+        declare: makes an energy layer from the sub-module under test. It is called for a copy in float64 and for one
+            in the dtype of the weights, and must use the module that it is given.
+        inputs: takes what the sub-module's forward is called with, and returns its state and its memory, (x, memory),
+            or x alone. Without it the forward must take just these.
+        tokens: what the model is called with, (B, J); None for tokens drawn at random, or read by --tokens.
+    """
+
+    model: nn.Module
+    declare: Declare | None = None
+    inputs: Inputs | None = None
+    tokens: Tensor | None = None
+
+
+def build(name: str) -> TrainedModel:
+    """Calls the factory of that name, "module:factory".
+
+    Raises:
+        LoadError: it cannot be loaded or called, or returns something that is not a model.
+    """
+    factory = attribute(name)
+    if not callable(factory):
+        raise LoadError(
+            f"{name} is a {type(factory).__name__}; with --checkpoint, name a function that builds a model"
+        )
+    if isinstance(factory, nn.Module):
+        raise LoadError(f"{name} is a module: with --checkpoint, name a function without arguments that returns it")
+    try:
+        built = factory()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise LoadError(f"the factory {name} failed, called without arguments: {words(error)}") from error
+    if isinstance(built, nn.Module):
+        return TrainedModel(built)
+    if isinstance(built, TrainedModel) and isinstance(built.model, nn.Module):
+        return built
+    raise LoadError(
+        f"the factory {name} returned a {type(built).__name__}; it returns a torch.nn.Module, or "
+        "cemverify.TrainedModel(model, declare=...)"
+    )
+
+
+def part(model: nn.Module, name: str) -> nn.Module:
+    """The sub-module of that name.
+
+    Raises:
+        UsageError: there is none; the sentence lists those that could be meant.
+    """
+    parts: dict[str, nn.Module] = dict(model.named_modules())
+    if name and name in parts:
+        return parts[name]
+    known = [key for key, module in parts.items() if isinstance(module, CEMLayer)]
+    shown = known or [key for key in parts if key]
+    more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+    raise UsageError(f"the model has no layer {name!r}; it has {', '.join(shown[:_SHOWN]) or 'no sub-modules'}{more}")
+
+
+def energy_layer_of(layer: nn.Module, declare: Declare | None, name: str) -> EnergyLayer:
+    """The energy layer that a sub-module is.
+
+    It is declared by `declare`; or it is one of `cemverify.cem`; or it has an `update`, an `energy` and a `state` or
+    `dim` of its own, as `cemverify.energy_layer` names them.
+
+    Raises:
+        UsageError: it is none of these, or its declaration fails.
+    """
+    if declare is not None:
+        try:
+            found = declare(layer)
+        except Exception as error:
+            raise UsageError(f"declaring {name!r} failed: {words(error)}") from error
+        if not isinstance(found, EnergyLayer):
+            raise UsageError(
+                f"declare returned a {type(found).__name__} for {name!r}; it returns cemverify.energy_layer(...)"
+            )
+        return found
+    if isinstance(layer, CEMLayer):
+        return declared(layer)
+    try:
+        subject = as_subject(layer, name)
+    except LoadError:
+        subject = None
+    if isinstance(subject, EnergyLayer):
+        return subject
+    raise UsageError(
+        f"{name!r} is a {type(layer).__name__}, whose energy is not known: let the factory return "
+        "cemverify.TrainedModel(model, declare=...), where declare(layer) returns cemverify.energy_layer(...)"
+    )

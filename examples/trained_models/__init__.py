@@ -1,0 +1,1 @@
+"""Models whose trained layers are checked: `cemverify check MODULE:build --checkpoint FILE --layer NAME`."""

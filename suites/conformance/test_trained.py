@@ -1,0 +1,211 @@
+"""A trained layer: its weights come from a file, its states from the model, its numbers from the weights."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file, save_model
+from torch import Tensor, nn
+
+from cemverify import TrainedModel, Verdict, energy_layer
+from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
+from cemverify.cem.models import BlockConfig, LanguageModel, LanguageModelConfig
+from cemverify.cli import main
+from cemverify.conformance.trained.activations import random_tokens
+from cemverify.conformance.trained.checkpoint import load_weights
+from cemverify.conformance.trained.judging import Findings, judge_trained, prepare
+from cemverify.errors import UsageError
+from cemverify.results import read
+from examples.trained_models import hopfield_block
+from suites.entry.calling import refused
+
+HOPFIELD = "examples.trained_models.hopfield_block:build"
+
+
+def language_model(norm: Any = "none", preconditioner: PreconditionerConfig | None = None) -> Any:
+    P = preconditioner or PreconditionerConfig()
+    shared = replace(P, per_head=False)
+    attention = AttentionConfig(
+        8, 2, steps=2, norm=norm, position="rotary", diagonal="shared", preconditioner=P, init_std=0.4
+    )
+    mlp = MLPConfig(8, 12, steps=2, norm=norm, preconditioner=shared, init_std=0.4)
+    config = LanguageModelConfig(20, 1, BlockConfig(attention, mlp), init_std=1.0)
+    model = LanguageModel(config, torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        generator = torch.Generator().manual_seed(1)
+        for name, parameter in model.named_parameters():
+            if name.endswith(("gain", "diagonal", ".p")):
+                parameter += 0.3 * torch.randn(parameter.shape, generator=generator)
+    return model
+
+
+def judged(model: nn.Module | TrainedModel, layer: str) -> Findings:
+    whole = model if isinstance(model, TrainedModel) else TrainedModel(model)
+    return judge_trained(prepare(whole, layer, random_tokens(whole.model, 2, 12, seed=0), "cpu"), "it")
+
+
+def verdicts(found: Findings) -> dict[str, Verdict]:
+    return {record.id.partition("/")[2]: record.verdict for record in found.finished.records}
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    path = tmp_path / "weights.safetensors"
+    save_model(hopfield_block.build().model, str(path))
+    return path
+
+
+# --- what is found out ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layer", ["blocks.0.attention", "blocks.0.mlp"])
+@pytest.mark.parametrize("norm", ["none", "scalar", "channel", "folded"])
+def test_layers_of_cem_are_what_they_are_declared_to_be(norm: str, layer: str) -> None:
+    found = judged(language_model(norm), layer)
+    assert {*verdicts(found).values()} <= {Verdict.HOLDS, Verdict.NOT_OFFERED}, found.finished.records
+    assert verdicts(found)["update"] == verdicts(found)["symmetry"] == Verdict.HOLDS
+    assert (verdicts(found)["slope"] == Verdict.HOLDS) == (norm != "channel")
+    assert len(found.steps) == 2
+
+
+def test_a_preconditioner_that_training_made_indefinite_is_found_with_its_eigenvalue() -> None:
+    model = language_model("none", PreconditionerConfig("low-rank-printed", rank=1))
+    P = model.blocks[0].attention.preconditioner
+    with torch.no_grad():
+        P.U.fill_(1.0)
+        P.V.fill_(-1.0)
+    found = judged(model, "blocks.0.attention")
+    exact = float(P().smallest_eigenvalue().detach())
+    assert found.smallest_eigenvalue == pytest.approx(exact, rel=1e-5)
+    assert verdicts(found)["preconditioner"] == Verdict.VIOLATED
+    assert verdicts(found)["slope"] == Verdict.VIOLATED
+    assert found.steps[0].slope is not None
+    assert found.steps[0].slope.rises > 0
+
+
+def test_one_preconditioner_per_head_is_measured_and_not_judged() -> None:
+    found = judged(language_model("none", PreconditionerConfig("diagonal", per_head=True)), "blocks.0.attention")
+    assert verdicts(found)["slope"] == verdicts(found)["symmetry"] == Verdict.NOT_OFFERED
+    assert found.steps[0].slope is not None
+    assert found.steps[0].asymmetry is not None
+    assert found.steps[0].asymmetry > 1e-3
+
+
+def test_a_declared_layer_that_is_not_its_gradient_is_violated_and_its_asymmetry_is_that_of_its_matrix() -> None:
+    class Untied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = nn.Embedding(9, 3)
+            self.layer = nn.Linear(3, 3, bias=False)
+
+        def forward(self, tokens: Tensor) -> Tensor:
+            states: Tensor = self.layer(self.embedding(tokens))
+            return states
+
+    def declare(layer: Any) -> Any:
+        def energy(x: Tensor) -> Tensor:
+            return -((x @ layer.weight.mT) * x).sum(-1) / 2
+
+        return energy_layer(update=layer, energy=energy, state=("J", 3), memory=None)
+
+    torch.manual_seed(0)
+    model = Untied()
+    W = model.layer.weight.detach().double()
+    found = judged(TrainedModel(model, declare), "layer")
+    assert verdicts(found)["update"] == verdicts(found)["symmetry"] == Verdict.VIOLATED
+    asymmetry = float(torch.linalg.matrix_norm(W - W.mT) / torch.linalg.matrix_norm(W))
+    assert found.steps[0].asymmetry == pytest.approx(asymmetry, rel=0.3)
+
+
+def test_the_model_is_left_as_it_was() -> None:
+    model = language_model()
+    before = set(vars(model.blocks[0].attention))
+    judged(model, "blocks.0.attention")
+    assert set(vars(model.blocks[0].attention)) == before
+    assert next(model.parameters()).dtype == torch.float32
+
+
+# --- the command ---------------------------------------------------------------------------------------------
+
+
+def test_a_trained_layer_is_checked_from_the_command_line(
+    weights: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "tokens.npy", np.arange(24).reshape(3, 8))
+    result, page = tmp_path / "result.json", tmp_path / "page.md"
+    command = ["check", HOPFIELD, "--checkpoint", str(weights), "--layer", "memory"]
+    command += ["--tokens", str(tmp_path / "tokens.npy"), "--json", str(result), "--markdown", str(page)]
+    assert main(command) == 0
+    assert "memory on 3 x 8 tokens" in capsys.readouterr().out
+    stored = read(result)
+    assert stored["trained"]["steps"][0]["slope"] == {"falls": 1.0, "rises": 0.0}
+    assert stored["trained"]["weights"]["tensors"] == 4
+    assert [p["id"] for p in stored["properties"]][:2] == ["trained/update", "trained/slope"]
+    assert "## memory on 3 x 8 tokens" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        ("--layer memory", "--layer needs --checkpoint FILE"),
+        ("--checkpoint {weights}", "--checkpoint needs --layer NAME"),
+        ("--checkpoint {weights} --layer memori", "has no layer 'memori'; it has embedding, memory, head"),
+        ("--checkpoint nowhere.safetensors --layer memory", "there is no checkpoint nowhere.safetensors"),
+        ("--checkpoint weights.pt --layer memory", "not a .safetensors file, the only kind that is read"),
+        ("--checkpoint {weights} --layer memory --tokens no.npy", "the tokens no.npy cannot be read"),
+        ("--checkpoint {weights} --layer memory --properties gradient", "--properties cannot be chosen"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    said: str, sentence: str, weights: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sentence in refused(["cemverify", "check", HOPFIELD, *said.format(weights=weights).split()], capsys)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda w: {**w, "extra": torch.zeros(2)}, "has extra, which the model has no place for"),
+        (lambda w: {k: v for k, v in w.items() if k != "head.bias"}, "lacks head.bias, which the model needs"),
+        (lambda w: {**w, "head.bias": torch.zeros(5)}, r"head.bias \(5 in the file, 32 in the model\)"),
+        (
+            lambda w: {f"_orig_mod.{k}": v for k, v in w.items()},
+            "begin with '_orig_mod.': save the inner model's weights",
+        ),
+    ],
+    ids=["unknown", "missing", "shape", "prefix"],
+)
+def test_a_tensor_that_does_not_fit_is_named(change: Any, sentence: str, tmp_path: Path) -> None:
+    model = hopfield_block.build().model
+    path = tmp_path / "weights.safetensors"
+    save_file(change({name: tensor.clone() for name, tensor in model.state_dict().items()}), path)
+    with pytest.raises(UsageError, match=sentence):
+        load_weights(model, path)
+
+
+def test_a_file_that_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "weights.safetensors"
+    path.write_text(json.dumps({"not": "weights"}))
+    with pytest.raises(UsageError, match="cannot be read"):
+        load_weights(hopfield_block.build().model, path)
+
+
+def test_tied_parameters_are_in_the_file_once(tmp_path: Path) -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = nn.Embedding(5, 3)
+            self.head = nn.Linear(3, 5, bias=False)
+            self.head.weight = self.embedding.weight
+
+    path, model = tmp_path / "weights.safetensors", Tied()
+    save_model(model, str(path))
+    fresh = Tied()
+    assert load_weights(fresh, path).tensors == 1
+    assert torch.equal(fresh.head.weight, model.embedding.weight)
