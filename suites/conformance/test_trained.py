@@ -41,7 +41,7 @@ def language_model(norm: Any = "none", preconditioner: PreconditionerConfig | No
         generator = torch.Generator().manual_seed(1)
         for name, parameter in model.named_parameters():
             if name.endswith(("gain", "diagonal", ".p")):
-                parameter += 0.3 * torch.randn(parameter.shape, generator=generator)
+                parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
     return model
 
 
@@ -110,7 +110,8 @@ def test_a_declared_layer_that_is_not_its_gradient_is_violated_and_its_asymmetry
 
     def declare(layer: Any) -> Any:
         def energy(x: Tensor) -> Tensor:
-            return -((x @ layer.weight.mT) * x).sum(-1) / 2
+            values: Tensor = -((x @ layer.weight.mT) * x).sum(-1) / 2
+            return values
 
         return energy_layer(update=layer, energy=energy, state=("J", 3), memory=None)
 
