@@ -34,6 +34,7 @@ ROOMS: dict[str, set[str]] = {
     "cemverify.errors": set(),
     "cemverify.cores": set(),
     "cemverify.devices": set(),
+    "cemverify.drawing": set(),
     "cemverify.orphans": set(),
     "cemverify.files": set(),
     "cemverify.lines": set(),
@@ -51,7 +52,7 @@ ROOMS: dict[str, set[str]] = {
     "cemverify.conformance.properties": {"cemverify.cem"}
     | verifier("implementations", "questions", "asking", "oracle"),
     "cemverify.conformance.judging": {"cemverify.cem"}
-    | shared("devices")
+    | shared("devices", "drawing")
     | verifier("implementations", "questions", "asking", "oracle", "properties"),
     "cemverify.conformance.workers": shared("orphans")
     | verifier("implementations", "questions", "asking", "properties", "judging"),
@@ -63,7 +64,7 @@ ROOMS: dict[str, set[str]] = {
     "cemverify.conformance.listeners": shared("results", "tables")
     | verifier("implementations", "judging", "trained", "gate"),
     "cemverify.claims": {"cemverify.cem"}
-    | shared("errors", "results", "tables")
+    | shared("drawing", "errors", "results", "tables")
     | verifier("implementations", "properties", "judging"),
     "cemverify.power": {"cemverify.cem", "cemverify.runs"}
     | shared("errors", "results", "tables")

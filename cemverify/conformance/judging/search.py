@@ -28,6 +28,7 @@ from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.properties import Asked, Property
 from cemverify.conformance.questions.spaces import Source
+from cemverify.drawing import from_the_seed_alone
 
 _SOURCES: tuple[Source, ...] = ("small", "dense")  # what Hypothesis searches, before the scattered questions
 _TRIES = 400  # smaller forms of a violation that are looked at
@@ -221,7 +222,8 @@ class PropertySearch:
 
         quiet: Callable[[], None] = test
         try:
-            quiet()
+            with from_the_seed_alone():
+                quiet()
         except (_Violated, _Faulted, _TimeUp, Unsatisfiable):
             return
         except Flaky:

@@ -1,0 +1,30 @@
+"""Draws by Hypothesis that follow from the seed alone.
+
+Hypothesis mixes into its draws the constants that it finds in the source of whatever local modules happen to be
+imported, and leaves what it found in the current folder (`.hypothesis`). What a property is asked would then depend
+on the code of the layer under test, on how cemverify was installed, and on which worker asked what before. Hypothesis
+has no setting for it; suites/test_drawing.py fails if a release makes this file useless or unneeded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from hypothesis.internal.conjecture.providers import HypothesisProvider
+
+
+def _no_constant(*_: Any, **__: Any) -> None:
+    return None
+
+
+@contextmanager
+def from_the_seed_alone() -> Iterator[None]:
+    """Inside, what Hypothesis draws depends on the seed and the strategy; outside, other tests draw as they did."""
+    draws = HypothesisProvider._maybe_draw_constant
+    HypothesisProvider._maybe_draw_constant = _no_constant  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        HypothesisProvider._maybe_draw_constant = draws  # type: ignore[method-assign]
