@@ -29,6 +29,7 @@ from cemverify.cem.preconditioners import Preconditioner, PreconditionerKind, pr
 DiagonalKind = Literal["none", "shared", "per-head"]
 PositionKind = Literal["none", "alibi", "alibi-printed", "self-cross", "rotary"]
 InitKind = Literal["paper", "identity"]
+StepKind = Literal["fixed", "learned"]
 
 
 def check_word(option: str, word: str, words: Any) -> None:
@@ -69,7 +70,7 @@ class LayerConfig:
     Attributes:
         dim: D.
         preconditioner: see `PreconditionerConfig`.
-        steps: T. step_size: eta.
+        steps: T. step_size: eta. step: whether eta stays what it is, or is where learning it begins.
         norm: RMSNorm inside the recursion; "folded" puts a per-channel gain into both paths.
         norm_eps: the number that the norm adds to the mean square.
         init_std: standard deviation of the initial weights.
@@ -79,12 +80,14 @@ class LayerConfig:
     preconditioner: PreconditionerConfig = field(default_factory=PreconditionerConfig, kw_only=True)
     steps: int = field(default=1, kw_only=True)
     step_size: float = field(default=1.0, kw_only=True)
+    step: StepKind = field(default="fixed", kw_only=True)
     norm: NormKind = field(default="none", kw_only=True)
     norm_eps: float = field(default=1e-5, kw_only=True)
     init_std: float = field(default=0.02, kw_only=True)
 
     def __post_init__(self) -> None:
         check_word("norm", self.norm, NormKind)
+        check_word("step", self.step, StepKind)
         if self.steps < 1:
             raise ValueError(f"T must be at least 1, not {self.steps}")
         if not (self.step_size > 0 and math.isfinite(self.step_size)):
@@ -210,7 +213,8 @@ def normal(shape: tuple[int, ...], std: float, generator: torch.Generator) -> nn
 class CEMLayer(nn.Module):
     """A layer of CEM: an energy and a descent, both made of its parameters on each call.
 
-    Parameters: of the preconditioner and of the norm; those of the energy are its kinds'.
+    Parameters: of the preconditioner and of the norm; log_step (), where the step size is learned, so that it stays
+    positive; those of the energy are its kinds'.
     """
 
     def __init__(self, config: LayerConfig, heads: int, generator: torch.Generator) -> None:
@@ -218,6 +222,7 @@ class CEMLayer(nn.Module):
         self.preconditioner = LearnedPreconditioner(config.preconditioner, config.dim, heads, generator)
         self.norm = LearnedNorm(config.norm, config.dim, config.norm_eps)
         self._steps, self._step_size = config.steps, config.step_size
+        self.log_step = nn.Parameter(torch.zeros(())) if config.step == "learned" else None
 
     @property
     def energy(self) -> Energy:
@@ -227,7 +232,8 @@ class CEMLayer(nn.Module):
     @property
     def descent(self) -> Descent:
         """The descent that minimises the energy."""
-        return Descent(self._steps, self._step_size, self.preconditioner(), self.norm())
+        step_size = self._step_size if self.log_step is None else self._step_size * self.log_step.exp()
+        return Descent(self._steps, step_size, self.preconditioner(), self.norm())
 
     def forward(self, x: Tensor, h: Tensor | None = None) -> Tensor:
         """x^(T) from x^(0) = x with memory h, x itself if not given: (B, J, D) -> (B, J, D)."""

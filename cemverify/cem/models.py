@@ -31,12 +31,15 @@ class LanguageModelConfig:
 
     Attributes:
         vocabulary: number of tokens. layers: number of blocks. block: what each block is.
+        init_std: standard deviation of the head's first weights, and of the embedding's.
+        embedding_std: of the embedding's, where they have another scale than the head's.
     """
 
     vocabulary: int
     layers: int
     block: BlockConfig
     init_std: float = 0.02
+    embedding_std: float | None = None
 
     @property
     def dim(self) -> int:
@@ -92,7 +95,8 @@ class LanguageModel(nn.Module):
     def __init__(self, config: LanguageModelConfig, generator: torch.Generator) -> None:
         super().__init__()
         self.config = config
-        self.embedding = normal((config.vocabulary, config.dim), config.init_std, generator)
+        embedding_std = config.init_std if config.embedding_std is None else config.embedding_std
+        self.embedding = normal((config.vocabulary, config.dim), embedding_std, generator)
         self.blocks = nn.ModuleList(Block(config.block, generator) for _ in range(config.layers))
         self.norm = RMSNorm(config.dim)
         self.head = normal((config.vocabulary, config.dim), config.init_std, generator)

@@ -35,11 +35,14 @@ from __future__ import annotations
 
 from cemverify.runs.arguments import add_run_arguments, run_options
 from cemverify.runs.cells import Algorithm, Cell, algorithm
+from cemverify.runs.exchange import bring, hand_on
 from cemverify.runs.options import RunOptions
 from cemverify.runs.run import Interrupted, ShardFinished, payloads, run_cells
 from cemverify.runs.store import CellStore, Failure, StoredCell
+from cemverify.runs.until import Alarm, ctrl_c_after
 
 __all__ = [
+    "Alarm",
     "Algorithm",
     "Cell",
     "CellStore",
@@ -50,6 +53,9 @@ __all__ = [
     "StoredCell",
     "add_run_arguments",
     "algorithm",
+    "bring",
+    "ctrl_c_after",
+    "hand_on",
     "payloads",
     "run_cells",
     "run_options",

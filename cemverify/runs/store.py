@@ -120,7 +120,7 @@ class CellStore:
         Raises:
             UsageError: the file cannot be written; the disk may be full.
         """
-        content = _content(cell, outcome)
+        content = content_of(cell, outcome)
         path = self.path(cell.key)
         try:
             self._aside.mkdir(parents=True, exist_ok=True)
@@ -139,7 +139,7 @@ class CellStore:
 
     def contents(self, cell: Cell, outcome: Mapping[str, Any] | Failure) -> bytes:
         """What the file of a cell holds: no clock, no machine."""
-        return _written(_content(cell, outcome))
+        return _written(content_of(cell, outcome))
 
     def get(self, key: str) -> StoredCell | None:
         """The stored cell of that key; None if there is none.
@@ -243,13 +243,19 @@ def _is_side_file(content: Any) -> bool:
     )
 
 
-def _content(cell: Cell, outcome: Mapping[str, Any] | Failure) -> dict[str, Any]:
+def digest_of(content: Mapping[str, Any]) -> str:
+    """The digest that the content of a cell's file is to claim."""
+    return digest({name: value for name, value in content.items() if name != "digest"})
+
+
+def content_of(cell: Cell, outcome: Mapping[str, Any] | Failure) -> dict[str, Any]:
+    """What the file of a cell holds, with its digest."""
     content: dict[str, Any] = {"format": FORMAT, **cell.identity}
     if isinstance(outcome, Failure):
         content |= {"status": "failed", "failure": asdict(outcome)}
     else:
         content |= {"status": "done", "payload": outcome}
-    return {**content, "digest": digest(content)}
+    return {**content, "digest": digest_of(content)}
 
 
 def _written(content: Mapping[str, Any]) -> bytes:

@@ -93,6 +93,8 @@ def paired(config: LoopedConfig, seed: int) -> LoopedModel:
 def first_std(name: str, config: LanguageModelConfig) -> float | None:
     """The standard deviation of a parameter's first values; None where they are constants."""
     *path, last = name.split(".")
+    if last == "embedding" and config.embedding_std is not None:
+        return config.embedding_std
     if last in ("embedding", "head"):
         return config.init_std
     if "preconditioner" in path:

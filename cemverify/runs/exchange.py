@@ -1,0 +1,76 @@
+"""Finished cells in one file, one line of JSON each, for another machine to go on from.
+
+A line is what the store keeps of a cell: specification, versions, payload and digest. What varies between identical
+runs (seconds, host, date) stays behind.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from cemverify.errors import UsageError
+from cemverify.files import replacing
+from cemverify.runs.cells import Cell
+from cemverify.runs.plain import dumps
+from cemverify.runs.store import FORMAT, CellStore, content_of, digest_of
+
+
+def bring(path: Path, store: CellStore) -> int:
+    """Puts into a store what the file has and the store lacks; returns how many cells that were.
+
+    Raises:
+        UsageError: a line is not what was written, or the store cannot be written.
+    """
+    brought = 0
+    for key, content in _lines(path):
+        if store.path(key).exists():
+            continue
+        store.require_writable()
+        cell = Cell(content["algorithm"], content["versions"], content["spec"])
+        store.put(cell, content["payload"], {"label": f"brought by {path.name}"})
+        brought += 1
+    return brought
+
+
+def hand_on(path: Path, store: CellStore, keys: Iterable[str]) -> int:
+    """Writes the finished cells of these keys to the file, beside those that are in it; returns how many it has then.
+
+    Raises:
+        UsageError: the file cannot be written, or is not one of cells.
+    """
+    kept: dict[str, Mapping[str, Any]] = dict(_lines(path)) if path.exists() else {}
+    for key in keys:
+        stored = store.get(key)
+        if stored is not None and stored.payload is not None:
+            kept[key] = content_of(stored.cell, stored.payload)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as aside:
+            aside.write_text("".join(f"{dumps(kept[key])}\n" for key in sorted(kept)), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write the cells {path} ({error.strerror or error})") from error
+    return len(kept)
+
+
+def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read the cells {path} ({error})") from error
+    for number, line in enumerate(text.splitlines(), start=1):
+        try:
+            content = json.loads(line)
+            sound = content["format"] == FORMAT and content["status"] == "done"
+            claimed = content["digest"]
+            if not sound or claimed != digest_of(content):
+                raise ValueError("does not match its digest")
+            key = Cell(content["algorithm"], content["versions"], content["spec"]).key
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(
+                f"line {number} of {path} is not a cell as it was written ({error}); restore the file, or delete the"
+                " line: its cell is then computed again"
+            ) from error
+        yield key, content

@@ -1,0 +1,165 @@
+"""One training of the study, as a cell of the store: short to tune, or at full length to judge."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from cemverify.runs import algorithm
+from cemverify.runs.plain import digest, plain
+from synthetic.corpora.batches import Batches
+from synthetic.corpora.choice import PinnedCorpus, corpora_folder
+from synthetic.corpora.tokens import Tokens
+from synthetic.language.training.looped import paired
+from synthetic.language.training.machine import Machine
+from synthetic.language.training.recipe import Recipe
+from synthetic.language.training.steps import Steps, steps_of
+from synthetic.language.training.training import Saving, score, train
+from synthetic.language.tuned.designs import Design, cost, parameters
+
+Part = Literal["tuning", "judging"]
+# A training of so many steps is worth checkpoints.
+LONG = 2000
+CHECKPOINTS = 10
+# Scores are kept as the means of so many groups of neighbouring windows: enough to see how much windows differ.
+GROUPS = 32
+PIECES = 20  # of the training loss along the way
+PROBED_TOKENS = 1024
+
+
+@dataclass(frozen=True)
+class TrialCell:
+    """A model trained with one seed and one recipe.
+
+    Attributes:
+        corpus: on which. design: the model. recipe: how.
+        seed: of the batches. weights: of the first weights.
+        part: which half of the validation part is scored, windows: on how many windows.
+        device: "cpu" or "cuda".
+    """
+
+    corpus: PinnedCorpus
+    design: Design
+    recipe: Recipe
+    seed: int
+    weights: int
+    part: Part
+    windows: int
+    device: str = "cpu"
+
+
+@dataclass(frozen=True)
+class TrialRecord:
+    """What came of it.
+
+    Attributes:
+        parameters: of the model. forward, training: FLOPs per token.
+        groups: bits per byte of groups of windows, all of equal size; () if it diverged.
+        trained: training bits per token, means over twentieths of the steps that were taken.
+        diverged_at, where: the step at which a value was not finite, and its layer.
+        start, end: the steps inside the layers before and after training; end is () if it diverged.
+        batches: a fingerprint of what it was trained on.
+    """
+
+    parameters: int
+    forward: float
+    training: float
+    groups: tuple[float, ...]
+    trained: tuple[float, ...]
+    diverged_at: int | None
+    where: str | None
+    start: tuple[Steps, ...]
+    end: tuple[Steps, ...]
+    batches: str
+
+    @property
+    def bits(self) -> float | None:
+        """Bits per byte after the last step; None if it diverged."""
+        return math.fsum(self.groups) / len(self.groups) if self.groups else None
+
+
+@algorithm(corpora=2, models=1, training=1, scoring=1, steps=1)
+def compute_trial(cell: TrialCell) -> dict[str, Any]:
+    """Trains a model and scores it on one half of the validation part."""
+    folder = corpora_folder()
+    corpus = cell.corpus.open(folder)
+    machine = Machine(cell.device)
+    recipe = cell.recipe
+    model = paired(cell.design.looped, cell.weights).to(cell.device)
+    batches = Batches(corpus.train.tokens, cell.seed, recipe.batch, recipe.context)
+    windows = part_windows(corpus.validation.tokens, cell.part, cell.windows, recipe.context)
+    few = windows[:: max(1, len(windows) * recipe.context // PROBED_TOKENS), :-1].to(cell.device)
+    start = steps_of(model, few)
+    path = folder / "checkpoints" / f"{digest(plain(cell))[:24]}.safetensors"
+    every = math.ceil(recipe.steps / CHECKPOINTS)
+    saving = Saving(path, every, {"cell": plain(cell)}, resume=True) if recipe.steps > LONG else None
+    training = train(model, recipe, batches, machine, saving=saving)
+    diverged_at, groups, end = training.diverged_at, (), ()
+    if diverged_at is None:
+        bits = score(model, windows, recipe, machine) * corpus.validation.tokens_per_byte  # (W,)
+        if bool(bits.isfinite().all()):
+            groups, end = grouped(bits), steps_of(model, few)  # type: ignore[assignment]
+        else:
+            diverged_at = recipe.steps
+    found = cost(cell.design, recipe.context)
+    path.unlink(missing_ok=True)
+    return asdict(
+        TrialRecord(
+            parameters(cell.design),
+            found.forward,
+            found.training,
+            groups,
+            pieces(training.bits),
+            diverged_at,
+            training.where,
+            start,
+            end,
+            training.batches,
+        )
+    )
+
+
+def read_record(payload: Mapping[str, Any]) -> TrialRecord:
+    """The record of a cell's payload."""
+    numbers = {name: tuple(payload[name]) for name in ("groups", "trained")}
+    steps = {name: tuple(_steps(step) for step in payload[name]) for name in ("start", "end")}
+    return TrialRecord(**{**payload, **numbers, **steps})
+
+
+def part_windows(tokens: Tokens, part: Part, count: int, context: int) -> Tensor:
+    """Evenly spaced windows of one half of the tokens, at most `count` and without overlap: (W, J+1) of int64."""
+    half = len(tokens) // 2
+    first = 0 if part == "tuning" else half
+    available = (half - 1) // context
+    taken = min(count, available)
+    return tokens.windows([first + i * available // taken * context for i in range(taken)], context + 1)
+
+
+def grouped(bits: Tensor) -> tuple[float, ...]:
+    """The means of groups of neighbouring windows, of equal size; windows that fill no group are left out: (W,)."""
+    size = max(1, len(bits) // GROUPS)
+    whole = bits[: len(bits) // size * size]
+    return short(whole.reshape(-1, size).mean(1).tolist())
+
+
+def pieces(bits: Sequence[float]) -> tuple[float, ...]:
+    """The means of twentieths, or of fewer where there are fewer steps."""
+    if not bits:
+        return ()
+    parts = torch.tensor(bits, dtype=torch.float64).tensor_split(min(PIECES, len(bits)))
+    return short([float(part.mean()) for part in parts])
+
+
+def short(values: Sequence[float], digits: int = 9) -> tuple[float, ...]:
+    """Without the digits that float32 does not have, so that cells that are handed on are small."""
+    return tuple(float(f"{value:.{digits}g}") for value in values)
+
+
+def _steps(content: Mapping[str, Any]) -> Steps:
+    lists = ("lengths", "turns", "nearness", "energies")
+    return Steps(**{**content, **{name: tuple(content[name]) for name in lists}})

@@ -1,0 +1,163 @@
+"""The models of the study: a few words that name a model in the store, and the configuration they stand for.
+
+A cell of the store names a model by what differs from the frame that all share. Options that are added to the layers
+later leave the keys of cells alone that do not use them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from cemverify.cem import presets as paper
+from cemverify.cem.layers import LayerConfig
+from synthetic.language.paper.studies import Frame, PreconditionerName
+from synthetic.language.training.cost import Cost, cost_of
+from synthetic.language.training.looped import LoopedConfig, looped_on_meta
+
+Replaced = Literal["attention", "mlp", "full"]
+REPLACED: tuple[Replaced, ...] = ("attention", "mlp", "full")
+EMBEDDING_STD = 1.0
+Option = tuple[str, int | float | str]
+
+
+@dataclass(frozen=True)
+class Design:
+    """A model in the words that name its cells.
+
+    Attributes:
+        replaced: what of Llama is CEM's; "llama-alibi" and "llama-rotary" replace nothing.
+        size: D, L, K, M. vocabulary: V.
+        embedding_std: of the first embedding. init_std: of all other first weights.
+        layer: options of the CEM layers that are not their defaults: (("steps", 2), ("step_size", 0.5)).
+        times: how often each CEM layer is applied in a row.
+    """
+
+    replaced: Literal["attention", "mlp", "full", "llama-alibi", "llama-rotary"]
+    size: paper.Size
+    vocabulary: int
+    embedding_std: float
+    init_std: float
+    layer: tuple[Option, ...] = ()
+    times: int = 1
+
+    @property
+    def looped(self) -> LoopedConfig:
+        """The model."""
+        frame = Frame(self.size, self.vocabulary, self.init_std)
+        # the paper's full model has a low-rank preconditioner in both, its single replacements are taken diagonal
+        P: PreconditionerName = "low rank" if self.replaced == "full" else "diagonal"
+        in_attention, in_mlp = self.replaced in ("attention", "full"), self.replaced in ("mlp", "full")
+        position: Literal["rotary", "alibi"] = "rotary" if self.replaced in ("mlp", "llama-rotary") else "alibi"
+        attention = self._with(frame.attention(1, P)) if in_attention else frame.llama_attention(position)
+        mlp = self._with(frame.mlp(1, P)) if in_mlp else frame.swiglu()
+        found = frame.model(
+            attention,
+            mlp,
+            attention_times=self.times if in_attention else 1,
+            mlp_times=self.times if in_mlp else 1,
+        )
+        return replace(found, model=replace(found.model, embedding_std=self.embedding_std))
+
+    def _with(self, config: Any) -> Any:
+        assert isinstance(config, LayerConfig)
+        changes: dict[str, Any] = dict(self.layer)
+        return replace(config, **changes)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the study.
+
+    Attributes:
+        name: in the tables. design: the model. weights: is added to a seed for the first weights alone, 0 for all but
+            the A/A row. why: what the row is there for.
+    """
+
+    name: str
+    design: Design
+    weights: int = 0
+    why: str = ""
+
+
+# Far from any seed that judges or tunes.
+OTHER_WEIGHTS = 1_000_000
+
+
+def one(depth: int = 1) -> str:
+    """The name of T = 1, or of T = 1 with a step so many times as long."""
+    return "T = 1" if depth == 1 else f"T = 1, eta {depth}"
+
+
+def several(depth: int) -> str:
+    """The name of T = depth with steps of 1/T."""
+    return f"T = {depth}, eta 1/{depth}"
+
+
+AGAIN, WIDER, TWICE, LEARNED_ONE, LLAMA = "T = 1 again", "T = 1, wider", "T = 1, twice", "T = 1, eta learned", "Llama"
+
+
+def rows(replaced: Replaced, frame: Frame, context: int, depth: int = 2) -> tuple[Row, ...]:
+    """All rows, those first without which nothing can be said.
+
+    Args:
+        context: J, which decides what attention costs. depth: T.
+    """
+
+    def design(*layer: Option, times: int = 1, size: paper.Size = frame.size) -> Design:
+        return Design(replaced, size, frame.vocabulary, EMBEDDING_STD, frame.init_std, tuple(layer), times)
+
+    plain, deep = design(), design(("steps", depth), ("step_size", 1 / depth))
+    wider = _as_costly(plain, deep, context)
+    llama = replace(plain, replaced="llama-rotary" if replaced == "mlp" else "llama-alibi")
+    return (
+        Row(one(), plain, why="the model without recursion"),
+        Row(one(depth), design(("step_size", float(depth))), why="the longer update without recursion"),
+        Row(several(depth), deep, why="the recursion"),
+        Row(AGAIN, plain, OTHER_WEIGHTS, why="T = 1 with other first weights, tuned anew: must come out equal"),
+        Row(WIDER, wider, why=f"as many training FLOPs a token as T = {depth}"),
+        Row(TWICE, design(times=depth), why="plain reuse: the memory is read anew"),
+        Row(f"T = {depth}, eta 1", design(("steps", depth)), why="the paper's step size, as far as it says one"),
+        Row(
+            f"T = {depth}, eta learned",
+            design(("steps", depth), ("step_size", 1 / depth), ("step", "learned")),
+            why=f"one step size a layer, learned from 1/{depth}",
+        ),
+        Row(LEARNED_ONE, design(("step", "learned")), why="one step size a layer, learned from 1"),
+        Row(LLAMA, llama, why="nothing replaced"),
+    )
+
+
+def chosen(every: Sequence[Row], names: Sequence[str]) -> tuple[Row, ...]:
+    """The rows of these names, in the study's order; all if none is named.
+
+    Raises:
+        ValueError: there is no such row; the message lists those there are.
+    """
+    known = [row.name for row in every]
+    if unknown := [name for name in names if name not in known]:
+        raise ValueError(f"there is no row {unknown[0]!r}; choose from {'; '.join(known)}")
+    return tuple(row for row in every if not names or row.name in names)
+
+
+def cost(design: Design, context: int) -> Cost:
+    """FLOPs per token in windows of J = context tokens."""
+    return cost_of(looped_on_meta(design.looped), context)
+
+
+def parameters(design: Design) -> int:
+    """How many the model has."""
+    return sum(parameter.numel() for parameter in looped_on_meta(design.looped).parameters())
+
+
+def _as_costly(narrow: Design, target: Design, context: int) -> Design:
+    """The narrow model with an MLP so wide, in eights, that a token of training costs what the target's costs."""
+
+    def of(hidden: int) -> Design:
+        return replace(narrow, size=replace(narrow.size, hidden=hidden))
+
+    M = narrow.size.hidden
+    base, wider = (cost(of(hidden), context).training for hidden in (M, 2 * M))
+    missing = cost(target, context).training - base
+    return of(8 * round((M + M * missing / (wider - base)) / 8))

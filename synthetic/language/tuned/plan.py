@@ -1,0 +1,133 @@
+"""What the study runs, but for its corpus: rows, lengths, seeds, and the cells that they ask for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from cemverify.cem import presets as paper
+from cemverify.errors import UsageError
+from synthetic.corpora.choice import PinnedCorpus
+from synthetic.language.paper.studies import TINY, Frame, paper_recipe, tiny_frame, tiny_recipe
+from synthetic.language.training.recipe import Recipe, RecipeChanges
+from synthetic.language.tuned.cells import Part, TrialCell
+from synthetic.language.tuned.designs import Replaced, Row, chosen, parameters, rows
+from synthetic.language.tuned.halving import rate
+
+# Seeds that tune are far from those that judge.
+TUNING_SEED = 1000
+# With D = 64, a training of 5,200 steps costs 90 to 130 seconds of a core, and scoring these windows less than one.
+JUDGING_WINDOWS, TUNING_WINDOWS = 1024, 512
+SMALL = "small"
+# About a million parameters with bytes as tokens, and the only size with a context long enough to matter.
+SMALL_SIZE = paper.Size(dim=160, layers=4, heads=5, hidden=432)
+SIZES = (TINY, SMALL, *paper.SIZES)
+
+
+@dataclass(frozen=True)
+class SecondStepPlan:
+    """The study of one kind of layer at one size.
+
+    Attributes:
+        replaced: which layers are CEM's. size: a name. frame: what all models of the size share. depth: T.
+        per_parameter: tokens for each parameter of Llama; all rows see equally many.
+        recipe: of the judged trainings, but for the rate. rows: the models.
+        seeds, seed: how many judge, and the first. tuning_seeds: how many tune.
+        tuning: 1/this of the full length is what the rate is chosen at, and half of that what it is sought at.
+    """
+
+    replaced: Replaced
+    size: str
+    frame: Frame
+    depth: int
+    per_parameter: float
+    recipe: Recipe
+    rows: tuple[Row, ...] = field(repr=False)
+    seeds: int = 8
+    seed: int = 0
+    tuning_seeds: int = 1
+    tuning: int = 4
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """The lengths of tuning, as shares of the full one."""
+        return 1 / (2 * self.tuning), 1 / self.tuning
+
+    def row(self, name: str) -> Row | None:
+        """The row of that name, if the study has it."""
+        return next((row for row in self.rows if row.name == name), None)
+
+    def cell(
+        self, row: Row, seed: int, part: Part, share: float, learning_rate: float, corpus: PinnedCorpus, device: str
+    ) -> TrialCell:
+        """One training."""
+        recipe = replace(self.recipe, steps=math.ceil(share * self.recipe.steps), learning_rate=learning_rate)
+        windows = TUNING_WINDOWS if part == "tuning" else JUDGING_WINDOWS
+        return TrialCell(corpus, row.design, recipe, seed, seed + row.weights, part, windows, device)
+
+    def tuning_cells(
+        self, row: Row, share: float, numbers: Sequence[int], corpus: PinnedCorpus, device: str
+    ) -> list[TrialCell]:
+        """The trainings of one row at one length at these rates, all seeds of a rate after each other."""
+        seeds = [TUNING_SEED + i for i in range(self.tuning_seeds)]
+        return [self.cell(row, s, "tuning", share, rate(k), corpus, device) for k in numbers for s in seeds]
+
+
+def plan(
+    replaced: Replaced,
+    vocabulary: int,
+    *,
+    size: str = TINY,
+    dims: paper.Size | None = None,
+    depth: int = 2,
+    per_parameter: float = 20.0,
+    changes: RecipeChanges = RecipeChanges(),
+    names: Sequence[str] = (),
+    seeds: int = 8,
+    seed: int = 0,
+    tuning_seeds: int = 1,
+    tuning: int = 4,
+) -> SecondStepPlan:
+    """The study.
+
+    Args:
+        vocabulary: V; the paper's sizes need its 32,000. dims: instead of the size's, at "tiny".
+        names: of the rows to run, all if ().
+
+    Raises:
+        UsageError: there is no such size or row, or a number is out of its range.
+    """
+    frame, recipe = _size(size, vocabulary, dims)
+    if depth < 2:
+        raise UsageError(f"the study is about several steps: give a depth of 2 or more, not {depth}")
+    if changes.learning_rate is not None:
+        raise UsageError("the study finds the learning rate of each row itself: leave out --learning-rate")
+    recipe = changes.of(recipe)
+    every = rows(replaced, frame, recipe.context, depth)
+    if changes.steps is None:
+        llama = parameters(every[-1].design)
+        recipe = replace(recipe, steps=math.ceil(per_parameter * llama / (recipe.batch * recipe.context)))
+    try:
+        taken = chosen(every, names)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    return SecondStepPlan(
+        replaced, size, frame, depth, per_parameter, recipe, taken, seeds, seed, tuning_seeds, tuning
+    )
+
+
+def _size(size: str, vocabulary: int, dims: paper.Size | None) -> tuple[Frame, Recipe]:
+    if size == TINY:
+        return (tiny_frame(vocabulary, dims) if dims else tiny_frame(vocabulary)), tiny_recipe()
+    if size == SMALL:
+        return tiny_frame(vocabulary, SMALL_SIZE), Recipe(steps=1, batch=16, context=256)
+    if size not in paper.SIZES:
+        raise UsageError(f"unknown size {size!r}; choose from {', '.join(SIZES)}")
+    if vocabulary != paper.VOCABULARY:
+        raise UsageError(
+            f"size {size} has {paper.VOCABULARY:,} tokens, and this corpus {vocabulary:,}; give a corpus with"
+            " --dataset or --text and --tokeniser huggyllama/llama-7b, or take --size tiny or small"
+        )
+    dims = paper.SIZES[size]
+    return Frame(dims, vocabulary, dims.dim**-0.5), paper_recipe(size)
