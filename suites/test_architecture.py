@@ -114,8 +114,13 @@ ROOMS: dict[str, set[str]] = {
         *("synthetic.measured", "synthetic.statements", "synthetic.statistics"),
     }
     | shared("errors", "results", "tables"),
+    "synthetic.language.tuned": {
+        *("cemverify.cem", "cemverify.runs", "reports", "synthetic.corpora", "synthetic.language.training"),
+        *("synthetic.language.paper", "synthetic.measured", "synthetic.statistics"),
+    }
+    | shared("errors", "results", "tables"),
     "synthetic.language.commands": {
-        "synthetic.memory",
+        *("synthetic.memory", "synthetic.language.tuned"),
         *("cemverify.cem", "cemverify.runs", "synthetic.corpora", "synthetic.language.training"),
         *("synthetic.language.contenders", "synthetic.language.losses", "synthetic.language.paper"),
         "synthetic.measured",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,12 +19,15 @@ class Alarm:
     def ring(self) -> None:
         """Interrupts the main thread."""
         self.rang = True
-        _thread.interrupt_main()
+        if hasattr(signal, "pthread_kill"):  # it wakes a thread that sleeps, too
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        else:
+            _thread.interrupt_main()
 
 
 @contextmanager
 def ctrl_c_after(minutes: float | None) -> Iterator[Alarm]:
-    """Raises KeyboardInterrupt in the main thread after so many minutes, unless the block ends before; None: never."""
+    """Raises KeyboardInterrupt in the main thread after so many minutes, if the block lasts as long; None: never."""
     alarm = Alarm()
     if minutes is None:
         yield alarm

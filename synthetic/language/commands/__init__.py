@@ -1,4 +1,4 @@
-"""`python -m synthetic language train | study | compare`: one file each, and what they share.
+"""`python -m synthetic language train | study | second-step | compare`: one file each, and what they share.
 
 A command reads its options into a frozen configuration, hands that down, prints and writes what comes up.
 """
@@ -10,7 +10,7 @@ import os
 
 from cemverify.errors import UsageError
 from cemverify.results import ResultError
-from synthetic.language.commands import compare, study, train
+from synthetic.language.commands import compare, second_step, study, train
 from synthetic.language.commands.arguments import Command
 from synthetic.language.training.machine import one_of_several
 
@@ -24,12 +24,13 @@ examples:
   python -m synthetic language train                      the smoke run: minutes on two CPU cores
   python -m synthetic language train --preset tiny --corpus hidden
   python -m synthetic language study diagonal --seeds 3   one of the paper's experiments, made small
+  python -m synthetic language second-step --estimate     what it takes to know whether T = 2 pays
   python -m synthetic language compare mymodule:layers    your layers in the same harness
 
 Each command has a --help of its own; docs/language.md explains the tables.
 """
 
-COMMANDS = {"train": train, "study": study, "compare": compare}
+COMMANDS = {"train": train, "study": study, "second-step": second_step, "compare": compare}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -43,14 +43,23 @@ class Forecast:
 
 
 def speed_of(plan: StudyPlan, tflops: float | None) -> Speed:
-    """The speed that an estimate is made at.
+    """The speed that an estimate of a study is made at.
+
+    Args:
+        tflops: useful TFLOP/s, if the user knows better.
+    """
+    return speed_at(plan.size != TINY, tflops)
+
+
+def speed_at(gpu: bool, tflops: float | None) -> Speed:
+    """The speed of a GPU, or of one core of this machine.
 
     Args:
         tflops: useful TFLOP/s, if the user knows better.
     """
     if tflops is not None:
         return Speed(tflops * 1e12, f"{tflops:g} useful TFLOP/s of one device, as given")
-    if plan.size == TINY:
+    if not gpu:
         with one_thread():
             peak = peak_flops("cpu", "float32")
         return Speed(

@@ -49,10 +49,10 @@ class Steps:
 
 @torch.no_grad()
 def steps_of(model: LanguageModel, tokens: Tensor) -> tuple[Steps, ...]:
-    """The steps of every CEM layer on tokens (B, J), each where the model starts it: at h, with N(h) as its memory."""
+    """The steps of every CEM layer on tokens (B, J), where the model starts them: at h, with N(h) as the memory."""
     found: list[Steps] = []
-    looped = isinstance(model, LoopedModel)
-    attention_times, mlp_times = (model.attention_times, model.mlp_times) if looped else (1, 1)  # type: ignore[union-attr]
+    attention_times = model.attention_times if isinstance(model, LoopedModel) else 1
+    mlp_times = model.mlp_times if isinstance(model, LoopedModel) else 1
     h = model.embedding[tokens]  # (B, J, D)
     for i, block in enumerate(model.blocks, start=1):
         assert isinstance(block, Block)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from cemverify.errors import UsageError
 from cemverify.runs import algorithm
 from cemverify.runs.plain import digest, plain
 from synthetic.corpora.batches import Batches
@@ -132,10 +133,19 @@ def read_record(payload: Mapping[str, Any]) -> TrialRecord:
 
 
 def part_windows(tokens: Tokens, part: Part, count: int, context: int) -> Tensor:
-    """Evenly spaced windows of one half of the tokens, at most `count` and without overlap: (W, J+1) of int64."""
+    """Evenly spaced windows of one half of the tokens, at most `count` and without overlap: (W, J+1) of int64.
+
+    Raises:
+        UsageError: the half has fewer tokens than one window.
+    """
     half = len(tokens) // 2
     first = 0 if part == "tuning" else half
     available = (half - 1) // context
+    if available < 1:
+        raise UsageError(
+            f"a context of {context:,} tokens is longer than the data: half of the validation part has {half:,}"
+            " tokens, and a window takes one more than the context"
+        )
     taken = min(count, available)
     return tokens.windows([first + i * available // taken * context for i in range(taken)], context + 1)
 

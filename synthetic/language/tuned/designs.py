@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Literal
 
 from cemverify.cem import presets as paper
@@ -141,11 +142,13 @@ def chosen(every: Sequence[Row], names: Sequence[str]) -> tuple[Row, ...]:
     return tuple(row for row in every if not names or row.name in names)
 
 
+@cache
 def cost(design: Design, context: int) -> Cost:
     """FLOPs per token in windows of J = context tokens."""
     return cost_of(looped_on_meta(design.looped), context)
 
 
+@cache
 def parameters(design: Design) -> int:
     """How many the model has."""
     return sum(parameter.numel() for parameter in looped_on_meta(design.looped).parameters())

@@ -1,9 +1,9 @@
 """Which learning rate a model gets: successive halving over rates that double, the optimum always inside.
 
-Short trainings at all rates, then longer ones at the best and its two neighbours (Jamieson and Talwalkar 2016 keep the
-better half; of a curve with one valley that is where the valley is). At every length more rates are tried until the
-best has a worse neighbour on each side. Noise may mislead it, as it may mislead anybody who tunes: the A/A row, which
-is tuned anew, shows by how much.
+Short trainings at all rates, then longer ones at the best and its two neighbours (Jamieson and Talwalkar 2016 keep
+the better half; of a curve with one valley that is where the valley is). At every length more rates are tried until
+the best has a worse neighbour on each side. Noise may mislead it, as it may mislead anybody who tunes: the A/A row,
+which is tuned anew, shows by how much.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ JUDGING_WINDOWS, TUNING_WINDOWS = 1024, 512
 SMALL = "small"
 # About a million parameters with bytes as tokens, and the only size with a context long enough to matter.
 SMALL_SIZE = paper.Size(dim=160, layers=4, heads=5, hidden=432)
+NO_CHANGES = RecipeChanges()
 SIZES = (TINY, SMALL, *paper.SIZES)
 
 
@@ -82,7 +83,7 @@ def plan(
     dims: paper.Size | None = None,
     depth: int = 2,
     per_parameter: float = 20.0,
-    changes: RecipeChanges = RecipeChanges(),
+    changes: RecipeChanges = NO_CHANGES,
     names: Sequence[str] = (),
     seeds: int = 8,
     seed: int = 0,

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cemverify.runs import Alarm, Cell, CellStore, RunOptions, ctrl_c_after, payloads, run_cells
+from synthetic.corpora.batches import Batches
 from synthetic.corpora.choice import PinnedCorpus
-from synthetic.language.tuned.cells import TrialCell, TrialRecord, compute_trial, read_record
+from synthetic.corpora.corpus import Corpus
+from synthetic.language.tuned.cells import TrialCell, TrialRecord, compute_trial, part_windows, read_record
 from synthetic.language.tuned.designs import Row, cost
 from synthetic.language.tuned.halving import Curve, optimum, rate, starts, wanted
 from synthetic.language.tuned.plan import SecondStepPlan
@@ -149,6 +151,16 @@ def conduct(
         if not alarm.rang:
             raise
     return state(plan, corpus, device, look)
+
+
+def check_fits(plan: SecondStepPlan, corpus: Corpus) -> None:
+    """Refuses a context that is longer than the data, before any work.
+
+    Raises:
+        UsageError: it is longer than the training part, or than half of the validation part.
+    """
+    Batches(corpus.train.tokens, plan.seed, plan.recipe.batch, plan.recipe.context)
+    part_windows(corpus.validation.tokens, "judging", 1, plan.recipe.context)
 
 
 def keys(found: State) -> Iterator[str]:

@@ -1,0 +1,364 @@
+"""Whether a second step pays: how rows are tuned, what is compared, when it counts as paying."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from dataclasses import asdict, replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from cemverify import results
+from cemverify.cem import presets as paper
+from cemverify.errors import UsageError
+from cemverify.runs import CellStore, bring, ctrl_c_after, hand_on
+from synthetic.__main__ import main
+from synthetic.corpora.chains import ChainSpec
+from synthetic.corpora.choice import CorpusChoice, PinnedCorpus
+from synthetic.corpora.tokens import Tokens
+from synthetic.language.paper.studies import TINY_SIZE, tiny_frame
+from synthetic.language.training.looped import paired
+from synthetic.language.training.steps import steps_of, warnings
+from synthetic.language.tuned import designs, power
+from synthetic.language.tuned.cells import TrialCell, TrialRecord, compute_trial, part_windows, read_record
+from synthetic.language.tuned.designs import AGAIN, REPLACED, TWICE, WIDER, Replaced, cost, parameters, rows
+from synthetic.language.tuned.halving import Curve, optimum, rate, starts, wanted
+from synthetic.language.tuned.plan import SecondStepPlan, plan
+from synthetic.language.tuned.study import State, state
+from synthetic.language.tuned.summary import summarise
+
+CHAIN = ChainSpec("hidden", 8, states=4, peak=6.0, train=20_000, validation=1250)
+PINNED = PinnedCorpus(CorpusChoice(CHAIN), "0" * 64)
+FEW = ("T = 1", "T = 1, eta 2", "T = 2, eta 1/2")
+
+
+# --- which models -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("replaced", REPLACED)
+def test_every_control_is_there_and_differs_from_t_1_in_one_thing(replaced: Replaced) -> None:
+    found = {row.name: row for row in rows(replaced, tiny_frame(256), 64)}
+    one, deep = found["T = 1"].design, found["T = 2, eta 1/2"].design
+    assert found["T = 1, eta 2"].design == replace(one, layer=(("step_size", 2.0),))
+    assert deep == replace(one, layer=(("steps", 2), ("step_size", 0.5)))
+    assert found[AGAIN].design == one
+    assert found[AGAIN].weights != found["T = 1"].weights == 0
+    assert found[TWICE].design == replace(one, times=2)
+    wide = found[WIDER].design
+    assert replace(wide, size=one.size) == one
+    assert cost(wide, 64).training == pytest.approx(cost(deep, 64).training, rel=0.02)
+    assert parameters(wide) > parameters(one)
+
+
+def test_embeddings_alone_are_of_unit_variance_in_every_row() -> None:
+    for row in rows("full", tiny_frame(256), 64):
+        model = paired(row.design.looped, 0)
+        assert float(model.embedding.detach().std()) == pytest.approx(1, rel=0.02)
+        assert float(model.head.detach().std()) == pytest.approx(TINY_SIZE.dim**-0.5, rel=0.02)
+
+
+def test_a_learned_step_starts_where_it_is_said_to_and_is_trained() -> None:
+    deep, learned = (
+        paired(next(r for r in rows("attention", tiny_frame(16), 8) if r.name == name).design.looped, 0)
+        for name in ("T = 2, eta 1/2", "T = 2, eta learned")
+    )
+    tokens = torch.arange(8)[None]
+    assert torch.allclose(deep(tokens), learned(tokens), rtol=0, atol=1e-6)
+    learned(tokens).square().sum().backward()
+    steps = {name: p for name, p in learned.named_parameters() if name.endswith("log_step")}
+    assert len(steps) == TINY_SIZE.layers
+    assert all(p.grad is not None and float(p.grad) != 0 for p in steps.values())
+
+
+# --- how a rate is found ----------------------------------------------------------------------------
+
+
+def valley(lowest: float, start: list[int]) -> dict[int, float]:
+    """What tuning tries of a curve whose lowest point lies there."""
+    curve: dict[int, float] = {}
+    while numbers := wanted(curve, start):
+        curve |= {k: (k - lowest) ** 2 for k in numbers}
+    return curve
+
+
+@pytest.mark.parametrize("lowest", [-4.3, 0.0, 1.2, 2.9, 3.0, 7.4])
+def test_the_best_rate_ends_up_inside_however_far_away_it_is(lowest: float) -> None:
+    curve = Curve(0.1, valley(lowest, starts(None)))
+    assert len(curve.bits) >= 4
+    assert min(curve.bits) < curve.best < max(curve.bits)
+    assert math.log2(optimum(curve) / rate(0)) == pytest.approx(lowest, abs=1 / 8 + 1e-4)
+    finer = Curve(0.2, valley(lowest, starts(curve)))
+    assert len(finer.bits) == 3
+    assert finer.best == curve.best
+
+
+def test_rates_that_diverge_are_worse_than_any_and_bend_no_parabola() -> None:
+    curve = Curve(0.1, {0: 3.0, 1: 2.0, 2: math.inf, 3: math.inf})
+    assert wanted(curve.bits, starts(None)) == []
+    assert optimum(curve) == rate(1)
+    assert wanted(dict.fromkeys(range(4), math.inf), starts(None)) == [-1]
+
+
+def test_a_curve_that_only_falls_is_given_up_with_a_sentence() -> None:
+    with pytest.raises(UsageError, match="something other than the rate is wrong"):
+        valley(100.0, starts(None))
+
+
+def test_rates_double() -> None:
+    assert [rate(k + 1) / rate(k) for k in range(6)] == [2.0] * 6
+    assert [rate(k) for k in starts(None)] == [0.002, 0.004, 0.008, 0.016]
+
+
+# --- what is scored ---------------------------------------------------------------------------------
+
+
+def test_tuning_and_judging_share_no_token() -> None:
+    tokens = Tokens((np.arange(1001, dtype=np.uint16),))
+    tuned, judged = (part_windows(tokens, part, 1000, 8) for part in ("tuning", "judging"))
+    assert set(tuned.flatten().tolist()).isdisjoint(judged.flatten().tolist())
+    assert all(b[0] - a[0] >= 8 for part in (tuned, judged) for a, b in pairwise(part.tolist()))
+    with pytest.raises(UsageError, match="longer than the data"):
+        part_windows(tokens, "judging", 1, 600)
+
+
+# --- how the steps lie ------------------------------------------------------------------------------
+
+
+def test_small_embeddings_make_the_first_step_longer_than_the_stream_and_say_so() -> None:
+    design = rows("attention", tiny_frame(256), 64)[2].design
+    tokens = torch.randint(256, (2, 64), generator=torch.Generator().manual_seed(0))
+    large, small = (steps_of(paired(replace(design, embedding_std=std).looped, 0), tokens)[0] for std in (1.0, 1 / 8))
+    assert small.lengths[0] > 2
+    assert small.nearness[1] < 0.7
+    assert large.lengths[0] < 0.5
+    assert large.nearness[1] > 0.9
+    assert list(warnings("it", "at the start", [large])) == []
+    (told,) = warnings("it", "at the start", [small])
+    assert told.startswith("it, at the start: the first step of attention 1 is")
+
+
+def test_steps_are_those_of_the_layer() -> None:
+    design = replace(rows("mlp", tiny_frame(16), 8)[2].design, times=2)
+    model, tokens = paired(design.looped, 0), torch.arange(8)[None]
+    found = steps_of(model, tokens)
+    assert [(s.layer, s.application) for s in found] == [(1, 1), (1, 2), (2, 1), (2, 2)]
+    block = model.blocks[0]
+    h, _ = block.attention.residual(model.embedding[tokens])  # type: ignore[operator, union-attr]
+    moved = block.mlp.residual(h) - h  # type: ignore[operator, union-attr]
+    first, second = found[0].lengths
+    whole = float((moved.norm(dim=-1) / h.norm(dim=-1)).mean().detach())
+    assert abs(first - second) - 0.05 < whole < (first + second * (1 + first)) + 0.05
+    assert (len(found[0].turns), len(found[0].nearness), len(found[0].energies)) == (1, 2, 3)
+    assert found[0].nearness[0] == pytest.approx(1)
+
+
+# --- how it is read ---------------------------------------------------------------------------------
+
+
+def made(asked: SecondStepPlan, bits: dict[str, float], noise: float = 0.002) -> State:
+    """The finished study as if each row needed so many bits, all tuned alike, seeds a little apart."""
+
+    def look(cell: TrialCell) -> TrialRecord:
+        row = next(r for r in asked.rows if r.design == cell.design and r.weights == cell.weights - cell.seed)
+        here = bits.get(row.name, 2.0) + (math.log2(cell.recipe.learning_rate / 0.008)) ** 2
+        if cell.part == "judging":
+            here = bits.get(row.name, 2.0) * (1 + noise * math.sin(7.0 * cell.seed + len(row.name)))
+        return TrialRecord(1, 1.0, 1.0, (here, here), (1.0,), None, None, (), (), "")
+
+    return state(asked, PINNED, "cpu", look)
+
+
+@pytest.mark.parametrize(
+    ("deep", "longer", "verdict", "why"),
+    [
+        (1.90, 2.00, "pays", "better than T = 1 and than T = 1, eta 2"),
+        (1.90, 1.90, "does not pay", "equivalent to"),  # the trap: the longer update alone is as good
+        (2.05, 2.00, "does not pay", "worse than T = 1"),
+        (2.00, 2.00, "does not pay", "equivalent to"),
+    ],
+)
+def test_it_pays_only_if_it_beats_the_longer_update_too(deep: float, longer: float, verdict: str, why: str) -> None:
+    asked = plan("attention", 256, names=FEW)
+    summary = summarise(asked, made(asked, {"T = 2, eta 1/2": deep, "T = 1, eta 2": longer}))
+    assert summary.verdict == verdict
+    assert why in summary.why
+
+
+def test_too_few_seeds_are_undecided() -> None:
+    asked = plan("attention", 256, names=FEW, seeds=2)
+    assert summarise(asked, made(asked, {"T = 2, eta 1/2": 1.995}, noise=0.02)).verdict == "undecided"
+    one = plan("attention", 256, names=FEW, seeds=1)
+    assert summarise(one, made(one, {"T = 2, eta 1/2": 1.5})).verdict == "undecided"
+
+
+def test_without_its_controls_nothing_is_decided() -> None:
+    asked = plan("attention", 256, names=("T = 1", "T = 2, eta 1/2"))
+    summary = summarise(asked, made(asked, {"T = 2, eta 1/2": 1.5}))
+    assert (summary.verdict, summary.why) == ("undecided", "the rows that decide it are not in this study")
+
+
+def test_rows_are_tuned_before_they_are_judged_and_judged_seed_by_seed() -> None:
+    asked = plan("attention", 256, names=FEW)
+    have: set[TrialCell] = set()
+    order: list[tuple[str, int]] = []
+
+    def look(cell: TrialCell) -> TrialRecord | None:
+        bits = 2 + math.log2(cell.recipe.learning_rate / 0.005) ** 2
+        return TrialRecord(1, 1.0, 1.0, (bits,), (), None, None, (), (), "") if cell in have else None
+
+    while todo := state(asked, PINNED, "cpu", look).todo:
+        order += [(a.spec.part, a.spec.seed) for a in todo]
+        have |= {a.spec for a in todo}
+    judged = [seed for part, seed in order if part == "judging"]
+    assert [part for part, _ in order] == ["tuning"] * (len(order) - len(judged)) + ["judging"] * len(judged)
+    assert judged == [seed for seed in range(8) for _ in FEW]
+    assert all(seed >= 1000 for part, seed in order if part == "tuning")
+    assert len(order) - len(judged) == len(FEW) * (4 + 3)
+
+
+# --- power ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("deviation", [0.005, 0.015])
+def test_the_seeds_of_the_power_analysis_find_the_difference_in_simulated_studies(deviation: float) -> None:
+    effect = 2 * deviation
+    seeds = power.seeds_to_find(effect, deviation)
+    assert seeds is not None
+    logs = np.random.default_rng(0).normal(math.log1p(effect), deviation, (20_000, seeds))
+    t = logs.mean(1) / (logs.std(1, ddof=1) / math.sqrt(seeds))
+    found = float((np.abs(t) > stats.t.ppf(0.975, seeds - 1)).mean())
+    assert found > 0.79
+    assert power.seeds_to_find(effect / 100, deviation) is None
+
+
+def test_windows_that_agree_contribute_nothing() -> None:
+    same = TrialRecord(1, 1.0, 1.0, (2.0, 3.0), (), None, None, (), (), "")
+    other = replace(same, groups=(2.0, 3.3))
+    assert power.from_windows([same], [same]) == power.Windows(0.0, 1024, 0)
+    found = power.from_windows([other], [same])
+    assert found is not None
+    assert found.error == pytest.approx(math.log(1.1) / 2)
+
+
+# --- how it is run ----------------------------------------------------------------------------------
+
+SHORT = (
+    *("--corpus", "hidden", "--symbols", "8", "--states", "4", "--length", "20000"),
+    *("--dim", "8", "--heads", "2", "--layers", "1", "--steps", "16", "--batch", "4", "--context", "8"),
+    *("--device", "cpu", "--workers", "0", "--seeds", "2", "--tuning", "1", "--rows", *FEW),
+)
+
+
+@pytest.fixture(scope="module")
+def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("second-step") / "corpora"
+
+
+def run(corpora: Path, folder: Path, *arguments: str, store: str = "store") -> int:
+    places = ("--corpora", str(corpora), "--store", str(corpora.parent / store), "--output", str(folder / "o.json"))
+    return main(["language", "second-step", *SHORT, *places, *arguments])
+
+
+def test_another_machine_makes_the_same_page_from_the_cells_alone(
+    corpora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    written = ("--cells", "cells.jsonl", "--page", "page.md")
+    assert run(corpora, tmp_path, *written) == 0, capsys.readouterr().err
+    pages = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.suffix in (".md", ".svg", ".jsonl")}
+    assert {"page.md", "page-ratios.svg", "page-rates.svg", "page-steps.svg", "cells.jsonl"} == set(pages)
+    content, readings = results.read(tmp_path / "o.json"), results.read(tmp_path / "page.json")
+    assert content["missing"] == 0
+    assert {"study": "second-step-attention", "replicates": "2 seeds"}.items() <= readings.items()
+    assert readings["verdict"]["word"] in ("pays", "does not pay", "undecided")
+    capsys.readouterr()
+    assert run(corpora, tmp_path, *written, "--until", "0", store="elsewhere") == 0
+    assert "computing" not in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.name in pages} == pages
+
+
+def test_a_study_that_is_not_finished_says_so_and_decides_nothing(
+    corpora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "p.md"
+    assert run(corpora, tmp_path, "--until", "0", "--page", str(page), store="empty") == 0
+    printed = capsys.readouterr()
+    assert "not finished: 12 trainings are next" in printed.out
+    assert "undecided" in page.read_text()
+    assert "rests on 0 seeds" in page.read_text()
+
+
+def test_a_line_of_cells_that_was_edited_is_refused_by_its_number(tmp_path: Path) -> None:
+    store = CellStore(tmp_path / "store")
+    cell = compute_trial.cell(
+        TrialCell(PINNED, rows("mlp", tiny_frame(8), 8)[0].design, plan("mlp", 8).recipe, 0, 0, "judging", 4)
+    )
+    record = TrialRecord(1, 1.0, 1.0, (2.0,), (3.0,), None, None, (), (), "")
+    store.put(cell, json.loads(json.dumps(asdict(record))))
+    path = tmp_path / "cells.jsonl"
+    assert hand_on(path, store, [cell.key, "0" * 64]) == 1
+    other = CellStore(tmp_path / "other")
+    assert (bring(path, other), bring(path, other)) == (1, 0)
+    stored = other.get(cell.key)
+    assert stored is not None
+    assert stored.payload is not None
+    assert read_record(stored.payload) == record
+    path.write_text(path.read_text().replace('"groups":[2.0]', '"groups":[1.0]'))
+    with pytest.raises(UsageError, match="is not a cell as it was written"):
+        bring(path, CellStore(tmp_path / "third"))
+
+
+def test_the_clock_stops_a_run_like_ctrl_c() -> None:
+    with pytest.raises(KeyboardInterrupt), ctrl_c_after(0.001) as alarm:
+        time.sleep(10)
+    assert alarm.rang
+    with ctrl_c_after(0.0005) as alarm:
+        pass
+    time.sleep(0.05)
+    assert not alarm.rang
+
+
+def test_an_estimate_names_power_and_hours_and_computes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["language", "second-step", "--estimate"]) == 0
+    printed = capsys.readouterr().out
+    assert "Seeds for 80% power" in printed
+    assert "T = 1, twice" in printed
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--replaced", "norm"), "choose from attention, mlp, full"),
+        (("--rows", "T = 3"), "there is no row 'T = 3'"),
+        (("--size", "large"), "unknown size 'large'; choose from tiny, small, 86M"),
+        (("--size", "small", "--dim", "32"), "has its own dimensions"),
+        (("--learning-rate", "0.1"), "finds the learning rate of each row itself"),
+        (("--shard", "1/2"), "cannot be cut into shards"),
+    ],
+)
+def test_bad_input_gets_a_sentence(arguments: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        code = main(["language", "second-step", *arguments])
+    except SystemExit as left:
+        code = int(str(left.code))
+    assert code == 2
+    assert told in capsys.readouterr().err
+
+
+def test_small_has_about_a_million_parameters_and_tokens_follow_from_llamas() -> None:
+    asked = plan("attention", 256, size="small", per_parameter=5)
+    llama = parameters(asked.rows[-1].design)
+    assert 1e6 < parameters(asked.rows[0].design) < llama < 1.5e6
+    assert 5 * llama <= asked.recipe.tokens < 5 * llama + asked.recipe.batch * asked.recipe.context
+    assert asked.recipe.context == 256
+    assert asked.row(designs.one(2)) is not None

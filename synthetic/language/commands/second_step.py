@@ -1,0 +1,227 @@
+"""`python -m synthetic language second-step`: whether T steps beat one, every row at its own best recipe."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import torch
+
+from cemverify import results
+from cemverify.cem import presets as paper
+from cemverify.devices import find_device
+from cemverify.errors import UsageError
+from cemverify.parsing import positive, seed, whole
+from cemverify.runs import CellStore, add_run_arguments, bring, hand_on, run_options
+from cemverify.tables import terminal
+from synthetic.corpora.choice import PinnedCorpus, open_corpus
+from synthetic.language.commands.arguments import (
+    Command,
+    add_compact,
+    add_corpus_arguments,
+    add_recipe_arguments,
+    changes_words,
+    corpus_choice,
+    corpus_words,
+    recipe_changes,
+    shape,
+)
+from synthetic.language.paper.studies import TINY, tiny_dims
+
+SUMMARY = "does a second step pay? every row tuned by itself, judged with fresh seeds on other text"
+USAGE = "[--replaced LAYER] [--size SIZE] [--per-parameter N] [--until MINUTES] [option ...]"
+
+DESCRIPTION = """\
+Trains a model with T = 1, one with T = 2, and the controls that a gain must survive: T = 1 with a
+step twice as long, T = 1 wider for the same FLOPs, T = 1 applied twice, and T = 1 again with other
+first weights. Each finds its own learning rate with the same budget, and is then judged with fresh
+seeds on text it was not tuned on. Every training is kept: the same command goes on where it stopped.
+"""
+
+HOW = """\
+--replaced LAYER      attention (default), mlp or full: which layers are CEM's
+--size SIZE           tiny (default), small (a million parameters, context 256), 86M, 108M, 134M, 162M
+--per-parameter N     tokens for each parameter of Llama, the same for all rows (default: 20)
+--depth T             the depth that T = 1 is compared with (default: 2)
+--rows NAME ...       only these rows, as in the tables: 'T = 1' 'T = 1, eta 2' 'T = 2, eta 1/2'
+--seeds N --seed S    N seeds judge, from S on (default: 8 from 0); --tuning-seeds N tune (default: 1)
+--tuning N            tune at 1/N of the full length (default: 4)
+other numbers:        --steps N --batch B --context J --accumulate N --dim D --layers L --heads K"""
+
+WHEN = """\
+--estimate            the power analysis and the hours, and do nothing; --tflops N: of your device
+--until MINUTES       stop cleanly after so long and show what is there; 0 computes nothing
+--cells FILE          read finished trainings from this file first, and write all of them to it in
+                      the end: commit it, and another machine goes on
+--page FILE           also a page in Markdown; --output FILE; --device auto, cpu or cuda"""
+
+EPILOG = """\
+examples:
+  python -m synthetic language second-step --estimate
+  python -m synthetic language second-step --replaced mlp --until 60 --cells mlp.cells.jsonl
+  python -m synthetic language second-step --size 86M --dataset DKYoon/SlimPajama-6B --megabytes 9000 \\
+      --tokeniser huggyllama/llama-7b --estimate
+"""
+
+
+def add_arguments(parser: Command) -> None:
+    """The options of the command."""
+    parser.description = DESCRIPTION
+    parser.epilog = EPILOG
+    add = add_recipe_arguments(parser, "the study", HOW)
+    add("--replaced", default="attention")
+    add("--size", default=TINY)
+    add("--per-parameter", type=positive, default=20.0)
+    add("--depth", type=whole(2), default=2)
+    add("--rows", nargs="+", default=())
+    add("--seeds", type=whole(1), default=8)
+    add("--seed", type=seed, default=0)
+    add("--tuning-seeds", type=whole(1), default=1)
+    add("--tuning", type=whole(1), default=4)
+    add_when = add_compact(parser, "when, and where to", WHEN)
+    add_when("--estimate", action="store_true")
+    add_when("--tflops", type=positive)
+    add_when("--until", type=_minutes)
+    add_when("--cells", type=Path)
+    add_when("--page", type=Path)
+    add_when("--output", type=Path)
+    add_when("--device", default="auto")
+    add_corpus_arguments(parser)
+    add_run_arguments(parser, None)
+    parser.checks.append(_check)
+
+
+def _minutes(text: str) -> float:
+    return 0.0 if text == "0" else positive(text)
+
+
+def _check(options: argparse.Namespace) -> None:
+    from synthetic.language.tuned.designs import REPLACED
+
+    if options.replaced not in REPLACED:
+        raise UsageError(f"unknown layers {options.replaced!r}; choose from {', '.join(REPLACED)}")
+    if options.shard is not None:
+        raise UsageError(
+            "this study decides what to train next from what it has found, so it cannot be cut into shards; give"
+            " machines different --seed and --replaced, and bring their --cells together"
+        )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Goes on with the study, prints its tables, writes its result file and its page; returns the exit code.
+
+    Raises:
+        UsageError: an option is invalid, or the corpus is not available.
+        cemverify.results.ResultError: something cannot be written.
+    """
+    from synthetic.language.paper.cells import inherit_corpora  # scipy and matplotlib are heavy to import
+    from synthetic.language.paper.estimates import speed_at
+    from synthetic.language.tuned import measured, study, tables
+    from synthetic.language.tuned.page import write_page
+    from synthetic.language.tuned.plan import SecondStepPlan, plan
+    from synthetic.language.tuned.summary import summarise
+    from synthetic.measured import readings
+
+    choice = corpus_choice(options)
+    dims = tiny_dims(*shape(options)) if any(shape(options)) else None
+    if dims is not None and options.size != TINY:
+        raise UsageError(f"size {options.size} has its own dimensions: leave out --dim, --layers and --heads")
+
+    def planned(vocabulary: int) -> SecondStepPlan:
+        return plan(
+            options.replaced,
+            vocabulary,
+            size=options.size,
+            dims=dims,
+            depth=options.depth,
+            per_parameter=options.per_parameter,
+            changes=recipe_changes(options),
+            names=tuple(options.rows),
+            seeds=options.seeds,
+            seed=options.seed,
+            tuning_seeds=options.tuning_seeds,
+            tuning=options.tuning,
+        )
+
+    expected = paper.VOCABULARY if options.size in paper.SIZES else choice.vocabulary
+    asked = planned(expected)  # a wrong name or number needs no corpus to be told
+    if options.estimate:
+        speed = speed_at(options.size in paper.SIZES, options.tflops)
+        results.show(terminal([tables.need(asked, None), tables.costs(asked, speed)]))
+        return 0
+    where = run_options(options)
+    device = _device(options.device)
+    if device.startswith("cuda") and options.workers is None and options.cluster is None:
+        where = replace(where, workers=1)  # two processes on one GPU only wait for each other
+    output = options.output or Path(f"out/second-step-{asked.replaced}-{asked.size}.json")
+    for path in (output, options.page, options.cells):
+        if path is not None:
+            results.check_writable(path)
+    inherit_corpora(options.corpora)
+    corpus = open_corpus(choice, options.corpora)
+    asked = planned(corpus.vocabulary)
+    study.check_fits(asked, corpus)
+    if options.cells is not None and options.cells.exists():
+        brought = bring(options.cells, CellStore(where.store))
+        print(f"{options.cells}: {brought} trainings that the store lacked", file=sys.stderr)
+    print(terminal([tables.need(asked, None)]), file=sys.stderr)
+    torch.set_num_threads(1)  # as in the workers, and as the result says
+    again = _command(options, device)
+    maker = results.Maker.now(again, asdict(asked), asked.seed, device)
+    pinned = PinnedCorpus(choice.anywhere, corpus.digest)
+    found = study.conduct(asked, pinned, device, where, options.until)
+    summary = summarise(asked, found)
+    shown = [
+        tables.models(asked, found, summary, corpus.unit),
+        tables.pairs(summary),
+        tables.tuning(found, corpus.unit),
+    ]
+    results.show(terminal([*shown, tables.steps(found)]))
+    results.show(f"\nthe second step: {summary.verdict}; {summary.why}")
+    if found.todo:
+        results.show(f"not finished: {len(found.todo)} trainings are next; the same command goes on")
+    results.write(output, results.result("language", maker, shown, measured.everything(asked, found, summary)))
+    written = [output]
+    if options.cells is not None:
+        hand_on(options.cells, CellStore(where.store), study.keys(found))
+        written.append(options.cells)
+    if options.page is not None:
+        name = f"the {corpus.name}"
+        written += write_page(options.page, again, asked, name, corpus.unit, found, summary)
+        figures = options.page.with_suffix(".json")
+        payload = measured.payload(asked, name, corpus.unit, found, summary)
+        results.write(figures, readings(maker, "Ratios at equal tokens", payload))
+        written.append(figures)
+    print(f"wrote {', '.join(map(str, written))}", file=sys.stderr)
+    return 0
+
+
+def _command(options: argparse.Namespace, device: str) -> str:
+    """The command that makes the same tables again."""
+    words = ["python", "-m", "synthetic", "language", "second-step", "--replaced", options.replaced]
+    words += ["--size", options.size, "--per-parameter", f"{options.per_parameter:g}"]
+    words += ["--seeds", str(options.seeds)]
+    usual = {"depth": 2, "seed": 0, "tuning_seeds": 1, "tuning": 4}
+    for name, value in usual.items():
+        if getattr(options, name) != value:
+            words += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
+    if options.rows:
+        words += ["--rows", *options.rows]
+    words += changes_words(recipe_changes(options), *shape(options))
+    words += corpus_words(corpus_choice(options))
+    if device != "cpu":
+        words += ["--device", device]
+    for name in ("cells", "page"):
+        if getattr(options, name) is not None:
+            words += [f"--{name}", str(getattr(options, name))]
+    return shlex.join(words)
+
+
+def _device(name: str) -> str:
+    try:
+        return find_device(name)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
