@@ -15,7 +15,6 @@ import torch
 from scipy import stats
 
 from cemverify import results
-from cemverify.cem import presets as paper
 from cemverify.errors import UsageError
 from cemverify.runs import CellStore, bring, ctrl_c_after, hand_on
 from synthetic.__main__ import main
