@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 # Each command with a summary. Only the chosen one is imported, because some imports take a second.
 COMMANDS: Mapping[str, str] = MappingProxyType(
     {
+        "page": "one HTML page that begins with the answer",
         "tables": "tables for a terminal, Markdown, LaTeX or CSV",
+        "pictures": "pictures as SVG, each with its data as CSV",
         "compare": "old results against new ones",
     }
 )
@@ -28,6 +30,7 @@ Turns result files into tables, and compares them. Result files are written by
 
 EPILOG = """\
 examples:
+  python -m reports page out/                          out/report.html, a page to open or to send
   python -m reports tables out/check.json              in the terminal
   python -m reports compare old.json new.json          exit code 1 if something got worse
 

@@ -18,7 +18,7 @@ def test_a_number_has_as_many_digits_as_its_uncertainty_leaves() -> None:
     assert rounded(Quantity(0.123456, 0.0123), column) == "0.123 ± 0.012"
     assert rounded(Quantity(1234.56, 78.9), column) == "1,235 ± 79"
     assert rounded(Quantity(0.9, interval=(0.8, 1.0)), column) == "0.90 [0.80, 1.00]"
-    assert rounded(Quantity(0.8764, 0.021), Column("share", "%")) == "87.7 ± 2.1 %"
+    assert rounded(Quantity(0.8764, 0.021), Column("share", "%")) == "87.6 ± 2.1 %"
     assert rounded(Quantity(0.123456), column) == "0.123"
     assert rounded(Quantity(None), column) == "–"
 

@@ -1,0 +1,48 @@
+"""`python -m reports page`: result files as one HTML page."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+DESCRIPTION = """\
+Writes one HTML page that begins with the answer: how many properties hold, what is violated with the script that
+shows it, how strong the verdict is, what recursion bought, what the language models did; then every table. The file
+needs nothing else: it opens from disk, asks no server for anything, works without JavaScript, and prints.
+"""
+
+EPILOG = """\
+examples:
+  python -m reports page out/report                             out/report/report.html
+  python -m reports page mine.json power.json -o mine.html      a verdict, and what it is worth
+  python -m reports page docs/results -o published.html         the published studies
+
+exit code: 0, or 2 with one sentence on stderr if a path is no result file or the page cannot be written.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds its arguments."""
+    parser.add_argument(
+        "paths", metavar="PATH", nargs="+", type=Path, help="a result file, or a folder of result files"
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", type=Path, help="the page (default: report.html in the first PATH's folder)"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Writes the page and says where it is."""
+    from cemverify.results import check_writable, show, write_text
+    from reports.collect import collect
+    from reports.page.content import page_of
+    from reports.page.rendering import render
+
+    first: Path = options.paths[0]
+    output: Path = options.output or (first if first.is_dir() else first.parent) / "report.html"
+    check_writable(output)
+    page = page_of(collect(options.paths))
+    text = render(page)
+    write_text(output, text)
+    show(f"{page.answer}\nwrote {output} ({len(text.encode()) / 1e6:.1f} MB)")
+    return 0

@@ -1,0 +1,53 @@
+"""`python -m reports pictures`: result files as SVG, each with its data."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+DESCRIPTION = """\
+Draws the pictures of result files as SVG, each with its data as CSV beside it. A picture makes one statement, which
+is its title. Text in it stays text, and no font is needed that a browser lacks.
+"""
+
+EPILOG = """\
+examples:
+  python -m reports pictures out/ --output out/pictures
+  python -m reports pictures out/recursion.json --output docs/pictures
+
+what is written:
+  out/pictures/recursion-rmse-against-T.svg     RMSE against T with intervals and the Bayes floor
+  out/pictures/recursion-rmse-against-T.csv     what is drawn
+
+exit code: 0, or 2 with one sentence on stderr if a path is no result file or a picture cannot be written.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds its arguments."""
+    parser.add_argument(
+        "paths", metavar="PATH", nargs="+", type=Path, help="a result file, or a folder of result files"
+    )
+    parser.add_argument("--output", metavar="DIR", type=Path, required=True, help="where the pictures are written")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Writes the pictures and says what each shows."""
+    from cemverify.files import slug
+    from cemverify.results import show, write_text
+    from reports.collect import collect, complete
+    from reports.pictures.gallery import pictures_of
+
+    drawn = {}
+    for source in collect(options.paths):
+        with complete(source):
+            for picture in pictures_of(source.content):
+                name = f"{slug(source.path.stem)}-{picture.name}"
+                while name in drawn:
+                    name += "-again"
+                drawn[name] = picture
+    for name, picture in drawn.items():
+        write_text(options.output / f"{name}.svg", picture.svg)
+        write_text(options.output / f"{name}.csv", picture.csv)
+    show("\n".join([f"{name}.svg: {picture.title}" for name, picture in drawn.items()] or ["nothing to draw"]))
+    return 0

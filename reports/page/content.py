@@ -1,0 +1,314 @@
+"""What the page says: an answer, one section for each question, the matrix, the tables, what made them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cemverify.lines import one_line, visible
+from cemverify.results import Cell
+from cemverify.tables import Strong
+from reports.collect import ResultFile, complete, tables_of
+from reports.kinds import headline
+from reports.kinds.check import families
+from reports.page.scripts import commands, script
+from reports.pictures.drawing import Picture, inline
+from reports.pictures.gallery import pictures_of
+
+# Characters. A page is under 3 MB.
+TABLES_BUDGET = 1_100_000
+PICTURES_BUDGET = 900_000
+MATRIX_BUDGET = 600_000
+MOST_VIOLATIONS = 24
+MOST_PICTURED = 12
+
+# In the order of the page: the kind of results, the question, and what to do where there is no such result.
+_QUESTIONS = (
+    ("check", "holds", "How many properties hold?", ""),
+    (
+        *("power", "strength", "How strong is the green?"),
+        "Detection power was not measured: cemverify power --json FILE says how often faults are caught.",
+    ),
+    ("recursion", "recursion", "What did recursion buy?", ""),
+    ("language", "language", "What did the language models do?", ""),
+    ("readings", "published", "What did the published studies find?", ""),
+    ("claims", "paper", "Is the paper right?", ""),
+    ("benchmarks", "speed", "How fast is it?", ""),
+)
+_LETTERS = {"holds": "h", "violated": "v", "inconclusive": "i", "suite error": "e", "not offered": "n"}
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A violated property with its smallest case."""
+
+    implementation: str
+    id: str
+    claim: str
+    source: str
+    reason: str
+    part: str
+    known: str
+    facts: Sequence[tuple[str, str]]
+    script: str | None
+    command: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """A question with its answers."""
+
+    anchor: str
+    title: str
+    sentences: Sequence[str]
+    pictures: Sequence[tuple[Picture, str]] = ()
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Square:
+    """What the properties of one family say of one implementation."""
+
+    holds: int
+    run: int
+    violated: int
+    unsure: int
+    absent: int
+    strip: str
+
+    @property
+    def state(self) -> str:
+        """The class of the cell."""
+        if self.violated:
+            return "v"
+        return "i" if self.unsure else "h" if self.run else "n"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A table as the page shows it."""
+
+    title: str
+    origin: str
+    columns: Sequence[str]
+    right: Sequence[bool]
+    rows: Sequence[Sequence[tuple[str, bool]]]
+    rules: Sequence[int]
+    notes: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Page:
+    """Everything that the template needs."""
+
+    title: str
+    answer: str
+    good: bool | None
+    sections: Sequence[Section]
+    violations: Sequence[Violation]
+    more_violations: int
+    matrix_families: Sequence[str]
+    matrix: Sequence[tuple[str, Mapping[str, Square]]]
+    squares: bool
+    tables: Sequence[Shown]
+    left_out: Sequence[str]
+    origins: Sequence[Mapping[str, str]] = field(default=())
+
+
+def page_of(sources: Sequence[ResultFile]) -> Page:
+    """The page of some results.
+
+    Raises:
+        ResultError: a file lacks what its kind has.
+    """
+    checks = [source for source in sources if source.content["kind"] == "check"]
+    for source in checks:
+        with complete(source):
+            families(source.content)
+    answer, good = _answer(checks, sources)
+    violations = [violation for source in checks for violation in _violations(source)]
+    names, matrix, squares = _matrix(checks)
+    tables, left_out = _tables(sources)
+    return Page(
+        title=_title(checks),
+        answer=answer,
+        good=good,
+        sections=list(_sections(sources)),
+        violations=violations[:MOST_VIOLATIONS],
+        more_violations=max(0, len(violations) - MOST_VIOLATIONS),
+        matrix_families=names,
+        matrix=matrix,
+        squares=squares,
+        tables=tables,
+        left_out=left_out,
+        origins=[_origin(source) for source in sources],
+    )
+
+
+def brief(text: Any, most: int = 120) -> str:
+    """Text from outside on one line, cut if it is long."""
+    flat = one_line(str(text))
+    return flat if len(flat) <= most else f"{flat[: most - 3]}..."
+
+
+def _title(checks: Sequence[ResultFile]) -> str:
+    names = list(dict.fromkeys(source.content["implementation"] for source in checks))
+    return f"cemverify: {brief(names[0], 60)}" if len(names) == 1 else "cemverify: report"
+
+
+def _answer(checks: Sequence[ResultFile], sources: Sequence[ResultFile]) -> tuple[str, bool | None]:
+    if not checks:
+        with complete(sources[0]):
+            return brief(headline(sources[0].content), 300), None
+    counts = [source.content["counts"] for source in checks]
+    run = sum(count["run"] for count in counts)
+    holds, violated = sum(count["holds"] for count in counts), sum(count["violated"] for count in counts)
+    if len(checks) == 1:
+        name = brief(checks[0].content["implementation"], 80)
+        if violated:
+            return f"No: {violated} of {run} properties of {name} are violated.", False
+        if holds == run and run:
+            return f"Yes: all {run} properties of {name} that were run hold.", True
+        return f"Not decided: {holds} of {run} properties of {name} hold, and none is violated.", None
+    whole = sum(count["holds"] == count["run"] > 0 for count in counts)
+    said = f"{whole} of {len(checks)} implementations hold every property that was run"
+    return f"{said}; {violated} of {run:,} verdicts are violations." if violated else f"{said}.", whole == len(checks)
+
+
+def _sections(sources: Sequence[ResultFile]) -> Iterator[Section]:
+    spent = 0
+    kinds = {source.content["kind"] for source in sources}
+    for kind, anchor, title, hint in _QUESTIONS:
+        found = [source for source in sources if source.content["kind"] == kind]
+        # what is violated comes first, and is what a picture is wanted for
+        found.sort(key=lambda source: -source.content.get("counts", {}).get("violated", 0) if kind == "check" else 0)
+        if not found:
+            if hint and "check" in kinds:
+                yield Section(anchor, title, (), hint=hint)
+            continue
+        pictures: list[tuple[Picture, str]] = []
+        sentences = []
+        for number, source in enumerate(found):
+            with complete(source):
+                sentences.append(brief(headline(source.content), 400))
+                for picture in pictures_of(source.content) if number < MOST_PICTURED else ():
+                    svg = inline(picture.svg, f"{anchor}{number}-{len(pictures)}-")
+                    if spent + len(svg) <= PICTURES_BUDGET:
+                        spent += len(svg)
+                        pictures.append((picture, svg))
+        yield Section(anchor, title, sentences, pictures)
+
+
+def _violations(source: ResultFile) -> Iterator[Violation]:
+    content = source.content
+    for entry in content["properties"]:
+        if entry["verdict"] != "violated":
+            continue
+        with complete(source):
+            case = (entry.get("counterexample") or {}).get("case", {})
+            comparison = (entry.get("counterexample") or {}).get("comparison", {})
+            facts = [("config", ", ".join(f"{k}={v!r}" for k, v in case.get("config", {}).items()))]
+            facts += [(name, _array(case[name])) for name in ("x", "h", "memory") if name in case]
+            facts += [(name, _array(values)) for name, values in sorted(case.get("weights", {}).items())]
+            facts += [(side, _array(comparison[side])) for side in ("got", "expected") if side in comparison]
+            yield Violation(
+                implementation=brief(content["implementation"]),
+                id=brief(entry["id"]),
+                claim=brief(entry["claim"], 500),
+                source=brief(entry["source"]),
+                reason=brief(entry.get("reason") or "", 500),
+                part=brief(f"{entry['part']} ({entry.get('because', '')})", 400) if entry.get("part") else "",
+                known=brief(entry.get("known") or "", 200),
+                facts=[(brief(name, 40), brief(value, 400)) for name, value in facts if value],
+                script=script(content["implementation"], entry),
+                command=brief(commands(content["implementation"], entry["id"]), 400),
+            )
+
+
+def _array(values: Any) -> str:
+    text = repr(values)
+    return text if len(text) <= 300 else f"{text[:200]}... (in full in the result file)"
+
+
+def _matrix(checks: Sequence[ResultFile]) -> tuple[list[str], list[tuple[str, dict[str, Square]]], bool]:
+    names = list(dict.fromkeys(family for source in checks for family in families(source.content)))
+    rows = []
+    for source in checks:
+        squares = {}
+        for name, entries in families(source.content).items():
+            verdicts = [entry["verdict"] for entry in entries]
+            squares[name] = Square(
+                holds=verdicts.count("holds"),
+                run=len(verdicts) - verdicts.count("not offered"),
+                violated=verdicts.count("violated"),
+                unsure=verdicts.count("inconclusive") + verdicts.count("suite error"),
+                absent=verdicts.count("not offered"),
+                strip="".join(_LETTERS[verdict] for verdict in verdicts),
+            )
+        rows.append((brief(source.content["implementation"], 60), squares))
+    properties = sum(len(square.strip) for _, squares in rows for square in squares.values())
+    return [brief(name, 40) for name in names], rows, 22 * properties <= MATRIX_BUDGET
+
+
+def _tables(sources: Sequence[ResultFile]) -> tuple[list[Shown], list[str]]:
+    """Every table; those that would make the page too large are folded, or left out and named."""
+    found, left_out, spent = [], [], 0
+    # counterexamples are told above, beside what they violate
+    for source in sorted(sources, key=lambda source: source.content["kind"] == "counterexample"):
+        for fold in (False, True):
+            shown = [_shown(table.table, source.origin) for table in tables_of(source, fold)]
+            size = sum(map(_size, shown))
+            if spent + size <= TABLES_BUDGET:
+                found += shown
+                spent += size
+                break
+        else:
+            left_out.append(brief(source.path, 300))
+            continue
+        if fold:
+            left_out.append(brief(f"{source.path} (folded here)", 300))
+    return found, left_out
+
+
+def _shown(table: Any, origin: str) -> Shown:
+    rows = [[(visible(_text(cell)), isinstance(cell, Strong)) for cell in row] for row in table.rows]
+    columns = [one_line(column) for column in table.columns]
+    right = [
+        bool(cells := [row[i][0] for row in rows if row[i][0] not in ("", "–")]) and all(map(_is_figure, cells))
+        for i in range(len(columns))
+    ]
+    notes = [one_line(note) for note in table.notes]
+    return Shown(one_line(table.title), one_line(origin), columns, right, rows, table.rules, notes)
+
+
+def _text(cell: Cell) -> str:
+    if cell is None:
+        return ""
+    return ("yes" if cell else "no") if isinstance(cell, bool) else str(cell)
+
+
+def _is_figure(text: str) -> bool:
+    return text.lstrip("+-−<>")[:1].isdigit() and not any(c.isalpha() for c in text.split(" ")[0].replace("e", ""))
+
+
+def _size(shown: Shown) -> int:
+    cells = sum(len(text.encode()) + 13 for row in shown.rows for text, _ in row)
+    return cells + sum(map(len, shown.columns)) + len(shown.title) + len(shown.origin) + 1000
+
+
+def _origin(source: ResultFile) -> dict[str, str]:
+    made = source.content["made_by"]
+    device, versions = made["device"], made["versions"]
+    return {
+        "file": brief(source.path, 200),
+        "kind": brief(source.content["kind"]),
+        "command": brief(made["command"], 300),
+        "version": brief(source.content["suite_version"], 40),
+        "commit": brief(made.get("commit") or "not recorded", 60),
+        "seed": brief(made["seed"], 40),
+        "device": brief(f"{device['type']}, {device['name']}, {device['threads']} threads", 120),
+        "versions": brief(", ".join(f"{name} {version}" for name, version in versions.items()), 300),
+        "created": brief(made["created"], 40),
+        "seconds": f"{made['duration_seconds']:,.1f}",
+    }

@@ -1,0 +1,28 @@
+"""The pictures of a result, by its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from reports.pictures import studies, verdicts
+from reports.pictures.drawing import Picture
+
+DRAWN: Mapping[str, Callable[[Mapping[str, Any]], Iterator[Picture]]] = MappingProxyType(
+    {
+        "check": verdicts.of_check,
+        "power": verdicts.of_power,
+        "claims": verdicts.of_claims,
+        "recursion": studies.of_recursion,
+        "language": studies.of_language,
+        "readings": studies.of_readings,
+        "benchmarks": studies.of_benchmarks,
+    }
+)
+
+
+def pictures_of(content: Mapping[str, Any]) -> list[Picture]:
+    """The pictures of a result; none for a kind that has no numbers to draw."""
+    draw = DRAWN.get(content["kind"])
+    return [] if draw is None else list(draw(content))

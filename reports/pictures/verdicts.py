@@ -1,0 +1,248 @@
+"""Pictures of verdicts: margins as a strip, what faults are caught, what is stated and true."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+from reports.kinds.check import families
+from reports.kinds.power import largest
+from reports.pictures.drawing import ABSENT, BAD, COLOURS, GOOD, INK, UNSURE, Picture, picture, series, shortened
+
+# Margins below are drawn there: nothing is to be told between them.
+_LEAST = 1e-3
+# Violated properties are drawn there: their margin may be infinite.
+_BEYOND = 6.0
+_MARKS = (
+    ("holds", GOOD, "o", 3.5),
+    ("inconclusive", UNSURE, "s", 3.5),
+    ("suite error", UNSURE, "D", 3.5),
+    ("violated", BAD, "X", 5.0),
+)
+_CLAIMS = {
+    "paper": "the paper's statements",
+    "slip": "slips of the pen",
+    "ours": "consequences",
+    "training": "reports of training",
+}
+_DTYPES = ("float64", "float32", "bfloat16", "float16")
+
+
+def of_check(content: Mapping[str, Any]) -> Iterator[Picture]:
+    """The margin of each property, by family."""
+    by_family = {
+        name: [e for e in entries if e["verdict"] != "not offered"] for name, entries in families(content).items()
+    }
+    by_family = {name: entries for name, entries in by_family.items() if entries}
+    if not by_family:
+        return
+    everything = [e for entries in by_family.values() for e in entries]
+    margins = [e["margin"] for e in everything if e["verdict"] == "holds" and e["margin"] is not None]
+    bad = sum(e["verdict"] == "violated" for e in everything)
+    total = len(everything)
+    title = f"{shortened(content['implementation'], 40)}: "
+    title += f"{bad} of {total} properties are violated" if bad else "every error is explained by roundoff"
+    if margins:
+        title += f"; the largest margin that holds is {max(margins):.2g}"
+
+    def draw(figure: Figure) -> None:
+        axis = figure.subplots()
+        for row, entries in enumerate(by_family.values()):
+            for verdict, colour, marker, size in _MARKS:
+                chosen = [e["margin"] for e in entries if e["verdict"] == verdict]
+                if verdict == "violated":
+                    xs = [_BEYOND] * len(chosen)
+                else:
+                    xs = [min(max(margin, _LEAST), _BEYOND) for margin in chosen if margin is not None]
+                ys = [row + _aside(i) for i in range(len(xs))]
+                axis.plot(xs, ys, marker, color=colour, markersize=size, alpha=0.8, markeredgewidth=0)
+        axis.axvline(1, color=INK, linewidth=1)
+        axis.set_xscale("log")
+        axis.set_xlim(_LEAST / 1.5, 12)
+        axis.set_xticks([1e-3, 1e-2, 1e-1, 1], ["≤ 0.001", "0.01", "0.1", "1"])
+        axis.minorticks_off()
+        names = [f"{shortened(name, 18)} ({len(entries)})" for name, entries in by_family.items()]
+        axis.set_yticks(range(len(names)), names)
+        axis.set_ylim(len(by_family) - 0.5, -0.5)
+        axis.grid(axis="y", visible=False)
+        axis.set_xlabel("margin: largest error / what roundoff explains")
+        axis.text(1.15, -0.62, "violated", color=INK, fontsize=8, va="bottom")
+        axis.text(0.9, -0.62, "holds", color=INK, fontsize=8, va="bottom", ha="right")
+
+    rows = [[e["id"], name, e["verdict"], e["margin"]] for name, entries in by_family.items() for e in entries]
+    yield picture(
+        "margins",
+        title,
+        "One mark for each property, by family. The x axis is the largest error over what roundoff explains, "
+        "logarithmic; left of 1 a property holds, crosses to the right are violated.",
+        0.9 + 0.3 * len(by_family),
+        draw,
+        ["property", "family", "verdict", "margin"],
+        rows,
+    )
+
+
+def of_power(content: Mapping[str, Any]) -> Iterator[Picture]:
+    """How often faults are caught at each budget, the smallest faults found, and mutants by properties."""
+    yield from _detection(content)
+    yield from _smallest(content)
+    yield from _matrix(content)
+
+
+def of_claims(content: Mapping[str, Any]) -> Iterator[Picture]:
+    """How the statements fare, by kind."""
+    counts = content["counts"]
+    colours = {
+        **dict.fromkeys(("holds", "agrees"), GOOD),
+        **dict.fromkeys(("holds under condition", "depends on the scale"), UNSURE),
+        **dict.fromkeys(("refuted", "disagrees"), BAD),
+    }
+    paper = counts.get("paper", {})
+    total = sum(paper.values())
+    title = "; ".join(f"{n} {verdict}" for verdict, n in paper.items())
+
+    def draw(figure: Figure) -> None:
+        axis = figure.subplots()
+        for row, kind in enumerate(counts):
+            left, whole = 0.0, sum(counts[kind].values())
+            for verdict, n in counts[kind].items():
+                share = n / whole
+                colour = colours.get(verdict, ABSENT)
+                axis.barh(row, share, left=left, height=0.62, color=colour, edgecolor="white", linewidth=0.8)
+                if share > 0.07:
+                    words = f"{n}\n{verdict}" if share > 0.022 * max(map(len, verdict.split())) else str(n)
+                    words = words.replace(" under ", "\nunder ")
+                    ink = "white" if verdict in colours else INK
+                    axis.text(left + share / 2, row, words, ha="center", va="center", fontsize=7, color=ink)
+                left += share
+        names = [f"{_CLAIMS.get(kind, kind)} ({sum(found.values())})" for kind, found in counts.items()]
+        axis.set_yticks(range(len(names)), names)
+        axis.invert_yaxis()
+        axis.set_xlim(0, 1)
+        axis.xaxis.set_major_formatter(PercentFormatter(1))
+        axis.grid(visible=False)
+
+    rows = [[kind, verdict, n] for kind, found in counts.items() for verdict, n in found.items()]
+    about = (
+        "A bar for each kind of statement, divided by verdict: green holds, brown holds under a condition, red not."
+    )
+    if total:
+        title = f"Of {total} statements of the paper: {title}"
+        columns = ["kind", "verdict", "statements"]
+        yield picture("claims", title, about, 0.7 + 0.62 * len(counts), draw, columns, rows)
+
+
+def _detection(content: Mapping[str, Any]) -> Iterator[Picture]:
+    budgets = sorted({at["examples"] for mutant in content["mutants"] for at in mutant["budgets"]})
+    if not budgets:
+        return
+    shown: dict[str, Mapping[str, Any]] = {}
+    for mutant in content["mutants"]:
+        hardest = shown.setdefault(mutant["family"], mutant)
+        if largest(mutant)["probability"] < largest(hardest)["probability"]:
+            shown[mutant["family"]] = mutant
+    least = min((largest(mutant)["probability"] for mutant in shown.values()), default=1.0)
+    title = (
+        f"With {budgets[-1]} examples every fault is caught with every seed"
+        if least == 1
+        else f"With {budgets[-1]} examples the hardest fault is caught by {least:.0%} of the seeds"
+    )
+
+    def draw(figure: Figure) -> None:
+        axis = figure.subplots()
+        for row, mutant in enumerate(shown.values()):
+            for i, at in enumerate(sorted(mutant["budgets"], key=lambda b: b["examples"])):
+                colour = COLOURS[budgets.index(at["examples"]) % len(COLOURS)]
+                y = row + (i - (len(mutant["budgets"]) - 1) / 2) * 0.26
+                axis.plot([at["low"], at["high"]], [y, y], color=colour, linewidth=1.5)
+                axis.plot([at["probability"]], [y], "o", color=colour)
+        for i, examples in enumerate(budgets):
+            axis.plot([], [], "o-", color=COLOURS[i % len(COLOURS)], label=f"{examples} examples")
+        axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=len(budgets), frameon=False, fontsize=8)
+        axis.set_yticks(range(len(shown)), [shortened(name, 20) for name in shown])
+        axis.set_ylim(len(shown) - 0.5, -0.5)
+        axis.set_xlim(-0.02, 1.03)
+        axis.xaxis.set_major_formatter(PercentFormatter(1))
+        axis.set_xlabel("seeds that catch the fault, 95 % interval")
+        axis.grid(axis="y", visible=False)
+
+    rows = [
+        [m["family"], m["id"], at["examples"], at["probability"], at["low"], at["high"]]
+        for m in content["mutants"]
+        for at in m["budgets"]
+    ]
+    about = (
+        "For the hardest fault of each family, the share of seeds that catch it, with its exact 95 % interval, one "
+        "mark for each budget of examples."
+    )
+    columns = ["family", "mutant", "examples", "probability", "low", "high"]
+    yield picture("detection", title, about, 1.0 + 0.34 * len(shown), draw, columns, rows)
+
+
+def _smallest(content: Mapping[str, Any]) -> Iterator[Picture]:
+    found = [s for s in content["smallest"] if s["epsilon"] is not None]
+    if not found:
+        return
+    names = list(dict.fromkeys(s["family"] for s in content["smallest"]))
+    dtypes = sorted({str(s["dtype"]) for s in found}, key=lambda d: (_DTYPES.index(d) if d in _DTYPES else 9, d))
+    style = series(dtypes)
+    best = min(found, key=lambda s: float(s["epsilon"]))
+
+    def draw(figure: Figure) -> None:
+        axis = figure.subplots()
+        for s in found:
+            if s["dtype"] in style:
+                colour, marker, _ = style[s["dtype"]]
+                axis.plot([s["epsilon"]], [names.index(s["family"])], marker, color=colour, markersize=6)
+        for dtype, (colour, marker, _) in style.items():
+            axis.plot([], [], marker, color=colour, label=dtype)
+        axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=len(style), frameon=False, fontsize=8)
+        axis.set_xscale("log")
+        axis.set_yticks(range(len(names)), [shortened(name, 20) for name in names])
+        axis.set_ylim(len(names) - 0.5, -0.5)
+        axis.set_xlabel("smallest relative fault in one place that every seed finds")
+
+    rows = [[s["family"], s["dtype"], s["epsilon"], s["property"], s["place"]] for s in content["smallest"]]
+    title = f"The smallest fault found is {best['epsilon']:.0e} of an update, in {best['dtype']}"
+    about = (
+        "For each family and floating-point type, the smallest fault in one place that every seed finds; "
+        "logarithmic. A family without a mark sees no such fault."
+    )
+    columns = ["family", "dtype", "epsilon", "property", "place"]
+    yield picture("smallest-faults", title, about, 1.0 + 0.27 * len(names), draw, columns, rows)
+
+
+def _matrix(content: Mapping[str, Any]) -> Iterator[Picture]:
+    if not content.get("matrix"):
+        return
+    seeds = content["matrix"]["seeds"]
+    cells: dict[tuple[str, str], float] = {}
+    for mutant, by_property in content["matrix"]["detected"].items():
+        for property_id, detected in by_property.items():
+            cells[mutant, property_id] = detected / seeds
+    mutants = list(dict.fromkeys(mutant for mutant, _ in cells))
+    properties = list(dict.fromkeys(property_id for _, property_id in cells))
+    grid = [[cells.get((mutant, property_id), math.nan) for property_id in properties] for mutant in mutants]
+    several = sum(sum(value == 1 for value in row) > 1 for row in grid)
+
+    def draw(figure: Figure) -> None:
+        axis = figure.subplots()
+        axis.pcolormesh(grid, cmap="Blues", vmin=0, vmax=1, rasterized=len(mutants) * len(properties) > 2000)
+        axis.invert_yaxis()
+        axis.set_xlabel(f"{len(properties)} properties")
+        axis.set_ylabel(f"{len(mutants)} mutants")
+        axis.grid(visible=False)
+
+    rows = [[mutant, property_id, share] for (mutant, property_id), share in cells.items()]
+    about = "Mutants down, properties across; the darker, the more seeds of the property catch the mutant."
+    title = f"{several} of {len(mutants)} faults are caught by more than one property"
+    yield picture("mutants-by-properties", title, about, 3.6, draw, ["mutant", "property", "detected"], rows)
+
+
+def _aside(i: int) -> float:
+    """Spreads marks of one row, the same way each time."""
+    return 0.28 * math.sin(2.4 * i)

@@ -1,0 +1,226 @@
+"""The page: the answer first, nothing from outside, text stays text, and readers of all kinds find their way."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from importlib import resources
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cemverify.results import write
+from reports.__main__ import main
+from reports.page.scripts import script
+from suites.reports.examples import (
+    a_check,
+    a_claims,
+    a_language,
+    a_power,
+    a_property,
+    a_readings,
+    a_recursion,
+    violated,
+)
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "</style></script><img src=x onerror=alert(1)>",
+    "{{ 7 * 7 }}{% for x in y %}",
+    "[link](javascript:alert(1)) **bold** | cell",
+    "\x1b[31mred\x1b[0m\x00\u202e",
+    "n" * 10_000,
+    "\"onmouseover='alert(1)'",
+)
+VOID = {"meta", "link", "br", "img", "input", "use", "path", "hr"}
+
+
+class Outline(HTMLParser):
+    """What a browser would make of the page: elements, ids, texts; refuses what does not nest."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, list[str]] = {}
+        self._open: list[str] = []
+        self.feed(text)
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self.texts.setdefault(tag, [])
+        if tag not in VOID:
+            self._open.append(tag)
+            self.texts[tag].append("")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        for tag in set(self._open):
+            self.texts[tag][-1] += data
+
+    def all(self, *tags: str) -> list[tuple[str, dict[str, str | None]]]:
+        return [(tag, attributes) for tag, attributes in self.elements if tag in tags]
+
+
+def page(folder: Path, *contents: Any) -> str:
+    """The page of some results."""
+    for number, content in enumerate(contents):
+        write(folder / "in" / f"{number}.json", content)
+    assert main(["page", str(folder / "in"), "-o", str(folder / "page.html")]) == 0
+    return (folder / "page.html").read_text()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The page of a run that has everything, one violation included."""
+    wrong = a_check("mylayer:mine", [a_property("gradient/a/b"), violated("gradient/attention/plain")])
+    return page(
+        tmp_path_factory.mktemp("page"),
+        *(a_check("other:right"), wrong, a_power(), a_recursion(), a_language(), a_claims(), a_readings()),
+    )
+
+
+def test_it_begins_with_the_answer(tmp_path: Path, whole: str) -> None:
+    assert Outline(whole).texts["h1"] == [
+        "1 of 2 implementations hold every property that was run; 1 of 14 verdicts are violations."
+    ]
+    right = Outline(page(tmp_path / "right", a_check()))
+    assert right.texts["h1"] == ["Yes: all 12 properties of mylayer:mine that were run hold."]
+    wrong = Outline(page(tmp_path / "wrong", a_check(properties=[violated("a/b/c"), a_property("a/b/d")])))
+    assert wrong.texts["h1"] == ["No: 1 of 2 properties of mylayer:mine are violated."]
+    undecided = a_check(properties=[a_property("a/b/c", "inconclusive", None)])
+    assert Outline(page(tmp_path / "open", undecided)).texts["h1"][0].startswith("Not decided: 0 of 1")
+    assert "Detection power was not measured" in page(tmp_path / "alone", a_check())
+
+
+def test_it_asks_nobody_for_anything(whole: str) -> None:
+    assert "default-src 'none'" in whole
+    for tag, attributes in Outline(whole).elements:
+        assert tag not in ("iframe", "object", "embed", "base"), tag
+        for name, value in attributes.items():
+            if name in ("src", "href", "srcset", "action", "xlink:href"):
+                assert str(value).startswith(("#", "data:")), (tag, name, value)
+    style = resources.files("reports.page").joinpath("page.css").read_text()
+    assert "url(" not in style
+    assert "@import" not in style
+
+
+def test_it_has_landmarks_headings_in_order_and_names_for_all_that_needs_one(whole: str) -> None:
+    outline = Outline(whole)
+    tags = [tag for tag, _ in outline.elements]
+    for landmark in ("header", "nav", "main", "footer", "title"):
+        assert tags.count(landmark) == 1, landmark
+    levels = [int(tag[1]) for tag in tags if re.fullmatch("h[1-6]", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(b - a <= 1 for a, b in pairwise(levels))
+    ids = [str(attributes["id"]) for _, attributes in outline.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    for _, attributes in outline.all("a"):
+        target = str(attributes["href"])
+        assert not target.startswith("#") or target[1:] in ids
+    for _, attributes in outline.elements:
+        if attributes.get("role") in ("img", "region") or "tabindex" in attributes:
+            assert attributes.get("aria-label") or attributes.get("id") == "main"
+    assert len(outline.all("caption")) == len(outline.all("table"))
+    for tag, attributes in outline.all("th"):
+        assert attributes.get("scope") in ("col", "row"), tag
+    assert dict(outline.all("html"))["html"]["lang"] == "en"
+
+
+def test_hostile_text_stays_text(tmp_path: Path) -> None:
+    checks = [a_check(name, [a_property(f"{name}/x"), violated(f"{name}/y", name)]) for name in HOSTILE]
+    text = page(tmp_path, *checks, a_language(dict.fromkeys(HOSTILE, 2.9)))
+    outline = Outline(text)
+    assert len(outline.all("script")) == 1
+    assert not [a for _, a in outline.elements for name in a if name.startswith("on")]
+    assert "&lt;script&gt;alert(1)" in text
+    assert "49" not in outline.texts["h1"][0]
+    assert "{{ 7 * 7 }}" in text
+    assert not {"\x1b", "\x00", "\u202e"} & set(text)
+    assert len(text.encode()) < 3e6
+
+
+def test_text_and_paper_differ_enough_in_light_and_in_dark() -> None:
+    """WCAG's contrast: 4.5 for text, 3 for lines and marks."""
+    style = resources.files("reports.page").joinpath("page.css").read_text()
+    light, dark = (dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", block)) for block in style.split("@media")[:2])
+    for theme in (light, dark):
+        for ink in ("ink", "quiet", "link"):
+            for paper in ("paper", "sheet"):
+                assert contrast(theme[ink], theme[paper]) >= 4.5, (ink, paper)
+        for paper in ("good-paper", "bad-paper", "unsure-paper"):
+            assert contrast(theme["ink"], theme[paper]) >= 4.5, paper
+        for mark in ("good", "bad", "unsure", *(f"series-{i}" for i in range(1, 8))):
+            assert contrast(theme[mark], theme["paper"]) >= 3, mark
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast ratio of two colours."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_the_script_to_copy_fails_as_long_as_the_fault_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = violated("gradient/attention/plain")
+    entry["counterexample"]["comparison"] |= {"claim": "update = -eta P grad energy", "expected": [[[0.0]]]}
+    right = script("cemverify.conformance.implementations.fast:fast", entry)
+    assert right is not None
+    exec(compile(right, "right", "exec"), {})  # noqa: S102
+    entry["counterexample"]["comparison"]["expected"] = [[[1.0]]]
+    wrong = script("cemverify.conformance.implementations.fast:fast", entry)
+    assert wrong is not None
+    with pytest.raises(AssertionError):
+        exec(compile(wrong, "wrong", "exec"), {})  # noqa: S102
+    assert script("x; import os:mine", entry) is None
+    assert script("import:class", entry) is None
+
+
+def checks(implementations: int, each: int) -> list[Any]:
+    """Many implementations, one in ten of whose properties are violated."""
+    found = []
+    for i in range(implementations):
+        ids = [f"family-{k % 10}/layer/property-{k}" for k in range(each)]
+        listed = [violated(id_) if (i + k) % 40 == 0 else a_property(id_) for k, id_ in enumerate(ids)]
+        found.append(a_check(f"package_{i}:layer", listed))
+    return found
+
+
+def test_many_cells_fit_into_one_page(tmp_path: Path) -> None:
+    text = page(tmp_path, *checks(3, 60))
+    assert len(text.encode()) < 3e6
+    assert text.count('<i class="h"></i>') + text.count('<i class="v"></i>') == 3 * 60 + 2
+
+
+@pytest.mark.thorough
+def test_ten_thousand_cells_take_less_than_thirty_seconds_and_two_gigabytes(tmp_path: Path) -> None:
+    for number, content in enumerate(checks(50, 200)):
+        write(tmp_path / "in" / f"{number}.json", content)
+    code = (
+        "import resource, sys, time\nfrom reports.__main__ import main\n"
+        "began = time.monotonic()\n"
+        f"code = main(['page', {str(tmp_path / 'in')!r}, '-o', {str(tmp_path / 'p.html')!r}])\n"
+        "peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024\n"
+        "print(time.monotonic() - began, peak)\nsys.exit(code)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    seconds, peak = map(float, run.stdout.split()[-2:])
+    assert seconds < 30
+    assert peak < 2 * 2**30
+    assert (tmp_path / "p.html").stat().st_size < 3e6

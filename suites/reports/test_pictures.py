@@ -1,0 +1,102 @@
+"""Pictures: one statement each, well-formed SVG without scripts or fonts to fetch, and the data beside them."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from xml.etree import ElementTree
+
+import matplotlib
+import pytest
+
+from cemverify.results import write
+from reports.__main__ import main
+from reports.pictures.drawing import COLOURS, inline
+from reports.pictures.gallery import pictures_of
+from suites.reports.examples import (
+    a_benchmark,
+    a_check,
+    a_claims,
+    a_language,
+    a_power,
+    a_readings,
+    a_recursion,
+    violated,
+)
+
+MAKERS = {
+    "check": (a_check, ["margins"]),
+    "power": (a_power, ["detection", "smallest-faults"]),
+    "claims": (a_claims, ["claims"]),
+    "recursion": (
+        a_recursion,
+        ["rmse-against-T", "excess-against-T", "test-time-depth", "energy-along-steps"],
+    ),
+    "language": (a_language, ["loss-curves", "bits-per-byte"]),
+    "readings": (a_readings, ["ratios"]),
+    "benchmarks": (a_benchmark, ["roofline"]),
+}
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_each_kind_has_its_pictures_which_say_what_they_show_and_carry_their_data(kind: str) -> None:
+    make, names = MAKERS[kind]
+    found = pictures_of(make())  # type: ignore[operator]
+    assert [picture.name for picture in found] == names
+    for picture in found:
+        root = ElementTree.fromstring(picture.svg)  # noqa: S314
+        text = " ".join("".join(root.itertext()).split())
+        assert picture.title.split()[0] in text
+        assert "@font-face" not in picture.svg
+        assert not [e for e in root.iter() if e.tag.endswith(("script", "image", "foreignObject"))]
+        rows = list(csv.reader(io.StringIO(picture.csv)))
+        assert len(rows) > 1
+        assert {len(row) for row in rows} == {len(rows[0])}
+
+
+def test_the_same_data_gives_the_same_bytes_and_leaves_the_callers_settings_alone() -> None:
+    content = a_readings()
+    with matplotlib.rc_context({"backend": "pdf", "font.size": 33}):
+        first = pictures_of(content)[0].svg
+        assert matplotlib.rcParams["font.size"] == 33
+        assert matplotlib.get_backend() == "pdf"
+    assert pictures_of(content)[0].svg == first
+
+
+def test_a_name_in_mathematics_markup_or_of_ten_thousand_letters_stays_text() -> None:
+    names = ("<script>alert(1)</script>", r"$\frac{1}{0", "a" * 10_000, "\x1b[31mred\x00", "{{ 7 * 7 }}", "_^")
+    for picture in pictures_of(a_language(dict.fromkeys(names, 2.9))):
+        root = ElementTree.fromstring(picture.svg)  # noqa: S314
+        assert not [e for e in root.iter() if e.tag.endswith("script")]
+        assert "\x1b" not in picture.svg
+        assert len(picture.svg) < 100_000
+
+
+def test_inside_a_page_a_picture_takes_the_pages_colours_and_shares_no_names() -> None:
+    svg = pictures_of(a_check(properties=[violated("a/b/c")]))[0].svg
+    first, second = inline(svg, "one-"), inline(svg, "two-")
+    ids = [{e.attrib["id"] for e in ElementTree.fromstring(s).iter() if "id" in e.attrib} for s in (first, second)]  # noqa: S314
+    assert ids[0]
+    assert not ids[0] & ids[1]
+    assert "var(--ink" in first
+    assert "patch_1" not in first
+    assert " width=" not in first.partition(">")[0]
+
+
+def test_colours_are_told_apart_in_grey() -> None:
+    """Neighbours in the list differ in lightness; where colours are near, markers differ too."""
+
+    def lightness(colour: str) -> float:
+        parts = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+        return sum(weight * float(part**2.2) for weight, part in zip((0.2126, 0.7152, 0.0722), parts, strict=True))
+
+    found = [lightness(colour) for colour in COLOURS[:4]]
+    assert min(abs(a - b) for i, a in enumerate(found) for b in found[:i]) > 0.01
+
+
+def test_pictures_are_written_with_their_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "r.json", a_readings())
+    assert main(["pictures", str(tmp_path / "r.json"), "--output", str(tmp_path / "out")]) == 0
+    assert "r-ratios.svg: recursion: 1 of 1 comparisons favour the model" in capsys.readouterr().out
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"r-ratios.svg", "r-ratios.csv"}
