@@ -412,6 +412,18 @@ def test_an_energy_that_rises_where_it_must_fall_fails_the_study(
     assert any("attention in layer 1 rises where it must fall" in reason for reason in content["verdict"]["reasons"])
 
 
+def test_a_first_step_longer_than_the_stream_is_warned_of_before_training(
+    study: Callable[..., tuple[int, dict[str, Any]]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, content = study(tmp_path / "language.json", "--steps", "1", "--depths", "2")
+    (cem,) = [model for model in content["models"] if model["steps"]["start"]]
+    longest = max(steps["lengths"][0] for steps in cem["steps"]["start"])
+    assert ("WARNING: CEM T=2, before training: the first step of" in capsys.readouterr().err) == (longest > 1)
+    assert longest > 1  # as embeddings of the usual scale make it
+    assert len(cem["steps"]["trained"]) == len(cem["steps"]["start"])
+    assert any("(!)" in str(cell) for row in content["tables"][-1]["rows"] for cell in row)
+
+
 def test_a_model_far_behind_the_baseline_fails() -> None:
     rotary, alibi, cem, _ = contenders(8, 32, 2, 2, (1, 2))
 

@@ -21,6 +21,7 @@ from synthetic.language.training.machine import Machine, forget_peak_memory, pea
 from synthetic.language.training.metrics import Metrics
 from synthetic.language.training.probes import LayerProbe, probe
 from synthetic.language.training.recipe import Recipe
+from synthetic.language.training.steps import Steps, steps_of, warnings
 from synthetic.language.training.training import Saving, Step, Training, score, train, unsharded
 
 PROBED_TOKENS = 2048  # at most: attention weights and energies of all layers are looked at
@@ -37,6 +38,7 @@ class ModelResult:
         validation: bits per token of each validation window, (W,); None if it diverged.
         probes: of all layers after training; () for a model that diverged.
         peak_bytes: of memory while it was trained.
+        start, trained: how the steps of its CEM layers lie before and after training; () after a run that diverged.
     """
 
     contender: Contender
@@ -46,6 +48,8 @@ class ModelResult:
     validation: Tensor | None
     probes: tuple[LayerProbe, ...]
     peak_bytes: int
+    start: tuple[Steps, ...] = ()
+    trained: tuple[Steps, ...] = ()
 
     @property
     def bits(self) -> float | None:
@@ -94,18 +98,24 @@ def train_contender(
     keeping: Keeping | None = None,
     observe: Callable[[Step], None] = lambda _step: None,
     build: Build = build,
+    warn: Callable[[str], None] = lambda _sentence: None,
 ) -> ModelResult:
     """Trains a contender and measures it.
 
     Args:
         windows: of the validation part, (W, J+1).
         observe: told of each step. build: makes the model with its first weights.
+        warn: told, before training, of first steps that are longer than the stream.
 
     Raises:
         UsageError: the batch cannot be shared, or something cannot be written or resumed.
     """
     recipe = config.recipe
     model = build(contender, seed)
+    few = windows[: max(1, min(recipe.batch, PROBED_TOKENS // recipe.context)), :-1]
+    start = steps_of(model, few)
+    for sentence in warnings(contender.name, "before training", start):
+        warn(sentence)
     if recipe.precision == "float64":
         model = model.double()
     count = sum(parameter.numel() for parameter in model.parameters())
@@ -119,7 +129,7 @@ def train_contender(
             saving = Saving(checkpoint, keeping.every or recipe.steps, specification, keeping.resume)
         if machine.rank == 0:
             metrics = Metrics(folder / "metrics.jsonl", done)
-    few = windows[: max(1, min(recipe.batch, PROBED_TOKENS // recipe.context)), :-1].to(machine.device)
+    few = few.to(machine.device)
 
     def look(step: Step) -> None:
         metrics.add(asdict(step))
@@ -136,10 +146,11 @@ def train_contender(
         whole = unsharded(model)
         validation: Tensor | None = None
         probes: tuple[LayerProbe, ...] = ()
+        trained: tuple[Steps, ...] = ()
         if training.diverged_at is None:
             scores = score(whole, windows, recipe, machine)
             if scores.isfinite().all():
-                validation, probes = scores, probe(whole, few)
+                validation, probes, trained = scores, probe(whole, few), steps_of(whole, few)
                 if done < recipe.steps:
                     metrics.add({"step": recipe.steps, "layers": [layer.record() for layer in probes]})
                 if keeping is not None:
@@ -148,7 +159,15 @@ def train_contender(
     finally:
         metrics.close()
     return ModelResult(
-        contender, count, cost(contender.model, recipe.context), training, validation, probes, peak_bytes
+        contender,
+        count,
+        cost(contender.model, recipe.context),
+        training,
+        validation,
+        probes,
+        peak_bytes,
+        start,
+        trained,
     )
 
 

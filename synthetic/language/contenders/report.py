@@ -41,6 +41,8 @@ def tables(config: LanguageConfig, ground: Ground, results: Sequence[ModelResult
     found = [_models_table(config, ground, results), _yardsticks_table(ground)]
     if any(result.probes for result in results):
         found.append(_layers_table(results))
+    if any(result.start for result in results):
+        found.append(_steps_table(results))
     return found
 
 
@@ -72,6 +74,7 @@ def _model(result: ModelResult, ground: Ground) -> Mapping[str, Any]:
         "validation_bits_per_byte": None if bits is None else bits * ground.per_byte,
         "validation_standard_error": None if error is None else error * ground.per_byte,
         "layers": [layer.record() for layer in result.probes],
+        "steps": {"start": [asdict(s) for s in result.start], "trained": [asdict(s) for s in result.trained]},
     }
 
 
@@ -187,3 +190,39 @@ def _layers_table(results: Sequence[ModelResult]) -> Table:
         "attention entropy (bits)",
     )
     return Table("Layers after training, on validation tokens", columns, rows)
+
+
+def _steps_table(results: Sequence[ModelResult]) -> Table:
+    rows: list[list[Cell]] = []
+    for result in results:
+        for when, found in (("before", result.start), ("after", result.trained)):
+            rows += [
+                [
+                    result.contender.name,
+                    steps.place,
+                    when,
+                    f"{steps.stream:.3f}",
+                    _several(steps.lengths) + (" (!)" if len(steps.lengths) > 1 and steps.lengths[0] > 1 else ""),
+                    _several(steps.turns),
+                    _several(steps.nearness[1:]),
+                ]
+                for steps in found
+            ]
+    columns = (
+        "model",
+        "layer",
+        "training",
+        "rms of the stream",
+        "length of each step / stream",
+        "cosine to the step before",
+        "cosine of N(x_t) and N(h)",
+    )
+    title = (
+        "How the recursion steps lie, means over tokens; (!) where the first of several is longer than the stream,"
+        " so that the next is asked far from where the memory was read"
+    )
+    return Table(title, columns, rows)
+
+
+def _several(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:.2f}" for value in values) or "-"

@@ -161,8 +161,13 @@ def _train(
     machine: Machine,
 ) -> ModelResult:
     observe = TrainingProgress(contender.name, config, sys.stderr) if machine.rank == 0 else lambda _step: None
+
+    def warn(sentence: str) -> None:
+        if machine.rank == 0:
+            print(f"WARNING: {sentence}", file=sys.stderr, flush=True)
+
     return train_contender(
-        contender, config, corpus, windows, run.seed, machine, keeping=run.keeping, observe=observe
+        contender, config, corpus, windows, run.seed, machine, keeping=run.keeping, observe=observe, warn=warn
     )
 
 

@@ -89,17 +89,18 @@ def layer_steps(layer: CEMAttention | CEMGatedMLP, h: Tensor, i: int, kind: str,
 
 
 def warnings(name: str, when: str, steps: Sequence[Steps]) -> Iterator[str]:
-    """A sentence for each layer whose first step is longer than the stream.
+    """A sentence for each layer of several steps whose first is longer than the stream.
 
     Args:
         name: of the model. when: "at the start", say.
     """
     for step in steps:
-        if step.lengths[0] > 1:
+        if len(step.lengths) > 1 and step.lengths[0] > 1:
             yield (
                 f"{name}, {when}: the first step of {step.place} is {step.lengths[0]:.1f} times as long as the stream"
-                f" (rms {step.stream:.3g}); a second step would be asked far from where the memory was read. Larger"
-                " embeddings, smaller first weights or a smaller step size mend this"
+                f" (rms {step.stream:.3g}); the second is asked far from where the memory was read (cosine"
+                f" {step.nearness[1]:.2f}), and T = {len(step.lengths)} may look worse than it is. Larger embeddings,"
+                " smaller first weights or a smaller step size mend this"
             )
 
 
