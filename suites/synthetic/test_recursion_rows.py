@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
+import torch
 
 from cemverify.errors import UsageError
+from synthetic.gp.streams import Streams
 from synthetic.gp.tasks import Score, TaskConfig
 from synthetic.recursion import statements, tables
 from synthetic.recursion.cells import TEST_DEPTHS, RunRecord, TaskRecord
 from synthetic.recursion.contenders import CEM, FAMILIES, Contender, again, cem, cost_of, narrow, reused, untied
+from synthetic.recursion.ensembles import Recipe, fit
 from synthetic.recursion.presets import PRESETS, RecursionConfig, preset
+from synthetic.recursion.regressors import CEMSpec, DrawnSpec, RegressorStack
 from synthetic.recursion.summary import Row, choose_rate, summarise
 
 SEEDS = 8
@@ -191,9 +196,55 @@ def test_every_preset_is_complete_and_every_family_can_be_built(name: str) -> No
         assert len({(c.contender, c.recipe) for c in config.model_cells(prior)}) == len(config.model_cells(prior))
 
 
-def test_the_standard_preset_runs_every_family_somewhere() -> None:
-    config = preset("standard")
-    assert {*config.families, *config.more_families} == set(FAMILIES)
+def test_the_published_presets_run_every_family_somewhere() -> None:
+    configs = [preset(name) for name in ("standard", "step-sizes", "dial")]
+    assert {name for c in configs for name in (*c.families, *c.more_families)} == set(FAMILIES)
+
+
+def test_step_sizes_are_studied_at_five_rates_with_a_norm_inside_and_without() -> None:
+    config = preset("step-sizes")
+    specs = [c.spec for prior in config.priors for c in config.contenders(prior) if isinstance(c.spec, CEMSpec)]
+    asked = {(s.step_size, s.norm, s.steps) for s in specs}
+    assert asked == {(e, n, T) for e in ("fixed", "1/T", "learned") for n in ("none", "scalar") for T in (1, 2, 4, 8)}
+    assert len(config.rates) == 5
+
+
+def stack(spec: CEMSpec) -> RegressorStack:
+    return RegressorStack(spec, 10, [Streams(0, "t", 0), Streams(0, "t", 1)])
+
+
+def test_steps_that_sum_to_1_go_as_far_however_many_they_are() -> None:
+    points = torch.randn(2, 5, 10, generator=torch.Generator().manual_seed(0))
+    spec = CEMSpec(width=16, hidden=24, step_size="1/T")
+    once = replace(spec, step_size="fixed")
+    assert torch.equal(stack(spec)(points, 1), stack(once)(points, 1))
+    with torch.no_grad():
+        shared, plain = ([stack(s)(points, T) for T in (1, 2, 4, 64, 128)] for s in (spec, once))
+    gaps = [float((b - a).norm()) for a, b in pairwise(shared)]
+    assert gaps[-1] < 0.1 * gaps[0]  # the scheme converges to the flow
+    assert float((plain[-1] - plain[-2]).norm()) > 10 * gaps[-1]
+
+
+def test_a_drawn_depth_trains_one_model_for_all_of_them() -> None:
+    spec = DrawnSpec(width=16, hidden=24, steps=4, step_size="1/T")
+    points = torch.randn(2, 64, 10, generator=torch.Generator().manual_seed(0))
+    targets = points.sum(-1).sin()
+    seen: list[int | None] = []
+    model = stack(spec)
+    forward = model.forward
+
+    def watched(inputs: torch.Tensor, steps: int | None = None) -> torch.Tensor:
+        if torch.is_grad_enabled():
+            seen.append(steps)
+        return forward(inputs, steps)
+
+    model.forward = watched  # type: ignore[method-assign]
+    recipe = Recipe(steps=40, batch=16, check_every=20)
+    fit(model, points, targets, recipe, [torch.Generator().manual_seed(s) for s in range(2)])
+    assert set(seen) == {1, 2, 3, 4}
+    again = stack(spec)
+    fit(again, points, targets, recipe, [torch.Generator().manual_seed(s) for s in range(2)])
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
 
 
 @pytest.mark.parametrize(

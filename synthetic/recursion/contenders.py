@@ -21,7 +21,7 @@ from cemverify.errors import UsageError
 from synthetic.flops import Flops, count
 from synthetic.gp.streams import Streams
 from synthetic.recursion.ensembles import squared_errors
-from synthetic.recursion.regressors import CEMSpec, GatedMLPSpec, RegressorStack, Spec
+from synthetic.recursion.regressors import CEMSpec, DrawnSpec, GatedMLPSpec, RegressorStack, Spec
 
 INPUTS = 10
 # 2 x 3 x 17, so that the sizes matched to it come out whole
@@ -111,6 +111,34 @@ def learned_step(depths: Sequence[int]) -> list[Contender]:
     return [Contender("CEM, learned step", replace(CEM, step_size="learned", steps=T)) for T in depths]
 
 
+def normed_learned_step(depths: Sequence[int]) -> list[Contender]:
+    spec = replace(CEM, norm="scalar", step_size="learned")
+    return [Contender("CEM, norm inside, learned step", replace(spec, steps=T)) for T in depths]
+
+
+def shared_step(depths: Sequence[int]) -> list[Contender]:
+    return [Contender("CEM, steps sum to 1", replace(CEM, step_size="1/T", steps=T)) for T in depths]
+
+
+def normed_shared_step(depths: Sequence[int]) -> list[Contender]:
+    spec = replace(CEM, norm="scalar", step_size="1/T")
+    return [Contender("CEM, norm inside, steps sum to 1", replace(spec, steps=T)) for T in depths]
+
+
+def drawn(depths: Sequence[int]) -> list[Contender]:
+    spec = DrawnSpec(CEM.width, CEM.hidden, max(depths))
+    return [
+        Contender("T drawn", spec),
+        Contender("T drawn, norm inside", replace(spec, norm="scalar")),
+        Contender("T drawn, steps sum to 1", replace(spec, step_size="1/T")),
+        Contender("T drawn, steps sum to 1, norm inside", replace(spec, step_size="1/T", norm="scalar")),
+        Contender(
+            "T drawn, steps sum to 1, positive definite P",
+            replace(spec, step_size="1/T", preconditioner="low-rank"),
+        ),
+    ]
+
+
 def untied(depths: Sequence[int]) -> list[Contender]:
     M = CEM.hidden
     return [
@@ -153,6 +181,12 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             "the same as the paper prints it, which need not be positive definite", low_rank_printed
         ),
         "learned-step": Family("a learned step size that starts at 1", learned_step),
+        "normed-learned-step": Family(
+            "RMSNorm inside, and a learned step size that starts at 1", normed_learned_step
+        ),
+        "shared-step": Family("a step size of 1/T: however many the steps, they sum to 1", shared_step),
+        "normed-shared-step": Family("RMSNorm inside, and a step size of 1/T", normed_shared_step),
+        "drawn": Family("one model for all depths: T is drawn for each batch, in five variants", drawn),
         "untied": Family(
             "the untied gated MLP: of the same dimensions, of as many parameters, of as many FLOPs as CEM at each T",
             untied,

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from cemverify.errors import UsageError
-from synthetic.recursion.regressors import RegressorStack
+from synthetic.recursion.regressors import DrawnSpec, RegressorStack
 
 
 @dataclass(frozen=True)
@@ -94,13 +94,14 @@ def fit(
     best = _Best(model, S)
     diverged_at: list[int | None] = [None] * S
     rows = torch.arange(S, device=targets.device)[:, None]  # (S, 1)
+    depths = _depths(model, recipe.steps)
     order = torch.empty(0)
     for step in range(recipe.steps):
         position = step % (n // size)
         if position == 0:
             order = torch.stack([torch.randperm(n, generator=g) for g in batches]).to(targets.device)  # (S, n)
         chosen = order[:, position * size : (position + 1) * size]  # (S, b)
-        losses = errors(model, inputs[rows, chosen], targets[rows, chosen])  # (S,)
+        losses = errors(model, inputs[rows, chosen], targets[rows, chosen], depths[step])  # (S,)
         for s in (~losses.isfinite()).nonzero()[:, 0].tolist():
             diverged_at[s] = step if diverged_at[s] is None else diverged_at[s]
         if all(at is not None for at in diverged_at):
@@ -111,7 +112,7 @@ def fit(
         schedule.step()
         if (step + 1) % recipe.check_every == 0 or step + 1 == recipe.steps:
             with torch.no_grad():
-                best.keep(squared_errors(model, inputs[:, n:], targets[:, n:]), step + 1)
+                best.keep(_held_out(model, inputs[:, n:], targets[:, n:]), step + 1)
     best.restore()
     return [
         Fit(math.sqrt(error), step, at)
@@ -119,10 +120,28 @@ def fit(
     ]
 
 
-def squared_errors(model: RegressorStack, inputs: Tensor, targets: Tensor) -> Tensor:
-    """Each replicate's mean squared error (S,), what training minimises."""
-    error: Tensor = (model(inputs) - targets) ** 2
+def squared_errors(model: RegressorStack, inputs: Tensor, targets: Tensor, steps: int | None = None) -> Tensor:
+    """Each replicate's mean squared error (S,), what training minimises; with that many steps, or the model's own."""
+    error: Tensor = (model(inputs, steps) - targets) ** 2
     return error.mean(-1)
+
+
+def _depths(model: RegressorStack, steps: int) -> list[int | None]:
+    """How many steps the model takes in each training step; None is its own T. The same for all replicates."""
+    if not isinstance(model.spec, DrawnSpec):
+        return [None] * steps
+    drawn: list[int] = torch.randint(
+        1, model.depth + 1, (steps,), generator=torch.Generator().manual_seed(model.depth)
+    ).tolist()
+    return list(drawn)
+
+
+def _held_out(model: RegressorStack, inputs: Tensor, targets: Tensor) -> Tensor:
+    """What chooses the weights (S,): the error at T, or the mean over 1, 2, 4 ... T of a model for all of them."""
+    if not isinstance(model.spec, DrawnSpec):
+        return squared_errors(model, inputs, targets)
+    asked = [2**i for i in range(model.depth.bit_length()) if 2**i <= model.depth]
+    return torch.stack([squared_errors(model, inputs, targets, T) for T in asked]).mean(0)
 
 
 class _Best:

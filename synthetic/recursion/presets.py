@@ -13,6 +13,10 @@ from synthetic.recursion.cells import ModelCell, Replicate, TaskCell
 from synthetic.recursion.contenders import FAMILIES, INPUTS, Contender, find_family
 from synthetic.recursion.ensembles import Recipe
 
+# Of these plain CEM at T = 1, 2 and 4 chose none at the edge.
+FIVE_RATES = (5e-3, 1e-2, 2e-2, 3e-2, 5e-2)
+# Of depth itself; the others have studies of their own.
+NOT_STANDARD = ("cem", "again", "shared-step", "normed-shared-step", "normed-learned-step", "drawn")
 # Non-stationary and yet positive semi-definite in ten dimensions.
 NON_STATIONARY = "warped"
 
@@ -115,10 +119,26 @@ def standard() -> RecursionConfig:
         priors=("rbf", "matern52", "periodic", NON_STATIONARY),
         seeds=10,
         families=("cem", "again"),
-        more_families=tuple(name for name in FAMILIES if name not in ("cem", "again")),
+        more_families=tuple(name for name in FAMILIES if name not in NOT_STANDARD),
         # of 0.003, 0.01, 0.03 and 0.1 plain CEM chose one of these at every T
         rates=(1e-2, 3e-2),
     )
+
+
+def step_sizes() -> RecursionConfig:
+    return RecursionConfig(
+        priors=("rbf", NON_STATIONARY),
+        seeds=10,
+        families=(
+            *("cem", "shared-step", "learned-step", "again"),
+            *("normed", "normed-shared-step", "normed-learned-step"),
+        ),
+        rates=FIVE_RATES,
+    )
+
+
+def dial() -> RecursionConfig:
+    return RecursionConfig(families=("cem", "shared-step", "drawn", "again"), rates=FIVE_RATES)
 
 
 def paper() -> RecursionConfig:
@@ -161,6 +181,11 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
         ),
         "quick": Preset("a first look, without p-values; two minutes on two cores", quick),
         "standard": Preset("every family on the first prior and the last; under an hour on two cores", standard),
+        "step-sizes": Preset(
+            "T = 1 to 8 at five rates and three step sizes, with a norm inside and without: an hour on two cores",
+            step_sizes,
+        ),
+        "dial": Preset("depth as a dial: one model for all T, against models for each; ten minutes", dial),
         "paper": Preset(
             "every prior and every family, longer training, compiled: for a GPU machine or a cluster", paper
         ),

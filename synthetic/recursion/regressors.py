@@ -27,7 +27,7 @@ from cemverify.cem.preconditioners import Preconditioner, PreconditionerKind, pr
 from cemverify.errors import UsageError
 from synthetic.gp.streams import Stream, Streams
 
-StepSizeKind = Literal["fixed", "learned"]
+StepSizeKind = Literal["fixed", "learned", "1/T"]
 
 # Small first weights: each of the T steps adds to x, and a deep recursion shall not start far away.
 INIT_STD = 0.05
@@ -41,7 +41,7 @@ class CEMSpec:
         width: D, that of the state; at least the number of inputs, which are lifted if there are fewer.
         hidden: M. steps: T.
         norm: RMSNorm inside the recursion. preconditioner: P, with rank `rank` if it has one.
-        step_size: eta = 1, or learned, positive, from 1.
+        step_size: eta = 1; or learned, positive, from 1; or 1/T, so that the steps sum to 1 whatever T is.
 
     Raises:
         UsageError: a number below 1. ValueError: an unknown word.
@@ -65,6 +65,15 @@ class CEMSpec:
 
 
 @dataclass(frozen=True)
+class DrawnSpec(CEMSpec):
+    """The same, trained with a T of its own for each batch, drawn evenly from 1 ... steps.
+
+    With step_size "1/T" each T is an Euler scheme for one flow, x' = -P grad eps(x), over a unit of time;
+    a further step makes the scheme finer and goes no further.
+    """
+
+
+@dataclass(frozen=True)
 class GatedMLPSpec:
     """The gated MLP that CEM's replaces, x + down(sigma(gate x) * up x), its three weights untied.
 
@@ -85,7 +94,7 @@ class GatedMLPSpec:
         activation(self.activation)
 
 
-Spec = CEMSpec | GatedMLPSpec
+Spec = CEMSpec | DrawnSpec | GatedMLPSpec
 
 
 class RegressorStack(nn.Module):
@@ -185,8 +194,10 @@ class CEMCore(nn.Module):
 
     def descent(self, steps: int) -> Descent:
         """How they are minimised."""
-        step_size = 1.0 if self.log_step is None else self.log_step.exp()
-        return Descent(steps, step_size, self.preconditioner, self._norm())
+        fixed = 1.0 / steps if self.spec.step_size == "1/T" else 1.0
+        return Descent(
+            steps, fixed if self.log_step is None else self.log_step.exp(), self.preconditioner, self._norm()
+        )
 
     @property
     def preconditioner(self) -> Preconditioner:
