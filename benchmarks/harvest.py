@@ -7,7 +7,6 @@ of whatever stages lie in the folder.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -360,12 +359,30 @@ def _file(folder: Path, name: str) -> Path:
 
 
 def read_stage(folder: Path, name: str) -> Mapping[str, Any] | None:
-    """What a stage has left in the folder; None if nothing that can be read."""
+    """What a stage has left in the folder; None if nothing that can be read, so that it is run again."""
     try:
-        content: Mapping[str, Any] = json.loads(_file(folder, name).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        content: Mapping[str, Any] = results.read_json(_file(folder, name))
+    except ResultError:
         return None
-    return content if content.get("stage") == name else None
+    return content if results.flaw(content, _stage_schema()) is None and content["stage"] == name else None
+
+
+def _stage_schema() -> dict[str, Any]:
+    """What the file of a stage holds; tables and origin as in every result."""
+    result = results.result_schema()["properties"]
+    made_by = result["made_by"]["properties"]
+    held: dict[str, Any] = {
+        "stage": {"type": "string"},
+        "finished": {"type": "boolean"},
+        "device": made_by["device"],
+        "versions": made_by["versions"],
+        "created": made_by["created"],
+        "seconds": made_by["duration_seconds"],
+        "skipped": {"type": ["string", "null"]},
+        "tables": result["tables"],
+        "data": {"type": "object"},
+    }
+    return {"type": "object", "required": list(held), "properties": held | {"failed": {"type": "string"}}}
 
 
 def harvest(names: Sequence[str], device_: str, folder: Path, minutes: float, *, again: bool) -> None:

@@ -242,12 +242,19 @@ def read(path: Path) -> dict[str, Any]:
     missing = [key for key in ("kind", "suite_version", "made_by", "tables") if key not in content]
     if missing:
         raise ResultError(f"{path} lacks {', '.join(missing)}")
-    for error in _validator().iter_errors(content):
+    if (found := flaw(content, result_schema())) is not None:
+        raise ResultError(f"{path} is damaged{found}; create it again")
+    return content
+
+
+def flaw(content: Any, schema: Mapping[str, Any]) -> str | None:
+    """How a value departs from what a JSON schema describes: " at PLACE: what is wrong"; None if it does not."""
+    for error in Draft202012Validator(schema).iter_errors(content):
         place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
         said = error.message if len(error.message) <= 200 else f"{error.message[:200]} ..."
         where = f" at {place.lstrip('.')}" if place else ""
-        raise ResultError(f"{path} is damaged{where}: {said}; create it again")
-    return content
+        return f"{where}: {said}"
+    return None
 
 
 def _about_version(given: Any) -> str:
@@ -297,9 +304,10 @@ def _is_deeper(content: Any, levels: int) -> bool:
 
 
 @cache
-def _validator() -> Any:
-    schema = (resources.files("cemverify") / "result.schema.json").read_text(encoding="utf-8")
-    return Draft202012Validator(json.loads(schema))
+def result_schema() -> dict[str, Any]:
+    """The JSON schema of result files."""
+    text = (resources.files("cemverify") / "result.schema.json").read_text(encoding="utf-8")
+    return dict(json.loads(text))
 
 
 def tables_of(content: Mapping[str, Any]) -> list[Table]:

@@ -210,11 +210,15 @@ class CellStore:
 
     def _record(self, key: str, content: Mapping[str, Any], made_by: Mapping[str, Any]) -> StoredCell:
         try:
-            cell = Cell(content["algorithm"], content["versions"], content["spec"])
-            failed = content["status"] == "failed"
-            failure = Failure(**content["failure"]) if failed else None
-            return StoredCell(key, cell, None if failed else content["payload"], failure, made_by)
-        except (KeyError, TypeError) as error:
+            algorithm, versions, spec = content["algorithm"], content["versions"], content["spec"]
+            payload = content["failure"] if content["status"] == "failed" else content["payload"]
+            if not isinstance(algorithm, str) or not all(isinstance(it, Mapping) for it in (versions, spec, payload)):
+                raise CorruptCell(f"{self.path(key)} is not what a cell is made of")
+            cell = Cell(algorithm, versions, spec)
+            if content["status"] == "failed":
+                return StoredCell(key, cell, None, Failure(str(payload["cause"]), str(payload["traceback"])), made_by)
+            return StoredCell(key, cell, payload, None, made_by)
+        except KeyError as error:
             raise CorruptCell(f"{self.path(key)} lacks {error}") from error
 
     def _replace(self, path: Path, content: bytes, durable: bool) -> None:

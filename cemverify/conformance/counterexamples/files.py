@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata, resources
@@ -141,5 +140,5 @@ def _arrays(path: Path) -> dict[str, Any]:
         raise ResultError(
             f"cannot read {path}: {error.strerror or error}; it belongs next to the JSON file"
         ) from error
-    except (ValueError, zipfile.BadZipFile, EOFError) as error:
+    except Exception as error:  # of a damaged archive: many kinds
         raise ResultError(f"{path} contains no arrays ({error}); is it truncated? Save it again") from error

@@ -16,6 +16,7 @@ from typing import Any
 
 from torch import Tensor
 
+from cemverify.errors import UsageError
 from cemverify.results import check_writable
 from cemverify.runs import algorithm
 from cemverify.runs.plain import digest, plain
@@ -141,9 +142,16 @@ class _Seen:
         self.since: list[float] = []
 
     def recall(self, kept: Sequence[Mapping[str, Any]]) -> None:
-        """Takes up the validations of a run that was interrupted."""
+        """Takes up the validations of a run that was interrupted.
+
+        Raises:
+            UsageError: a line holds none.
+        """
         for line in kept:
-            self._take(line["step"], line["validation"], line["trained"])
+            bits, trained = line.get("validation"), line.get("trained")
+            if not isinstance(bits, float | None) or not isinstance(trained, float | None):
+                raise UsageError(f"the metrics {self.metrics.path} are damaged at step {line['step']}; delete them")
+            self._take(line["step"], bits, math.nan if trained is None else trained)
 
     def __call__(self, step: Step) -> None:
         self.since.append(step.bits)

@@ -26,9 +26,29 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from cemverify.cem.models import LanguageModel
 from cemverify.errors import UsageError
 from cemverify.files import replacing, sweep
+from cemverify.parsing import MOST
+from cemverify.results import flaw
 from synthetic.language.training.machine import agree
 
 FORMAT = 1
+# what a checkpoint says of itself; saved weights alone have no state
+_FACTS = {
+    "type": "object",
+    "required": ["format", "specification"],
+    "properties": {
+        "format": {"const": FORMAT},
+        "specification": {"type": "object"},
+        "state": {
+            "type": "object",
+            "required": ["step", "bits", "batches"],
+            "properties": {
+                "step": {"type": "integer", "minimum": 0, "maximum": MOST},
+                "bits": {"type": "array", "items": {"type": "number", "not": {"type": "integer", "minimum": MOST}}},
+                "batches": {"type": "string"},
+            },
+        },
+    },
+}
 _MOMENTS = {"first": "exp_avg", "second": "exp_avg_sq"}  # AdamW's names
 
 
@@ -93,6 +113,12 @@ def restore(
     _same_run(path, facts["specification"], json.loads(json.dumps(specification)))
     recorded = facts["state"]
     state = State(recorded["step"], tuple(recorded["bits"]), recorded["batches"])
+    for name, parameter in model.named_parameters():
+        for part in ("weights", *_MOMENTS):
+            found = tensors.get(f"{part}.{name}")
+            if found is None or found.shape != parameter.shape or found.dtype != parameter.dtype:
+                there = "is missing" if found is None else f"has shape {tuple(found.shape)} and dtype {found.dtype}"
+                raise _damaged(path, f"{part}.{name} {there}")
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(_like(tensors[f"weights.{name}"], parameter))
@@ -124,11 +150,17 @@ def _read(path: Path, *, tensors: bool = True) -> tuple[dict[str, Any], dict[str
             facts = json.loads((file.metadata() or {}).get("cemverify", "null"))
             names = list(file.keys()) if tensors else []
             found = {name: file.get_tensor(name) for name in names}
-    except (OSError, SafetensorError, ValueError) as error:
-        raise UsageError(f"the checkpoint {path} cannot be read ({error}); delete it to start anew") from error
+    except (OSError, SafetensorError, ValueError, RecursionError) as error:
+        raise _damaged(path, str(error)) from error
     if not isinstance(facts, dict) or facts.get("format") != FORMAT or "state" not in facts:
         raise UsageError(f"{path} is no checkpoint of this package; delete it to start anew")
+    if (wrong := flaw(facts, _FACTS)) is not None:
+        raise _damaged(path, f"damaged{wrong}")
     return facts, found
+
+
+def _damaged(path: Path, why: str) -> UsageError:
+    return UsageError(f"the checkpoint {path} cannot be read ({why}); delete it to start anew")
 
 
 def _like(tensor: Tensor, parameter: Tensor) -> Tensor:

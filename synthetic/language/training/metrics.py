@@ -24,7 +24,7 @@ class Metrics:
         """Opens it, keeping the lines up to step `after`.
 
         Raises:
-            UsageError: it cannot be written.
+            UsageError: it cannot be written, or what is there is damaged.
         """
         self.path = path
         self._file = None
@@ -57,11 +57,23 @@ class Metrics:
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
-    """The whole lines of a file; a last one that was cut off is left out."""
+    """The whole lines of a file; a last one that was cut off is left out.
+
+    Raises:
+        UsageError: it cannot be read, or a line before the last is not one of metrics.
+    """
+    try:
+        text = path.read_bytes() if path.exists() else b""
+    except OSError as error:
+        raise UsageError(f"cannot read the metrics {path}: {error.strerror or error}") from error
     found: list[dict[str, Any]] = []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+    written = text.split(b"\n")
+    for number, line in enumerate(written[:-1], 1):  # what stands behind the last line break was cut off
         try:
-            found.append(json.loads(line))
-        except ValueError:
-            break
+            content = json.loads(line)
+        except (ValueError, RecursionError):
+            content = None
+        if not isinstance(content, dict) or type(content.get("step")) is not int:
+            raise UsageError(f"line {number} of the metrics {path} is damaged; remove the line, or start anew")
+        found.append(content)
     return found

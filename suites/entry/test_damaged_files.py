@@ -1,0 +1,348 @@
+"""Every file that is read, damaged in every way: its reader says so in a sentence, or reads what is still sound.
+
+Each row is a reader, called as its command calls it. A damaged file may never end in a traceback, in a reader that
+does not come back, or in an output that is half written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors import safe_open
+from safetensors.torch import load, save
+
+from benchmarks import harvest
+from cemverify.cem.layers import MLPConfig
+from cemverify.cem.models import LanguageModel
+from cemverify.conformance.counterexamples.files import save_all
+from cemverify.conformance.judging.events import RunFinished
+from cemverify.conformance.judging.verdicts import Record, Verdict
+from cemverify.conformance.listeners.files import as_json
+from cemverify.conformance.properties import select
+from cemverify.conformance.questions.cases import dense_case
+from cemverify.conformance.workers import isolation
+from cemverify.conformance.workers.last_question import Packed, case_of
+from cemverify.entry import enter
+from cemverify.results import Maker, Table, result, write
+from cemverify.runs import CellStore
+from cemverify.runs.plain import digest
+from cemverify.runs.store import CorruptCell
+from suites.entry.calling import call
+from suites.entry.damage import damaged_bytes, damaged_json
+from suites.synthetic.light import walks
+from synthetic.corpora import sources
+from synthetic.corpora.corpus import tokenised
+from synthetic.corpora.tokenisers import Symbols
+from synthetic.language.contenders.presets import contenders
+from synthetic.language.training import checkpoints
+from synthetic.language.training.metrics import Metrics
+from synthetic.language.training.recipe import Recipe
+from synthetic.language.training.training import adamw
+
+SECONDS = 30  # within which every reader is done, on a busy machine too
+PROPERTIES = ("gradient/mlp/silu", "gradient/attention/plain")
+
+KNOWN = "\n".join(
+    f"""[[violation]]
+implementation = "m:mine"  # a comment
+property = "{name}"
+cause = "update*"
+reason = "because"
+expires = 2027-02-19
+"""
+    for name in PROPERTIES
+)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A file and who reads it.
+
+    Attributes:
+        make: writes a sound file into a folder, with whatever belongs beside it, and returns its path.
+        read: reads it, as a command does; returns an exit code or nothing.
+    """
+
+    make: Callable[[Path], Path]
+    read: Callable[[Path], int | None]
+
+
+def _maker() -> Maker:
+    return Maker.now("cemverify check m:mine", {"properties": [], "examples": 60, "dtype": "float64"}, 0, "cpu")
+
+
+def _records() -> list[Record]:
+    violated = Record(PROPERTIES[1], "", "", Verdict.VIOLATED, margin=7.0, cause="update = -eta P grad", reason="r")
+    return [Record(PROPERTIES[0], "", "", Verdict.HOLDS, margin=0.1), violated]
+
+
+def _a_result(folder: Path) -> Path:
+    tables = [Table("t", ["a", "b"], [["x", 1.5], [None, True]])]
+    write(folder / "r.json", result("atlas", _maker(), tables, {"payload": {"deep": [1, 2]}}))
+    return folder / "r.json"
+
+
+def _a_check(folder: Path) -> Path:
+    write(folder / "check.json", as_json(RunFinished("m:mine", _records(), 1.0), _maker()))
+    return folder / "check.json"
+
+
+def _known(folder: Path) -> Path:
+    (folder / "known.toml").write_text(KNOWN)
+    return folder / "known.toml"
+
+
+def _counterexample(folder: Path) -> Path:
+    (property_,) = select(["gradient/mlp/silu"])
+    case = dense_case(MLPConfig(2, 3), batch=1, tokens=2, seed=0)
+    saved = case_of(property_, case, torch.float64, "cpu", "torch", within=5.0)
+    record = replace(_records()[1], id=property_.id, saved=saved)
+    (path,) = save_all(RunFinished("m:mine", [record], 0.0), folder, _maker())
+    return path
+
+
+def _cell(folder: Path) -> Path:
+    store, cell = CellStore(folder), walks(1)[0]
+    store.put(cell, {"end": 1.0}, {"label": "walk", "created": "today", "host": "h", "machine": "m", "seconds": 1.0})
+    return store.path(cell.key)
+
+
+def _corpus(folder: Path) -> Path:
+    (folder / "one.txt").write_text("words of a corpus, one after another\n" * 9)
+    _open_corpus(folder)
+    return next(folder.glob("corpora/*/corpus.json"))
+
+
+def _open_corpus(folder: Path) -> None:
+    tokenised(sources.text_files([folder / "one.txt"]), Symbols(), folder / "corpora")
+
+
+def _a_model() -> tuple[LanguageModel, torch.optim.Optimizer]:
+    small = contenders(vocabulary=4, dim=4, layers=1, heads=1, depths=(1,))[0]
+    model = LanguageModel(small.model, torch.Generator().manual_seed(0))
+    return model, adamw(model, Recipe(steps=2, batch=1, context=4))
+
+
+def _checkpoint(folder: Path) -> Path:
+    model, optimiser = _a_model()
+    for parameter in model.parameters():
+        zeros = torch.zeros_like(parameter)
+        optimiser.state[parameter] = {"step": torch.tensor(1.0), "exp_avg": zeros, "exp_avg_sq": zeros.clone()}
+    path, state = folder / "checkpoint.safetensors", checkpoints.State(1, (2.0,), "digest")
+    checkpoints.save(path, model, optimiser, state, {"vocabulary": 4, "steps": 2}, writes=True)
+    return path
+
+
+def _restore(path: Path) -> None:
+    checkpoints.saved_step(path)
+    checkpoints.restore(path, *_a_model(), {"vocabulary": 4, "steps": 2})
+
+
+def _metrics(folder: Path) -> Path:
+    path = folder / "metrics.jsonl"
+    path.write_text("".join(json.dumps({"step": i, "bits": 2.5, "seconds": 1.0}) + "\n" for i in range(5)))
+    return path
+
+
+def _resume_metrics(path: Path) -> None:
+    Metrics(path, after=3).close()
+
+
+def _stage(folder: Path) -> Path:
+    device = {"type": "cpu", "name": "n", "system": "s", "threads": 1}
+    tables = [{"title": "t", "columns": ["a"], "rows": [["1"]]}]
+    content = {
+        "stage": harvest.STAGES[0].name,
+        "finished": True,
+        "device": device,
+        "versions": {"python": "3", "torch": "2"},
+    }
+    content |= {"created": "today", "seconds": 1.5, "skipped": None, "tables": tables, "data": {}}
+    write(folder / f"stage-{harvest.STAGES[0].name}.json", content)
+    return folder / f"stage-{harvest.STAGES[0].name}.json"
+
+
+def _read_stage(path: Path) -> None:
+    harvest.page(harvest.compose(path.parent, _maker()), "command")
+
+
+def _read_cell(path: Path) -> int:
+    """As a study does, for which a damaged cell is one to compute again, and as `explain` does."""
+    with contextlib.suppress(CorruptCell):
+        CellStore(path.parents[1]).get(path.stem)
+    return call(["synthetic", "explain", path.stem, "--store", str(path.parents[1])])
+
+
+def _report(path: Path) -> int:
+    output = path.parent / "report"
+    code = call(["reports", str(path), "--output", str(output)])
+    assert output.exists() == (code == 0), "half written"
+    shutil.rmtree(output, ignore_errors=True)
+    return code
+
+
+READERS = {
+    "result": Reader(_a_result, _report),
+    "baseline": Reader(_a_check, lambda path: call(["cemverify", "check", "m:mine", "--baseline", str(path)])),
+    "known violations": Reader(_known, lambda path: call(["cemverify", "check", "m:mine", "--known", str(path)])),
+    "counterexample": Reader(_counterexample, lambda path: call(["cemverify", "replay", str(path)])),
+    "arrays of a counterexample": Reader(
+        lambda folder: _counterexample(folder).with_suffix(".npz"),
+        lambda path: call(["cemverify", "replay", str(path.with_suffix(".json"))]),
+    ),
+    "cell": Reader(_cell, _read_cell),
+    "side file of a cell": Reader(
+        lambda folder: _cell(folder).with_suffix(".made_by"), lambda path: _read_cell(path.with_suffix(".json"))
+    ),
+    "corpus": Reader(_corpus, lambda path: _open_corpus(path.parents[2])),
+    "tokens": Reader(
+        lambda folder: next(_corpus(folder).parent.glob("train*.npy")), lambda path: _open_corpus(path.parents[2])
+    ),
+    "checkpoint": Reader(_checkpoint, _restore),
+    "stage of a benchmark": Reader(_stage, _read_stage),
+    "metrics": Reader(_metrics, _resume_metrics),
+}
+# those that are JSON, and so can be damaged in their meaning
+JSON = ("result", "baseline", "counterexample", "cell", "side file of a cell", "corpus", "stage of a benchmark")
+
+
+@pytest.fixture(autouse=True)
+def judged_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No implementation is asked: `check` and `replay` read their files, and get these verdicts."""
+
+    def run(name: str, *_: Any) -> Iterator[RunFinished]:
+        yield RunFinished(name, _records(), 1.0)
+
+    def ask_again(name: str, property_: Any, question: Any, *_: Any) -> Record:
+        Packed.of(question).unpacked()  # what goes to the worker
+        return _records()[0]
+
+    monkeypatch.setattr(isolation, "run", run)
+    monkeypatch.setattr("cemverify.commands.replay.ask_again", ask_again)
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, bytes]]:
+    """Each file, whole: where it lies and what it holds."""
+    made = {name: reader.make(tmp_path_factory.mktemp("sound")) for name, reader in READERS.items()}
+    return {name: (path, path.read_bytes()) for name, path in made.items()}
+
+
+def told(reader: Reader, path: Path) -> str:
+    """What is said of a file that cannot be read, as one sentence; nothing if it can."""
+
+    def too_long(*_: int | FrameType | None) -> None:
+        raise AssertionError(f"no answer within {SECONDS} seconds")
+
+    before, errors = signal.signal(signal.SIGALRM, too_long), io.StringIO()
+    signal.alarm(SECONDS)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(errors):
+            code = enter(lambda _: lambda: reader.read(path) or 0, [])
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    said = [line for line in errors.getvalue().splitlines() if line.startswith("error: ")]
+    assert code in (0, 1, 2), code
+    assert len(said) == (code == 2), errors.getvalue()
+    for sign in ("Traceback", "something unforeseen", "memory ran out"):
+        assert sign not in errors.getvalue(), errors.getvalue()
+    return said[0] if said else ""
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_sound_file_is_read(name: str, sound: dict[str, tuple[Path, bytes]]) -> None:
+    path, content = sound[name]
+    path.write_bytes(content)
+    assert told(READERS[name], path) == ""
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_file_with_damaged_bytes_is_refused_in_a_sentence(name: str, sound: dict[str, tuple[Path, bytes]]) -> None:
+    path, content = sound[name]
+
+    @given(damaged_bytes(content))
+    def ask(damaged: bytes) -> None:
+        path.write_bytes(damaged)
+        told(READERS[name], path)
+
+    ask()
+
+
+@pytest.mark.parametrize("name", JSON)
+def test_a_file_that_says_nonsense_is_refused_in_a_sentence(name: str, sound: dict[str, tuple[Path, bytes]]) -> None:
+    path, content = sound[name]
+
+    @given(damaged_json(json.loads(content)))
+    def ask(damaged: bytes) -> None:
+        path.write_bytes(damaged)
+        told(READERS[name], path)
+
+    ask()
+
+
+def test_a_cell_whose_digest_was_made_to_fit_is_refused_in_a_sentence(sound: dict[str, tuple[Path, bytes]]) -> None:
+    path, content = sound["cell"]
+    whole = json.loads(content)
+    del whole["digest"]
+
+    @given(damaged_json(whole))
+    def ask(damaged: bytes) -> None:
+        forged = json.loads(damaged)
+        if isinstance(forged, dict):
+            with contextlib.suppress(ValueError):  # NaN and surrogates have none
+                forged["digest"] = digest(forged)
+        path.write_bytes(json.dumps(forged).encode("utf-8", "surrogatepass"))
+        told(READERS["cell"], path)
+
+    ask()
+
+
+def test_a_checkpoint_whose_facts_are_nonsense_is_refused_in_a_sentence(
+    sound: dict[str, tuple[Path, bytes]],
+) -> None:
+    path, content = sound["checkpoint"]
+    path.write_bytes(content)
+    tensors = load(content)
+    with safe_open(path, framework="pt") as file:
+        facts = json.loads(file.metadata()["cemverify"])
+
+    for damage in (lambda t: t[..., :1].clone(), lambda t: t.bool()):
+        path.write_bytes(save({name: damage(t) for name, t in tensors.items()}, {"cemverify": json.dumps(facts)}))
+        assert "has shape" in told(READERS["checkpoint"], path)
+    fewer = dict(list(tensors.items())[1:])
+    path.write_bytes(save(fewer, {"cemverify": json.dumps(facts)}))
+    assert "is missing" in told(READERS["checkpoint"], path)
+
+    @given(damaged_json(facts))
+    def ask(damaged: bytes) -> None:
+        path.write_bytes(save(tensors, {"cemverify": damaged.decode("utf-8", "replace")}))
+        told(READERS["checkpoint"], path)
+
+    ask()
+
+
+@given(st.binary(max_size=200))
+@settings(max_examples=20)
+def test_any_bytes_in_place_of_the_arrays_are_refused(sound: dict[str, tuple[Path, bytes]], junk: bytes) -> None:
+    path, content = sound["arrays of a counterexample"]
+    path.with_suffix(".json").write_bytes(
+        sound["counterexample"][1].replace(sound["counterexample"][0].stem.encode(), path.stem.encode())
+    )
+    for damaged in (junk, np.lib.format.magic(1, 0) + junk, content[:4] + junk):
+        path.write_bytes(damaged)
+        assert told(READERS["arrays of a counterexample"], path)
