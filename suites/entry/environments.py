@@ -1,6 +1,9 @@
 """Commands in odd environments: one process imports everything, and a fork of it runs each command in its own.
 
-    python -m suites.entry.environments FOLDER       rows as JSON on stdin, exit codes as JSON on stdout
+    python -m suites.entry.environments FOLDER [stripped]     rows as JSON on stdin, exit codes as JSON on stdout
+
+`stripped` compiles our own modules as `python -OO` does, without docstrings and asserts. Under -OO itself every
+library is compiled, too, which takes longer than all the rest where nothing is cached.
 
 What a row prints is in FOLDER/NUMBER.stdout and FOLDER/NUMBER.stderr.
 """
@@ -12,11 +15,10 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from typing import Any
-
-import cemverify.cli
 
 
 @dataclass(frozen=True)
@@ -39,20 +41,64 @@ class Environment:
     home: bool
 
 
-def run(environments: Sequence[Environment], folder: Path, command: Sequence[str], **variables: str) -> list[int]:
-    """The exit codes of commands, all run by forks of one interpreter that is started as `command` says."""
+@dataclass(frozen=True)
+class Interpreter:
+    """How the process is started that imports everything.
+
+    Attributes:
+        flags: of Python. variables: of its environment. stripped: whether our own modules have no docstrings.
+    """
+
+    flags: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+    stripped: bool = False
+
+
+def run(environments: Sequence[Environment], folder: Path, interpreter: Interpreter) -> list[int]:
+    """The exit codes of commands, each run by a fork of that interpreter."""
     import subprocess
 
     done = subprocess.run(
-        [*command, "-m", __name__, str(folder)],
+        [
+            sys.executable,
+            *interpreter.flags,
+            "-m",
+            __name__,
+            str(folder),
+            *(("stripped",) if interpreter.stripped else ()),
+        ],
         input=json.dumps([asdict(environment) for environment in environments]),
-        env={**os.environ, **variables},
+        env={**os.environ, **interpreter.variables},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
     return list(json.loads(done.stdout.splitlines()[-1]))
+
+
+class _Stripped(SourceFileLoader):
+    """Compiles without docstrings and asserts, and leaves compiled files alone."""
+
+    def path_stats(self, path: Any) -> Mapping[str, Any]:
+        raise OSError("no compiled file belongs to this")
+
+    def source_to_code(self, data: Any, path: Any, *, _optimize: int = -1) -> Any:  # type: ignore[override]
+        return super().source_to_code(data, path, _optimize=2)
+
+
+class Stripping:
+    """Finds our own modules, to be stripped."""
+
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """As the import system asks."""
+        if name.partition(".")[0] not in ("cemverify", "synthetic", "reports"):
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is not None and isinstance(spec.loader, SourceFileLoader):
+            spec.loader = _Stripped(spec.loader.name, spec.loader.path)
+        return spec
 
 
 def _commands() -> Mapping[str, Callable[[Sequence[str]], int]]:
@@ -81,7 +127,7 @@ def _judge_here() -> None:
     def asked(name: str, properties: Any, effort: Any, _: int = 1) -> Iterator[Any]:
         return engine.run(load(name), name, engine.applicable(load(name), properties), effort)
 
-    isolation.run = asked
+    isolation.run = asked  # type: ignore[assignment]
 
 
 def _replace_stream(name: str, number: int, how: str, path: Path, encoding: str) -> None:
@@ -129,8 +175,12 @@ def _run_one(main: Callable[[Sequence[str]], int], environment: Environment, own
 def main() -> None:
     """Runs all rows."""
     folder = Path(sys.argv[1])
+    if "stripped" in sys.argv[2:]:
+        sys.meta_path.insert(0, Stripping)
     rows = [Environment(**{**row, "words": tuple(row["words"])}) for row in json.load(sys.stdin)]
     # first what all need, with warnings as the interpreter was asked to treat them
+    import cemverify.cli
+
     if cemverify.cli.main(["list"]):  # -OO removes what is asserted
         sys.exit(1)
     mains = _commands()

@@ -34,8 +34,8 @@ from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.listeners.files import as_json
 from cemverify.conformance.properties import select
 from cemverify.conformance.questions.cases import dense_case
+from cemverify.conformance.questions.saving import Packing, Saved, restored
 from cemverify.conformance.workers import isolation
-from cemverify.conformance.workers.last_question import Packed, case_of
 from cemverify.entry import enter
 from cemverify.results import Maker, Table, result, write
 from cemverify.runs import CellStore
@@ -109,7 +109,8 @@ def _known(folder: Path) -> Path:
 def _counterexample(folder: Path) -> Path:
     (property_,) = select(["gradient/mlp/silu"])
     case = dense_case(MLPConfig(2, 3), batch=1, tokens=2, seed=0)
-    saved = case_of(property_, case, torch.float64, "cpu", "torch", within=5.0)
+    packing = Packing()
+    saved = Saved(packing.tree(case), "float64", "cpu", "torch", packing.arrays, [], within=5.0)
     record = replace(_records()[1], id=property_.id, saved=saved)
     (path,) = save_all(RunFinished("m:mine", [record], 0.0), folder, _maker())
     return path
@@ -220,6 +221,12 @@ READERS = {
 JSON = ("result", "baseline", "counterexample", "cell", "side file of a cell", "corpus", "stage of a benchmark")
 
 
+@pytest.fixture
+def examples(request: pytest.FixtureRequest) -> int:
+    """How many ways of damage are tried."""
+    return 1000 if request.config.getoption("--thorough") else 25
+
+
 @pytest.fixture(autouse=True)
 def judged_already(monkeypatch: pytest.MonkeyPatch) -> None:
     """No implementation is asked: `check` and `replay` read their files, and get these verdicts."""
@@ -228,7 +235,8 @@ def judged_already(monkeypatch: pytest.MonkeyPatch) -> None:
         yield RunFinished(name, _records(), 1.0)
 
     def ask_again(name: str, property_: Any, question: Any, *_: Any) -> Record:
-        Packed.of(question).unpacked()  # what goes to the worker
+        packing = Packing()
+        restored(packing.tree(question), packing.arrays)  # as it goes to the worker
         return _records()[0]
 
     monkeypatch.setattr(isolation, "run", run)
@@ -272,9 +280,12 @@ def test_a_sound_file_is_read(name: str, sound: dict[str, tuple[Path, bytes]]) -
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_a_file_with_damaged_bytes_is_refused_in_a_sentence(name: str, sound: dict[str, tuple[Path, bytes]]) -> None:
+def test_a_file_with_damaged_bytes_is_refused_in_a_sentence(
+    name: str, sound: dict[str, tuple[Path, bytes]], examples: int
+) -> None:
     path, content = sound[name]
 
+    @settings(max_examples=examples)
     @given(damaged_bytes(content))
     def ask(damaged: bytes) -> None:
         path.write_bytes(damaged)
@@ -284,9 +295,12 @@ def test_a_file_with_damaged_bytes_is_refused_in_a_sentence(name: str, sound: di
 
 
 @pytest.mark.parametrize("name", JSON)
-def test_a_file_that_says_nonsense_is_refused_in_a_sentence(name: str, sound: dict[str, tuple[Path, bytes]]) -> None:
+def test_a_file_that_says_nonsense_is_refused_in_a_sentence(
+    name: str, sound: dict[str, tuple[Path, bytes]], examples: int
+) -> None:
     path, content = sound[name]
 
+    @settings(max_examples=examples)
     @given(damaged_json(json.loads(content)))
     def ask(damaged: bytes) -> None:
         path.write_bytes(damaged)
@@ -295,11 +309,14 @@ def test_a_file_that_says_nonsense_is_refused_in_a_sentence(name: str, sound: di
     ask()
 
 
-def test_a_cell_whose_digest_was_made_to_fit_is_refused_in_a_sentence(sound: dict[str, tuple[Path, bytes]]) -> None:
+def test_a_cell_whose_digest_was_made_to_fit_is_refused_in_a_sentence(
+    sound: dict[str, tuple[Path, bytes]], examples: int
+) -> None:
     path, content = sound["cell"]
     whole = json.loads(content)
     del whole["digest"]
 
+    @settings(max_examples=examples)
     @given(damaged_json(whole))
     def ask(damaged: bytes) -> None:
         forged = json.loads(damaged)
@@ -313,7 +330,7 @@ def test_a_cell_whose_digest_was_made_to_fit_is_refused_in_a_sentence(sound: dic
 
 
 def test_a_checkpoint_whose_facts_are_nonsense_is_refused_in_a_sentence(
-    sound: dict[str, tuple[Path, bytes]],
+    sound: dict[str, tuple[Path, bytes]], examples: int
 ) -> None:
     path, content = sound["checkpoint"]
     path.write_bytes(content)
@@ -321,13 +338,17 @@ def test_a_checkpoint_whose_facts_are_nonsense_is_refused_in_a_sentence(
     with safe_open(path, framework="pt") as file:
         facts = json.loads(file.metadata()["cemverify"])
 
-    for damage in (lambda t: t[..., :1].clone(), lambda t: t.bool()):
-        path.write_bytes(save({name: damage(t) for name, t in tensors.items()}, {"cemverify": json.dumps(facts)}))
+    for other in (
+        {name: tensor[..., :1].clone() for name, tensor in tensors.items()},
+        {name: tensor.bool() for name, tensor in tensors.items()},
+    ):
+        path.write_bytes(save(other, {"cemverify": json.dumps(facts)}))
         assert "has shape" in told(READERS["checkpoint"], path)
     fewer = dict(list(tensors.items())[1:])
     path.write_bytes(save(fewer, {"cemverify": json.dumps(facts)}))
     assert "is missing" in told(READERS["checkpoint"], path)
 
+    @settings(max_examples=examples)
     @given(damaged_json(facts))
     def ask(damaged: bytes) -> None:
         path.write_bytes(save(tensors, {"cemverify": damaged.decode("utf-8", "replace")}))

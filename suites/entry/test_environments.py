@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 
 from cemverify.conformance.questions.coverage import covering
 from cemverify.results import Maker, ResultError, Table, read, result, write
-from suites.entry.environments import Environment, run
+from suites.entry.environments import Environment, Interpreter, run
 
 FACTORS = {
     "stdout": ("open", "full", "closed"),
@@ -20,13 +19,10 @@ FACTORS = {
     "columns": (0, 20),
     "home": (True, False),
 }
-# how the interpreter is started, and in which locale
+ODD = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONWARNINGS": "error"}
 INTERPRETERS = {
-    "usual": ([sys.executable], {}),
-    "bare": (
-        [sys.executable, "-OO"],
-        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONWARNINGS": "error"},
-    ),
+    "usual": Interpreter(),
+    "odd": Interpreter(variables=ODD, stripped=True),
 }
 # each command, as short as it can be, and its exit code (so small a language model is no better than bigrams);
 # {file} is what it writes, {store} what they share
@@ -95,9 +91,15 @@ def rows_of(interpreter: str, folder: Path) -> list[Row]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
-@pytest.mark.parametrize("interpreter", INTERPRETERS)
+@pytest.mark.parametrize(
+    ("name", "interpreter"),
+    [
+        *INTERPRETERS.items(),
+        pytest.param("odd", Interpreter(("-OO",), ODD), id="odd-OO", marks=pytest.mark.thorough),
+    ],
+)
 def test_a_command_does_its_work_or_says_why_not(
-    interpreter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, interpreter: Interpreter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     litter = tmp_path / "temporary"
     for folder in (litter, tmp_path / "store"):
@@ -105,9 +107,8 @@ def test_a_command_does_its_work_or_says_why_not(
     table = Table("Table ταυ", ["a"], [["∞ ≠ 0"]])
     write(tmp_path / "store" / "result.json", result("atlas", Maker.now("c", {}, 0, "cpu"), [table], {}))
     monkeypatch.setenv("TMPDIR", str(litter))
-    rows = rows_of(interpreter, tmp_path)
-    command, variables = INTERPRETERS[interpreter]
-    codes = run([row.environment for row in rows], tmp_path, command, **variables)
+    rows = rows_of(name, tmp_path)
+    codes = run([row.environment for row in rows], tmp_path, interpreter)
     wrong = []
     for number, (row, code) in enumerate(zip(rows, codes, strict=True)):
         said = (tmp_path / f"{number}.stderr").read_text("latin-1") if row.environment.stderr == "open" else None
