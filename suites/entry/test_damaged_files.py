@@ -23,7 +23,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
-from safetensors.torch import load, save
+from safetensors.torch import load, save, save_file
 
 from benchmarks import harvest
 from cemverify.cem.layers import MLPConfig
@@ -35,6 +35,8 @@ from cemverify.conformance.listeners.files import as_json
 from cemverify.conformance.properties import select
 from cemverify.conformance.questions.cases import dense_case
 from cemverify.conformance.questions.saving import Packing, Saved, restored
+from cemverify.conformance.trained.activations import read_tokens
+from cemverify.conformance.trained.checkpoint import load_weights
 from cemverify.conformance.workers import isolation
 from cemverify.entry import enter
 from cemverify.results import Maker, Table, result, write
@@ -43,7 +45,7 @@ from cemverify.runs.plain import digest
 from cemverify.runs.store import CorruptCell
 from suites.entry.calling import call
 from suites.entry.damage import damaged_bytes, damaged_json
-from suites.synthetic.light import walks
+from suites.runs.light import walks
 from synthetic.corpora import sources
 from synthetic.corpora.corpus import tokenised
 from synthetic.corpora.tokenisers import Symbols
@@ -153,6 +155,16 @@ def _restore(path: Path) -> None:
     checkpoints.restore(path, *_a_model(), {"vocabulary": 4, "steps": 2})
 
 
+def _weights(folder: Path) -> Path:
+    save_file({"weight": torch.ones(3, 2), "bias": torch.zeros(3)}, folder / "w.safetensors")
+    return folder / "w.safetensors"
+
+
+def _tokens(folder: Path) -> Path:
+    np.save(folder / "tokens.npy", np.arange(6).reshape(2, 3))
+    return folder / "tokens.npy"
+
+
 def _metrics(folder: Path) -> Path:
     path = folder / "metrics.jsonl"
     path.write_text("".join(json.dumps({"step": i, "bits": 2.5, "seconds": 1.0}) + "\n" for i in range(5)))
@@ -190,7 +202,7 @@ def _read_cell(path: Path) -> int:
 
 def _report(path: Path) -> int:
     output = path.parent / "report"
-    code = call(["reports", str(path), "--output", str(output)])
+    code = call(["reports", "tables", str(path), "--output", str(output)])
     assert output.exists() == (code == 0), "half written"
     shutil.rmtree(output, ignore_errors=True)
     return code
@@ -198,6 +210,9 @@ def _report(path: Path) -> int:
 
 READERS = {
     "result": Reader(_a_result, _report),
+    "compared result": Reader(
+        _a_check, lambda path: call(["reports", "compare", str(path), str(_a_check(path.parents[1]))])
+    ),
     "baseline": Reader(_a_check, lambda path: call(["cemverify", "check", "m:mine", "--baseline", str(path)])),
     "known violations": Reader(_known, lambda path: call(["cemverify", "check", "m:mine", "--known", str(path)])),
     "counterexample": Reader(_counterexample, lambda path: call(["cemverify", "replay", str(path)])),
@@ -215,10 +230,21 @@ READERS = {
     ),
     "checkpoint": Reader(_checkpoint, _restore),
     "stage of a benchmark": Reader(_stage, _read_stage),
+    "weights of a trained model": Reader(_weights, lambda path: load_weights(torch.nn.Linear(2, 3), path) and None),
+    "tokens for a trained model": Reader(_tokens, lambda path: read_tokens(path) and None),
     "metrics": Reader(_metrics, _resume_metrics),
 }
 # those that are JSON, and so can be damaged in their meaning
-JSON = ("result", "baseline", "counterexample", "cell", "side file of a cell", "corpus", "stage of a benchmark")
+JSON = (
+    "result",
+    "compared result",
+    "baseline",
+    "counterexample",
+    "cell",
+    "side file of a cell",
+    "corpus",
+    "stage of a benchmark",
+)
 
 
 @pytest.fixture

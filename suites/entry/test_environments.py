@@ -33,7 +33,7 @@ COMMANDS = {
     "cemverify power --families rejection --seeds 1 --examples 4 --no-sweep --no-bank --workers 0 --store {store} "
     "--json {file}": 0,
     "cemverify replay {store}/none.json": 2,
-    "reports {store}/result.json": 0,
+    "reports tables {store}/result.json": 0,
     "synthetic examine rbf --train-points 12 --test-points 6 --output {file}": 0,
     "synthetic recursion --preset smoke --models cem --steps 1 --seeds 1 --workers 0 "
     "--store {store} --output {file}": 0,

@@ -75,7 +75,7 @@ def read_tokens(path: Path) -> Tokens:
     """
     try:
         array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except Exception as error:  # of a damaged header or archive: many kinds
         raise UsageError(f"the tokens {path} cannot be read: {error}; write them with numpy.save") from error
     if not isinstance(array, np.ndarray):  # several arrays, in a .npz file
         raise UsageError(f"{path} holds several arrays; tokens are one array, written with numpy.save")
