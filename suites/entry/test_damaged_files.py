@@ -76,11 +76,11 @@ class Reader:
 
     Attributes:
         make: writes a sound file into a folder, with whatever belongs beside it, and returns its path.
-        read: reads it, as a command does; returns an exit code or nothing.
+        read: reads it, as a command does; returns an exit code, or what was read.
     """
 
     make: Callable[[Path], Path]
-    read: Callable[[Path], int | None]
+    read: Callable[[Path], object]
 
 
 def _maker() -> Maker:
@@ -230,8 +230,8 @@ READERS = {
     ),
     "checkpoint": Reader(_checkpoint, _restore),
     "stage of a benchmark": Reader(_stage, _read_stage),
-    "weights of a trained model": Reader(_weights, lambda path: load_weights(torch.nn.Linear(2, 3), path) and None),
-    "tokens for a trained model": Reader(_tokens, lambda path: read_tokens(path) and None),
+    "weights of a trained model": Reader(_weights, lambda path: load_weights(torch.nn.Linear(2, 3), path)),
+    "tokens for a trained model": Reader(_tokens, lambda path: read_tokens(path)),
     "metrics": Reader(_metrics, _resume_metrics),
 }
 # those that are JSON, and so can be damaged in their meaning
@@ -276,6 +276,11 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, byt
     return {name: (path, path.read_bytes()) for name, path in made.items()}
 
 
+def exit_code(read: object) -> int:
+    """What a command returned; 0 where something else was read."""
+    return read if isinstance(read, int) else 0
+
+
 def told(reader: Reader, path: Path) -> str:
     """What is said of a file that cannot be read, as one sentence; nothing if it can."""
 
@@ -286,7 +291,7 @@ def told(reader: Reader, path: Path) -> str:
     signal.alarm(SECONDS)
     try:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(errors):
-            code = enter(lambda _: lambda: reader.read(path) or 0, [])
+            code = enter(lambda _: lambda: exit_code(reader.read(path)), [])
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
