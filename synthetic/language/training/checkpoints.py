@@ -26,11 +26,11 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from cemverify.cem.models import LanguageModel
 from cemverify.errors import UsageError
 from cemverify.files import replacing, sweep
-from cemverify.parsing import MOST
 from cemverify.results import flaw
 from synthetic.language.training.machine import agree
 
 FORMAT = 1
+_MOST = 2**53  # what a float holds exactly
 # what a checkpoint says of itself; saved weights alone have no state
 _FACTS = {
     "type": "object",
@@ -42,8 +42,8 @@ _FACTS = {
             "type": "object",
             "required": ["step", "bits", "batches"],
             "properties": {
-                "step": {"type": "integer", "minimum": 0, "maximum": MOST},
-                "bits": {"type": "array", "items": {"type": "number", "not": {"type": "integer", "minimum": MOST}}},
+                "step": {"type": "integer", "minimum": 0, "maximum": _MOST},
+                "bits": {"type": "array", "items": {"type": "number", "not": {"type": "integer", "minimum": _MOST}}},
                 "batches": {"type": "string"},
             },
         },
