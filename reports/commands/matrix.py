@@ -1,0 +1,100 @@
+"""`python -m reports matrix`: many implementations beside each other, and a badge for each."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from reports.matrix.standings import Line
+
+DESCRIPTION = """\
+Puts verdicts on many implementations beside each other: implementations down, families of properties across. Each
+cell says how many properties hold of those that were run, with how many examples, and, where a power result is among
+the files, how many of the faults that these properties must catch are caught. Runs that looked less hard are drawn
+paler. Of several results of one implementation the latest counts.
+"""
+
+EPILOG = """\
+examples:
+  python -m reports matrix ci-results/                      print the table
+  python -m reports matrix mine.json theirs.json power.json --format markdown
+  python -m reports matrix ci-results/ --output site/       the files below
+
+what is written:
+  site/matrix.md, matrix.svg        the table and the picture
+  site/matrix.csv                   every cell with its date, suite version, examples and detection power
+  site/badges/NAME.svg, NAME.json   a badge for each implementation; the JSON is an endpoint of shields.io
+
+exit code: 0, or 2 with one sentence on stderr if a path holds no verdict or a file cannot be written.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds its arguments."""
+    parser.add_argument(
+        "paths", metavar="PATH", nargs="+", type=Path, help="a result file, or a folder of result files"
+    )
+    parser.add_argument(
+        "--format",
+        choices=("terminal", "markdown", "latex", "csv"),
+        default="terminal",
+        help="format of the table that is printed (default: %(default)s)",
+    )
+    parser.add_argument("--output", metavar="DIR", type=Path, help="also write the table, the picture and the badges")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints the table, and writes the files."""
+    import shutil
+    import sys
+
+    from cemverify.results import show
+    from cemverify.tables import RENDERERS, terminal
+    from reports.collect import collect
+    from reports.matrix.standings import lines_of, sheet, table
+    from reports.sheets import numbers
+
+    lines = lines_of(collect(options.paths))
+    found = table(lines)
+    if options.format == "csv":
+        text = numbers(sheet(lines)).rstrip("\n")
+    elif options.format == "terminal":
+        text = terminal([found], (), shutil.get_terminal_size().columns if sys.stdout.isatty() else None)
+    else:
+        text = RENDERERS[options.format]([found], ())
+    if options.output is not None:
+        _write(options.output, lines)
+    show(text)
+    return 0
+
+
+def _write(folder: Path, lines: Sequence[Line]) -> None:
+    import json
+    import sys
+
+    from cemverify.files import slug
+    from cemverify.results import write_text
+    from cemverify.tables import markdown
+    from reports.matrix.badges import badge, svg
+    from reports.matrix.standings import sheet, table
+    from reports.pictures.standings import matrix
+    from reports.sheets import numbers
+
+    picture = matrix(lines)
+    files = {
+        "matrix.md": f"![{picture.title}](matrix.svg)\n\n{markdown([table(lines)])}\n",
+        "matrix.csv": numbers(sheet(lines)),
+        "matrix.svg": picture.svg,
+    }
+    for line in lines:
+        name = slug(line.implementation)
+        while f"badges/{name}.svg" in files:
+            name += "-"
+        files[f"badges/{name}.svg"] = svg(line)
+        files[f"badges/{name}.json"] = json.dumps(badge(line), indent=1) + "\n"
+    for name, content in files.items():
+        write_text(folder / name, content)
+    print(f"wrote {folder}: matrix.md, matrix.csv, matrix.svg and {len(lines)} badges", file=sys.stderr)

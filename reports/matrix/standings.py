@@ -1,0 +1,200 @@
+"""Where each implementation stands, family by family, and how hard it was looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any
+
+from cemverify.results import ResultError, Table
+from reports.collect import ResultFile, complete
+from reports.kinds.check import families, family
+from reports.sheets import Column, Entry, Group, Quantity, Sheet
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One family of properties of one implementation.
+
+    Attributes:
+        holds, run, violated, undecided, absent: how many of its properties.
+        examples: per property that was run, on average.
+        detection: how often the faults that these properties must catch are caught with as many examples; None if it
+            was not measured.
+        strength: from 0 to 1, how hard it was looked at: the examples that were asked for, times the detection,
+            against the hardest look in the matrix.
+    """
+
+    holds: int
+    run: int
+    violated: int
+    undecided: int
+    absent: int
+    examples: float
+    detection: float | None
+    strength: float
+
+    @property
+    def verdict(self) -> str:
+        """Of the family as a whole."""
+        if self.violated:
+            return "violated"
+        if not self.run:
+            return "not offered"
+        return "holds" if self.holds == self.run else "inconclusive"
+
+    @property
+    def words(self) -> str:
+        """For a cell of a table."""
+        if not self.run:
+            return "not offered"
+        power = "" if self.detection is None else f", {100 * self.detection:.0f} % detected"
+        return f"{self.holds}/{self.run}, {self.examples:.0f} examples{power}"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One implementation.
+
+    Attributes:
+        date: when it was judged, day and year. version: of the suite. by_family: in the order of the result.
+        older: how many results of the same implementation were passed over, as this one is the latest.
+    """
+
+    implementation: str
+    date: str
+    version: str
+    commit: str
+    source: ResultFile
+    by_family: Mapping[str, Standing]
+    older: int
+
+    def total(self, what: str) -> int:
+        """Over all families."""
+        return sum(getattr(standing, what) for standing in self.by_family.values())
+
+
+def lines_of(sources: Sequence[ResultFile]) -> list[Line]:
+    """The latest verdict on each implementation, by name.
+
+    Detection power is taken from the power results among the sources: the implementation's own if there is one, of
+    the mutants as they are otherwise.
+
+    Raises:
+        ResultError: no source is a verdict on an implementation, or one lacks what its kind has.
+    """
+    latest: dict[str, list[ResultFile]] = {}
+    for source in sources:
+        if source.content["kind"] == "check":
+            latest.setdefault(source.content["implementation"], []).append(source)
+    if not latest:
+        paths = ", ".join(str(source.path) for source in sources[:3])
+        raise ResultError(f"no result of `cemverify check --json` among {paths}; a matrix needs at least one")
+    powers: dict[str | None, Mapping[str, Any]] = {}
+    for source in sources:
+        if source.content["kind"] == "power":
+            powers[source.content["made_by"]["configuration"].get("implementation")] = source.content
+    found = []
+    for name, results in sorted(latest.items()):
+        newest = max(results, key=lambda source: str(source.content["made_by"]["created"]))
+        with complete(newest):
+            found.append(_line(name, newest, powers.get(name, powers.get(None)), len(results) - 1))
+    hardest = max((s.strength for line in found for s in line.by_family.values()), default=0.0) or 1.0
+    return [_scaled(line, hardest) for line in found]
+
+
+def sheet(lines: Sequence[Line]) -> Sheet:
+    """A row for each cell, for programs."""
+    columns = (
+        *(Column("implementation"), Column("family"), Column("verdict"), Column("holds"), Column("run")),
+        *(Column("violated"), Column("undecided"), Column("not offered"), Column("examples per property")),
+        *(Column("detection", "%"), Column("strength"), Column("date"), Column("suite version"), Column("commit")),
+    )
+    rows: list[Sequence[Entry]] = [
+        [
+            *(line.implementation, name, s.verdict, s.holds, s.run, s.violated, s.undecided, s.absent, s.examples),
+            *(Quantity(s.detection), s.strength, line.date, line.version, line.commit),
+        ]
+        for line in lines
+        for name, s in line.by_family.items()
+    ]
+    return Sheet("Implementations and families of properties", columns, [Group("", rows)])
+
+
+def table(lines: Sequence[Line]) -> Table:
+    """A row for each implementation, for people."""
+    names = families_of(lines)
+    rows = [
+        [
+            *(line.implementation, line.date, line.version, f"{line.total('holds')} of {line.total('run')}"),
+            *(line.by_family[name].words if name in line.by_family else "not asked" for name in names),
+        ]
+        for line in lines
+    ]
+    older = [f"{line.implementation}: {line.older} older results are passed over" for line in lines if line.older]
+    return Table(
+        "Implementations: properties that hold of those that were run",
+        ["implementation", "date", "suite", "holds", *names],
+        rows,
+        (),
+        older,
+    )
+
+
+def families_of(lines: Sequence[Line]) -> list[str]:
+    """Of all implementations."""
+    return list(dict.fromkeys(name for line in lines for name in line.by_family))
+
+
+def _line(name: str, source: ResultFile, power: Mapping[str, Any] | None, older: int) -> Line:
+    content = source.content
+    made = content["made_by"]
+    examples = made["configuration"].get("examples")
+    by_family = {group: _standing(group, entries, power, examples) for group, entries in families(content).items()}
+    # what was not measured is taken for no better than what was
+    least = min((s.detection for s in by_family.values() if s.detection is not None), default=1.0)
+    by_family = {
+        group: replace(s, strength=float(examples or 0) * (least if s.detection is None else s.detection))
+        for group, s in by_family.items()
+    }
+    commit = str(made.get("commit") or "")[:12]
+    return Line(name, str(made["created"])[:10], content["suite_version"], commit, source, by_family, older)
+
+
+def _standing(
+    group: str, entries: Sequence[Mapping[str, Any]], power: Mapping[str, Any] | None, budget: int | None
+) -> Standing:
+    verdicts = [entry["verdict"] for entry in entries]
+    run = len(verdicts) - verdicts.count("not offered")
+    examples = sum(entry["examples"] for entry in entries) / run if run else 0.0
+    detection = None if power is None or budget is None else _detection(group, power, budget)
+    return Standing(
+        holds=verdicts.count("holds"),
+        run=run,
+        violated=verdicts.count("violated"),
+        undecided=verdicts.count("inconclusive") + verdicts.count("suite error"),
+        absent=verdicts.count("not offered"),
+        examples=examples,
+        detection=detection,
+        strength=0.0,
+    )
+
+
+def _detection(group: str, power: Mapping[str, Any], examples: int) -> float | None:
+    """The mean share of seeds that caught a fault of this family's properties, with at most as many examples."""
+    shares = list(_shares(group, power, examples))
+    return fmean(shares) if shares else None
+
+
+def _shares(group: str, power: Mapping[str, Any], examples: int) -> Iterator[float]:
+    for mutant in power["mutants"]:
+        if family(mutant["property"]) == group:
+            within = [at for at in mutant["budgets"] if at["examples"] <= examples]
+            if within:
+                yield max(within, key=lambda at: int(at["examples"]))["probability"]
+
+
+def _scaled(line: Line, hardest: float) -> Line:
+    scaled = {name: replace(s, strength=s.strength / hardest) for name, s in line.by_family.items()}
+    return replace(line, by_family=scaled)

@@ -1,0 +1,73 @@
+"""Implementations by families of properties: colour is the verdict, and what was looked at less is paler."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from reports.matrix.standings import Line, families_of, sheet
+from reports.pictures.drawing import ABSENT, BAD, GOOD, INK, QUIET, UNSURE, Picture, picture, shortened
+from reports.sheets import Quantity
+
+_COLOURS = {"holds": GOOD, "violated": BAD, "inconclusive": UNSURE, "not offered": ABSENT}
+_MOST = 60
+_PALEST = 0.25
+
+
+def matrix(lines: Sequence[Line]) -> Picture:
+    """The matrix; of very many implementations the first, as the table has the others."""
+    shown = list(lines)[:_MOST]
+    names = families_of(shown)
+    whole = sum(line.total("holds") == line.total("run") > 0 for line in lines)
+
+    def draw(figure: Figure) -> None:
+        axis = figure.subplots()
+        for y, line in enumerate(shown):
+            for x, name in enumerate(names):
+                found = line.by_family.get(name)
+                if found is None:
+                    continue
+                strength = _PALEST + (1 - _PALEST) * found.strength if found.run else 0.35
+                colour = _COLOURS[found.verdict]
+                axis.add_patch(
+                    Rectangle((x - 0.47, y - 0.42), 0.94, 0.84, facecolor=colour, alpha=strength, linewidth=0)
+                )
+                # the verdict in a colour of full strength: paleness speaks of the look alone
+                axis.add_patch(Rectangle((x - 0.47, y - 0.42), 0.08, 0.84, facecolor=colour, linewidth=0))
+                ink = "white" if found.run and strength > 0.72 else INK
+                mark = "✗\n" if found.violated else ""
+                words = f"{mark}{found.holds}/{found.run}" if found.run else "–"
+                if found.detection is not None and found.run:
+                    words += f"\n{100 * found.detection:.0f} %"
+                axis.text(x + 0.03, y, words, ha="center", va="center", fontsize=6, color=ink)
+        axis.set_xlim(-0.5, len(names) - 0.5)
+        axis.set_ylim(len(shown) - 0.5, -0.5)
+        axis.set_xticks(
+            range(len(names)), [shortened(name, 16) for name in names], rotation=40, ha="left", rotation_mode="anchor"
+        )
+        axis.xaxis.tick_top()
+        labels = [
+            f"{shortened(line.implementation, 26)}\n{line.date}, {shortened(line.version, 10)}" for line in shown
+        ]
+        axis.set_yticks(range(len(shown)), labels, fontsize=7)
+        axis.tick_params(length=0, labelcolor=INK)
+        axis.spines[:].set_visible(False)
+        axis.grid(visible=False)
+        axis.set_facecolor("none")
+        axis.xaxis.label.set_color(QUIET)
+
+    data = sheet(lines)
+    rows = [[cell.value if isinstance(cell, Quantity) else cell for cell in row] for row in data.rows]
+    return picture(
+        "matrix",
+        f"{whole} of {len(lines)} implementations hold every property that was run",
+        "A row for each implementation with the date and the version of the suite, a column for each family of "
+        "properties. A cell has how many properties hold of those that were run, and the share of faults that are "
+        "detected where it was measured; the paler, the fewer examples and faults detected.",
+        1.2 + 0.36 * len(shown),
+        draw,
+        [column.name for column in data.columns],
+        rows,
+    )

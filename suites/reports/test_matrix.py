@@ -1,0 +1,87 @@
+"""The matrix: the latest verdict on each implementation, weaker looks paler, badges that stay text."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from cemverify.results import write
+from reports.__main__ import main
+from reports.collect import collect
+from reports.matrix.badges import badge, svg
+from reports.matrix.standings import lines_of
+from suites.reports.examples import a_check, a_power, a_property, a_recursion, violated
+
+
+def dated(content: Any, day: str, examples: int = 60) -> Any:
+    """The same made on another day, with another number of examples."""
+    made = content["made_by"]
+    configuration = {**made["configuration"], "examples": examples}
+    return {**content, "made_by": {**made, "created": f"{day}T00:00:00+00:00", "configuration": configuration}}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three implementations, one of them judged twice, and the power of the suite."""
+    held = [a_property("gradient/a/b"), a_property("descent/a/b")]
+    write(tmp_path / "in" / "old.json", dated(a_check("mine", [violated("gradient/a/b")]), "2026-01-01"))
+    write(tmp_path / "in" / "new.json", dated(a_check("mine", held), "2026-02-01"))
+    write(tmp_path / "in" / "weak.json", dated(a_check("weak", held), "2026-02-02", examples=15))
+    wrong = [violated("gradient/a/b"), a_property("gradient/a/c"), a_property("descent/a/b", "not offered", None)]
+    write(tmp_path / "in" / "wrong.json", dated(a_check("<b>wrong</b>", wrong), "2026-02-03"))
+    write(tmp_path / "in" / "power.json", a_power(detected=4))
+    return tmp_path
+
+
+def test_the_latest_verdict_counts_and_a_weaker_look_is_paler(folder: Path) -> None:
+    wrong, mine, weak = lines_of(collect([folder / "in"]))
+    assert (wrong.implementation, mine.date, mine.older) == ("<b>wrong</b>", "2026-02-01", 1)
+    assert mine.by_family["gradient"].detection == 0.8
+    assert mine.by_family["descent"].detection is None
+    assert mine.by_family["gradient"].strength == 1
+    assert weak.by_family["gradient"].strength == 0.25
+    assert [standing.verdict for standing in wrong.by_family.values()] == ["violated", "not offered"]
+
+
+def test_the_table_has_a_row_for_each_implementation(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["matrix", str(folder / "in"), "--format", "markdown"]) == 0
+    text = capsys.readouterr().out
+    assert "1/1, 60 examples, 80 % detected" in text
+    assert "mine: 1 older results are passed over" in text
+    assert "\\<b>wrong" in text
+
+
+def test_the_files_say_the_same_for_programs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["matrix", str(folder / "in"), "--output", str(folder / "out")]) == 0
+    capsys.readouterr()
+    rows = list(csv.DictReader((folder / "out" / "matrix.csv").open()))
+    assert len(rows) == 6
+    assert {"date", "suite version", "examples per property", "detection [share]"} <= set(rows[0])
+    names = sorted(path.name for path in (folder / "out" / "badges").iterdir())
+    assert names == ["b-wrong-b.json", "b-wrong-b.svg", "mine.json", "mine.svg", "weak.json", "weak.svg"]
+    assert json.loads((folder / "out" / "badges" / "mine.json").read_text()) == {
+        "schemaVersion": 1,
+        "label": "cemverify",
+        "message": "2 of 2 hold",
+        "color": "brightgreen",
+    }
+    ElementTree.fromstring((folder / "out" / "matrix.svg").read_text())  # noqa: S314
+
+
+def test_a_badge_says_what_is_violated_and_its_names_stay_text(folder: Path) -> None:
+    wrong = lines_of(collect([folder / "in"]))[0]
+    assert badge(wrong)["message"] == "1 of 2 violated"
+    root = ElementTree.fromstring(svg(wrong))  # noqa: S314
+    assert "<b>wrong</b>: 1 of 2 violated, 2026-02-03" in root.attrib["aria-label"]
+    assert [child.tag.rpartition("}")[2] for child in root] == ["title", "rect", "path", "g"]
+
+
+def test_without_a_verdict_there_is_no_matrix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "r.json", a_recursion())
+    assert main(["matrix", str(tmp_path / "r.json")]) == 2
+    assert "no result of `cemverify check --json`" in capsys.readouterr().err
