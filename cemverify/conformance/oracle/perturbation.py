@@ -9,6 +9,7 @@ orders of evaluation.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import torch
@@ -20,16 +21,18 @@ _TRIALS = 2
 _OTHER_ORDERS = 8
 
 
-def movement(evaluate: Callable[[], Mapping[str, Tensor]], terms: int, unit: float) -> dict[str, Tensor]:
+def movement(
+    evaluate: Callable[[], Mapping[str, Tensor]], exact: Mapping[str, Tensor], terms: int, unit: float
+) -> dict[str, Tensor]:
     """Estimated bounds, on the safe side, on the error of each array that a float64 evaluation returns.
 
     Args:
-        evaluate: the evaluation. terms: of its longest sum. unit: the unit roundoff of the arithmetic judged.
+        evaluate: the evaluation. exact: what it returns unperturbed. terms: of its longest sum. unit: the unit
+            roundoff of the arithmetic judged.
 
     Returns:
         One number () per array, infinite if the evaluation is too ill-conditioned.
     """
-    exact = evaluate()
     worst = {name: torch.zeros((), dtype=torch.float64) for name in exact}
     for seed in range(_TRIALS):
         with _Perturbed(torch.Generator().manual_seed(seed)):
@@ -54,13 +57,24 @@ class _Perturbed(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.generator = generator
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Never compiled: without this torch wraps every operation in a function that makes sure of that."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if any(returned.alias_info is not None for returned in func._schema.returns):
+        if _returns_views(func):
             return func(*args, **(kwargs or {}))
         return func(*(self._moved(a) for a in args), **(kwargs or {}))
 
     def _moved(self, value: Any) -> Any:
         if not isinstance(value, Tensor) or value.dtype != torch.float64:
             return value
-        noise = torch.rand(value.shape, dtype=torch.float64, generator=self.generator) - 0.5
-        return value * (1 + 2 * _SIZE * noise)
+        noise = torch.empty(value.shape, dtype=torch.float64).uniform_(1 - _SIZE, 1 + _SIZE, generator=self.generator)
+        return value * noise
+
+
+@cache
+def _returns_views(func: Any) -> bool:
+    """Whether an operation returns a view of an operand, or the operand itself."""
+    return any(returned.alias_info is not None for returned in func._schema.returns)

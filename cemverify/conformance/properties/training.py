@@ -72,7 +72,7 @@ def _right(
     unit = unit_roundoff(caller.dtype)
     # below this, what roundoff would be is no normal number any more: exp(-z) overflows, products underflow
     least = torch.finfo(caller.dtype).tiny / unit
-    moves = movement(lambda: golden.products(case, cotangent, due), terms, unit)
+    moves = movement(lambda: golden.products(case, cotangent, due), expected, terms, unit)
     rooms = {name: room + least for name, room in moves.items()}
     recorded = Comparison("output with gradients recorded", answer, exact, room(case))
     pulled = [

@@ -14,6 +14,7 @@ import math
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -226,7 +227,13 @@ class _Drawn:
         return self.one_of(values)
 
     def one_of(self, values: Sequence[T]) -> T:
-        return self.draw(st.sampled_from(values))
+        return self.draw(_sampled(tuple(values), tuple(map(type, values))))
+
+
+@cache
+def _sampled(values: tuple[T, ...], _types: tuple[type, ...]) -> st.SearchStrategy[T]:
+    """One of the values. Made once: making a strategy takes longer than drawing from it; 1 and 1.0 stay apart."""
+    return st.sampled_from(values)
 
 
 @dataclass(frozen=True)
@@ -316,6 +323,7 @@ def _case(config: Config, arrays: Arrays) -> Case:
     return Case(config, arrays.pop("x", h), h, arrays)
 
 
+@cache
 def _integers(shape: tuple[int, ...]) -> st.SearchStrategy[Any]:
     # fill=nothing(): every entry is drawn, or whole arrays would share one value
     return hnp.arrays(np.int8, shape, elements=st.integers(-2, 2), fill=st.nothing())
