@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -219,11 +220,11 @@ def _linear(
     for i, answer in enumerate(answers):
         for n in range(answer.numel()):
             moved = answer.clone()
-            moved[torch.unravel_index(torch.tensor(n), moved.shape)] += 1.0
+            moved[np.unravel_index(n, moved.shape)] += 1.0
             there = residual([*answers[:i], moved, *answers[i + 1 :]])
             if there is None:
                 return None
-            weights[i][torch.unravel_index(torch.tensor(n), moved.shape)] = there - here
+            weights[i][np.unravel_index(n, moved.shape)] = there - here
         constant -= float((weights[i] * answer).sum())
     names = [packing.add("weight", weight) for weight in weights]
     budget = float(comparison.budget.expand_as(comparison.got).flatten()[at])

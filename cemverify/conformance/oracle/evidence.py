@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -45,7 +46,7 @@ class Comparison:
     def describe(self) -> dict[str, Any]:
         """Both sides as JSON, and the worst coordinate."""
         margins = self.margins()
-        worst = tuple(int(i) for i in torch.unravel_index(margins.argmax(), margins.shape))
+        worst = tuple(int(i) for i in np.unravel_index(int(margins.argmax()), margins.shape))
         return {
             "claim": self.what,
             "relation": self.relation,

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -147,7 +148,7 @@ def _simpler_numbers(case: Case, *, tied: bool) -> Iterator[Case]:
 def with_number(array: Tensor, i: int, value: float) -> Tensor:
     """The array, laid out as it is, with another number at the flat index i."""
     changed = array.clone()  # which keeps strides, and so may have no flat view
-    changed[torch.unravel_index(torch.tensor(i), array.shape)] = value
+    changed[np.unravel_index(i, array.shape)] = value  # torch's would first import its compiler
     return changed
 
 
