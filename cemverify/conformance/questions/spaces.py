@@ -227,11 +227,12 @@ class _Drawn:
         return self.one_of(values)
 
     def one_of(self, values: Sequence[T]) -> T:
-        return self.draw(_sampled(tuple(values), tuple(map(type, values))))
+        drawn: T = self.draw(_sampled(tuple(values), tuple(map(type, values))))
+        return drawn
 
 
 @cache
-def _sampled(values: tuple[T, ...], _types: tuple[type, ...]) -> st.SearchStrategy[T]:
+def _sampled(values: tuple[Any, ...], _types: tuple[type, ...]) -> st.SearchStrategy[Any]:
     """One of the values. Made once: making a strategy takes longer than drawing from it; 1 and 1.0 stay apart."""
     return st.sampled_from(values)
 
