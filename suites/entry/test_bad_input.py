@@ -200,7 +200,6 @@ ROWS = [
     ("reports page", "the following arguments are required: PATH"),
     ("reports page {list}", "is not a result file"),
     ("reports page {atlas} -o {folder}", "it is a folder"),
-    ("reports page {atlas} -o {text}/page.html", "cannot write"),
     ("reports pictures {atlas}", "the following arguments are required: --output"),
     ("reports pictures {none} --output {folder}/pictures", "cannot read"),
     ("reports matrix {atlas}", "no result of `cemverify check --json`"),

@@ -1,0 +1,184 @@
+"""The page in a real browser, headless: no error, no request, nothing cut off on a phone, keys and search work.
+
+Needs Chromium and its driver (Debian's packages `chromium` and `chromium-driver`) and selenium; skipped without them.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cemverify.results import write
+from reports.__main__ import main
+from suites.reports.examples import (
+    a_check,
+    a_claims,
+    a_language,
+    a_property,
+    a_recursion,
+    violated,
+)
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+SWITCHES = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars"),
+)
+WIDTHS = (390, 1400)
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this machine"),
+    pytest.mark.skipif(DRIVER is None, reason="there is no chromedriver on this machine"),
+]
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page with everything on it, a long hostile name among it."""
+    folder = tmp_path_factory.mktemp("browser")
+    held = [a_property(f"gradient/layer/case-{i}", margin=i / 20) for i in range(12)]
+    wrong = [violated("gradient/attention/plain"), *held]
+    hostile = a_check("<script>document.title='broken'</script>" + "long" * 2500, held)
+    for number, content in enumerate(
+        (a_check("right", held), a_check("wrong", wrong), hostile, a_recursion(), a_language(), a_claims())
+    ):
+        write(folder / "in" / f"{number}.json", content)
+    assert main(["page", str(folder / "in"), "-o", str(folder / "page.html")]) == 0
+    return folder / "page.html"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Chromium, which notes what it asks for and what goes wrong."""
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for switch in (*SWITCHES, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(switch)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
+    yield driver
+    driver.quit()
+
+
+def opened(browser: Any, page: Path, width: int, scheme: str = "light") -> None:
+    """Opens the page at a width; the notes of what was before are forgotten."""
+    for kind in ("browser", "performance"):
+        browser.get_log(kind)
+    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    browser.get(page.as_uri())
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_it_opens_without_an_error_or_a_request_and_fits(width: int, browser: Any, page: Path) -> None:
+    opened(browser, page, width)
+    assert [entry for entry in browser.get_log("browser") if entry["level"] in ("WARNING", "SEVERE")] == []
+    notes = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    asked = {n["params"]["request"]["url"] for n in notes if n["method"] == "Network.requestWillBeSent"}
+    assert {url for url in asked if not url.startswith("data:")} <= {page.as_uri()}
+    assert browser.title == "cemverify: report"
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    answer = browser.find_element("tag name", "h1")
+    assert answer.text.startswith("2 of 3 implementations hold every property")
+    assert answer.rect["y"] < 200
+    for svg in browser.find_elements("css selector", "figure svg"):
+        assert 0.5 * min(width, 400) < svg.rect["width"] <= width
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_text_stands_out_from_what_is_behind_it(scheme: str, browser: Any, page: Path) -> None:
+    """WCAG AA, as the browser computes colours; the text of pictures too."""
+    opened(browser, page, 1400, scheme)
+    browser.execute_script("document.querySelectorAll('details').forEach(d => d.open = true)")
+    dim = browser.execute_script(CONTRAST)
+    assert dim == []
+
+
+def test_it_can_be_used_with_keys_alone(browser: Any, page: Path) -> None:
+    from selenium.webdriver import ActionChains, Keys
+
+    opened(browser, page, 1400)
+    ActionChains(browser).send_keys(Keys.TAB).perform()
+    assert browser.switch_to.active_element.text == "Skip to the answer"
+    ActionChains(browser).send_keys(Keys.ENTER).perform()
+    assert browser.execute_script("return document.activeElement.id") == "main"
+    unreachable = browser.execute_script(
+        "return [...document.querySelectorAll('.wide, pre')]"
+        ".filter(e => e.scrollWidth > e.clientWidth && e.tabIndex < 0).length"
+    )
+    assert unreachable == 0
+
+
+def test_tables_are_searched_and_sorted(browser: Any, page: Path) -> None:
+    opened(browser, page, 1400)
+    section = next(
+        d for d in browser.find_elements("css selector", "details.table") if "Properties of wrong" in d.text
+    )
+    section.find_element("tag name", "summary").click()
+
+    def rows() -> list[str]:
+        return [r.text for r in section.find_elements("css selector", "tbody tr") if r.is_displayed()]
+
+    assert len(rows()) == 13
+    section.find_element("css selector", ".find input").send_keys("plain")
+    assert len(rows()) == 1
+    section.find_element("css selector", ".find input").clear()
+    browser.execute_script("arguments[0].dispatchEvent(new Event('input'))",
+                           section.find_element("css selector", ".find input"))  # fmt: skip
+    margin = next(h for h in section.find_elements("css selector", "th button") if h.text == "margin")
+    margin.click()
+    margin.click()
+    assert "case-11" in rows()[0]
+    heading = margin.find_element("xpath", "..")
+    assert heading.get_attribute("aria-sort") == "descending"
+
+
+def test_without_javascript_everything_is_readable(browser: Any, page: Path) -> None:
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        opened(browser, page, 390)
+        assert browser.find_element("tag name", "h1").text.startswith("2 of 3 implementations")
+        assert browser.find_elements("css selector", "button, .find") == []
+        summary = browser.find_element("css selector", "details.table summary")
+        assert summary.is_displayed()
+    finally:
+        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
+def test_it_prints(browser: Any, page: Path) -> None:
+    from base64 import b64decode
+
+    opened(browser, page, 1400)
+    printed = b64decode(browser.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})["data"])
+    assert printed.startswith(b"%PDF")
+    assert len(printed) > 20_000
+
+
+# Elements with text of their own whose colour has too little contrast with the nearest background that is painted.
+CONTRAST = """
+const parse = c => c.match(/[\\d.]+/g).map(Number);
+const luminance = c => { const [r, g, b] = c.slice(0, 3).map(v => { v /= 255;
+  return v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; }); return 0.2126*r + 0.7152*g + 0.0722*b; };
+const behind = e => { for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor);
+  if (c.length < 4 || c[3] > 0) return c; } return [255, 255, 255]; };
+const found = [];
+for (const e of document.querySelectorAll('body *')) {
+  const own = [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim());
+  if (!own || !e.getClientRects().length || e.closest('script, style, .skip, .sr')) continue;
+  const style = getComputedStyle(e);
+  if (e.closest('svg') && style.fill === 'rgb(255, 255, 255)') continue;  // on a bar of its own colour
+  const a = luminance(parse(e.closest('svg') ? style.fill : style.color)), b = luminance(behind(e));
+  const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+  if (ratio < 4.5) found.push([e.tagName, e.textContent.trim().slice(0, 40), style.fill, style.color, ratio]);
+}
+return found.slice(0, 10);
+"""
