@@ -183,7 +183,9 @@ def run(options: argparse.Namespace) -> int:
     results.show(f"\nthe second step: {summary.verdict}; {summary.why}")
     if found.todo:
         results.show(f"not finished: {len(found.todo)} trainings are next; the same command goes on")
-    results.write(output, results.result("language", maker, shown, measured.everything(asked, found, summary)))
+    figures = measured.payload(asked, f"the {corpus.name}", corpus.unit, found, summary)
+    everything = {**figures, **measured.everything(found, summary)}
+    results.write(output, results.result("readings", maker, shown, everything))
     written = [output]
     if options.cells is not None:
         hand_on(options.cells, CellStore(where.store), study.keys(found))
@@ -191,10 +193,9 @@ def run(options: argparse.Namespace) -> int:
     if options.page is not None:
         name = f"the {corpus.name}"
         written += write_page(options.page, again, asked, name, corpus.unit, found, summary)
-        figures = options.page.with_suffix(".json")
-        payload = measured.payload(asked, name, corpus.unit, found, summary)
-        results.write(figures, readings(maker, "Ratios at equal tokens", payload))
-        written.append(figures)
+        beside = options.page.with_suffix(".json")
+        results.write(beside, readings(maker, "Ratios at equal tokens", figures))
+        written.append(beside)
     print(f"wrote {', '.join(map(str, written))}", file=sys.stderr)
     return 0
 

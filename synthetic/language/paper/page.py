@@ -45,6 +45,10 @@ _NOT_SAID = """\
 
 - The models have about {parameters:,} parameters and see {tokens:,} tokens{scale}
 - There is one recipe and one learning rate for all models, except in the study of learning rates.
+- First weights of embeddings are as small as those of layers. The first attention step is then several times as long
+  as the stream that it is added to, and a second step is asked far from where the memory was read. That alone costs
+  bits, so these figures say nothing about whether a second step can pay; `python -m synthetic language second-step`
+  asks that, with a recipe that is fair to it.
 - The intervals cover other seeds, that is, other initial weights and batches. They do not cover other text, sizes or
   recipes.
 - The paper does not say which preconditioner, diagonal and positions its single replacements use; those above are our

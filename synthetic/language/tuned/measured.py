@@ -48,11 +48,9 @@ def payload(plan: SecondStepPlan, corpus: str, unit: str, found: State, summary:
     }
 
 
-def everything(plan: SecondStepPlan, found: State, summary: Summary) -> dict[str, Any]:
-    """All of it as plain values, for the result file."""
+def everything(found: State, summary: Summary) -> dict[str, Any]:
+    """What the result file has beside the figures: every training, and every comparison in full."""
     return {
-        "study": {"name": "second-step", "replaced": plan.replaced, "size": plan.size, "depth": plan.depth},
-        "seeds": found.seeds,
         "missing": len(found.todo),
         "rows": [
             {
@@ -68,5 +66,4 @@ def everything(plan: SecondStepPlan, found: State, summary: Summary) -> dict[str
             for tuned in found.rows
         ],
         "pairs": [asdict(pair) for pair in summary.pairs],
-        "verdict": {"word": summary.verdict, "why": summary.why},
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from synthetic.language.tuned.power import seeds_to_equal, seeds_to_find
 from synthetic.language.tuned.study import State
 from synthetic.language.tuned.summary import Summary
 
+WIDTH = 118  # of running text
 LAYERS = {"attention": "CEM attention", "mlp": "CEM MLPs", "full": "full CEM"}
 
 _DESIGN = """\
@@ -62,8 +64,8 @@ def write_page(
 
     shares = plan.shares
     parts = [
-        f"# Does a second step pay? {LAYERS[plan.replaced].capitalize()}, size {plan.size}",
-        " ".join(sentences(plan, summary)),
+        f"# Does a second step pay? {LAYERS[plan.replaced]}, size {plan.size}",
+        textwrap.fill(" ".join(sentences(plan, summary)), WIDTH, break_on_hyphens=False),
         *shown("ratios"),
         _DESIGN.format(
             tokens=plan.recipe.tokens,
@@ -109,6 +111,9 @@ def sentences(plan: SecondStepPlan, summary: Summary) -> Iterator[str]:
         "undecided": f"**Whether a second step pays in {what} at this size is undecided.**",
     }
     yield f"{answers[summary.verdict]} This page rests on {count} seed{'' if count == 1 else 's'}: {summary.why}."
+    if not count:
+        yield "What is there is the tuning: bits at each learning rate, with seeds that judge nothing."
+        return
     told = [
         f"{tables.ratio(pair.comparison)} times the bits of {base}"
         for base in (one, longer, designs.WIDER, designs.TWICE)

@@ -41,7 +41,7 @@ class Pair:
         """In a word."""
         if self.diverged:
             return "a run diverged"
-        return "inconclusive" if self.comparison is None else self.comparison.conclusion
+        return "not judged yet" if self.comparison is None else self.comparison.conclusion
 
 
 @dataclass(frozen=True)
@@ -113,6 +113,8 @@ def _verdict(deep: str, pairs: Sequence[Pair | None]) -> tuple[Verdict, str]:
     there = [pair for pair in pairs if pair is not None]
     if len(there) < len(pairs):
         return "undecided", "the rows that decide it are not in this study"
+    if any(pair.comparison is None for pair in there):
+        return "undecided", "no seed has judged them all yet"
     verdicts = [pair.verdict for pair in there]
     against = [pair.base for pair in there]
     if all(verdict == "better" for verdict in verdicts):

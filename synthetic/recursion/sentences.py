@@ -1,0 +1,49 @@
+"""What a recursion study shows, in a few sentences for the first screen of its page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from synthetic.recursion.statements import by_depth, short
+from synthetic.recursion.summary import Row
+from synthetic.statistics import PairedComparison
+
+# A family, and what is said of its T = 2 over its T = 1.
+FAMILIES = (
+    ("CEM", "Plain CEM with T = 2 has, over T = 1, an error of"),
+    ("CEM, norm inside", "With a norm inside, as language models have it, that is"),
+    ("MLP reused", "An untied MLP applied twice, without an energy or a fixed memory, has over one applied once"),
+)
+
+
+def known(studied: Mapping[str, Sequence[Row]]) -> Iterator[str]:
+    """The sentences, each from the rows that it is about; none about rows that are not there."""
+    for family, words in FAMILIES:
+        told = [
+            f"{short(prior)} {_ratio(row.deeper)}"
+            for prior, rows in studied.items()
+            for row in rows
+            if row.name == f"{family}, T = 2" and row.deeper is not None
+        ]
+        if told:
+            yield f"{words} {', '.join(told)}."
+    best = [(short(prior), _best(by_depth(rows))) for prior, rows in studied.items() if len(by_depth(rows)) > 1]
+    if best:
+        yield f"The smallest error of plain CEM is at {', '.join(f'T = {T} ({name})' for name, T in best)}."
+    tried = [row for rows in studied.values() for row in rows if row.contender is not None]
+    if edges := sum(row.at_edge for row in tried):
+        yield (
+            f"{edges} of {len(tried)} rows have their best learning rate at the edge of those tried: there, part of a"
+            " difference between depths may be one of tuning."
+        )
+
+
+def _best(at: Mapping[int, Row]) -> int:
+    return min(at, key=lambda T: math.fsum(map(math.log, at[T].errors)))
+
+
+def _ratio(comparison: PairedComparison) -> str:
+    ratio = comparison.ratio
+    interval = "" if ratio.low is None or ratio.high is None else f" [{ratio.low:.3f}, {ratio.high:.3f}]"
+    return f"{ratio.mean:.3f}{interval}"
