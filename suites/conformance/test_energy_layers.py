@@ -211,3 +211,34 @@ def test_float32_inside_is_told_from_a_wrong_number() -> None:
     record = judged(layer, "gradient/layer/energy")
     assert record.verdict == Verdict.VIOLATED
     assert record.part == "precision"
+
+
+def test_a_jax_energy_that_is_divided_by_the_batch_size_is_violated_although_rows_are_added_elsewhere() -> None:
+    pytest.importorskip("jax", reason="the extra `jax` is not installed")
+    layer = quadratic(arrays="jax", energy=lambda x, m: ((x - m) ** 2).sum(-1) / 2 / len(x))
+    assert judged(layer, "structure/layer/batch-independence", 6).verdict == Verdict.VIOLATED
+    right = quadratic(arrays="jax")
+    assert judged(right, "structure/layer/batch-independence", 6).verdict == Verdict.HOLDS
+
+
+def test_a_jax_layer_that_branches_on_values_is_asked_without_being_compiled() -> None:
+    pytest.importorskip("jax", reason="the extra `jax` is not installed")
+
+    def update(x: Any, m: Any) -> Any:
+        return m - x if float(abs(x).sum()) >= 0 else x
+
+    layer = quadratic(arrays="jax", update=update, not_offered=("compile", "vmap"))
+    assert judged(layer, "gradient/layer/energy", 6).verdict == Verdict.HOLDS
+
+
+def test_a_state_map_promises_descent_only_as_the_gradient_of_a_lagrangian() -> None:
+    gain = torch.tensor([1.0, 3.0], dtype=torch.float64)
+
+    def norm(x: Tensor) -> Tensor:
+        return gain.to(x) * x / ((x * x).mean(-1, keepdim=True) + 1e-5).sqrt()
+
+    def energy(g: Tensor, m: Tensor) -> Tensor:
+        return -(g * m).sum(-1)
+
+    layer = quadratic(update=lambda x, m: m + 0 * x, energy=energy, state_map=norm)
+    assert "gradient of a Lagrangian" in layer.not_offered["slope"]

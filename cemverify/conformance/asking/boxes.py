@@ -17,13 +17,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cemverify.conformance.asking.calls import Caller, as_tensor
+from cemverify.conformance.asking.calls import Caller, as_tensor, numpy_for_jax
 from cemverify.conformance.implementations.energy_layers import TOKENS, EnergyLayer, Shape
 from cemverify.conformance.implementations.faults import NotAnArray, NotFinite, WrongShape
 from cemverify.conformance.questions.black_boxes import Form, Named, Question
 
 Arrays = dict[str, Tensor]
-_PADDED = (4, 64, 512)  # rows of a call where every shape is compiled anew
+_SHAPES = 2  # of questions, where every shape is compiled
+_PADDED = (4, 512)  # rows of a call where every shape is compiled
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,11 @@ class Box:
 
     Attributes:
         caller: makes the calls; its dtype is the layer's working dtype, where that is narrower.
+        by_numpy: whether a JAX layer is given NumPy arrays, which a compiled function takes faster than JAX's own.
     """
 
     caller: Caller
+    by_numpy: bool = False
 
     @classmethod
     def of(cls, caller: Caller) -> Box:
@@ -49,6 +52,11 @@ class Box:
         """The layer and its declaration."""
         assert isinstance(self.caller.subject, EnergyLayer)
         return self.caller.subject
+
+    @property
+    def compiled(self) -> Box:
+        """The same, for the arguments of compiled functions."""
+        return replace(self, by_numpy=self.layer.arrays == "jax")
 
     @property
     def form(self) -> Form:
@@ -78,12 +86,22 @@ class Box:
         """
         return self.difference(self.answer(q, mask), q.x)
 
-    def answer(self, q: Question, mask: Tensor | None = None) -> Arrays:
-        """What the update returns: a difference or the next state."""
-        rows = self._padded(q.batch)
-        wide = None if mask is None else mask[rows]
-        found = self.answer_as_it_comes(q if len(rows) == q.batch else q.rows(rows), wide)
-        return {name: array[: q.batch] for name, array in found.items()}
+    def answer(self, q: Question, mask: Tensor | None = None, *, padded: bool = True) -> Arrays:
+        """What the update returns: a difference or the next state.
+
+        JAX compiles it once for each shape: without, it compiles each operation. Few shapes are asked for: rows are
+        added, and left out of the answer.
+
+        Args:
+            padded: whether rows may be added.
+        """
+        if self.layer.arrays != "jax":
+            return self.answer_as_it_comes(q, mask)
+        rows = self._padded(q.batch) if padded else list(range(q.batch))
+        arguments, named = _arguments(*self.compiled.own(q.rows(rows), None if mask is None else mask[rows]))
+        with self.caller.guarded():
+            found = self.read(_compiled(self.layer.update, arguments, named), q.rows(rows).x)
+        return finite({name: array[: q.batch] for name, array in found.items()})
 
     def difference(self, answer: Named, x: Named) -> Arrays:
         """The displacement that an answer stands for."""
@@ -93,11 +111,11 @@ class Box:
 
     def update_on(self, state: Any, memory: Any, noise: Any = None, mask: Any = None) -> Any:
         """The update function on arrays of its own kind, unread."""
-        extra = ({} if noise is None else {"noise": noise}) | ({} if mask is None else {"mask": mask})
-        return self.layer.update(state, *(() if memory is None else (memory,)), **extra)
+        arguments, named = _arguments(state, memory, noise, mask)
+        return self.layer.update(*arguments, **named)
 
     def answer_as_it_comes(self, q: Question, mask: Tensor | None = None) -> Arrays:
-        """The same with exactly these rows, whatever a new shape costs."""
+        """The same from a plain call, with exactly these rows."""
         state, memory, noise, own_mask = self.own(q, mask)
         with self.caller.guarded():
             found = self.read(self.update_on(state, memory, noise, own_mask), q.x)
@@ -109,12 +127,16 @@ class Box:
         if self.layer.step.noise and noise is None:
             noise = self.given({name: torch.zeros_like(array) for name, array in q.x.items()}, "Noise")
         memory = self.given(q.memory, "Memory") if q.memory else None
-        return self.given(q.x, "State"), memory, noise, None if mask is None else self.caller.array(mask)
+        return self.given(q.x, "State"), memory, noise, None if mask is None else self._array(mask)
 
     def given(self, named: Named, kind: str) -> Any:
         """One array as such, several as a named tuple."""
-        arrays = {name: self.caller.array(array) for name, array in named.items()}
-        return packed(arrays, kind)
+        return packed({name: self._array(array) for name, array in named.items()}, kind)
+
+    def _array(self, tensor: Tensor) -> Any:
+        if not self.by_numpy:
+            return self.caller.array(tensor)
+        return numpy_for_jax(tensor.to(self.caller.dtype) if tensor.is_floating_point() else tensor)
 
     def read(self, returned: Any, like: Named) -> Arrays:
         """Arrays of these shapes as named float64 tensors."""
@@ -129,31 +151,48 @@ class Box:
         """g = G(x)."""
         layer = self.layer
         if layer.state_map is not None:
-            state = self.given(x, "State")
+            state = self.compiled.given(x, "State")
             with self.caller.guarded():
-                return finite(self.read(layer.state_map(state), x))
+                return finite(self.read(self._called(layer.state_map, state), x))
         if layer.lagrangian is not None:
-            return self.derivative(lambda state: self._per_row(layer.lagrangian, state), x)
+            return self.derivative(layer.lagrangian, x)
         return dict(x)
 
-    def energies(self, g: Named, memory: Named, mask: Tensor | None = None, *, compiled: bool = False) -> Tensor:
-        """What the energy function returns at g: (B, J), (B,) or (), as declared.
+    def energies(self, g: Named, memory: Named, mask: Tensor | None = None, *, padded: bool = True) -> Tensor:
+        """What the energy function returns at g: (B, J), (B,) or (), as declared; compiled as `answer` is.
 
         Args:
-            compiled: whether a JAX energy may be compiled as a whole: it is asked about its values alone.
+            padded: whether rows may be added.
 
         Raises:
             Fault: there is no answer to compare.
         """
         B = next(iter(g.values())).shape[0]
-        if self.layer.stated.per != "batch" and mask is None and len(rows := self._padded(B)) > B:
-            wide, held = ({k: a[rows] for k, a in part.items()} for part in (g, memory))
-            held = Fixed(held) if isinstance(memory, Fixed) else held
-            return self.energies(wide, held, compiled=compiled)[:B]
+        if self.layer.arrays != "jax":
+            return self.energies_as_they_come(g, memory, mask)
+        rows = self._padded(B) if padded and self.layer.stated.per != "batch" else list(range(B))
+        wide, held = ({k: a[rows] for k, a in part.items()} for part in (g, memory))
+        held = Fixed(held) if isinstance(memory, Fixed) else held
+        own = self.compiled
+        own_mask = None if mask is None else own._array(mask[rows])
+        arguments, named = _arguments(own.given(wide, "State"), own._memory_for(wide, held), None, own_mask)
+        assert self.layer.energy is not None
+        with self.caller.guarded():
+            values = as_tensor(_compiled(self.layer.energy, arguments, named))
+        if self.layer.stated.per != "batch":
+            values = values[:B]
+        return self._checked(values, g)
+
+    def energies_as_they_come(self, g: Named, memory: Named, mask: Tensor | None = None) -> Tensor:
+        """The same from a plain call, with exactly these rows."""
         state, second = self.given(g, "State"), self._memory_for(g, memory)
         own_mask = {} if mask is None else {"mask": self.caller.array(mask)}
         with self.caller.guarded():
-            values = as_tensor(self._energy(state, second, compiled=compiled, **own_mask))
+            values = as_tensor(self._energy(state, second, **own_mask))
+        return self._checked(values, g)
+
+    def _checked(self, values: Tensor, g: Named) -> Tensor:
+        """The energies, of the declared shape and finite."""
         first = next(iter(g.values()))
         due = {"token": self._tokens_of(g), "sequence": first.shape[:1], "batch": torch.Size(())}[
             self.layer.stated.per
@@ -167,7 +206,7 @@ class Box:
         """The energy that is descended, of each batch row: (B,)."""
         B = next(iter(g.values())).shape[0]
         if self.layer.stated.per != "batch":
-            values = self.energies(g, memory, compiled=True)
+            values = self.energies(g, memory)
             return values.reshape(B, -1).sum(1) * self._mean_factor(g)
         rows = []
         for i in range(B):
@@ -188,10 +227,10 @@ class Box:
 
     def lagrangians(self, x: Named) -> Tensor:
         """L(x) of each row: (B,)."""
-        state = self.given(x, "State")
+        state = self.compiled.given(x, "State")
         assert self.layer.lagrangian is not None
         with self.caller.guarded():
-            values = as_tensor(self.layer.lagrangian(state))
+            values = as_tensor(self._called(self.layer.lagrangian, state))
         B = next(iter(x.values())).shape[0]
         if values.dim() < 1 or values.shape[0] != B:
             raise WrongShape(
@@ -258,10 +297,9 @@ class Box:
     def autograd(self, function: Callable[[Any], Any], x: Named, factor: float) -> Arrays | None:
         """The gradient of factor times the sum of a function's values; None if it lets no gradient through."""
         if self.layer.arrays == "jax":
-            jax: Any = importlib.import_module("jax")
             with self.caller.guarded():
-                pulled = jax.grad(lambda s: factor * function(s).sum())(self.given(x, "State"))
-                return self.read(pulled, x)
+                found = self.read(_jax_gradient(function, (self.compiled.given(x, "State"),)), x)
+            return {name: factor * array for name, array in found.items()}
         with torch.enable_grad(), self.caller.guarded():
             leaves = {name: self.caller.array(a).detach().requires_grad_() for name, a in x.items()}
             values = function(packed(leaves, "State"))
@@ -292,32 +330,27 @@ class Box:
         B = next(iter(g.values())).shape[0]
         rows = self._padded(B) if self.layer.stated.per != "batch" else list(range(B))
         wide, held = ({k: a[rows] for k, a in part.items()} for part in (g, memory))
-        second = self._memory_for(wide, Fixed(held) if isinstance(memory, Fixed) else held)
-        arguments = (self.given(wide, "State"),) if second is None else (self.given(wide, "State"), second)
+        own = self.compiled
+        second = own._memory_for(wide, Fixed(held) if isinstance(memory, Fixed) else held)
+        arguments, _ = _arguments(own.given(wide, "State"), second, None, None)
         with self.caller.guarded():
-            try:
-                pulled = _jitted_gradient(self.layer.energy)(*arguments)
-            except Exception:  # an energy that branches on values cannot be compiled
-                pulled = _gradient(self.layer.energy)(*arguments)
-            found = self.read(pulled, wide)
+            found = self.read(_jax_gradient(self.layer.energy, arguments), wide)
         factor = self.batch_factor(g)
         return {name: factor * array[:B] for name, array in found.items()}
 
     def _padded(self, batch: int) -> list[int]:
-        """Rows to ask instead of so many, where every shape is compiled anew: the last one is repeated."""
-        if self.layer.arrays != "jax":
-            return list(range(batch))
+        """Rows to ask instead of so many: the last one is repeated."""
         return [min(i, batch - 1) for i in range(next((n for n in _PADDED if n >= batch), batch))]
 
     # --- inside ------------------------------------------------------------------------------------------
 
-    def _energy(self, state: Any, second: Any, *, compiled: bool = False, **mask: Any) -> Any:
+    def _energy(self, state: Any, second: Any, **mask: Any) -> Any:
         assert self.layer.energy is not None
-        arguments = (state,) if second is None else (state, second)
-        if compiled and self.layer.arrays == "jax" and not mask:
-            with suppress(Exception):  # an energy that branches on values cannot be compiled
-                return _jitted(self.layer.energy)(*arguments)
-        return self.layer.energy(*arguments, **mask)
+        return self.layer.energy(*((state,) if second is None else (state, second)), **mask)
+
+    def _called(self, function: Callable[..., Any], state: Any) -> Any:
+        """A function of the state; compiled, in JAX."""
+        return _compiled(function, (state,), {}) if self.layer.arrays == "jax" else function(state)
 
     def _memory_for(self, g: Named, memory: Named) -> Any:
         """The energy's second argument: the memory, or the present state held fixed."""
@@ -339,27 +372,46 @@ class Box:
                 return torch.Size((g[name].shape[0], g[name].shape[1 + shape.index(TOKENS)]))
         return next(iter(g.values())).shape[:1]
 
-    def _per_row(self, function: Callable[..., Any] | None, state: Any) -> Any:
-        assert function is not None
-        return function(state)
+
+def _arguments(state: Any, memory: Any, noise: Any, mask: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Of an update or an energy, without what it does not take."""
+    named = {"noise": noise, "mask": mask}
+    return (state,) if memory is None else (state, memory), {k: a for k, a in named.items() if a is not None}
 
 
-def _gradient(energy: Any) -> Any:
+def _compiled(function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """A call of a JAX function, compiled unless that is impossible: it may branch on values."""
+    with suppress(Exception):
+        return _jitted(function)(*arguments, **named)
     jax: Any = importlib.import_module("jax")
-    return jax.grad(lambda g, *memory: energy(g, *memory).sum())
+    own, more = jax.device_put((arguments, named))
+    return function(*own, **more)
 
 
-@lru_cache(maxsize=8)
-def _jitted(energy: Any) -> Any:
+def _jax_gradient(function: Callable[..., Any] | None, arguments: tuple[Any, ...]) -> Any:
+    """Of the sum of its values in its first argument."""
+    with suppress(Exception):
+        return _jitted_gradient(function)(*arguments)
     jax: Any = importlib.import_module("jax")
-    return jax.jit(energy)
+    return _gradient(function)(*jax.device_put(arguments))
 
 
-@lru_cache(maxsize=8)
-def _jitted_gradient(energy: Any) -> Any:
-    """Kept for each energy, since JAX compiles anew what it does not know for the same function."""
+def _gradient(function: Any) -> Any:
     jax: Any = importlib.import_module("jax")
-    return jax.jit(_gradient(energy))
+    return jax.grad(lambda g, *memory: function(g, *memory).sum())
+
+
+@lru_cache(maxsize=16)
+def _jitted(function: Any) -> Any:
+    """Kept for each function: JAX compiles anew what it does not know to be the same."""
+    jax: Any = importlib.import_module("jax")
+    return jax.jit(function)
+
+
+@lru_cache(maxsize=16)
+def _jitted_gradient(function: Any) -> Any:
+    jax: Any = importlib.import_module("jax")
+    return jax.jit(_gradient(function))
 
 
 class Fixed(dict[str, Tensor]):
@@ -373,7 +425,8 @@ class Fixed(dict[str, Tensor]):
 def form_of(layer: EnergyLayer) -> Form:
     """What questions to a layer look like."""
     state: Mapping[str, Shape] = layer.state
-    return Form(state, layer.memories, layer.shortest, layer.step.noise > 0, layer.arrays == "jax")
+    shapes = _SHAPES if layer.arrays == "jax" else None
+    return Form(state, layer.memories, layer.shortest, layer.step.noise > 0, shapes)
 
 
 def packed(arrays: Mapping[str, Any], kind: str) -> Any:

@@ -232,7 +232,13 @@ def jax_x64() -> Iterator[Any]:
 
 def jax_array(tensor: Tensor) -> Any:
     """The tensor as a JAX array of the same dtype."""
-    name = str(tensor.dtype).removeprefix("torch.")
-    wide = tensor.double() if tensor.is_floating_point() else tensor  # NumPy has no bfloat16 to go through
     with jax_x64() as jax:
-        return jax.numpy.asarray(wide.contiguous().numpy()).astype(name)
+        return jax.device_put(numpy_for_jax(tensor))
+
+
+def numpy_for_jax(tensor: Tensor) -> Any:
+    """The tensor as a NumPy array of the same dtype; JAX would compile a conversion for each shape."""
+    if tensor.dtype != torch.bfloat16:
+        return tensor.contiguous().numpy().copy()
+    jax: Any = importlib.import_module("jax")
+    return tensor.double().contiguous().numpy().astype(jax.numpy.bfloat16)

@@ -35,14 +35,14 @@ class Form:
 
     Attributes:
         state, memory: shapes by name. shortest: the fewest tokens. noisy: whether a step also takes noise.
-        compiled: whether each new shape is costly, so that few are used.
+        shapes: how many are used, where each one is compiled for; None for any.
     """
 
     state: Mapping[str, Shape]
     memory: Mapping[str, Shape]
     shortest: int = 1
     noisy: bool = False
-    compiled: bool = False
+    shapes: int | None = None
 
     def letters(self) -> list[str]:
         """The axes that vary, tokens first."""
@@ -111,8 +111,8 @@ def questions(form: Form, source: Source, least: Mapping[str, int] | None = None
 @st.composite
 def _drawn(draw: st.DrawFn, form: Form, source: Source, least: dict[str, int]) -> Question:
     most = {"B": 2, "J": 4} if source == "small" else {"B": 3, "J": 6}
-    if form.compiled:
-        sizes = _one_of_few(form, least, draw(st.integers(0, 1)))
+    if form.shapes is not None:
+        sizes = _one_of_few(form, least, draw(st.integers(0, form.shapes - 1)))
     else:
         sizes = {
             letter: draw(st.integers(low, max(low if letter == "B" else low + 1, most.get(letter, 5))))
@@ -140,8 +140,8 @@ def scattered(form: Form, seed: int, least: Mapping[str, int] | None = None) -> 
     for name, low in lows.items():
         usual = {"B": 3, "J": 7}.get(name, 6)
         sizes[name] = int(rng.integers(low, 1 + max(low + 1, 3 * usual if name == longest else usual)))
-    if form.compiled:
-        sizes = _one_of_few(form, dict(least or {}), seed % 2)
+    if form.shapes is not None:
+        sizes = _one_of_few(form, dict(least or {}), seed % form.shapes)
     x, memory = (_shapes(shapes, sizes) for shapes in (form.state, form.memory))
     noise = _normal(x, seed + 1, "noise") if form.noisy else {}
     question = Question(_normal(x, seed), _normal(memory, seed), noise, seed)
@@ -156,9 +156,15 @@ def _lows(form: Form, least: Mapping[str, int]) -> dict[str, int]:
 
 
 def _one_of_few(form: Form, least: Mapping[str, int], which: int) -> dict[str, int]:
-    """The smallest sizes, or a few of everything: all the shapes of a layer that is compiled anew for each."""
+    """A few of everything, or the smallest sizes: all the shapes of a layer that is compiled for each.
+
+    Where two of something are the least, a few of it are taken: they are compiled for other properties too.
+    """
     lows = _lows(form, least)
-    return lows if which == 0 else {letter: max(low, _A_FEW.get(letter, 3)) for letter, low in lows.items()}
+    few = {letter: max(low, _A_FEW.get(letter, 3)) for letter, low in lows.items()}
+    if which == 0:
+        return few
+    return {letter: low if low == form.least(letter) else few[letter] for letter, low in lows.items()}
 
 
 def _shapes(shapes: Mapping[str, Shape], sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:

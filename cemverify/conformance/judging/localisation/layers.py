@@ -35,7 +35,7 @@ def localise_layer(caller: Caller, question: Question) -> WrongPart | None:
     if {"energy", "gradient-step"} & layer.not_offered.keys():
         return None
     box = Box.of(caller)
-    form = replace(form_of(layer), compiled=False)
+    form = replace(form_of(layer), shapes=None)
     asked = [question, *(scattered(form, 3 * len(form.letters()) * seed + 3, {"J": 3}) for seed in _SEEDS)]
     found: list[tuple[Question, Arrays, Arrays, Tensor]] = []
     for q in (box.rounded(q) for q in asked):
@@ -149,7 +149,7 @@ def _tokens(box: Box, found: list[tuple[Question, Arrays, Arrays, Tensor]]) -> W
 
 
 def _singles(box: Box, found: list[tuple[Question, Arrays, Arrays, Tensor]]) -> Iterator[Question]:
-    form = replace(form_of(box.layer), compiled=False)
+    form = replace(form_of(box.layer), shapes=None)
     for seed, _ in zip(_SEEDS, found, strict=False):
         q = scattered(form, 3 * len(form.letters()) * seed + 3)
         yield box.rounded(_first_token(box, q))

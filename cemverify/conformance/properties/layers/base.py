@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from cemverify.conformance.asking.boxes import Box, form_of
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.properties.base import Asked, Property
-from cemverify.conformance.questions.black_boxes import Question, dressed, questions, scattered, smaller
+from cemverify.conformance.questions.black_boxes import Form, Question, dressed, questions, scattered, smaller
 from cemverify.conformance.questions.spaces import Source
 
 Check = Callable[[Box, Question], Evidence]
@@ -29,18 +29,21 @@ class Cases:
         crowd: how many rows are drawn at least; a smaller question has fewer.
         texture: a form that every question takes.
         few: whether only scattered questions are asked, where a single one takes a second.
+        plain: whether JAX is asked by plain calls, in which it compiles operation by operation, or in a dtype of the
+            property's own: then in one shape.
     """
 
     least: Mapping[str, int] = field(default_factory=dict)
     crowd: int = 1
     texture: str | None = None
     few: bool = False
+    plain: bool = False
 
     def search(self, source: Source, asked: Asked) -> SearchStrategy[Any]:
         """A strategy for Hypothesis."""
         if self.few:
             return st.nothing()
-        strategy = questions(form_of(asked.declared), source, self._drawn)
+        strategy = questions(self._form(asked), source, self._drawn)
         return strategy if self.texture is None else strategy.map(self._dressed)
 
     def emptied(self, absent: Iterable[str]) -> str | None:  # noqa: ARG002
@@ -49,12 +52,16 @@ class Cases:
 
     def scattered(self, asked: Asked, seed: int) -> Any | None:
         """One question by a plain random generator."""
-        question = scattered(form_of(asked.declared), seed, self._drawn)
+        question = scattered(self._form(asked), seed, self._drawn)
         return question if self.texture is None else self._dressed(question)
 
     def smaller(self, asked: Asked, question: Any) -> Iterator[Any]:
         """Questions that are slightly smaller than one that found a violation."""
         return smaller(question, form_of(asked.declared), self.least)
+
+    def _form(self, asked: Asked) -> Form:
+        form = form_of(asked.declared)
+        return replace(form, shapes=1) if self.plain and form.shapes else form
 
     @property
     def _drawn(self) -> Mapping[str, int]:

@@ -219,6 +219,6 @@ def properties() -> Iterator[Property]:
         update_is_gradient,
         "the gradient is not zero",
         needs={*gradient_step, "tokens"},
-        cases=Cases({"J": 48}),
+        cases=Cases({"J": 48}, plain=True),
         share=0.2,
     )

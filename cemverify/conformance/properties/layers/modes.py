@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -46,15 +47,14 @@ def mapped_is_looped(box: Box, q: Question) -> Evidence:
         for f in (1 - i / 4 for i in range(_MAPPED))
     ]
     several = [box.rounded(one) for one in several]
-    looped = [box.answer(one) for one in several]
+    looped = [box.answer_as_it_comes(one) for one in several]
     stacked = replace(
         q,
         x={k: torch.stack([one.x[k] for one in several]) for k in q.x},
         memory={k: torch.stack([one.memory[k] for one in several]) for k in q.memory},
         noise={k: torch.stack([a] * _MAPPED) for k, a in q.noise.items()},
     )
-    vmap: Any = _jax().vmap if box.layer.arrays == "jax" else torch.func.vmap
-    got = _in(box, stacked, vmap)
+    got = _in(box, stacked, _jax_vmap if box.layer.arrays == "jax" else torch.func.vmap)
     comparisons = []
     for i, (one, due) in enumerate(zip(several, looped, strict=True)):
         room = 2 * rounding(box, one, due)
@@ -95,7 +95,7 @@ def surroundings_change_no_answer(box: Box, q: Question) -> Evidence:
         if "inference" in name and "inference" in box.layer.not_offered:
             continue
         with surroundings():
-            answers[f"{name} = as usual"] = {k: a.clone() for k, a in box.answer(q).items()}
+            answers[f"{name} = as usual"] = {k: a.clone() for k, a in box.answer_as_it_comes(q).items()}
     return _as_usual(box, q, answers)
 
 
@@ -138,7 +138,7 @@ def _rounded_once(box: Box, exact: Box, q: Question, due: Named) -> Tensor:
 
 
 def _as_usual(box: Box, q: Question, answers: dict[str, Arrays]) -> Evidence:
-    usual = box.answer(q)
+    usual = box.answer_as_it_comes(q)
     room = 2 * rounding(box, q, usual)
     comparisons: list[Comparison] = []
     for what, answer in answers.items():
@@ -162,6 +162,12 @@ def _in(box: Box, q: Question, mode: Callable[[Any], Any], grace: float = 0.0) -
         return finite({k: as_tensor(a) for k, a in box.read(returned, q.x).items()})
 
 
+@lru_cache(maxsize=8)
+def _jax_vmap(function: Any) -> Any:
+    """Compiled: operation by operation takes a second."""
+    return _jax().jit(_jax().vmap(function))
+
+
 def _jax() -> Any:
     return importlib.import_module("jax")
 
@@ -171,11 +177,11 @@ def properties() -> Iterator[Property]:
     plain = "the update is not zero"
     yield layer_property(
         "modes/layer/compiled", "Compiling changes no output.", compiled_is_eager, plain,
-        needs={"compile"}, share=0.05, source="contract", cases=Cases(few=True),
+        needs={"compile"}, share=0.05, source="contract", cases=Cases(few=True, plain=True),
     )  # fmt: skip
     yield layer_property(
         "modes/layer/vmap", "Mapping over an additional axis gives what a loop gives.", mapped_is_looped, plain,
-        needs={"vmap"}, share=0.2, source="contract", controls={"random"},
+        needs={"vmap"}, share=0.2, source="contract", controls={"random"}, cases=Cases(plain=True),
     )  # fmt: skip
     yield layer_property(
         "modes/layer/no-gradients", "Recording gradients changes no output.", gradients_change_no_answer, plain,
@@ -183,7 +189,7 @@ def properties() -> Iterator[Property]:
     )  # fmt: skip
     yield layer_property(
         "modes/layer/surroundings", "Settings of the process change no output.", surroundings_change_no_answer, plain,
-        share=0.15, source="contract",
+        share=0.15, source="contract", cases=Cases(plain=True),
     )  # fmt: skip
     for dtype in (torch.float32, torch.bfloat16):
         name = str(dtype).removeprefix("torch.")
@@ -193,7 +199,7 @@ def properties() -> Iterator[Property]:
             low_precision_is_close,
             "the update differs from zero by more than the roundoff of the dtype",
             dtype=dtype,
-            cases=Cases(texture="plain"),
+            cases=Cases(texture="plain", plain=True),
             share=0.5,
             source="a plain evaluation of the gradient in the same dtype",
         )
