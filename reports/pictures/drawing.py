@@ -30,7 +30,9 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", "-.", ":")
 INK, QUIET, GRID = "#1f2428", "#5c6670", "#d9dde1"
-GOOD, BAD, UNSURE, ABSENT = "#2f7f5f", "#c03221", "#b7791f", "#c3c9cf"
+GOOD, BAD, UNSURE, ABSENT = "#2f7f5f", "#c03221", "#96600f", "#c3c9cf"
+# of text on these, and of the gaps between them
+PAPER = "#fefefe"
 # The same in a page, which has light and dark values of each.
 VARIABLES: Mapping[str, str] = MappingProxyType(
     {
@@ -42,6 +44,7 @@ VARIABLES: Mapping[str, str] = MappingProxyType(
         BAD: f"var(--bad, {BAD})",
         UNSURE: f"var(--unsure, {UNSURE})",
         ABSENT: f"var(--absent, {ABSENT})",
+        PAPER: f"var(--paper, {PAPER})",
     }
 )
 STYLE: Mapping[Any, Any] = MappingProxyType(
@@ -53,6 +56,7 @@ STYLE: Mapping[Any, Any] = MappingProxyType(
         "font.size": 8.5,
         "text.color": INK,
         "axes.labelcolor": INK,
+        "axes.facecolor": "none",
         "axes.edgecolor": QUIET,
         "axes.linewidth": 0.8,
         "axes.spines.top": False,
@@ -153,6 +157,8 @@ def label_ends(axis: Axes, ends: Sequence[tuple[float, float, str, str]], room: 
     low, high = axis.get_xlim()
     logarithmic = axis.get_xscale() == "log"
     grown = high * (high / low) ** (room / (1 - room)) if logarithmic else high + (high - low) * room / (1 - room)
+    axis.set_xlim(low, grown)
+    axis.set_xticks([tick for tick in axis.get_xticks() if low <= tick <= high])
     axis.set_xlim(low, grown)
     to_axis = axis.transData + axis.transAxes.inverted()
     placed: list[tuple[float, float, float, str, str]] = []

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from reports.matrix.standings import Line, families_of, sheet
-from reports.pictures.drawing import ABSENT, BAD, GOOD, INK, QUIET, UNSURE, Picture, picture, shortened
+from reports.pictures.drawing import ABSENT, BAD, GOOD, INK, PAPER, QUIET, UNSURE, Picture, picture, shortened
 from reports.sheets import Quantity
 
 _COLOURS = {"holds": GOOD, "violated": BAD, "inconclusive": UNSURE, "not offered": ABSENT}
@@ -36,7 +36,7 @@ def matrix(lines: Sequence[Line]) -> Picture:
                 )
                 # the verdict in a colour of full strength: paleness speaks of the look alone
                 axis.add_patch(Rectangle((x - 0.47, y - 0.42), 0.08, 0.84, facecolor=colour, linewidth=0))
-                ink = "white" if found.run and strength > 0.72 else INK
+                ink = PAPER if found.run and strength > 0.72 else INK
                 mark = "✗\n" if found.violated else ""
                 words = f"{mark}{found.holds}/{found.run}" if found.run else "–"
                 if found.detection is not None and found.run:

@@ -17,6 +17,8 @@ from reports.kinds.recursion import families, is_floor, priors, short
 from reports.pictures.drawing import COLOURS, INK, MARKERS, QUIET, Picture, label_ends, picture, series, shortened
 
 Rows = Sequence[Mapping[str, Any]]
+# A prior, a family, and its points: T, mean, half of the interval.
+_Line = tuple[str, str, list[tuple[int, float, float]]]
 # Families of models in one picture; more than these are in the table.
 _MOST_FAMILIES = 5
 _MOST_MODELS = 14
@@ -159,7 +161,7 @@ def of_benchmarks(content: Mapping[str, Any]) -> Iterator[Picture]:
 
 
 def _against_depth(studied: Mapping[str, Rows], what: str, label: str) -> Iterator[Picture]:
-    lines: list[tuple[str, str, list[tuple[int, float, float]]]] = []
+    lines: list[_Line] = []
     for prior, rows in studied.items():
         chosen = {name: members for name, members in families(rows).items() if len({r["depth"] for r in members}) > 1}
         for name in list(chosen)[:_MOST_FAMILIES]:
@@ -201,9 +203,9 @@ def _against_depth(studied: Mapping[str, Rows], what: str, label: str) -> Iterat
     ]
     yield picture(
         f"{what}-against-T",
-        _said(lines, label),
-        f"{label} against the recursion depth T, a panel for each prior on one scale; mean and 95 % interval over "
-        "functions.",
+        _said(studied, lines, what),
+        f"{label[0].upper()}{label[1:]} against the recursion depth T, a panel for each prior on one scale; mean and "
+        "95 % interval over functions.",
         0.5 + 2.1 * len(named),
         _panels(named, panel, "recursion depth T", label),
         ["prior", "model", "T", label, "low", "high"],
@@ -221,16 +223,25 @@ def _interval(row: Mapping[str, Any], what: str) -> tuple[float, float]:
     return spread["mean"], float(t.ppf(0.975, spread["n"] - 1)) * spread["std"] / spread["n"] ** 0.5
 
 
-def _said(lines: Sequence[tuple[str, str, list[tuple[int, float, float]]]], label: str) -> str:
+def _said(studied: Mapping[str, Rows], lines: Sequence[_Line], what: str) -> str:
+    """Of the first family: what more steps change, as far as the paired test calls it a change; or what is left."""
+    family = lines[0][1]
     said = []
     for prior, name, points in lines:
-        if name == lines[0][1] and len(points) > 1:
+        if name != family:
+            continue
+        better = [r for r in families(studied[prior])[name] if (r["deeper"] or {}).get("conclusion") == "better"]
+        if what == "excess":
             T, least, _ = min(points, key=lambda point: point[1])
-            change = least / points[0][1] - 1 if points[0][1] else 0.0
-            nothing = f"{short(prior)} nothing"
-            said.append(nothing if points[0][0] == T else f"{short(prior)} {change:+.0%} at T = {T}")
+            said.append(f"{short(prior)} {least:.2g} at T = {T}")
+        elif better:
+            best = min(better, key=lambda row: float(row["rmse"]["mean"]))
+            said.append(f"{short(prior)} {best['deeper']['ratio']['mean'] - 1:+.0%} at T = {best['depth']}")
+        else:
+            said.append(f"{short(prior)} no sure gain")
     shown = ", ".join(said[:4]) + (" ..." if len(said) > 4 else "")
-    return f"What more steps change in {label}, {shortened(lines[0][1], 20)}: {shown}".replace("-", "−")
+    start = "What {} leaves above the floor" if what == "excess" else "What more steps change in the RMSE of {}"
+    return f"{start.format(shortened(family, 20))}: {shown}".replace(" -", " −")
 
 
 def _test_time(studied: Mapping[str, Rows]) -> Iterator[Picture]:

@@ -11,7 +11,19 @@ from matplotlib.ticker import PercentFormatter
 
 from reports.kinds.check import families
 from reports.kinds.power import largest
-from reports.pictures.drawing import ABSENT, BAD, COLOURS, GOOD, INK, UNSURE, Picture, picture, series, shortened
+from reports.pictures.drawing import (
+    ABSENT,
+    BAD,
+    COLOURS,
+    GOOD,
+    INK,
+    PAPER,
+    UNSURE,
+    Picture,
+    picture,
+    series,
+    shortened,
+)
 
 # Margins below are drawn there: nothing is to be told between them.
 _LEAST = 1e-3
@@ -112,11 +124,11 @@ def of_claims(content: Mapping[str, Any]) -> Iterator[Picture]:
             for verdict, n in counts[kind].items():
                 share = n / whole
                 colour = colours.get(verdict, ABSENT)
-                axis.barh(row, share, left=left, height=0.62, color=colour, edgecolor="white", linewidth=0.8)
+                axis.barh(row, share, left=left, height=0.62, color=colour, edgecolor=PAPER, linewidth=0.8)
                 if share > 0.07:
                     words = f"{n}\n{verdict}" if share > 0.022 * max(map(len, verdict.split())) else str(n)
                     words = words.replace(" under ", "\nunder ")
-                    ink = "white" if verdict in colours else INK
+                    ink = PAPER if verdict in colours else INK
                     axis.text(left + share / 2, row, words, ha="center", va="center", fontsize=7, color=ink)
                 left += share
         names = [f"{_CLAIMS.get(kind, kind)} ({sum(found.values())})" for kind, found in counts.items()]

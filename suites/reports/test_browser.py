@@ -175,7 +175,8 @@ for (const e of document.querySelectorAll('body *')) {
   const own = [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim());
   if (!own || !e.getClientRects().length || e.closest('script, style, .skip, .sr')) continue;
   const style = getComputedStyle(e);
-  if (e.closest('svg') && style.fill === 'rgb(255, 255, 255)') continue;  // on a bar of its own colour
+  // text on a bar
+  if (e.closest('svg') && style.fill === getComputedStyle(document.body).backgroundColor) continue;
   const a = luminance(parse(e.closest('svg') ? style.fill : style.color)), b = luminance(behind(e));
   const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
   if (ratio < 4.5) found.push([e.tagName, e.textContent.trim().slice(0, 40), style.fill, style.color, ratio]);

@@ -161,6 +161,8 @@ def test_text_and_paper_differ_enough_in_light_and_in_dark() -> None:
                 assert contrast(theme[ink], theme[paper]) >= 4.5, (ink, paper)
         for paper in ("good-paper", "bad-paper", "unsure-paper"):
             assert contrast(theme["ink"], theme[paper]) >= 4.5, paper
+        for mark in ("good", "bad", "unsure"):
+            assert contrast(theme["paper"], theme[mark]) >= 4.5, "text on a bar"
         for mark in ("good", "bad", "unsure", *(f"series-{i}" for i in range(1, 8))):
             assert contrast(theme[mark], theme["paper"]) >= 3, mark
 
@@ -209,15 +211,14 @@ def test_many_cells_fit_into_one_page(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_ten_thousand_cells_take_less_than_thirty_seconds_and_two_gigabytes(tmp_path: Path) -> None:
+def test_ten_thousand_cells_take_less_than_thirty_seconds_of_a_core_and_two_gigabytes(tmp_path: Path) -> None:
     for number, content in enumerate(checks(50, 200)):
         write(tmp_path / "in" / f"{number}.json", content)
     code = (
         "import resource, sys, time\nfrom reports.__main__ import main\n"
-        "began = time.monotonic()\n"
         f"code = main(['page', {str(tmp_path / 'in')!r}, '-o', {str(tmp_path / 'p.html')!r}])\n"
         "peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024\n"
-        "print(time.monotonic() - began, peak)\nsys.exit(code)"
+        "print(time.process_time(), peak)\nsys.exit(code)"
     )
     run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     seconds, peak = map(float, run.stdout.split()[-2:])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -81,6 +82,7 @@ def test_inside_a_page_a_picture_takes_the_pages_colours_and_shares_no_names() -
     assert not ids[0] & ids[1]
     assert "var(--ink" in first
     assert "patch_1" not in first
+    assert not re.search("fill: *(#fff|white)", first), "a white surface on a dark page"
     assert " width=" not in first.partition(">")[0]
 
 
