@@ -147,8 +147,8 @@ class PropertySearch:
         asked = Asked(frozenset(subject.not_offered), subject if isinstance(subject, EnergyLayer) else None)
         each = max(2, round(effort.examples * self.property.share / (len(_SOURCES) + 1)))
         for source in _SOURCES:
-            if self.tally.found is None:
-                strategy = self.property.questions.search(source, asked)
+            strategy = self.property.questions.search(source, asked)
+            if self.tally.found is None and strategy is not None:
                 self._explore(strategy, replace(effort, examples=each, seed=_seed(effort, self.property, source)))
         if self.tally.found is None:
             self._scatter(asked, replace(effort, examples=each, seed=_seed(effort, self.property, "scattered")))

@@ -5,7 +5,9 @@ error, and every rule below is a standard forward bound (Higham, Accuracy and St
 products is off by at most gamma_n = n u / (1 - n u) times the sum of their magnitudes, u the unit roundoff.
 The result bounds, component by component, the error of *any* evaluation of the same formula in that dtype, in
 whatever order, so it raises no false alarm. On the small cases that the properties draw it is a few dozen roundoffs
-wide. For bfloat16 it assumes what every matrix unit does: sums accumulate in float32.
+wide. For bfloat16 it assumes two things. Sums accumulate in float32, as in every matrix unit: a softmax or a mean of
+squares over hundreds of numbers would be lost otherwise. And rotary angles are computed in float32 at least, because
+position 257 is none of bfloat16's numbers.
 """
 
 from __future__ import annotations
@@ -160,7 +162,8 @@ def _attended(case: Case, n: Bounded, h: Bounded) -> Bounded:
     keys, scores = _scores(case, n, h)
     weights = _softmax(scores)
     attended = _average("bkjs,bksr->bkjr", weights, keys)
-    out = _rotated(config, attended, inverse=True).einsum("bkjr,krd->bkjd", W_Q, config.R)
+    first = h.value.shape[1] - n.value.shape[1]  # the queries are the last of those remembered
+    out = _rotated(config, attended, first, inverse=True).einsum("bkjr,krd->bkjd", W_Q, config.R)
     if "diagonal" in w:
         states = replace(h, value=h.value[:, None], error=h.error[:, None])  # (B, 1, S, D)
         context = _average("bkjs,bnsd->bkjd", weights, states)
@@ -172,8 +175,9 @@ def _scores(case: Case, n: Bounded, h: Bounded) -> tuple[Bounded, Bounded]:
     """Keys (B, K, S, R) and scores (B, K, J, S), -inf where masked."""
     config, w = case.attention, case.weights
     D = config.dim
-    keys = _rotated(config, h.einsum("bsd,krd->bksr", n.of(w["W_K"]), D))
-    queries = _rotated(config, n.einsum("bjd,krd->bkjr", n.of(w["W_Q"]), D))
+    J, S = n.value.shape[1], h.value.shape[1]
+    keys = _rotated(config, h.einsum("bsd,krd->bksr", n.of(w["W_K"]), D), 0)
+    queries = _rotated(config, n.einsum("bjd,krd->bkjr", n.of(w["W_Q"]), D), S - J)
     scores = queries.einsum("bkjr,bksr->bkjs", keys, config.R)
     if "diagonal" in w:
         scaled = replace(n, value=n.value[:, None], error=n.error[:, None]) * n.of(
@@ -181,7 +185,6 @@ def _scores(case: Case, n: Bounded, h: Bounded) -> tuple[Bounded, Bounded]:
         )  # (B, K, J, D)
         scores = scores + scaled.einsum("bkjd,bsd->bkjs", h, D)
     scores = scores.scaled(1 / config.tau)
-    J, S = n.value.shape[1], h.value.shape[1]
     rows, columns = torch.arange(S - J, S), torch.arange(S)
     if config.position == "alibi":
         slopes = torch.tensor(alibi_slopes(config.heads), dtype=torch.float64)
@@ -198,17 +201,18 @@ def _scores(case: Case, n: Bounded, h: Bounded) -> tuple[Bounded, Bounded]:
     return keys, scores
 
 
-def _rotated(config: AttentionConfig, x: Bounded, *, inverse: bool = False) -> Bounded:
-    """R(i) x_i in bounded numbers; the angle itself is rounded, and so off by a few u of its size."""
+def _rotated(config: AttentionConfig, x: Bounded, first: int, *, inverse: bool = False) -> Bounded:
+    """R(i) x_i in bounded numbers, i from `first` on; the angle is rounded in float32 at least, a few u of its size."""
     if config.position != "rotary":
         return x
     length, width = x.value.shape[-2:]
     plane = torch.arange(0, width, 2, dtype=torch.float64)
-    angle = torch.arange(length, dtype=torch.float64)[:, None] * 10000.0 ** (-plane / width)
+    angle = torch.arange(first, first + length, dtype=torch.float64)[:, None] * 10000.0 ** (-plane / width)
     if inverse:
         angle = -angle
-    cos = x.of(angle.cos(), 8 * x.u * angle.abs()).rounded()
-    sin = x.of(angle.sin(), 8 * x.u * angle.abs()).rounded()
+    off = 8 * min(x.u, unit_roundoff(torch.float32)) * angle.abs()
+    cos = x.of(angle.cos(), off).rounded()
+    sin = x.of(angle.sin(), off).rounded()
     a, b = _halves(x)
     minus = x.of(-b.value, b.error)
     first, second = a * cos + minus * sin, b * cos + a * sin
@@ -340,7 +344,7 @@ def _norm_into(case: Case, x: Bounded) -> Bounded:
     moved = ((2 * x.value.abs() + x.error) * x.error).mean(-1, keepdim=True) / mean_square
     root = mean_square.rsqrt()
     # |1/sqrt(1 + m) - 1| <= 1/sqrt(1 - m) - 1 for |m| < 1
-    relative = torch.where(moved < 1, (1 - moved).clamp(min=0).rsqrt() - 1, torch.inf) + x.gamma(D + 6)
+    relative = torch.where(moved < 1, (1 - moved).clamp(min=0).rsqrt() - 1, torch.inf) + x.summed(D) + x.gamma(4)
     return (x * x.of(root, relative * root)) * x.of(case.weights["gain"])
 
 

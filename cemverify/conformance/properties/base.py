@@ -39,8 +39,8 @@ class Asked:
 class Questions(Protocol):
     """Where a property's questions come from."""
 
-    def search(self, source: Source, asked: Asked) -> SearchStrategy[Any]:
-        """A strategy for Hypothesis."""
+    def search(self, source: Source, asked: Asked) -> SearchStrategy[Any] | None:
+        """A strategy for Hypothesis, or None if it has nothing to search."""
         ...
 
     def emptied(self, absent: Iterable[str]) -> str | None:

@@ -267,7 +267,8 @@ def _question(
     if options.get("position") == "rotary":
         dims = replace(dims, R=dims.R + dims.R % 2)
     if space.square:
-        dims = replace(dims, K=min(dims.K, 3))
+        dims = replace(dims, K=dims.K if "K" in space.sizes else min(dims.K, 3))
+        dims = replace(dims, R=dims.D // dims.K) if "D" in space.sizes else dims
         dims = replace(dims, D=dims.K * dims.R)
     return _config(pick, space, options, dims), dims.B, dims.J
 
@@ -360,6 +361,26 @@ def _far(arrays: Arrays) -> Arrays:
     return _map(arrays, ("W_K", "W_Q", "V"), lambda w: w / 256.0)
 
 
+def _gentle(arrays: Arrays) -> Arrays:
+    """Logits and activations of order one, whatever the scale: in bfloat16, or after many steps, larger ones say
+    nothing."""
+    return _map(arrays, ("W_Q", "V"), lambda w: w * math.sqrt(w[..., 0].numel()) / w.norm())
+
+
+def _sparse(arrays: Arrays) -> Arrays:
+    """Most tokens are zero: of every 37 the last two are not, and are read all the more."""
+
+    def kept(states: Tensor) -> Tensor:
+        return states * (torch.arange(states.shape[1]).flip(0) % 37 < 2)[:, None]
+
+    return _map(_gentle(arrays), ("x", "h"), kept)
+
+
+def _signs(arrays: Arrays) -> Arrays:
+    """States whose numbers are all 1 or -1."""
+    return _map(_gentle(arrays), ("x", "h"), lambda states: torch.where(states < 0, -1.0, 1.0).double())
+
+
 def _at_the_memory(arrays: Arrays) -> Arrays:
     """x has the values of h, in an array of its own."""
     return {**arrays, "x": arrays["h"].clone()} if "x" in arrays else arrays
@@ -370,6 +391,9 @@ _TEXTURES: Mapping[str, Callable[[Arrays], Arrays]] = {
     "repeated-tokens": lambda arrays: _map(arrays, ("h",), lambda h: h[:, :1].expand_as(h).contiguous()),
     "zero-queries": lambda arrays: _map(arrays, ("W_Q", "W"), torch.zeros_like),
     "huge": _huge,
+    "gentle": _gentle,
+    "sparse": _sparse,
+    "signs": _signs,
     "far": _far,
     "at-the-memory": _at_the_memory,
     "large-states": lambda arrays: _map(arrays, ("x", "h"), lambda state: 32.0 * state),

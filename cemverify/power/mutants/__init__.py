@@ -28,6 +28,7 @@ from cemverify.power.mutants import (
     regions,
     rejection,
     sequences,
+    sizes,
     subtle,
     tiles,
     training,
@@ -59,6 +60,7 @@ _FAMILIES = (
     layers,
     layer_papers,
     regions,
+    sizes,
 )
 
 

@@ -1,0 +1,330 @@
+"""Sizes that users have: rows of 2304 tokens, 64 sequences, 2304 hidden units, 64 heads, 1025 features, 16 steps.
+
+Elsewhere cases are small, because the golden answer of a large one is slow. Here one axis at a time is long and the
+others are short, on both sides of the block sizes that kernels work in, from 16 to 2048, and at odd sizes in between.
+A token's answer depends on its own state and on the memory up to it. So in a long row the golden answer is computed
+for windows of a few tokens with all of their memory: around every power of two, at the end, and in places that change
+with the seed. That costs J times the windows instead of J squared. Each case is asked once or twice; a fault that
+starts at a size and stays is seen.
+
+In float32 and bfloat16 long rows see what short ones cannot: angles, slopes and positions that were computed in a
+lower precision than the layer's, and sums that stop growing because their terms fall below the last place.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from hypothesis.strategies import SearchStrategy
+from torch import Tensor
+
+from cemverify.cem.layers import PreconditionerConfig
+from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.oracle.budgets import energy_budget, output_budget
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
+from cemverify.conformance.oracle.golden import energies_at, golden
+from cemverify.conformance.properties.base import Asked, Property
+from cemverify.conformance.properties.gradient import TRIVIAL
+from cemverify.conformance.properties.rivals import SWAPPED_GATE, SWAPPED_HEADS, Rival
+from cemverify.conformance.questions.cases import Case, Layer
+from cemverify.conformance.questions.shrinking import smaller
+from cemverify.conformance.questions.spaces import Source, Space, scattered_case
+
+_SOURCE = "Eq. 1, 7; docs/mathematics.md §1, §2, §16"
+_FEW = 32  # tokens
+_WINDOW = 3
+_ELSEWHERE = 3  # windows that the seed chooses
+_LOW_RANK = PreconditionerConfig("low-rank")
+_PER_HEAD = PreconditionerConfig("low-rank-printed", per_head=True)
+
+Answer = Callable[[Caller, Case], Tensor]
+
+
+@dataclass(frozen=True)
+class OneAfterTheOther:
+    """A list of spaces, each of which gives one case in its turn; the seed decides the numbers in it."""
+
+    spaces: Sequence[Space]
+
+    def offered(self, absent: Iterable[str]) -> list[Space]:
+        """The spaces whose features are all offered, without those of their options that are not."""
+        missing = set(absent)
+        return [s.within(missing) for s in self.spaces if not s.features() & missing and s.emptied(missing) is None]
+
+    def search(self, source: Source, asked: Asked) -> SearchStrategy[Any] | None:  # noqa: ARG002
+        return None
+
+    def emptied(self, absent: Iterable[str]) -> str | None:
+        return None if self.offered(absent) else "sizes"
+
+    def scattered(self, asked: Asked, seed: int) -> Case:
+        spaces = self.offered(asked.absent)
+        return scattered_case(spaces[seed % len(spaces)], seed)
+
+    def smaller(self, asked: Asked, question: Case) -> Iterator[Case]:
+        spaces = self.offered(asked.absent)
+        return smaller(question, replace(spaces[0], sizes={}))
+
+
+def windows(case: Case) -> list[Case]:
+    """The case's last tokens, those around every power of two, and some others, each with all the memory it reads."""
+    return [
+        replace(
+            case,
+            x=case.x[:, start : start + length],
+            h=case.h[:, (start if case.layer == "mlp" else 0) : start + length],  # a token of an MLP reads its own
+        )
+        for start, length in _places(case)
+    ]
+
+
+def _places(case: Case) -> list[tuple[int, int]]:
+    """First token and number of tokens of every window; a case of few tokens is its only window."""
+    J = case.h.shape[1]
+    if J <= _FEW:
+        return [(0, J)]
+    rng = np.random.default_rng(zlib.crc32(case.h[:, :1].contiguous().numpy().tobytes()))
+    edges = [2**k - 1 for k in range(4, J.bit_length()) if 2**k < J]
+    starts = {J - _WINDOW, *edges, *(int(start) for start in rng.integers(J, size=_ELSEWHERE))}
+    return [(start, min(_WINDOW, J - start)) for start in sorted(starts)]
+
+
+def update_is_gradient_where_asked(rival: Rival, answer: Answer | None = None) -> Callable[[Caller, Case], Evidence]:
+    """A check of the update in the windows of a row.
+
+    Args:
+        rival: the mistake that must show in an example that tells. answer: how the implementation is asked.
+    """
+
+    def check(caller: Caller, case: Case) -> Evidence:
+        case = case.to(caller.dtype).to(torch.float64)
+        parts = windows(case)
+        expected = [golden(part) for part in parts]
+        budgets = [output_budget(part, caller.dtype) for part in parts]
+        got = _there((answer or Caller.output)(caller, case) - case.x, case)
+        due = [value - part.x for value, part in zip(expected, parts, strict=True)]
+        what = "update = -eta P grad energy in a large case"
+        comparison = Comparison(what, got, torch.cat(due, 1), torch.cat(budgets, 1))
+        shown = (rival.shows(*three) for three in zip(parts, expected, budgets, strict=True))
+        return judge(comparison, telling=any(shown))
+
+    return check
+
+
+def energy_is_stated_where_asked(rival: Rival) -> Callable[[Caller, Case], Evidence]:
+    """The same for the stated energy."""
+
+    def check(caller: Caller, case: Case) -> Evidence:
+        case = case.to(caller.dtype).to(torch.float64)
+        parts = windows(case)
+        expected = [energies_at(part, part.x) for part in parts]
+        budgets = [energy_budget(part, part.x, caller.dtype) for part in parts]
+        got = _there(caller.energy(case), case)
+        comparison = Comparison("stated energy of a large case", got, torch.cat(expected, 1), torch.cat(budgets, 1))
+        shown = (rival.shows_in_energy(*three) for three in zip(parts, expected, budgets, strict=True))
+        return judge(comparison, telling=any(shown))
+
+    return check
+
+
+def _there(answer: Tensor, case: Case) -> Tensor:
+    """The answer for the tokens of every window, one window after the other."""
+    return torch.cat([answer[:, start : start + length] for start, length in _places(case)], 1)
+
+
+def properties() -> Iterator[Property]:
+    """The properties of the family."""
+    check = update_is_gradient_where_asked(SWAPPED_HEADS)
+    for dtype, rows in ((torch.float64, _ROWS), (torch.float32, _ROWS_FLOAT32), (torch.bfloat16, _ROWS_BFLOAT16)):
+        name = str(dtype).removeprefix("torch.")
+        spaces = [_rows(*row) for row in rows]
+        longest = max(row[0] for row in rows)
+        claim = f"In {name} and in rows of up to {longest} tokens, with positions, the update is the gradient step."
+        yield _property(f"attention/tokens-{name}", claim, check, spaces, SWAPPED_HEADS, {"attention"}, dtype)
+    claim = "With up to 128 sequences, 64 heads, 1025 features and 16 steps, the update is the gradient step."
+    yield _property("attention/widths", claim, check, _ATTENTION_WIDTHS, SWAPPED_HEADS, {"attention"})
+    mlp = update_is_gradient_where_asked(SWAPPED_GATE)
+    claim = "With up to 2305 hidden units, on both sides of every block boundary, the update is the gradient step."
+    units = [_wide("mlp", {"M": M}) for M in _HIDDEN]
+    yield _property("mlp/hidden-units", claim, mlp, units, SWAPPED_GATE, {"mlp"})
+    claim = "With up to 128 sequences, 2304 tokens, 1025 features and 16 steps, the update is the gradient step."
+    yield _property("mlp/widths", claim, mlp, _MLP_WIDTHS, SWAPPED_GATE, {"mlp"})
+    claim = "In bfloat16, and with up to 2305 features, the update is the gradient step."
+    yield _property("mlp/bfloat16", claim, mlp, _MLP_BFLOAT16, SWAPPED_GATE, {"mlp"}, torch.bfloat16)
+    claim = "A large block, too, is attention and then the MLP: in each size in turn."
+    yield _property("block/widths", claim, check, _BLOCK_WIDTHS, SWAPPED_HEADS, {"block"})
+    claim = "Decoding 513 tokens one by one gives the update of all at once."
+    decoded = update_is_gradient_where_asked(SWAPPED_HEADS, Caller.decoded)
+    yield _property("decode/tokens", claim, decoded, _DECODED, SWAPPED_HEADS, {"decode"})
+    claim = "The stated energy of large cases is the paper's: up to 2304 tokens, 33 heads and 1025 features."
+    stated = energy_is_stated_where_asked(SWAPPED_HEADS)
+    yield _property("attention/energy", claim, stated, _ENERGIES, SWAPPED_HEADS, {"attention_energy", "start"})
+    claim = "The stated energy of large cases is the paper's: up to 2305 hidden units and 1025 features."
+    stated = energy_is_stated_where_asked(SWAPPED_GATE)
+    yield _property("mlp/energy", claim, stated, _MLP_ENERGIES, SWAPPED_GATE, {"mlp_energy", "start"})
+
+
+def _property(
+    name: str,
+    claim: str,
+    check: Callable[[Caller, Case], Evidence],
+    spaces: Sequence[Space],
+    rival: Rival,
+    needs: Iterable[str],
+    dtype: torch.dtype = torch.float64,
+) -> Property:
+    needs = {*needs, *(() if dtype == torch.float64 else (f"dtype:{str(dtype).removeprefix('torch.')}",))}
+    return Property(
+        f"sizes/{name}",
+        claim,
+        _SOURCE,
+        check,
+        OneAfterTheOther(tuple(spaces)),
+        frozenset(needs),
+        dtype=dtype,
+        share=len(spaces) / 20,  # a third of the examples is asked, so each space once at 60 of them
+        premise=rival.premise,
+        controls=TRIVIAL,
+    )
+
+
+# --- spaces ---------------------------------------------------------------------------------------
+
+_Row = tuple[int, int, Mapping[str, Any]]  # tokens, heads, options
+_HEAD = 8  # features of a head that is turned: four planes, from one radian per token to a thousandth
+
+# heads cost as much as tokens; 9 to 12 and 16 of them have slopes that no low precision can represent
+_ROWS: Sequence[_Row] = (
+    (2304, 1, {"position": "rotary"}),
+    (1025, 2, {"position": "alibi"}),
+    (2049, 1, {}),
+    (1024, 2, {"position": "self-cross"}),
+    (511, 2, {"position": "rotary", "diagonal": "shared"}),
+    (1337, 1, {"position": "alibi", "norm": "channel"}),
+    (513, 3, {"diagonal": "per-head"}),
+    (769, 2, {"norm": "folded"}),
+)
+_ROWS_FLOAT32: Sequence[_Row] = (
+    (2304, 1, {"position": "rotary"}),
+    (300, 12, {"position": "alibi"}),
+    (2304, 1, {"position": "alibi"}),
+    (65, 9, {"position": "alibi", "norm": "channel"}),
+    (513, 3, {"position": "rotary", "norm": "folded"}),
+    (1025, 2, {"position": "self-cross"}),
+    (33, 10, {"position": "alibi"}),
+    (48, 24, {"position": "alibi"}),
+)
+_ROWS_BFLOAT16: Sequence[_Row] = (
+    (513, 2, {"position": "rotary"}),
+    (300, 11, {"position": "alibi"}),
+    (1025, 1, {"norm": "channel"}),
+    (1025, 1, {"position": "rotary"}),
+    (1023, 2, {"position": "alibi", "diagonal": "shared"}),
+    (2304, 1, {}),
+)
+# both sides of the blocks that kernels work in, odd ones, and those of the paper's models
+_HIDDEN = (
+    *(n + off for n in (16, 32, 64, 128, 256, 512, 1024) for off in (-1, 0, 1)),
+    *(48, 100, 200, 384, 768, 1792, 2048, 2304, 2305),
+)
+
+
+def _rows(tokens: int, heads: int, options: Mapping[str, Any]) -> Space:
+    turned = options.get("position") == "rotary"  # many turned keys average out, and few of them tell
+    sizes = _with({"J": tokens, "K": heads, "B": 1, **({"D": _HEAD, "R": _HEAD} if turned else {})})
+    textures = ("sparse" if turned else "gentle",)
+    return Space("attention", options, sizes=sizes, free_temperature=False, textures=textures)
+
+
+def _with(sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    """These sizes, and short axes beside them."""
+    return {axis: (size,) for axis, size in {"B": 2, "J": 5, "D": 4, "K": 2, "R": 4, "M": 4, **sizes}.items()}
+
+
+def _wide(layer: Layer, sizes: Mapping[str, int], kind: PreconditionerConfig | None = None, **options: Any) -> Space:
+    """A space of cases in which the axes named have these sizes, and T = `steps` if that is given."""
+    steps = options.pop("steps", 1)
+    etas = (0.125,) if steps > 1 else (1.0, 0.5, 0.3)  # larger steps let roundoff grow from step to step
+    return Space(
+        layer,
+        options,
+        kind or PreconditionerConfig(),
+        steps=(steps,),
+        step_sizes=etas,
+        apart=layer != "block",
+        sizes=_with(sizes),
+        textures=("gentle" if steps > 1 else "plain",),
+    )
+
+
+_ATTENTION_WIDTHS = (
+    _wide("attention", {"B": 33}),
+    _wide("attention", {"B": 128, "J": 3}, position="alibi"),
+    _wide("attention", {"K": 17}, position="alibi"),
+    _wide("attention", {"K": 33}, diagonal="per-head"),
+    _wide("attention", {"K": 64}, _PER_HEAD),
+    _wide("attention", {"D": 192}, diagonal="shared"),
+    _wide("attention", {"D": 257}, _LOW_RANK, norm="channel"),
+    _wide("attention", {"D": 672, "K": 1}, norm="folded"),
+    _wide("attention", {"D": 1025, "K": 1}),
+    _wide("attention", {"R": 65}),
+    _wide("attention", {"R": 130, "K": 1}, position="rotary"),
+    _wide("attention", {"R": 256, "K": 1}),
+    _wide("attention", {"D": 33, "rank": 9}, _LOW_RANK),
+    _wide("attention", {"D": 40, "rank": 17}, _PER_HEAD),
+    _wide("attention", {}, steps=9),
+    _wide("attention", {}, norm="channel", steps=16),
+    _wide("attention", {}, steps=17, position="rotary"),
+)
+_MLP_WIDTHS = (
+    _wide("mlp", {"B": 33}),
+    _wide("mlp", {"B": 128, "J": 3}),
+    _wide("mlp", {"J": 1025, "B": 1}),
+    _wide("mlp", {"J": 2304, "B": 1}, norm="channel"),
+    _wide("mlp", {"D": 129}, norm="channel"),
+    _wide("mlp", {"D": 257}, _LOW_RANK),
+    _wide("mlp", {"D": 513}, norm="folded"),
+    _wide("mlp", {"D": 1025}),
+    _wide("mlp", {"D": 40, "rank": 17}, _LOW_RANK),
+    _wide("mlp", {}, steps=9),
+    _wide("mlp", {}, norm="channel", steps=16),
+)
+_MLP_BFLOAT16 = (
+    _wide("mlp", {"D": 2305}, norm="channel"),
+    _wide("mlp", {"D": 129}, norm="folded"),
+    _wide("mlp", {"J": 1025, "B": 1}),
+    _wide("mlp", {"M": 33}),
+)
+# states of one magnitude, whose squares add up until one more falls below the last place
+_MLP_BFLOAT16 = tuple(replace(space, textures=("signs",)) for space in _MLP_BFLOAT16)
+_BLOCK_WIDTHS = (
+    _wide("block", {"J": 1025, "B": 1}),
+    _wide("block", {"B": 65, "J": 3}),
+    _wide("block", {"M": 2304}),
+    _wide("block", {"K": 24}, position="alibi"),
+    _wide("block", {"D": 513, "K": 1}, norm="channel"),
+    _wide("block", {}, norm="scalar", steps=12),
+)
+_DECODED = (
+    _wide("attention", {"J": 513, "B": 1}, position="rotary"),
+    _wide("attention", {"J": 300, "B": 1}, position="alibi", diagonal="shared"),
+)
+_DECODED = tuple(replace(space, apart=False) for space in _DECODED)
+_ENERGIES = (
+    _rows(2304, 1, {}),
+    _rows(1025, 2, {"position": "alibi"}),
+    _wide("attention", {"K": 33}),
+    _wide("attention", {"D": 1025, "K": 1}),
+    _wide("attention", {"B": 65, "J": 3}, position="rotary"),
+)
+_MLP_ENERGIES = (
+    *(_wide("mlp", {"M": M}) for M in (257, 1025, 2305)),
+    _wide("mlp", {"D": 1025}),
+    _wide("mlp", {"B": 65, "J": 3}),
+    _wide("mlp", {"J": 1025, "B": 1}),
+)
