@@ -4,44 +4,67 @@ from __future__ import annotations
 
 import argparse
 import textwrap
+from pathlib import Path
 
-from cemverify.commands import contract_page
+from cemverify.commands.arguments import check_outputs
 from cemverify.conformance.implementations.contract import FEATURES
-from cemverify.conformance.properties import select
-from cemverify.results import Table, show
+from cemverify.conformance.judging.verdicts import largest
+from cemverify.conformance.properties import Property, select
+from cemverify.results import Maker, Table, result, show, write
 from cemverify.tables import grid
 
-DESCRIPTION = (
-    "Lists the properties with their sources, the features that an implementation can have, or the contract."
-)
+DESCRIPTION = "Lists the properties with their sources, or the features that an implementation can have."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `cemverify list`."""
     parser.add_argument("properties", nargs="*", metavar="ID", help="ids, prefixes or patterns; all if none")
-    instead = parser.add_mutually_exclusive_group()
-    instead.add_argument("--features", action="store_true", help="list the features that can be named in not_offered")
-    instead.add_argument(
-        "--contract", action="store_true", help="print what an implementation must do and must not do, as Markdown"
-    )
+    parser.add_argument("--features", action="store_true", help="list the features that can be named in not_offered")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write the properties as a result file")
 
 
 def run(options: argparse.Namespace) -> int:
     """`cemverify list`."""
-    if options.contract:
-        show(contract_page.as_markdown())
-        return 0
     if options.features:
+        if options.json is not None:
+            raise ValueError("--json writes properties; leave out --features")
         show(grid(Table("Features", ("feature", "meaning"), list(FEATURES.items())), "terminal"))
         show(
             "\nThe word before a colon stands for the whole group: not_offered=('diagonal',) declares both diagonals."
         )
         return 0
+    check_outputs(options.json)
     properties = select(options.properties)
     rows = [
-        (p.id, textwrap.fill(p.claim, 52), textwrap.fill(p.source, 28), textwrap.fill(", ".join(sorted(p.needs)), 30))
+        (
+            p.id,
+            textwrap.fill(p.claim, 52),
+            textwrap.fill(p.source, 28),
+            textwrap.fill(", ".join(sorted(p.needs)), 30),
+            textwrap.fill(_reach(p), 14),
+        )
         for p in properties
     ]
-    show(grid(Table("Properties", ("property", "claim", "source", "needs"), rows), "terminal"))
-    show(f"\n{len(properties)} properties. `cemverify list --features` explains the last column.")
+    table = Table("Properties", ("property", "claim", "source", "needs", "asked up to"), rows)
+    show(grid(table, "terminal"))
+    reach = ", ".join(f"{a} = {n}" for a, n in largest(p.questions.reach() for p in properties).items())
+    upto = f" They are asked up to {reach}." if reach else ""
+    show(f"\n{len(properties)} properties.{upto} `cemverify list --features` explains what they need.")
+    if options.json is not None:
+        maker = Maker.now(options.command, {"properties": options.properties}, 0, "cpu")
+        write(options.json, result("list", maker, [table], {"properties": [_described(p) for p in properties]}))
     return 0
+
+
+def _reach(property_: Property) -> str:
+    return ", ".join(f"{letter} {size}" for letter, size in largest([property_.questions.reach()]).items())
+
+
+def _described(property_: Property) -> dict[str, object]:
+    return {
+        "id": property_.id,
+        "claim": property_.claim,
+        "source": property_.source,
+        "needs": sorted(property_.needs),
+        "asked_up_to": largest([property_.questions.reach()]),
+    }

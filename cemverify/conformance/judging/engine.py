@@ -28,6 +28,8 @@ from cemverify.conformance.properties import Property
 from cemverify.conformance.questions.black_boxes import Question
 from cemverify.conformance.questions.cases import Case
 
+_MOST_WEIGHTS = 2**22  # attention weights times features, of cases that are taken apart to find the wrong part
+
 
 def applicable(subject: Subject, properties: Sequence[Property]) -> list[Property]:
     """The properties that apply to this kind of subject.
@@ -160,12 +162,18 @@ def _explained(record: Record, search: PropertySearch, found: Violation) -> Reco
     )
 
 
+def _few_weights(case: Case) -> bool:
+    """Whether dozens of experiments on the case take seconds, as its attention weights times features decide."""
+    J, D = case.h.shape[1:]
+    return J * J * case.sizes.get("K", 1) * D <= _MOST_WEIGHTS
+
+
 def _located(search: PropertySearch, found: Violation) -> WrongPart | None:
     """From the smallest case, or from the worst one if the smallest does not tell."""
     for violation in (found, search.tally.largest):
         for case in () if violation is None else (violation.asked, violation.question):
             part = None
-            if isinstance(case, Case):
+            if isinstance(case, Case) and _few_weights(case):
                 part = localise(search.caller, case)
             elif isinstance(case, Question):
                 part = localise_layer(search.caller, case)

@@ -25,6 +25,7 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Discard, Fault, OutOfMemory, ran_out, words
 from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.verdicts import largest
 from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.properties import Asked, Property
 from cemverify.conformance.questions.spaces import Source
@@ -84,7 +85,7 @@ class Tally:
         margin: the worst of the examples that held.
         found: the smallest violation so far. largest: the one with the largest margin, among those with an output.
         flaky: whether a case failed once and then passed. cut_short: whether time ran out.
-        told: the latest telling examples that held.
+        told: the latest telling examples that held. sizes: the largest of each size among them all.
     """
 
     examples: int = 0
@@ -97,15 +98,21 @@ class Tally:
     cut_short: bool = False
     discard_reasons: list[str] = field(default_factory=list)
     told: deque[Any] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    sizes: dict[str, int] = field(default_factory=dict)
 
-    def held(self, question: Any, margin: float, *, telling: bool) -> None:
-        """Counts an example, unless a violation has been found already."""
+    def held(self, question: Any, margin: float, *, telling: bool, asked: Any = None) -> None:
+        """Counts an example, unless a violation has been found already.
+
+        Args:
+            asked: the case as it was asked, if that is not the question.
+        """
         if self.found is not None:
             return
         self.examples += 1
         self.telling += telling
         if telling:
             self.told.append(question)
+            self.sizes = largest((self.sizes, getattr(asked or question, "sizes", {})))
         self.margin = max(self.margin, margin)
 
     def discard(self, reason: str) -> None:
@@ -193,7 +200,7 @@ class PropertySearch:
         if not margin <= 1:
             tally.violated(Violation(question, evidence, None))
             raise _Violated
-        tally.held(question, margin, telling=evidence.telling)
+        tally.held(question, margin, telling=evidence.telling, asked=evidence.asked)
         return margin
 
     def _explore(self, strategy: Any, effort: Effort) -> None:

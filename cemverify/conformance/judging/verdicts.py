@@ -31,6 +31,7 @@ class Record:
         examples: valid examples. telling: those that could have exposed a wrong layer. discarded: those not judged.
         premise: what makes an example telling. floor: the least share of telling examples for a verdict.
         controls: for each trivial control, whether it "failed" the same examples, as it must, or "passed".
+        asked_up_to: the largest sizes among the telling examples that held, by letter: T, J, B, M, K, D.
         margin: worst residual over budget; above 1 on a violation.
         cause: for a violation, which identity failed or which kind of fault. reason: a sentence.
         counterexample: the smallest case found, both sides, and the worst coordinate.
@@ -51,6 +52,7 @@ class Record:
     premise: str = ""
     floor: float = 0.0
     controls: Mapping[str, str] = field(default_factory=dict)
+    asked_up_to: Mapping[str, int] = field(default_factory=dict)
     margin: float | None = None
     cause: str | None = None
     reason: str | None = None
@@ -73,6 +75,7 @@ class Record:
         optional = {
             "premise": self.premise or None,
             "controls": dict(self.controls) or None,
+            "asked_up_to": dict(self.asked_up_to) or None,
             "cause": self.cause,
             "part": self.part,
             "because": self.because,
@@ -104,6 +107,19 @@ def violations(records: Iterable[Record]) -> list[Record]:
         records: in catalogue order, which is that order.
     """
     return [record for record in records if record.verdict == Verdict.VIOLATED and record.known is None]
+
+
+def asked_up_to(records: Iterable[Record]) -> dict[str, int]:
+    """The largest sizes at which anything that holds was asked, by letter: no green says anything beyond them."""
+    return largest(record.asked_up_to for record in records if record.verdict == Verdict.HOLDS)
+
+
+def largest(sizes: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """The largest of each size, in the order T, J, B, M, K, D."""
+    found: dict[str, int] = {}
+    for some in sizes:
+        found |= {letter: max(size, found.get(letter, 0)) for letter, size in some.items()}
+    return {letter: found[letter] for letter in "TJBMKD" if letter in found}
 
 
 def counts(records: Iterable[Record]) -> dict[str, int]:

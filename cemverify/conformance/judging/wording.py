@@ -46,7 +46,7 @@ def conclude(record: Record, tally: Tally, *, once: bool) -> Record:
             f"at least {_percent(record.floor)} must be"
         )
         return _inconclusive(record, reason, tally.margin)
-    return replace(record, verdict=Verdict.HOLDS, margin=tally.margin)
+    return replace(record, verdict=Verdict.HOLDS, margin=tally.margin, asked_up_to=tally.sizes)
 
 
 def _inconclusive(record: Record, reason: str, margin: float | None = None) -> Record:

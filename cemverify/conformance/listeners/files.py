@@ -7,7 +7,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from cemverify.conformance.judging.events import RunFinished
-from cemverify.conformance.judging.verdicts import Record, Verdict, counts, violations
+from cemverify.conformance.judging.verdicts import Record, Verdict, asked_up_to, counts, violations
 from cemverify.conformance.listeners import terminal
 from cemverify.results import Maker, Table, result
 from cemverify.tables import grid
@@ -26,6 +26,7 @@ def as_json(
         "implementation": event.implementation,
         "counts": counts(event.records),
         "headline": violated[0].id if violated else None,
+        "asked_up_to": asked_up_to(event.records),
         "properties": [record.describe() for record in event.records],
     }
     return result("check", maker, [terminal.verdict_table(event), *tables], {**payload, **(more or {})})
@@ -41,7 +42,7 @@ def as_markdown(event: RunFinished, maker: Maker, tables: Sequence[Table] = (), 
     made = maker.describe()
     parts = [
         f"# {table.title}",
-        terminal.summary(event),
+        *filter(None, [terminal.how_far(event), terminal.summary(event)]),
         f"`{made['command']}`, torch {made['versions']['torch']}, {made['device']['type']}, {made['created']}",
         grid(table, "markdown"),
     ]

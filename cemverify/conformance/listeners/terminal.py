@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 from cemverify.conformance.implementations.faults import Crashed, Hung
 from cemverify.conformance.judging.events import Event, PropertyFinished, RunFinished, RunStarted
-from cemverify.conformance.judging.verdicts import Record, Verdict, counts, violations
+from cemverify.conformance.judging.verdicts import Record, Verdict, asked_up_to, counts, violations
 from cemverify.results import Table
 from cemverify.tables import grid
 
@@ -75,8 +75,17 @@ def findings(event: RunFinished) -> str:
     parts += [f"{r.verdict.upper()} {r.id}\n  {r.reason}" for r in undecided]
     if absent := _absences(event.records):
         parts.append(absent)
+    if reach := how_far(event):
+        parts.append(reach)
     parts.append(summary(event))
     return "\n\n".join(parts)
+
+
+def how_far(event: RunFinished) -> str:
+    """Up to which sizes anything that holds was asked; nothing is known beyond them. Empty if nothing was."""
+    sizes = asked_up_to(event.records)
+    listed = ", ".join(f"{letter} = {size}" for letter, size in sizes.items())
+    return f"asked up to {listed}" if listed else ""
 
 
 def _violations(records: Sequence[Record]) -> list[str]:

@@ -201,13 +201,13 @@ def _scores(case: Case, n: Bounded, h: Bounded) -> tuple[Bounded, Bounded]:
     return keys, scores
 
 
-def _rotated(config: AttentionConfig, x: Bounded, first: int, *, inverse: bool = False) -> Bounded:
-    """R(i) x_i in bounded numbers, i from `first` on; the angle is rounded in float32 at least, a few u of its size."""
+def _rotated(config: AttentionConfig, x: Bounded, start: int, *, inverse: bool = False) -> Bounded:
+    """R(i) x_i in bounded numbers, i from `start` on. Angles are off by a few u of their size, float32's at most."""
     if config.position != "rotary":
         return x
     length, width = x.value.shape[-2:]
     plane = torch.arange(0, width, 2, dtype=torch.float64)
-    angle = torch.arange(first, first + length, dtype=torch.float64)[:, None] * 10000.0 ** (-plane / width)
+    angle = torch.arange(start, start + length, dtype=torch.float64)[:, None] * 10000.0 ** (-plane / width)
     if inverse:
         angle = -angle
     off = 8 * min(x.u, unit_roundoff(torch.float32)) * angle.abs()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -55,6 +55,10 @@ class Questions(Protocol):
         """Questions that are slightly smaller than one that found a violation."""
         ...
 
+    def reach(self) -> Mapping[str, int]:
+        """The largest sizes that a question can have, by letter: T, J, B, M, K, D; empty if that is not known."""
+        ...
+
 
 @dataclass(frozen=True)
 class Over:
@@ -62,7 +66,9 @@ class Over:
 
     space: Space
 
-    def search(self, source: Source, asked: Asked) -> SearchStrategy[Any]:
+    def search(self, source: Source, asked: Asked) -> SearchStrategy[Any] | None:
+        if self.space.sizes:
+            return None  # each size has its turn among the scattered cases, and nobody reads long rows of integers
         return cases(self.space.within(asked.absent), source)
 
     def emptied(self, absent: Iterable[str]) -> str | None:
@@ -74,12 +80,16 @@ class Over:
     def smaller(self, asked: Asked, question: Any) -> Iterator[Any]:
         return smaller(question, self.space.within(asked.absent))
 
+    def reach(self) -> Mapping[str, int]:
+        return self.space.reach()
+
 
 @dataclass(frozen=True)
 class By:
-    """Questions from a strategy that the property provides."""
+    """Questions from a strategy that the property provides, of sizes that it states where it knows them."""
 
     strategy: Callable[[Source, Asked], SearchStrategy[Any]]
+    largest: Mapping[str, int] = field(default_factory=dict)
 
     def search(self, source: Source, asked: Asked) -> SearchStrategy[Any]:
         return self.strategy(source, asked)
@@ -92,6 +102,9 @@ class By:
 
     def smaller(self, asked: Asked, question: Any) -> Iterator[Any]:  # noqa: ARG002
         return iter(())
+
+    def reach(self) -> Mapping[str, int]:
+        return self.largest
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,16 @@ class Case:
         assert isinstance(self.config, AttentionConfig | MLPConfig)
         return self.config
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """How large it is: steps T, tokens J, rows B, hidden units M, heads K, features D, as far as it has them."""
+        parts = [self.part("attention"), self.part("mlp")] if isinstance(self.config, BlockConfig) else [self]
+        steps = max(part.layer_config.steps for part in parts)
+        found = {"T": steps, "J": self.h.shape[1], "B": self.h.shape[0], "D": self.h.shape[2]}
+        for part in parts:
+            found |= {"K": part.attention.heads} if part.layer == "attention" else {"M": part.mlp.hidden}
+        return found
+
     def to(self, dtype: torch.dtype) -> Case:
         """The same case with every array rounded to that dtype. If x and h are one array, they stay one."""
         weights = {name: array.to(dtype) for name, array in self.weights.items()}

@@ -19,6 +19,7 @@ from cemverify.cem.models import BlockConfig
 from cemverify.conformance.questions.cases import Case, Config
 from cemverify.conformance.questions.spaces import Space
 
+_LONG = 16  # indices of an axis that is taken apart by halves first
 _FEW = (1, 2, 3)  # significant digits that numbers are cut to
 
 # one letter per axis: batch, tokens, model, heads, head, hidden, rank
@@ -52,11 +53,21 @@ def _without(case: Case, axes: str, space: Space) -> Iterator[Case]:
     sizes = _sizes(case)
     least = {"B": space.batch, "J": space.tokens}
     for axis in axes:
-        for index in range(sizes.get(axis, 1)):
-            if sizes.get(axis, 1) > least.get(axis, 1):
+        size = sizes.get(axis, 1)
+        for index in _parts(size):
+            if size - len(index) >= least.get(axis, 1):
                 taken = _take_out(case, axis, index, space)
                 if taken is not None:
                     yield taken
+
+
+def _parts(size: int) -> Iterator[range]:
+    """What may be taken out of an axis: of a long one its last half, quarter and so on; then every single index."""
+    part = size // 2
+    while part >= _LONG // 2:
+        yield range(size - part, size)
+        part //= 2
+    yield from (range(index, index + 1) for index in range(size))
 
 
 def _sizes(case: Case) -> dict[str, int]:
@@ -70,8 +81,8 @@ def _sizes(case: Case) -> dict[str, int]:
     return sizes
 
 
-def _take_out(case: Case, axis: str, index: int, space: Space) -> Case | None:
-    config = _config_without(case.config, axis, space)
+def _take_out(case: Case, axis: str, index: range, space: Space) -> Case | None:
+    config = _config_without(case.config, axis, len(index), space)
     if config is None:
         return None
     x, h = (_drop(array, "BJD", axis, index) for array in (case.x, case.h))
@@ -79,24 +90,24 @@ def _take_out(case: Case, axis: str, index: int, space: Space) -> Case | None:
     return Case(config, x, h, weights)
 
 
-def _config_without(config: Config, axis: str, space: Space) -> Config | None:
-    """The config with one less along the axis, or None if the space has no such case."""
+def _config_without(config: Config, axis: str, less: int, space: Space) -> Config | None:
+    """The config with so much less along the axis, or None if the space has no such case."""
     if axis in "BJ":
         return config
     assert not isinstance(config, BlockConfig)
     if axis == "r":
         kind = config.preconditioner
-        return replace(config, preconditioner=replace(kind, rank=kind.rank - 1))
+        return replace(config, preconditioner=replace(kind, rank=kind.rank - less))
     if axis == "D":
-        return replace(config, dim=config.dim - 1)
+        return replace(config, dim=config.dim - less)
     if isinstance(config, MLPConfig):
-        return replace(config, hidden=config.hidden - 1)
+        return replace(config, hidden=config.hidden - less)
     if axis == "K":
-        return replace(config, heads=config.heads - 1)
+        return replace(config, heads=config.heads - less)
     if config.position == "rotary":
         return None  # its features come in pairs
-    tau = config.temperature if space.free_temperature else math.sqrt(config.R - 1)
-    return replace(config, head_dim=config.R - 1, temperature=tau)
+    tau = config.temperature if space.free_temperature else math.sqrt(config.R - less)
+    return replace(config, head_dim=config.R - less, temperature=tau)
 
 
 def _axes_of(name: str, array: Tensor) -> str:
@@ -109,11 +120,11 @@ def _axes_of(name: str, array: Tensor) -> str:
     return axes if array.dim() == len(axes) else f"K{axes}"
 
 
-def _drop(array: Tensor, axes: str, axis: str, index: int) -> Tensor:
+def _drop(array: Tensor, axes: str, axis: str, index: range) -> Tensor:
     if axis not in axes:
         return array
     dim = axes.index(axis)
-    kept = [i for i in range(array.shape[dim]) if i != index]
+    kept = [i for i in range(array.shape[dim]) if i not in index]
     return array.index_select(dim, torch.tensor(kept, dtype=torch.int64))
 
 

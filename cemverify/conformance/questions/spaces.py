@@ -118,6 +118,15 @@ class Space:
         """The name of a choice of which no value is offered, if there is one."""
         return next((name for name, values in self.within(absent).choices.items() if not values), None)
 
+    def reach(self) -> dict[str, int]:
+        """The largest sizes of its cases, by letter: T, J, B, M, K, D, as far as the layer has them."""
+        near = vars(_BESIDE) if self.sizes else {**vars(SCATTERED), **LONGER}
+        found = {"T": max(self.steps)} | {axis: max(self.sizes.get(axis, (near[axis],))) for axis in "JBMKD"}
+        if self.square and not self.sizes:
+            found |= {"K": 3, "D": 3 * max(LONGER["R"], SCATTERED.R)}
+        lacking = {"attention": "M", "mlp": "K"}.get(self.layer, "")
+        return {axis: size for axis, size in found.items() if axis != lacking}
+
     def features(self) -> frozenset[str]:
         """The features that every case of this space uses."""
         named: set[str] = {self.layer, *_preconditioner_features(self.preconditioner)}
@@ -148,7 +157,7 @@ def _hypothesis_cases(draw: st.DrawFn, space: Space, source: Source) -> Case:
     pick = _Drawn(draw)
     config, batch, tokens = _question(pick, space, SMALL if source == "small" else DENSE)
     shapes = _array_shapes(space, config, batch, tokens)
-    if source == "small" and not space.sizes:  # nobody reads long rows of integers
+    if source == "small":
         return _case(config, {name: tensor(draw(_integers(shape))) for name, shape in shapes.items()})
     seed = draw(st.integers(0, 2**32 - 1))
 

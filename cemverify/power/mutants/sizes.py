@@ -96,7 +96,7 @@ class CacheOfFiveHundredAndTwelve(Plain):
     "stated energy of a large case",
 )
 def energy_of_a_thousand_tokens(implementation: Implementation) -> Implementation:
-    return _energies_off(implementation, "attention_energy", lambda x, c: x.shape[1] > 1024)
+    return _energies_off(implementation, "attention_energy", lambda x, _: x.shape[1] > 1024)
 
 
 @ZOO.wraps(
@@ -105,7 +105,7 @@ def energy_of_a_thousand_tokens(implementation: Implementation) -> Implementatio
     "stated energy of a large case",
 )
 def energy_of_a_thousand_units(implementation: Implementation) -> Implementation:
-    return _energies_off(implementation, "mlp_energy", lambda x, c: c.hidden > 1024)
+    return _energies_off(implementation, "mlp_energy", lambda _, c: c.hidden > 1024)
 
 
 def _energies_off(implementation: Implementation, which: str, where: Any) -> Implementation:
@@ -144,7 +144,7 @@ class DiagonalsOfThirtyTwoHeads(Plain):
 
 
 @ZOO.killed_by(
-    "Features are padded to a multiple of 128 before the norm, whose mean counts the padding, in models wider than 128.",
+    "In models wider than 128 features are padded to a multiple of that, and the norm's mean counts the padding.",
     _WIDTHS,
     _LARGE,
     also=("sizes/mlp/widths", "sizes/block/widths"),
@@ -170,7 +170,10 @@ class ScoresOfSixtyFourFeatures(Plain):
 
 
 @ZOO.killed_by(
-    "Of a low-rank preconditioner sixteen ranks are used.", _WIDTHS, _LARGE, needs=("preconditioner:low-rank-printed",)
+    "Of a low-rank preconditioner sixteen ranks are used.",
+    _WIDTHS,
+    _LARGE,
+    needs=("preconditioner:low-rank-printed",),
 )
 class SixteenRanks(Plain):
     def cross(self, w: Weights) -> Tensor:
@@ -213,6 +216,7 @@ class BlockOfAThousandTokens(Plain):
         after = super().block(h, w, c)
         if h.shape[1] <= 1024:
             return after
+        assert isinstance(c.mlp, MLPConfig)
         still = super().block(h, w, replace(c, mlp=replace(c.mlp, steps=1, step_size=1e-30)))
         return torch.cat((after[:, :1024], still[:, 1024:]), 1)
 
@@ -275,8 +279,7 @@ class PositionsInHalf(_Positions):
 
 
 @ZOO.killed_by(
-    "ALiBi's slopes are rounded to bfloat16, unless arrays are float64: for nine heads or more they are not powers of "
-    "two.",
+    "ALiBi's slopes are rounded to bfloat16, unless arrays are float64: of nine heads or more some are irrational.",
     "sizes/attention/tokens-float32",
     _LARGE,
     own_dtype=True,
@@ -387,7 +390,8 @@ class MeanSquareInBfloat16(Plain):
     def root(self, x: Tensor, c: Any) -> Tensor:
         if x.dtype != torch.float32:
             return super().root(x, c)
-        return (x.square().mean(-1, keepdim=True).bfloat16().float() + c.norm_eps).sqrt()
+        root: Tensor = (x.square().mean(-1, keepdim=True).bfloat16().float() + c.norm_eps).sqrt()
+        return root
 
 
 @ZOO.killed_by(
@@ -402,6 +406,7 @@ class MeanSquareGrowsInBfloat16(Plain):
         if x.dtype != torch.bfloat16:
             return super().root(x, c)
         total = torch.zeros_like(x[..., :1])
-        for value in x.square().split(1, -1):
-            total = total + value
-        return (total / x.shape[-1] + c.norm_eps).sqrt()
+        for value in x.square().unbind(-1):
+            total = total + value[..., None]
+        root: Tensor = (total / x.shape[-1] + c.norm_eps).sqrt()
+        return root

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from cemverify.conformance.asking.boxes import Box, form_of
@@ -39,10 +38,10 @@ class Cases:
     few: bool = False
     plain: bool = False
 
-    def search(self, source: Source, asked: Asked) -> SearchStrategy[Any]:
+    def search(self, source: Source, asked: Asked) -> SearchStrategy[Any] | None:
         """A strategy for Hypothesis."""
         if self.few:
-            return st.nothing()
+            return None
         strategy = questions(self._form(asked), source, self._drawn)
         return strategy if self.texture is None else strategy.map(self._dressed)
 
@@ -59,9 +58,8 @@ class Cases:
         """Questions that are slightly smaller than one that found a violation."""
         return smaller(question, form_of(asked.declared), self.least)
 
-    def _form(self, asked: Asked) -> Form:
-        form = form_of(asked.declared)
-        return replace(form, shapes=1) if self.plain and form.shapes else form
+            return None
+        strategy = questions(self._form(asked), source, self._drawn)
 
     @property
     def _drawn(self) -> Mapping[str, int]:
