@@ -58,8 +58,9 @@ class Cases:
         """Questions that are slightly smaller than one that found a violation."""
         return smaller(question, form_of(asked.declared), self.least)
 
-            return None
-        strategy = questions(self._form(asked), source, self._drawn)
+    def reach(self) -> Mapping[str, int]:
+        """Not known before the layer is: its declaration names the axes."""
+        return {}
 
     @property
     def _drawn(self) -> Mapping[str, int]:
