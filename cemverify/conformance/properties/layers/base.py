@@ -58,6 +58,10 @@ class Cases:
         """Questions that are slightly smaller than one that found a violation."""
         return smaller(question, form_of(asked.declared), self.least)
 
+    def _form(self, asked: Asked) -> Form:
+        form = form_of(asked.declared)
+        return replace(form, shapes=1) if self.plain and form.shapes else form
+
     def reach(self) -> Mapping[str, int]:
         """Not known before the layer is: its declaration names the axes."""
         return {}
