@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from reports.plots import Curve, Panel, svg
-from synthetic.recursion.cells import TEST_DEPTHS
-from synthetic.recursion.regressors import DrawnSpec
-from synthetic.recursion.summary import Row
+from synthetic.recursion.summary import Row, is_drawn, mean_at_depths
 from synthetic.statistics import compare
 
 
@@ -28,12 +26,8 @@ def test_time(studied: Mapping[str, Sequence[Row]]) -> str:
 
 def dial(studied: Mapping[str, Sequence[Row]]) -> str | None:
     """One model for all depths, at T' = 1 ... 16 steps, against models trained for each T; None if there is none."""
-    panels = [_dial_panel(prior, rows) for prior, rows in studied.items() if any(map(_is_drawn, rows))]
+    panels = [_dial_panel(prior, rows) for prior, rows in studied.items() if any(map(is_drawn, rows))]
     return svg(panels) if panels else None
-
-
-def _is_drawn(row: Row) -> bool:
-    return row.contender is not None and isinstance(row.contender.spec, DrawnSpec) and not row.diverged
 
 
 def _dial_panel(prior: str, rows: Sequence[Row]) -> Panel:
@@ -46,20 +40,11 @@ def _dial_panel(prior: str, rows: Sequence[Row]) -> Panel:
         ]
         if known:
             curves.append(Curve(name, *zip(*known, strict=True)))
-    for row in filter(_is_drawn, rows):
+    for row in filter(is_drawn, rows):
         assert row.contender is not None
         shown = [(T, value) for T, value in mean_at_depths(row) if value <= 4 * floor + 0.2]
         curves.append(Curve(row.contender.family, [T for T, _ in shown], [value for _, value in shown]))
     return Panel(_short(prior), "T' at test time", "expected RMSE", curves, ("floor", floor), (1, 2, 4, 8, 16))
-
-
-def mean_at_depths(row: Row) -> list[tuple[int, float]]:
-    """The mean error over functions with T' = 1 ... 16 steps, where it is finite for all of them."""
-    return [
-        (T, sum(values) / len(values))
-        for i, T in enumerate(TEST_DEPTHS)
-        if (values := [v for run in row.runs if (v := run.at_depth[i]) is not None]) and len(values) == len(row.runs)
-    ]
 
 
 def _families(rows: Sequence[Row]) -> dict[str, list[Row]]:

@@ -9,16 +9,23 @@ from typing import Any
 from synthetic.measured import measured_ratio
 from synthetic.recursion.presets import RecursionConfig
 from synthetic.recursion.statements import by_depth, short
-from synthetic.recursion.summary import Row
+from synthetic.recursion.summary import Row, is_drawn, mean_at_depths
 from synthetic.statistics import MARGIN
+
+
+def _at_depths(prior: str, row: Row) -> dict[str, Any]:
+    """The mean error of one model with T' = 1 ... 16 steps, where it is finite for all functions."""
+    return {"on": short(prior), "model": row.name, "error": {str(T): error for T, error in mean_at_depths(row)}}
 
 
 def payload(config: RecursionConfig, studied: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
     """The figures of a study, and at what scale; see docs/result-files.md."""
     depths = {prior: by_depth(rows) for prior, rows in studied.items()}
     sizes = [row.cost.parameters for at in depths.values() for row in at.values() if row.cost is not None]
+    drawn = [(prior, row) for prior, rows in studied.items() for row in rows if is_drawn(row)]
     return {
-        "study": "recursion",
+        # one model for all depths is another question than a model for each
+        "study": "recursion-dial" if drawn else "recursion",
         "parameters": max(sizes, default=0),
         "seen": f"{config.train_points:,} training points",
         "replicates": f"{config.seeds} functions each",
@@ -30,4 +37,5 @@ def payload(config: RecursionConfig, studied: Mapping[str, Sequence[Row]]) -> di
             for prior, at in depths.items()
             for flat, deep in combinations(sorted(at), 2)
         ],
+        **({"at_depths": [_at_depths(prior, row) for prior, row in drawn]} if drawn else {}),
     }

@@ -67,7 +67,7 @@ def write_page(
         "test-time": ("Plain CEM with another number of steps at test time", figures.test_time(studied)),
     }
     if (dial := figures.dial(studied)) is not None:
-        drawn["dial"] = ("One model for all depths against a model for each", dial)
+        drawn = {"dial": ("One model for all depths against a model for each", dial), **drawn}
     files = {path.with_name(f"{path.stem}-{name}.svg"): text for name, (_, text) in drawn.items()}
     pictures = [f"![{title}]({path.stem}-{name}.svg)" for name, (title, _) in drawn.items()]
     few = f", or with fewer than {FEWEST} functions if the interval excludes 1" if config.seeds < FEWEST else ""

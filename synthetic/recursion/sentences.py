@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
+from synthetic.recursion.cells import TEST_DEPTHS
 from synthetic.recursion.statements import by_depth, short
-from synthetic.recursion.summary import Row
+from synthetic.recursion.summary import Row, is_drawn, mean_at_depths
 from synthetic.statistics import PairedComparison
 
+LAST = TEST_DEPTHS[-1]
 # A family, and what is said of its T = 2 over its T = 1.
 FAMILIES = (
     ("CEM", "Plain CEM with T = 2 has, over T = 1, an error of"),
@@ -31,12 +33,33 @@ def known(studied: Mapping[str, Sequence[Row]]) -> Iterator[str]:
     best = [(short(prior), _best(by_depth(rows))) for prior, rows in studied.items() if len(by_depth(rows)) > 1]
     if best:
         yield f"The smallest error of plain CEM is at {', '.join(f'T = {T} ({name})' for name, T in best)}."
+    yield from _dial(studied)
     tried = [row for rows in studied.values() for row in rows if row.contender is not None]
     if edges := sum(row.at_edge for row in tried):
         yield (
             f"{edges} of {len(tried)} rows have their best learning rate at the edge of those tried: there, part of a"
             " difference between depths may be one of tuning."
         )
+
+
+def _dial(studied: Mapping[str, Sequence[Row]]) -> Iterator[str]:
+    """One model for all depths, against models for each: at their own T, and at the most steps that were tried."""
+    for prior, rows in studied.items():
+        drawn = [row for row in rows if is_drawn(row)]
+        if not drawn:
+            continue
+        each = by_depth(rows)
+        own = ", ".join(f"{dict(mean_at_depths(row)).get(T, math.inf):.3f} (T = {T})" for T, row in each.items())
+        far = ", ".join(f"{dict(mean_at_depths(row)).get(LAST, math.inf):.2g}" for row in each.values())
+        yield f"On {short(prior)}, a model for each T has an error of {own}, and with {LAST} steps {far}."
+        for row in drawn:
+            assert row.contender is not None
+            at = dict(mean_at_depths(row))
+            lowest = min(at, key=lambda T: at[T])
+            yield (
+                f"One model for all of them ({row.contender.family}) has {at[1]:.3f} with one step, its least,"
+                f" {at[lowest]:.3f}, with {lowest}, and {at.get(LAST, math.inf):.3g} with {LAST}."
+            )
 
 
 def _best(at: Mapping[int, Row]) -> int:
