@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,25 @@ def test_an_example_says_how_it_is_judged_and_the_page_names_it(example: str) ->
     text = (root / "examples" / "energy_layers" / f"{example}.py").read_text()
     assert f"`cemverify check examples.energy_layers.{example}:mine`" in text
     assert f"(../examples/energy_layers/{example}.py)" in (root / "docs" / "energy-layers.md").read_text()
+
+
+def table_on_the_page() -> dict[str, list[str]]:
+    """The cells of docs/energy-layers.md's table of layers, by example."""
+    page = (Path(__file__).parents[2] / "docs" / "energy-layers.md").read_text()
+    rows = re.findall(r"^\| \[.*?\]\(\.\./examples/energy_layers/(\w+)\.py\) \|(.*)\|$", page, flags=re.MULTILINE)
+    return {name: [cell.strip() for cell in cells.split(" | ")] for name, cells in rows}
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_the_page_says_of_each_layer_what_is_asked_of_it(example: str) -> None:
+    """And what is asked holds: see above."""
+    if example.endswith("_jax"):
+        pytest.importorskip("jax", reason="the extra `jax` is not installed")
+    conservative, falls, whole, *_ = table_on_the_page()[example]
+    absent = load(f"examples.energy_layers.{example}:mine").not_offered
+    assert conservative.startswith("yes") == ("conservative" not in absent)
+    assert falls.startswith("yes") == (not {"energy", "slope"} & absent.keys())
+    assert whole.startswith(("yes", "within")) == (not {"monotone", "smoothness"} <= absent.keys())
 
 
 @pytest.mark.parametrize(

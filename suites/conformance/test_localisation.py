@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 import torch
 
+from cemverify import check_implementation, implementation
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations import reference
-from cemverify.conformance.implementations.faults import Discard, Fault
+from cemverify.conformance.implementations.faults import Discard, Fault, advice
 from cemverify.conformance.judging.localisation.bench import WrongPart
 from cemverify.conformance.judging.localisation.localise import localise
 from cemverify.conformance.properties import Asked, catalogue
@@ -82,7 +84,7 @@ WRONG: Mapping[str, tuple[str, ...]] = {
     "stale-cache": ("cache",),
     "mean-energy": ("stated energy",),
     "energy-without-constant": ("stated energy",),
-    "always-float32": ("dtype",),
+    "always-float32": ("dtype", "precision"),
     "counts-its-calls": (),
     "edits-its-input": (),
     "unnormalised-softmax": ("softmax", "attention weights"),
@@ -148,3 +150,25 @@ def test_nothing_is_named_in_a_correct_implementation() -> None:
                 case = property_.questions.scattered(Asked(), seed)
                 assert isinstance(case, Case)
                 assert localise(caller, case) is None
+
+
+def test_a_softmax_in_float32_is_called_that_and_not_a_wrong_formula() -> None:
+    def attention(x: Any, h: Any, weights: Any, config: Any) -> Any:
+        W_Q, W_K = weights["W_Q"], weights["W_K"]
+        queries, keys = (torch.einsum("bjd,krd->bkjr", a, W) for a, W in ((x, W_Q), (h, W_K)))
+        scores = queries @ keys.mT / config.temperature
+        scores = scores + torch.full(scores.shape[-2:], -torch.inf, dtype=scores.dtype).triu(1)
+        weight = torch.softmax(scores, -1, dtype=torch.float32).to(x.dtype)
+        return x + torch.einsum("bkjr,krd->bjd", weight @ keys, W_Q)
+
+    bare = ("steps", "step-size", "diagonal", "position", "preconditioner", "norm", "validation")
+    mine = implementation(attention=attention, not_offered=bare)
+    (record,) = check_implementation(mine, properties=["gradient/attention/plain"], examples=12)
+    assert record.part == "precision"
+    assert "softmax(..., dtype=torch.float32)" in str(record.because)
+
+
+def test_heads_that_do_not_fit_a_module_are_told_what_to_declare() -> None:
+    error = AssertionError("embed_dim must be divisible by num_heads")
+    assert "put 'head-dim' into not_offered" in advice(error, torch.float64)
+    assert advice(ValueError("something else"), torch.float64) == ""

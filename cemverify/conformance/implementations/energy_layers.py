@@ -41,7 +41,7 @@ LAYER_FEATURES: Mapping[str, str] = MappingProxyType(
     }
 )
 # features of both doors that an energy layer may declare absent
-SHARED_FEATURES = ("gradients", "vmap", "compile", "dtype:float32", "dtype:bfloat16")
+SHARED_FEATURES = ("gradients", "vmap", "compile", "cuda", "dtype:float32", "dtype:bfloat16")
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ def energy_layer(
         parameters: a module or a mapping of torch tensors; gradients with respect to them are tested.
         working_dtype: "float32" gives it float32 arrays, and the error budgets follow.
         arrays: "torch", "numpy" or "jax": what the functions take and return.
-        not_offered: what it lacks, of: "causality", "autograd", "gradients", "inference", "vmap", "compile",
+        not_offered: what it lacks, of: "causality", "autograd", "gradients", "inference", "vmap", "compile", "cuda",
             "dtype:float32", "dtype:bfloat16".
 
     Raises:
@@ -309,10 +309,8 @@ def _absent(layer: EnergyLayer) -> dict[str, str]:
     narrow = layer.working_dtype != "float64"
     for feature in ("dtype:float32", "dtype:bfloat16"):
         without(feature, f"it works in {layer.working_dtype} already", when=narrow)
-    # a vmapped or traced call has no generator of its own, and JAX arrays are mapped by JAX
-    without(
-        "cuda", "energy layers are tested on the CPU", when=layer.arrays != "torch" or not torch.cuda.is_available()
-    )
+    without("cuda", "only torch arrays are put on a device", when=layer.arrays != "torch")
+    without("cuda", "torch sees no CUDA device on this machine", when=not torch.cuda.is_available())
     return absent
 
 

@@ -11,18 +11,25 @@ def words(error: BaseException) -> str:
         text = str(error)
     except BaseException:  # even that may fail
         text = "(its message cannot be read)"
-    text = text[: 4 * _LONGEST].encode("utf-8", "backslashreplace").decode("utf-8")
+    text = text if len(text) <= 8 * _LONGEST else f"{text[: 4 * _LONGEST]}…{text[-4 * _LONGEST :]}"
+    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
     text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    if len(text) > _LONGEST:  # what was wrong often stands at the end
+        text = f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 _OTHER_DTYPES = ("same dtype", "should be the same", "expected scalar type", "have the same dtype")
 
 
+_OTHER_HEADS = ("divisible by num_heads", "divisible by the number of heads", "is invalid for input of size")
+
+
 def advice(error: BaseException, dtype: object) -> str:
-    """What to do about an exception that says which dtypes met; empty for any other."""
+    """What to do about an exception that says which dtypes met, or that heads do not fit; empty for any other."""
     said = words(error)
+    if any(phrase in said for phrase in _OTHER_HEADS):
+        return ". Heads are R wide, which need not be D / K: if yours always are, put 'head-dim' into not_offered"
     if not any(phrase in said for phrase in _OTHER_DTYPES):
         return ""
     given = str(dtype).removeprefix("torch.")

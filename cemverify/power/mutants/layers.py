@@ -29,7 +29,7 @@ def sound_layer() -> EnergyLayer:
     energy = CEMAttention(AttentionConfig(4, 2, init_std=0.5), generator).energy
 
     def of_dtype(x: Tensor) -> Any:
-        return replace(energy, W_Q=energy.W_Q.detach().to(x.dtype), W_K=energy.W_K.detach().to(x.dtype))
+        return replace(energy, W_Q=energy.W_Q.detach().to(x), W_K=energy.W_K.detach().to(x))
 
     def update(x: Tensor, memory: Tensor) -> Tensor:
         live = of_dtype(x)
@@ -459,6 +459,19 @@ def _off_mapped(f: Function, x: Any, *m: Any) -> Any:
 def _off_training(f: Function, x: Any, *m: Any) -> Any:
     first = x[0] if isinstance(x, tuple) else x
     factor = 0.9 if first.requires_grad else 1.0
+    return _each(lambda u: u * factor, f(x, *m))
+
+
+@_fault(
+    "layer-off-on-cuda",
+    "On a CUDA device, the update is too large by a thousandth.",
+    "modes/layer/cuda",
+    "on CUDA = on the CPU*",
+    needs=("torch", "cuda"),
+)
+def _off_on_cuda(f: Function, x: Any, *m: Any) -> Any:
+    first = x[0] if isinstance(x, tuple) else x
+    factor = 1.001 if first.is_cuda else 1.0
     return _each(lambda u: u * factor, f(x, *m))
 
 

@@ -13,6 +13,9 @@ from cemverify.cem.layers import AttentionConfig
 from cemverify.conformance.judging.localisation.bench import Bench, WrongPart, due, equal, with_weights
 from cemverify.conformance.questions.cases import Case
 
+_ROUNDINGS = 32  # of float32, of numbers as large as those that go in and come out
+_NEAR = 1e-5
+
 
 def generic(bench: Bench, case: Case) -> Case:
     """A dense case with generic sizes, if one of those fails too; otherwise the case itself."""
@@ -24,6 +27,36 @@ def generic(bench: Bench, case: Case) -> Case:
     else:
         sizes = {"dim": 5, "hidden": 4}
     return next((dense for dense in bench.dense(replace(config, **sizes)) if bench.wrong(dense)), case)
+
+
+def in_float32(bench: Bench, case: Case) -> WrongPart | None:
+    """Whether it is right to the roundoff of float32 and no further.
+
+    Roundoff is another number for every argument, however near. A small fault of any other kind stays what it is.
+    """
+    if bench.caller.dtype != torch.float64:
+        return None
+    unit, shown = torch.finfo(torch.float32).eps, False
+    for asked in (case, *bench.dense(case.layer_config)):
+        got = bench.got(asked)
+        if got is None:
+            return None
+        error = got - due(asked)
+        size = 1 + float(torch.maximum(asked.x.abs(), got.abs()).max())
+        if float(error.abs().max()) > _ROUNDINGS * unit * size:
+            return None
+        if not bool((error.abs() > bench.room(asked)).any()):
+            continue
+        near = replace(asked, x=asked.x * (1 + _NEAR), h=asked.h * (1 + _NEAR))
+        there = bench.got(near)
+        if there is None or float((there - due(near) - error).abs().max()) < float(error.abs().max()) / 4:
+            return None
+        shown = True
+    because = (
+        "it is right to the roundoff of float32 and no further: something inside computes in float32, as "
+        "softmax(..., dtype=torch.float32) does. Keep the dtype of the arguments there, or ask with --dtype float32"
+    )
+    return WrongPart("precision", because) if shown else None
 
 
 def residual(bench: Bench, cases: Sequence[Case]) -> WrongPart | None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.faults import Fault
 from cemverify.conformance.judging.localisation.attention import wrong_in_attention
+from cemverify.conformance.judging.localisation.bare import in_float32
 from cemverify.conformance.judging.localisation.bench import Bench, Undecided, WrongPart, only_rows
 from cemverify.conformance.judging.localisation.mixing import mixing_tokens
 from cemverify.conformance.judging.localisation.mlp import wrong_in_mlp
@@ -38,6 +39,8 @@ def _layer(bench: Bench, case: Case) -> WrongPart | None:
         if found is None:
             return _beside(bench, case)
         case = found
+    if (precision := in_float32(bench, case)) is not None:
+        return precision
     if (mixing := mixing_tokens(bench, case)) is not None:
         return mixing
     case, needed = needed_options(bench, case)

@@ -99,6 +99,16 @@ def surroundings_change_no_answer(box: Box, q: Question) -> Evidence:
     return _as_usual(box, q, answers)
 
 
+def cuda_is_cpu(box: Box, q: Question) -> Evidence:
+    """The same arrays on the CUDA device and on the CPU."""
+    there = replace(box, caller=replace(box.caller, device="cuda"))
+    here = replace(box, caller=replace(box.caller, device="cpu"))
+    usual = here.answer(q)
+    room = 2 * rounding(box, q, usual)
+    telling = moved(flat(usual), along(room, flat(usual)))
+    return judge(*compared("on CUDA = on the CPU", there.answer(q), usual, room), telling=telling)
+
+
 def low_precision_is_close(box: Box, q: Question) -> Evidence:
     """In its dtype the update is as near the float64 one as a plain evaluation in that dtype is."""
     exact = box.at(torch.float64)
@@ -190,6 +200,10 @@ def properties() -> Iterator[Property]:
     yield layer_property(
         "modes/layer/surroundings", "Settings of the process change no output.", surroundings_change_no_answer, plain,
         share=0.15, source="contract", cases=Cases(plain=True),
+    )  # fmt: skip
+    yield layer_property(
+        "modes/layer/cuda", "On a CUDA device the output is that on the CPU.", cuda_is_cpu, plain,
+        needs={"cuda", "torch"}, share=0.5, source="contract",
     )  # fmt: skip
     for dtype in (torch.float32, torch.bfloat16):
         name = str(dtype).removeprefix("torch.")
