@@ -80,7 +80,7 @@ def test_jax_functions_are_judged_too() -> None:
 
     found = implementation(mlp=mlp, arrays="jax", not_offered=LEAN)
     asked = ["gradient/mlp/silu", "structure/mlp", "precision/mlp/float32", "precision/mlp/bfloat16"]
-    records = check_implementation(found, properties=asked, examples=10)
+    records = check_implementation(found, properties=asked, examples=6)
     assert not jax.config.jax_enable_x64
     assert Verdict.VIOLATED not in verdicts(records)
 
@@ -93,7 +93,7 @@ def module_implementation(names: dict[str, str | tuple[str, ...]]) -> Any:
 
 def test_a_module_of_linear_layers_with_tied_weights_holds() -> None:
     tied = module_implementation({"V": ("gate_proj.weight", "down_proj.weight.T"), "W": "up_proj.weight"})
-    assert verdicts(check_implementation(tied, examples=20)) == {Verdict.HOLDS, Verdict.NOT_OFFERED}
+    assert verdicts(check_implementation(tied, examples=6)) == {Verdict.HOLDS, Verdict.NOT_OFFERED}
 
 
 def test_the_same_module_with_the_papers_names_is_violated() -> None:

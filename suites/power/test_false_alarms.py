@@ -28,8 +28,8 @@ COSTLY = {
     "examples.energy_layers.hopfield_jax:mine": ["gradient/layer/energy", "structure/layer/own-state"],
 }
 
-# By default one property in three, each implementation beginning with another one; all of them in a thorough run.
-SHARE = 3
+# By default one property in six, each implementation beginning with another one; all of them in a thorough run.
+SHARE = 6
 # Every property is asked of the reference by `test_catalogue` already, with more examples.
 ASKED_ELSEWHERE = {"cemverify:reference"}
 
