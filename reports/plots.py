@@ -14,7 +14,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 # Okabe and Ito's colours, told apart by everybody
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -55,7 +55,7 @@ class Panel:
 
 
 def svg(panels: Sequence[Panel]) -> str:
-    """A row of panels with logarithmic x axes, one legend for all below them.
+    """A row of panels with logarithmic x axes, one y scale if all measure the same, and one legend below them.
 
     Raises:
         ValueError: there is no panel.
@@ -67,7 +67,9 @@ def svg(panels: Sequence[Panel]) -> str:
         # without pyplot, whose backend belongs to the caller: a notebook keeps its own
         figure = Figure(figsize=(max(5.0, 3.6 * len(panels)), 3.8), layout="constrained")
         FigureCanvasSVG(figure)
-        axes = figure.subplots(1, len(panels), squeeze=False)
+        # panels that measure the same share a scale, so that heights can be compared
+        shared = len({panel.y_label for panel in panels}) == 1
+        axes = figure.subplots(1, len(panels), squeeze=False, sharey=shared)
         for axis, panel in zip(axes[0], panels, strict=True):
             _draw(axis, panel, names)
         shown: dict[str, Artist] = {}
@@ -105,6 +107,9 @@ def _draw(axis: Axes, panel: Panel, names: Sequence[str]) -> None:
         axis.axhline(height, color="#666666", linewidth=1, linestyle="--", label=name)
     axis.set_xscale("log", base=2)
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    reached = [value for curve in panel.curves for value in curve.x]
+    if reached and max(reached) < 8 * min(reached):  # powers of two alone would leave an axis with one mark
+        axis.xaxis.set_major_locator(LogLocator(base=2, subs=(1.0, 1.5)))
     if panel.ticks:
         axis.xaxis.set_major_locator(FixedLocator(list(panel.ticks)))
         axis.xaxis.set_minor_locator(NullLocator())

@@ -73,6 +73,9 @@ def of_readings(content: Mapping[str, Any]) -> Iterator[Picture]:
     better = sum(r["interval95"][1] < 1 for r in ratios)
     worse = sum(r["interval95"][0] > 1 for r in ratios)
 
+    words = [_compared(r) for r in ratios]
+    row_height = 0.34 if any("\n" in word for word in words) else 0.24
+
     def draw(figure: Figure) -> None:
         axis = figure.subplots()
         for row, r in enumerate(ratios):
@@ -81,10 +84,6 @@ def of_readings(content: Mapping[str, Any]) -> Iterator[Picture]:
             axis.plot([low, high], [row, row], color=colour, linewidth=1.8)
             axis.plot([r["mean"]], [row], "o", color=colour)
         axis.axvline(1, color=INK, linewidth=1)
-        words = [
-            f"{shortened(': '.join(filter(None, (r.get('on'), r['model']))), 34)}\nto {shortened(r['baseline'], 31)}"
-            for r in ratios
-        ]
         axis.set_yticks(range(len(ratios)), words, fontsize=7)
         axis.set_ylim(len(ratios) - 0.4, -0.6)
         axis.set_xlabel(f"ratio of {shortened(content.get('figure', 'errors'), 40)}, 95 %")
@@ -98,11 +97,18 @@ def of_readings(content: Mapping[str, Any]) -> Iterator[Picture]:
         "ratios",
         title,
         about,
-        0.8 + 0.34 * len(ratios),
+        0.8 + row_height * len(ratios),
         draw,
         ["on", "model", "baseline", "ratio", "low", "high"],
         rows,
     )
+
+
+def _compared(ratio: Mapping[str, Any]) -> str:
+    """What is compared with what, on one line if that is short."""
+    model = shortened(": ".join(filter(None, (ratio.get("on"), ratio["model"]))), 34)
+    baseline = shortened(ratio["baseline"], 31)
+    return f"{model} to {baseline}" if len(model) + len(baseline) < 32 else f"{model}\nto {baseline}"
 
 
 def of_benchmarks(content: Mapping[str, Any]) -> Iterator[Picture]:
