@@ -1,0 +1,314 @@
+"""Answers that are not what they should be, or look as if they were not: each gets its verdict, one row for each.
+
+They do no harm to the process, so that it is this one; those that do are in `hostile` and `habits`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import io
+import itertools
+import mmap
+import types
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from cemverify import implementation
+from cemverify.conformance.implementations import reference
+from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.engine import judge_property
+from cemverify.conformance.judging.verdicts import Record, Verdict
+from cemverify.conformance.properties import select
+
+(PLAIN,) = select(["gradient/attention/plain"])
+(UNTOUCHED,) = select(["structure/attention/inputs-unchanged"])
+QUICKLY = Effort(examples=4, shrink=False)
+WRONG = "update = -eta P grad energy, T times"
+
+
+def answering(change: Callable[[Tensor], Any], arrays: str = "torch") -> Any:
+    """An implementation whose attention gives what `change` makes of the right answer."""
+
+    def attention(x: Any, h: Any, w: Any, c: Any) -> Any:
+        tensors = [torch.as_tensor(np.asarray(a)) for a in (x, h)]
+        right = reference.attention(*tensors, {name: torch.as_tensor(np.asarray(a)) for name, a in w.items()}, c)
+        return change(right)
+
+    return implementation(attention=attention, mlp=reference.mlp, arrays=arrays)
+
+
+def found(subject: Any, property_: Any = PLAIN) -> Record:
+    return judge_property(subject, property_, QUICKLY)
+
+
+# --- right, though it looks odd ----------------------------------------------------------------------
+
+
+def _strided(right: Tensor) -> Tensor:
+    wide = torch.zeros(*right.shape, 3, dtype=right.dtype)
+    wide[..., 1] = right
+    return wide[..., 1]
+
+
+def _flipped_twice(right: Tensor) -> Tensor:
+    return right.movedim(0, -1).contiguous().movedim(-1, 0)
+
+
+def _mapped(right: Tensor) -> Any:
+    values = right.numpy()
+    held = np.frombuffer(mmap.mmap(-1, max(values.nbytes, 1)), values.dtype, values.size).reshape(values.shape)
+    held[...] = values
+    return held
+
+
+def _locked(right: Tensor) -> Any:
+    values = right.numpy().copy()
+    values.flags.writeable = False
+    return values
+
+
+def _negative_strides(right: Tensor) -> Any:
+    return right.numpy()[::-1].copy()[::-1]
+
+
+def _swapped_bytes(right: Tensor) -> Any:
+    return right.numpy().astype(">f8")
+
+
+class _Silent(Tensor):
+    """A subclass that adds nothing."""
+
+
+RIGHT = {
+    "that records gradients": answering(lambda r: r.clone().requires_grad_()),
+    "that is a parameter": answering(torch.nn.Parameter),
+    "with strides": answering(_strided),
+    "in another order of memory": answering(_flipped_twice),
+    "with a lazy conjugate": answering(lambda r: torch.complex(r, torch.zeros_like(r)).conj().real),
+    "with a lazy sign": answering(lambda r: torch.complex(torch.zeros_like(r), -r).conj().imag),
+    "of a subclass": answering(lambda r: r.as_subclass(_Silent)),
+    "in NumPy": answering(Tensor.numpy, "numpy"),
+    "in NumPy, in Fortran's order": answering(lambda r: np.asfortranarray(r.numpy()), "numpy"),
+    "in NumPy, mapped into memory": answering(_mapped, "numpy"),
+    "in NumPy, not writable": answering(_locked, "numpy"),
+    "in NumPy, backwards": answering(_negative_strides, "numpy"),
+    "in NumPy, in the other byte order": answering(_swapped_bytes, "numpy"),
+    "in NumPy, long double": answering(lambda r: r.numpy().astype(np.longdouble), "numpy"),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_right_answer_holds_whatever_array_it_is(name: str) -> None:
+    record = found(RIGHT[name])
+    assert record.verdict == Verdict.HOLDS, record.reason
+
+
+# --- wrong, though it looks right --------------------------------------------------------------------
+
+
+class _Equal:
+    """Equal to everything, and larger, and as long."""
+
+    shape = (1, 2, 2)
+    dtype = np.dtype(np.float64)
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *_, **__: self
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __len__(self) -> int:
+        return 1
+
+
+class _NoArray:
+    """Its array protocol gives something else each time, and never an array."""
+
+    def __init__(self, given: Any) -> None:
+        self.given = given
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        return self.given
+
+
+class _Falls:
+    def __del__(self) -> None:
+        raise RuntimeError("no")
+
+
+def _structured(right: Tensor) -> Any:
+    return np.zeros(right.shape, [("value", float)])
+
+
+def _objects(right: Tensor) -> Any:
+    values = np.empty(tuple(right.shape), object)
+    values.fill(_Falls())
+    return values
+
+
+def _ragged(right: Tensor) -> Any:
+    return [[1.0], [2.0, 3.0]]
+
+
+async def _promised(right: Tensor) -> Tensor:
+    return right
+
+
+def _coroutine(right: Tensor) -> Any:
+    made = _promised(right)
+    made.close()
+    return made
+
+
+def _endless_list(_: Tensor) -> Any:
+    nested: list[Any] = []
+    nested.append(nested)
+    return nested
+
+
+@cache
+def _quantised() -> Tensor:
+    return torch.quantize_per_tensor(torch.zeros(1, 2, 2), 0.1, 0, torch.qint8)
+
+
+class _Dictionary(dict[str, Any]):
+    def __missing__(self, key: str) -> Any:
+        return self
+
+
+NOT_ARRAYS: dict[str, Callable[[Tensor], Any]] = {
+    "nothing": lambda r: None,
+    "a number": lambda r: 1.0,
+    "a string of the right length": lambda r: "0" * r.numel(),
+    "bytes of the right length": lambda r: r.numpy().tobytes(),
+    "a memory view": lambda r: memoryview(r.numpy()),
+    "a pair with the answer first": lambda r: (r, None),
+    "a list of tensors": list,
+    "nested lists": Tensor.tolist,
+    "ragged lists": _ragged,
+    "a list that holds itself": _endless_list,
+    "a dictionary": lambda r: {"output": r},
+    "a dictionary that has everything": lambda r: _Dictionary(),
+    "an iterator": iter,
+    "an endless iterator": lambda r: itertools.count(),
+    "a generator": lambda r: (row for row in r),
+    "a coroutine": _coroutine,
+    "a promise": lambda r: Future(),
+    "a function that would give it": lambda r: lambda: r,
+    "the class of tensors": lambda r: Tensor,
+    "a module": lambda r: torch.nn.Identity(),
+    "an exception that is returned": lambda r: ValueError("no"),
+    "NotImplemented": lambda r: NotImplemented,
+    "Ellipsis": lambda r: ...,
+    "a file": lambda r: io.BytesIO(r.numpy().tobytes()),
+    "a queue": lambda r: deque(r),
+    "a namespace with a shape": lambda r: types.SimpleNamespace(shape=r.shape, dtype=r.dtype),
+    "an object that is equal to everything": lambda r: _Equal(),
+    "an array protocol that gives None": lambda r: _NoArray(None),
+    "an array protocol that gives itself": lambda r: _NoArray(_NoArray(None)),
+    "complex numbers": lambda r: r.to(torch.complex64),
+    "sparse rows": lambda r: r[0].to_sparse_csr(),
+    "quantised numbers": lambda r: _quantised(),
+    "on no device": lambda r: torch.empty_like(r, device="meta"),
+    "an array of objects": _objects,
+    "an array of strings": lambda r: np.full(tuple(r.shape), "0.5"),
+    "an array of dates": lambda r: np.zeros(tuple(r.shape), "datetime64[s]"),
+    "an array of records": _structured,
+    "an array of complex numbers": lambda r: r.numpy().astype(complex),
+}
+
+
+@pytest.mark.parametrize("name", NOT_ARRAYS)
+def test_what_is_no_array_of_numbers_is_called_that(name: str) -> None:
+    record = found(answering(NOT_ARRAYS[name]))
+    assert (record.verdict, record.cause) == (Verdict.VIOLATED, "not an array"), record.reason
+    assert record.reason is not None
+    assert record.reason.isprintable()
+    gc.collect()
+
+
+def _later(right: Tensor) -> Tensor:
+    return asyncio.run(_promised(right * 1.001))
+
+
+WRONG_NUMBERS: dict[str, tuple[Callable[[Tensor], Any], str]] = {
+    "without its batch": (lambda r: r[0], "wrong shape"),
+    "with one row for all": (lambda r: r[:, :1], "wrong shape"),
+    "with one feature for all": (lambda r: r.mean(-1, keepdim=True), "wrong shape"),
+    "with one number for all": (lambda r: r.mean(), "wrong shape"),
+    "with an axis more": (lambda r: r[None], "wrong shape"),
+    "with tokens and features exchanged": (lambda r: torch.cat([r, r], 1).transpose(1, 2), "wrong shape"),
+    "that is empty": (lambda r: r[:0], "wrong shape"),
+    "that is as large as the universe": (lambda r: r.new_zeros(1).expand(2**40), "wrong shape"),
+    "in whole numbers": (lambda r: (10 * r).round().long(), WRONG),
+    "in truth values": (lambda r: r > 0, WRONG),
+    "in float32": (Tensor.float, WRONG),
+    "in bfloat16": (lambda r: r.bfloat16(), WRONG),
+    "with one number that is none": (
+        lambda r: torch.where(torch.arange(r.shape[-1]) == 0, torch.nan, r),
+        "not finite",
+    ),
+    "with minus infinity": (lambda r: r.index_fill(-1, torch.tensor(0), -torch.inf), "not finite"),
+    "with a masked array": (lambda r: np.ma.masked_all(tuple(r.shape)) * 0 + 7.0, WRONG),
+    "of a loop that was run": (_later, WRONG),
+    "whose rows are one row": (lambda r: r.mean(1, keepdim=True).expand_as(r), WRONG),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_NUMBERS)
+def test_an_answer_of_other_numbers_is_violated(name: str) -> None:
+    change, cause = WRONG_NUMBERS[name]
+    record = found(answering(change))
+    assert (record.verdict, record.cause) == (Verdict.VIOLATED, cause), record.reason
+
+
+# --- what is done to the question ---------------------------------------------------------------------
+
+
+def editing(edit: Callable[[Any, Any, Any], Any]) -> Any:
+    """An implementation that answers rightly, and then edits what it was given."""
+
+    def attention(x: Any, h: Any, w: Any, c: Any) -> Any:
+        answer = reference.attention(x, h, w, c).clone()
+        edit(x, h, w)
+        return answer
+
+    return implementation(attention=attention, mlp=reference.mlp)
+
+
+EDITS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "adds to x": lambda x, h, w: x.add_(1),
+    "adds to h through a view": lambda x, h, w: h[..., 0].add_(1),
+    "writes x through NumPy": lambda x, h, w: x.numpy().fill(0),
+    "writes a weight": lambda x, h, w: next(iter(w.values())).zero_(),
+    "shrinks x": lambda x, h, w: x.resize_(1, 1, 1),
+    "gives x other numbers": lambda x, h, w: x.set_(torch.zeros_like(x)),
+    "replaces the data of x": lambda x, h, w: setattr(x, "data", x.data + 1),
+    "transposes h": lambda x, h, w: h.transpose_(0, 1).zero_(),
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_an_edited_question_is_a_violation_of_a_property_of_its_own_and_spoils_no_other(name: str) -> None:
+    assert found(editing(EDITS[name]), UNTOUCHED).verdict == Verdict.VIOLATED
+    record = judge_property(editing(EDITS[name]), PLAIN, replace(QUICKLY, examples=2))
+    assert record.verdict == Verdict.HOLDS, record.reason
