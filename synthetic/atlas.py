@@ -58,9 +58,9 @@ ENTRIES: Mapping[str, Sequence[str]] = {
 
 DESCRIPTION = f"""\
 Draws tasks from each prior at several lengthscales and numbers of training points (10 inputs, noise 0.1), and
-compares the floor, the smallest error that any predictor can expect, with the error of a linear fit. A task is not
-accepted as a preset if the floor is above {HARDEST} of the error of the linear fit (nothing to learn), or if that
-error is below {EASIEST} of the prior standard deviation (nothing beyond linear).
+compares the floor, the smallest root of the mean squared error over functions, with the error of a linear fit. A
+task is not accepted as a preset if the floor is above {HARDEST} of the error of the linear fit (nothing to learn), or
+if that error is below {EASIEST} of the prior standard deviation (nothing beyond linear).
 """
 
 EPILOG = """\

@@ -33,6 +33,9 @@ TEST_DRAWS, TEST_POINTS = 8, 1000
 DESCRIPTION = """\
 Draws one regression task from a Gaussian-process prior and reports how hard it is, whether its exact posterior agrees
 with scikit-learn's, and whether the sampler draws functions from the prior.
+
+The floor is the root of the least mean squared error that a predictor can have over all functions that fit the
+training set. On a single function the RMSE of a good predictor may lie below it.
 """
 
 EPILOG = """\
@@ -179,7 +182,7 @@ def table(found: Examination) -> results.Table:
         ["sampling", task.sampling],
         ["prior standard deviation", f"{difficulty.prior_std:.4f}"],
         ["RMSE of a linear fit", f"{difficulty.linear:.4f}"],
-        ["floor (Bayes-optimal RMSE)", f"{difficulty.floor:.4f}"],
+        ["floor (least root mean squared error over functions)", f"{difficulty.floor:.4f}"],
         ["floor / linear", f"{difficulty.floor / difficulty.linear:.3f}"],
         ["objection", f"{objection} (declared negative control)" if is_negative_control(config) else objection],
         ["oracle agreement with scikit-learn", _agreement(found)],

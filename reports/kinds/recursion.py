@@ -50,7 +50,7 @@ def families(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, A
 
 
 def is_floor(row: Mapping[str, Any]) -> bool:
-    """Whether a row is the optimum, which no model can beat."""
+    """Whether a row is the optimum, below which no mean squared error over functions lies."""
     return "(floor)" in row["name"]
 
 
@@ -91,7 +91,7 @@ def _sheet(prior: str, rows: Sequence[Mapping[str, Any]]) -> Sheet:
             Group("floor", [_row(row, None) for row in others if is_floor(row)]),
         ],
         "Bold is the best model, if the paired test calls it better than each of the others (Holm); below the lines "
-        "are baselines, and the floor that no model can beat.",
+        "are baselines, and the floor: over functions, no model has a smaller root of the mean squared error.",
     )
 
 

@@ -89,7 +89,8 @@ class Score:
     Attributes:
         expected: sqrt(mean((p - mu)^2 + v)), the root of the mean squared error that is to be expected given the
             training data; far less noisy than `observed`, and never below the floor.
-        observed: the root mean squared error against the function that was drawn.
+        observed: the root mean squared error against the one function that was drawn; it may lie below the floor,
+            which bounds the mean of its square over functions.
         excess: sqrt(mean((p - mu)^2)), the distance to the Bayes-optimal predictor.
     """
 
@@ -130,7 +131,8 @@ class Task:
         """sqrt(mean v): no predictor has a smaller root of the mean squared error over functions here.
 
         The mean is over all functions that fit this training set. On a single function the RMSE of a predictor may
-        lie below the floor, and that of the best one often does.
+        lie below the floor, and that of the best one often does: for `constant` it is 0.80 of the floor on average,
+        sqrt(2 / pi), as all test points are then off by the same normal number.
         """
         return float(self.variance.mean().sqrt())
 

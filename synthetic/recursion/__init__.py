@@ -1,7 +1,7 @@
 """The recursion study: what more descent steps buy, on functions of known difficulty.
 
 A CEM MLP is trained at several depths T on functions drawn from Gaussian processes. Beside its error stand the floor,
-the error of the Bayes-optimal predictor, and other models of matched size.
+the root of the least mean squared error over functions, and other models of matched size.
 
     regressors, ensembles     the models, many at a time, and their training
     contenders                which of them compete, and what they cost

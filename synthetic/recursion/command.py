@@ -49,9 +49,10 @@ columns of the first table of each prior:
   rate            the learning rate chosen on held-out points; "(edge)" if it is the smallest or largest of several
   FLOPs           of one prediction, counted as the operations run
   RMSE            sqrt(mean (m - mu)^2 + v): the expected error given the data; mu and v are the exact posterior
-  observed RMSE   the error on the noise-free function that was drawn
+  observed RMSE   the error on the noise-free function that was drawn; that of a good model may lie below the floor
   excess          sqrt(mean (m - mu)^2): the distance to the Bayes-optimal predictor, 0 at best
   gap closed      the share of the gap between the linear fit (ridge) and the floor that was closed
+  floor           the last row: the root of the least mean squared error over all functions that fit the data
   ratio           RMSE over that of the family's smallest T on the same function; geometric mean, 95 % interval
   detectable      the smallest relative difference that such a test finds in 80 % of studies
   verdict         better, worse, equivalent (within 2 %) or inconclusive
