@@ -1,0 +1,191 @@
+"""However a command ends, by a signal, a refused argument or a sealed store, it says so and tidies up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+import conftest
+import reports.__main__
+import synthetic.__main__
+from cemverify.cli import COMMANDS
+from cemverify.errors import UsageError
+from cemverify.runs import CellStore, RunOptions, run_cells
+from suites.entry.calling import call, refused
+from suites.runs.light import walks
+
+# --- signals ---------------------------------------------------------------------------------------
+
+CODES = {signal.SIGINT: (130, "interrupted"), signal.SIGTERM: (143, "terminated")}
+# where the signal comes: a module that is imported on the way, and the function that is called there
+MOMENTS = {
+    "while a module is imported": ("synthetic examine signalling:kernel", "", ""),
+    "while results are collected": ("reports tables .", "reports.collect", "collect"),
+    "while properties are listed": ("cemverify list", "cemverify.commands.list_", "run"),
+    "while a task is drawn": ("synthetic examine rbf", "synthetic.examine", "examine"),
+    "while a study runs": ("synthetic recursion --preset smoke --store s", "synthetic.recursion.command", "conduct"),
+    "while claims are judged": ("cemverify claims 1-scale", "cemverify.commands.claims", "run"),
+}
+
+
+@pytest.mark.parametrize("number", CODES, ids=lambda number: number.name)
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_signal_at_any_moment_is_one_sentence_and_its_exit_code(
+    moment: str,
+    number: signal.Signals,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    line, module, function = MOMENTS[moment]
+    if module:
+
+        def signalled(*_: Any, **__: Any) -> NoReturn:
+            signal.raise_signal(number)
+            raise AssertionError("the signal was not heeded")
+
+        monkeypatch.setattr(f"{module}.{function}", signalled)
+    (tmp_path / "signalling.py").write_text(f"import signal\nsignal.raise_signal({int(number)})\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    before = {each: signal.getsignal(each) for each in CODES}
+    code, word = CODES[number]
+    assert call(line.split()) == code
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.splitlines()[-1].startswith(f"error: {word}")
+    assert "Traceback" not in told.err
+    assert {each: signal.getsignal(each) for each in CODES} == before
+    assert [path.name for path in tmp_path.iterdir() if path.name != "__pycache__"] == ["signalling.py"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", CODES, ids=lambda number: number.name)
+def test_a_check_that_is_ended_leaves_nothing_behind(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    subject = "suites.conformance.hostile:hangs"
+    timer = threading.Timer(2.5, lambda: os.kill(os.getpid(), number))
+    timer.start()
+    started = time.monotonic()
+    code = call(["cemverify", "check", subject, "--properties", "gradient/attention/plain", "--timeout", "60"])
+    timer.join()
+    assert code == CODES[number][0], capsys.readouterr()
+    assert time.monotonic() - started < 30
+    assert list(tmp_path.glob("cemverify-*")) == []
+
+
+# --- arguments --------------------------------------------------------------------------------------
+
+EVERY_COMMAND = [
+    *(f"cemverify {name}" for name in COMMANDS),
+    *(f"reports {name}" for name in reports.__main__.COMMANDS),
+    *(f"synthetic {name}" for name in synthetic.__main__.STUDIES if name != "language"),
+    *("synthetic language train", "synthetic language study", "synthetic language compare"),
+    *("benchmarks", "benchmarks gpu"),
+]
+
+
+@pytest.mark.parametrize("line", EVERY_COMMAND)
+def test_every_command_refuses_an_unknown_option_alike(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    before = capsys.readouterr()
+    assert before.err == ""
+    code = call([*line.split(), "--nonsense"])
+    told = capsys.readouterr()
+    assert code == 2
+    assert told.out == ""
+    usage, sentence = told.err.splitlines()
+    program = line if line.startswith("cemverify") else f"python -m {line}"
+    assert usage.startswith(f"usage: {program}")
+    assert sentence.startswith("error: ")
+    assert sentence.endswith(f"see {program} --help")
+
+
+def test_pytest_refuses_to_ask_no_examples() -> None:
+    from _pytest.config.argparsing import Parser
+
+    parser = Parser(_ispytest=True)
+    conftest.pytest_addoption(parser)
+    for words, sentence in ((["--examples", "0"], "must be at least 1, not 0"), (["--dtype", "int8"], "int8")):
+        with pytest.raises(pytest.UsageError, match=sentence):
+            parser.parse(words)
+
+
+# --- stores that nobody may write ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Seals the store: whoever writes below it fails, also as root."""
+
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise OSError(30, "Read-only file system")
+
+    def seal() -> None:
+        for name in ("mkdir", "touch", "write_bytes", "write_text", "unlink"):
+            monkeypatch.setattr(Path, name, refuse)
+        monkeypatch.setattr(os, "replace", refuse)
+
+    return seal
+
+
+def test_a_finished_study_and_explain_read_a_store_that_nobody_may_write(
+    tmp_path: Path, sealed: Callable[[], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = RunOptions(tmp_path, workers=0)
+    before = run_cells(walks(2), here)
+    sealed()
+    assert run_cells(walks(2), here) == before
+    assert call(["synthetic", "explain", before[0].key[:12], "--store", str(tmp_path)]) == 0
+    assert "computed by suites.runs.light:walk" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="cannot be written"):
+        run_cells(walks(3), here)
+
+
+def test_a_folder_in_the_place_of_what_a_dead_process_wrote_is_swept(tmp_path: Path) -> None:
+    store = CellStore(tmp_path)
+    store.require_writable()
+    left = tmp_path / "aside" / f"{os.uname().nodename}+999999999+1"
+    (left / "deeper").mkdir(parents=True)
+    store.sweep()
+    assert not left.exists()
+    run_cells(walks(1), RunOptions(tmp_path, workers=0))
+
+
+def test_without_resume_every_task_of_a_study_is_computed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put: list[str] = []
+    kept = CellStore.put
+
+    def counted(self: CellStore, cell: Any, *rest: Any) -> Any:
+        put.append(cell.key)
+        return kept(self, cell, *rest)
+
+    monkeypatch.setattr(CellStore, "put", counted)
+    study = ["synthetic", "recursion", "--preset", "smoke", "--models", "cem", "--steps", "1", "--seeds", "1"]
+    study += ["--workers", "0", "--store", str(tmp_path / "s"), "--output", str(tmp_path / "r.json")]
+    assert call([*study, "--no-resume"]) == 0
+    assert put
+    assert len(put) == len(set(put))
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_what_makes_no_sense_together_is_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir("/proc")  # where no file can be made
+    for line in (
+        "synthetic recursion --preset smoke",
+        "synthetic examine rbf --train-points 8 --test-points 4 --output r.json",
+    ):
+        assert "cannot" in refused(line.split(), capsys)
