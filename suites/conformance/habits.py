@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import builtins
 import faulthandler
-import json
 import locale
 import logging
 import multiprocessing
@@ -219,16 +218,8 @@ def _recurs_beyond_the_stack() -> None:
     deeper(0)
 
 
-def _replaces_json() -> None:
-    json.dumps = json.loads = lambda *_, **__: None  # type: ignore[assignment]
-
-
 def _replaces_random() -> None:
     random.random = lambda: 0.5  # type: ignore[method-assign]
-
-
-def _replaces_addition() -> None:
-    Tensor.__sub__ = lambda self, other: self * 0  # type: ignore[assignment, method-assign]
 
 
 def _removes_len() -> None:
@@ -251,8 +242,6 @@ is_meagre = _with(_is_meagre)
 logs = _with(_logs)
 wants_to_spawn = _with(lambda: multiprocessing.set_start_method("spawn", force=True))
 recurs_beyond_the_stack = _with(_recurs_beyond_the_stack)
-replaces_json = _with(_replaces_json)
 replaces_random = _with(_replaces_random)
-replaces_subtraction = _with(_replaces_addition)
 removes_len = _with(_removes_len)
 ends_later = _with(_ends_later)

@@ -14,7 +14,8 @@ from cemverify.conformance.workers.isolation import run
 
 pytestmark = pytest.mark.slow
 
-ASKED = select(["gradient/attention/plain", "gradient/mlp/silu"])
+ATTENTION = select(["gradient/attention/plain"])
+BOTH = select(["gradient/attention/plain", "gradient/mlp/silu"])
 QUICKLY = Effort(examples=3, shrink=False, memory=700, timeout=20.0)
 
 # what an answer is worth that came with this; None: it holds
@@ -50,10 +51,8 @@ VERDICTS: dict[str, str | None] = {
     "logs": None,
     "wants_to_spawn": None,
     "recurs_beyond_the_stack": "crashed",
-    "replaces_json": None,
     "replaces_random": "tampered",
-    "replaces_subtraction": "tampered",
-    "removes_len": "tampered",
+    "removes_len": "crashed",
     "ends_later": "crashed",
 }
 
@@ -65,14 +64,15 @@ def test_a_bad_habit_costs_what_it_deserves_and_the_run_goes_on(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     effort = QUICKLY if VERDICTS[name] != "hung" else Effort(examples=3, shrink=False, memory=700, timeout=2.0)
     found: dict[str, Record] = {}
-    for event in run(f"suites.conformance.habits:{name}", ASKED, effort):
+    # where something is violated, another property shows that the run goes on
+    for event in run(f"suites.conformance.habits:{name}", BOTH if VERDICTS[name] else ATTENTION, effort):
         if isinstance(event, RunFinished):
             found = {record.id: record for record in event.records}
-    attention, mlp = found["gradient/attention/plain"], found["gradient/mlp/silu"]
+    attention = found.pop("gradient/attention/plain")
     cause = VERDICTS[name]
     due = (Verdict.HOLDS, None) if cause is None else (Verdict.VIOLATED, cause)
     assert (attention.verdict, attention.cause) == due, attention.reason
     assert attention.reason is None or attention.reason.isprintable()
-    assert mlp.verdict == Verdict.HOLDS, mlp.reason
+    assert all(record.verdict == Verdict.HOLDS for record in found.values())
     assert capfd.readouterr() == ("", "")
     assert not list(tmp_path.glob("cemverify-*"))

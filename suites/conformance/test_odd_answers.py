@@ -155,10 +155,6 @@ class _Falls:
         raise RuntimeError("no")
 
 
-def _structured(right: Tensor) -> Any:
-    return np.zeros(right.shape, [("value", float)])
-
-
 def _objects(right: Tensor) -> Any:
     values = np.empty(tuple(right.shape), object)
     values.fill(_Falls())
@@ -232,14 +228,13 @@ NOT_ARRAYS: dict[str, Callable[[Tensor], Any]] = {
     "an array of objects": _objects,
     "an array of strings": lambda r: np.full(tuple(r.shape), "0.5"),
     "an array of dates": lambda r: np.zeros(tuple(r.shape), "datetime64[s]"),
-    "an array of records": _structured,
     "an array of complex numbers": lambda r: r.numpy().astype(complex),
 }
 
 
 @pytest.mark.parametrize("name", NOT_ARRAYS)
 def test_what_is_no_array_of_numbers_is_called_that(name: str) -> None:
-    record = found(answering(NOT_ARRAYS[name]))
+    record = judge_property(answering(NOT_ARRAYS[name]), PLAIN, replace(QUICKLY, examples=1))
     assert (record.verdict, record.cause) == (Verdict.VIOLATED, "not an array"), record.reason
     assert record.reason is not None
     assert record.reason.isprintable()
@@ -300,7 +295,6 @@ EDITS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "adds to h through a view": lambda x, h, w: h[..., 0].add_(1),
     "writes x through NumPy": lambda x, h, w: x.numpy().fill(0),
     "writes a weight": lambda x, h, w: next(iter(w.values())).zero_(),
-    "shrinks x": lambda x, h, w: x.resize_(1, 1, 1),
     "gives x other numbers": lambda x, h, w: x.set_(torch.zeros_like(x)),
     "replaces the data of x": lambda x, h, w: setattr(x, "data", x.data + 1),
     "transposes h": lambda x, h, w: h.transpose_(0, 1).zero_(),

@@ -250,7 +250,7 @@ JSON = (
 @pytest.fixture
 def examples(request: pytest.FixtureRequest) -> int:
     """How many ways of damage are tried."""
-    return 1000 if request.config.getoption("--thorough") else 25
+    return 1000 if request.config.getoption("--thorough") else 15
 
 
 @pytest.fixture(autouse=True)
