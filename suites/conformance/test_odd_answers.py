@@ -16,7 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -36,13 +36,12 @@ QUICKLY = Effort(examples=4, shrink=False)
 WRONG = "update = -eta P grad energy, T times"
 
 
-def answering(change: Callable[[Tensor], Any], arrays: str = "torch") -> Any:
+def answering(change: Callable[[Tensor], Any], arrays: Literal["torch", "numpy"] = "torch") -> Any:
     """An implementation whose attention gives what `change` makes of the right answer."""
 
     def attention(x: Any, h: Any, w: Any, c: Any) -> Any:
-        tensors = [torch.as_tensor(np.asarray(a)) for a in (x, h)]
-        right = reference.attention(*tensors, {name: torch.as_tensor(np.asarray(a)) for name, a in w.items()}, c)
-        return change(right)
+        x, h = (torch.as_tensor(np.asarray(a)) for a in (x, h))
+        return change(reference.attention(x, h, {name: torch.as_tensor(np.asarray(a)) for name, a in w.items()}, c))
 
     return implementation(attention=attention, mlp=reference.mlp, arrays=arrays)
 
@@ -196,7 +195,7 @@ NOT_ARRAYS: dict[str, Callable[[Tensor], Any]] = {
     "a number": lambda r: 1.0,
     "a string of the right length": lambda r: "0" * r.numel(),
     "bytes of the right length": lambda r: r.numpy().tobytes(),
-    "a memory view": lambda r: memoryview(r.numpy()),
+    "a memory view": lambda r: memoryview(r.numpy().tobytes()),
     "a pair with the answer first": lambda r: (r, None),
     "a list of tensors": list,
     "nested lists": Tensor.tolist,
@@ -263,7 +262,7 @@ WRONG_NUMBERS: dict[str, tuple[Callable[[Tensor], Any], str]] = {
         "not finite",
     ),
     "with minus infinity": (lambda r: r.index_fill(-1, torch.tensor(0), -torch.inf), "not finite"),
-    "with a masked array": (lambda r: np.ma.masked_all(tuple(r.shape)) * 0 + 7.0, WRONG),
+    "with a masked array": (lambda r: np.ma.array(np.full(tuple(r.shape), 7.0), mask=True), WRONG),
     "of a loop that was run": (_later, WRONG),
     "whose rows are one row": (lambda r: r.mean(1, keepdim=True).expand_as(r), WRONG),
 }
