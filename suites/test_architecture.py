@@ -287,6 +287,26 @@ def test_the_reference_needs_torch_and_nothing_else_of_ours() -> None:
     assert printed.strip() == "[]"
 
 
+@pytest.mark.parametrize(
+    ("module", "word"),
+    [
+        ("cemverify.cli", "--help"),
+        ("cemverify.cli", "--version"),
+        ("synthetic.__main__", "--help"),
+        ("reports.__main__", "--help"),
+        ("benchmarks.__main__", "--help"),
+    ],
+)
+def test_help_and_version_come_at_once(module: str, word: str) -> None:
+    """Torch takes more than a second to import, so they come without it."""
+    code = (
+        f"import sys\nfrom {module} import main\ntry: main([{word!r}])\n"
+        "finally: print('torch' in sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.stderr.splitlines()[-1] == "False", done.stderr
+
+
 def test_the_script_of_a_counterexample_needs_nothing_of_ours() -> None:
     needed = imports(ROOT / "cemverify" / "conformance" / "counterexamples" / "standalone.py")
     ours = {"cemverify", "synthetic", "reports", "suites", "examples"}
