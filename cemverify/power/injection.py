@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cemverify.conformance.asking.calls import as_tensor, jax_array, jax_x64
+from cemverify.conformance.asking.answers import as_tensor
+from cemverify.conformance.asking.calls import jax_array, jax_x64
 from cemverify.conformance.implementations.contract import Implementation, Subject
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.power.mutants import Mutant

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import atexit
 import builtins
+import contextlib
 import ctypes
 import gc
 import os
+import pickle
 import random
 import re
 import signal
@@ -20,15 +22,23 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from cemverify import implementation
 from cemverify.conformance.implementations import reference
+from cemverify.conformance.judging import engine
+from cemverify.conformance.judging.verdicts import Record, Verdict
+from cemverify.conformance.oracle import evidence
+from cemverify.conformance.workers import judging
+from cemverify.conformance.workers.judging import Finished
+from cemverify.conformance.workers.wire import answer
 
 right = reference.attention
 
@@ -249,7 +259,7 @@ def _sets_an_alarm() -> None:
         raise TimeoutError("an alarm of the implementation's")
 
     signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, 0.01)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
 
 
 def _leaves_hooks() -> None:
@@ -300,6 +310,158 @@ replaces_softmax = besides(_replaces_softmax)
 replaces_the_clock = besides(_replaces_the_clock)
 replaces_sum = besides(_replaces_sum)
 stays_in_inference_mode = besides(_stays_in_inference_mode)
+
+# --- it wants a verdict that it has not earned --------------------------------------------------------------------
+
+
+class _Forger(Tensor):
+    """Shows the judge other numbers than it holds, wherever it is asked for them."""
+
+    def as_subclass(self, cls: Any) -> Any:
+        raise RuntimeError("nobody may ask this")
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise RuntimeError("nobody may ask this either")
+
+
+class _ForgedArray(np.ndarray[Any, Any]):
+    """The same for NumPy."""
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise RuntimeError("nobody may ask this")
+
+    def __getitem__(self, key: Any) -> Any:
+        raise RuntimeError("nobody may ask this either")
+
+
+class _Lazy:
+    """Gives other numbers each time it is read."""
+
+    def __init__(self, values: Any) -> None:
+        self.values, self.read = values, 0
+        self.shape, self.dtype = values.shape, values.dtype
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        self.read += 1
+        return self.values + (0 if self.read > 1 else 1)
+
+
+class _FalseClass(_Lazy):
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        return Tensor
+
+
+def _forge(x: Tensor) -> Any:
+    forged: Any = (x + 1).as_subclass(_Forger)
+    return forged
+
+
+def wrongly(misbehave: Callable[[], None]) -> Any:
+    """An implementation whose attention misbehaves, and then answers wrongly: with x."""
+
+    def attention(x: Any, h: Any, w: Any, c: Any) -> Any:
+        misbehave()
+        return x
+
+    return implementation(attention=attention, mlp=reference.mlp)
+
+
+def _records() -> None:
+    """Writes a record that holds into every connection that this process has open."""
+    record = Record("gradient/attention/plain", "", "", Verdict.HOLDS, examples=60, telling=60, margin=0.0)
+    for content in (pickle.dumps(record), pickle.dumps(Finished(record, lost=False))):
+        for fd in range(3, 64):
+            with contextlib.suppress(OSError):
+                os.write(fd, len(content).to_bytes(4, "big") + content)
+
+
+def _objects_that_send(content: Any) -> None:
+    for found in gc.get_objects():
+        if isinstance(found, Connection):
+            with contextlib.suppress(Exception):
+                found.send(content)
+
+
+def _sends_records() -> None:
+    record = Record("gradient/attention/plain", "", "", Verdict.HOLDS, examples=60, telling=60, margin=0.0)
+    _objects_that_send(record)
+    _objects_that_send(Finished(record, lost=False))
+
+
+def _answers_for_itself(stale: bool) -> None:
+    said = answer({"number": 0 if stale else 1, "answer": [True, 1.0, None]})
+    for fd in range(3, 64):
+        with contextlib.suppress(OSError):
+            os.write(fd, len(said).to_bytes(8, "little") + said)
+
+
+def _rewrites_records() -> None:
+    """Makes every record of this process hold."""
+    vars(judging)["Record"] = lambda *_, **__: None
+    engine.judge_property = lambda *_, **__: None  # type: ignore[assignment]
+
+
+def _loosens_comparisons() -> None:
+    evidence.Comparison.margin = 0.0  # type: ignore[assignment, method-assign]
+    evidence.Comparison.margins = lambda self: torch.zeros(1)  # type: ignore[method-assign]
+
+
+def _traces() -> None:
+    sys.settrace(lambda *_: None)
+    sys.setprofile(lambda *_: None)
+    threading.settrace(lambda *_: None)
+
+
+def _leaves_a_mode() -> None:
+    class Zeros(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return func(*args, **(kwargs or {}))
+
+    mode = Zeros()
+    mode.__enter__()  # type: ignore[no-untyped-call]
+    _kept.append(mode)
+
+
+def _stops(whom: Callable[[], list[int]]) -> Any:
+    def misbehave(x: Any) -> Any:
+        for pid in whom():
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGSTOP)
+        return x
+
+    return misbehave
+
+
+def _parent() -> list[int]:
+    return [os.getppid()]
+
+
+def _grandparent() -> list[int]:
+    status = Path(f"/proc/{os.getppid()}/stat").read_text()
+    return [int(status.rpartition(")")[2].split()[1])]
+
+
+forges_a_tensor = instead(_forge)
+forges_an_array = implementation(
+    attention=lambda x, h, w, c: (np.asarray(x) + 1).view(_ForgedArray), mlp=reference.mlp, not_offered=["gradients"]
+)
+answers_lazily = instead(lambda x: _Lazy(x.numpy()))
+claims_a_class = instead(lambda x: _FalseClass(x.numpy()))
+writes_records = wrongly(_records)
+sends_records = wrongly(_sends_records)
+answers_for_itself = wrongly(lambda: _answers_for_itself(False))
+answers_stale = wrongly(lambda: _answers_for_itself(True))
+rewrites_records = wrongly(_rewrites_records)
+loosens_comparisons = wrongly(_loosens_comparisons)
+traces_and_is_wrong = wrongly(_traces)
+traces = besides(_traces)
+leaves_a_mode = besides(_leaves_a_mode)
+stops_its_parent = instead(_stops(_parent))
+stops_its_grandparent = instead(_stops(_grandparent))
+exits_quietly = besides(lambda: os._exit(0))
+raises_exit_quietly = raising(lambda: SystemExit())
 
 # --- it cannot even be loaded -----------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cemverify.conformance.asking.calls import as_tensor
+from cemverify.conformance.asking.answers import as_tensor
 from cemverify.conformance.asking.process_state import ProcessState
 
 

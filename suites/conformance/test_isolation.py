@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter, deque
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,20 +22,14 @@ from cemverify.conformance.workers import isolation
 from cemverify.conformance.workers.giving_up import IN_A_ROW, IN_ALL, LostWorkers
 from cemverify.conformance.workers.isolation import run
 from cemverify.conformance.workers.limits import LEAST_MEMORY, limits_memory
+from suites.conformance import asking
+from suites.conformance.asking import IMPATIENTLY, ONE_OF_EACH, QUICKLY
 
 pytestmark = pytest.mark.slow
 
-ONE_OF_EACH = select(["gradient/attention/plain", "gradient/mlp/silu"])
-# a megabyte of imports takes its time on a busy machine: only what is to hang gets a short timeout
-QUICKLY = Effort(examples=4, shrink=False, memory=700)
-IMPATIENTLY = Effort(examples=4, shrink=False, memory=700, timeout=2.0)
-
 
 def records(name: str, effort: Effort = QUICKLY, properties: tuple[Property, ...] = ONE_OF_EACH) -> dict[str, Record]:
-    for event in run(f"suites.conformance.hostile:{name}", properties, effort):
-        if isinstance(event, RunFinished):
-            return {record.id: record for record in event.records}
-    raise AssertionError("the run did not finish")
+    return asking.records(f"suites.conformance.hostile:{name}", effort, properties)
 
 
 @pytest.mark.parametrize("name", ["hangs", "hangs_in_c", "deadlocks", "floods", "stops_itself", "raises_without_end",
@@ -54,7 +49,15 @@ def test_a_call_that_does_not_return_is_cut_short(name: str) -> None:
         ("aborts", "crashed", "it ended the interpreter (signal 6)"),
         ("segfaults", "crashed", "it ended the interpreter (signal 11)"),
         ("closes_files", "crashed", "it ended the interpreter"),
-        ("kills_its_parent", "crashed", "it ended the interpreter"),
+        ("exits_quietly", "crashed", "it ended the interpreter (exit code 0)"),
+        ("raises_exit_quietly", "raised", "it raised SystemExit"),
+        ("forges_a_tensor", "update = -eta P grad energy, T times", "got "),
+        ("forges_an_array", "update = -eta P grad energy, T times", "got "),
+        ("answers_lazily", "update = -eta P grad energy, T times", "got "),
+        ("claims_a_class", "update = -eta P grad energy, T times", "got "),
+        ("sends_records", "update = -eta P grad energy, T times", "got "),
+        ("traces_and_is_wrong", "update = -eta P grad energy, T times", "got "),
+        ("leaves_a_mode", "tampered", "by a TorchFunctionMode"),
         ("hogs_memory", "out of memory", "MemoryError"),
         ("leaks_memory", "out of memory", "memory"),
         ("hogs_tensors", "out of memory", "can't allocate memory"),
@@ -100,13 +103,29 @@ def test_misbehaviour_is_a_violation_with_its_cause_and_the_run_goes_on(name: st
 
 @pytest.mark.parametrize("name", ["prints", "reseeds", "switches_defaults", "tightens_settings", "moves_house",
                                   "sets_an_alarm", "leaves_hooks", "leaves_threads", "writes_a_file",
-                                  "forks"])  # fmt: skip
+                                  "forks", "traces"])  # fmt: skip
 def test_a_right_answer_stays_right_whatever_else_the_call_did_to_the_process(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("CEMVERIFY_TEST_CHILD", str(tmp_path / "written"))
     assert {r.verdict for r in records(name).values()} == {Verdict.HOLDS}
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("name", ["writes_records", "answers_for_itself", "answers_stale", "rewrites_records",
+                                  "loosens_comparisons"])  # fmt: skip
+def test_a_wrong_answer_never_holds_whatever_its_process_writes_or_replaces(name: str) -> None:
+    assert records(name)["gradient/attention/plain"].verdict in (Verdict.VIOLATED, Verdict.INCONCLUSIVE)
+
+
+@pytest.mark.parametrize("name", ["kills_its_parent", "stops_its_parent", "stops_its_grandparent"])
+def test_whom_an_implementation_stops_or_kills_delays_the_run_and_never_turns_it_green(name: str) -> None:
+    started = time.monotonic()
+    found = records(name, replace(IMPATIENTLY, timeout=10.0))
+    attention = found["gradient/attention/plain"]
+    assert attention.verdict in (Verdict.VIOLATED, Verdict.INCONCLUSIVE), attention.reason
+    assert found["gradient/mlp/silu"].verdict == Verdict.HOLDS
+    assert time.monotonic() - started < 60
 
 
 def test_an_input_that_is_edited_in_place_is_a_violation_of_a_property_of_its_own() -> None:
@@ -244,6 +263,8 @@ def test_an_installed_entry_point_is_an_implementation_by_its_name() -> None:
         ("suites.conformance.hostile:nothing", "no attribute 'nothing'"),
         ("suites.conformance.hostile:not_an_implementation", "not an implementation"),
         ("suites.conformance.crashes_on_import:anything", "ended the interpreter (exit code 9)"),
+        ("suites.conformance.exits_on_import:anything", "ended the interpreter (exit code 0)"),
+        ("suites.conformance.leaves_on_import:anything", "failed: SystemExit: 0"),
         ("nosuch", "give module:attribute"),
     ],
 )

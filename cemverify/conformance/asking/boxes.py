@@ -17,7 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cemverify.conformance.asking.calls import Caller, as_tensor, numpy_for_jax
+from cemverify.conformance.asking.answers import as_tensor, check_shape, plain
+from cemverify.conformance.asking.calls import Caller, numpy_for_jax
+from cemverify.conformance.asking.experiments import experiment, long_experiment
 from cemverify.conformance.implementations.energy_layers import TOKENS, EnergyLayer, Shape
 from cemverify.conformance.implementations.faults import NotAnArray, NotFinite, WrongShape
 from cemverify.conformance.questions.black_boxes import Form, Named, Question
@@ -98,10 +100,9 @@ class Box:
         if self.layer.arrays != "jax":
             return self.answer_as_it_comes(q, mask)
         rows = self._padded(q.batch) if padded else list(range(q.batch))
-        arguments, named = _arguments(*self.compiled.own(q.rows(rows), None if mask is None else mask[rows]))
-        with self.caller.guarded():
-            found = self.read(_compiled(self.layer.update, arguments, named), q.rows(rows).x)
-        return finite({name: array[: q.batch] for name, array in found.items()})
+        wide = q.rows(rows)
+        found = finite(self._answered(wide, None if mask is None else mask[rows], compiled=True), wide.x)
+        return {name: array[: q.batch] for name, array in found.items()}
 
     def difference(self, answer: Named, x: Named) -> Arrays:
         """The displacement that an answer stands for."""
@@ -116,10 +117,15 @@ class Box:
 
     def answer_as_it_comes(self, q: Question, mask: Tensor | None = None) -> Arrays:
         """The same from a plain call, with exactly these rows."""
-        state, memory, noise, own_mask = self.own(q, mask)
+        return finite(self._answered(q, mask, compiled=False), q.x)
+
+    @experiment
+    def _answered(self, q: Question, mask: Tensor | None, *, compiled: bool) -> Arrays:
+        own = self.compiled if compiled else self
+        arguments, named = _arguments(*own.own(q, mask))
+        call = _compiled if compiled else _plainly
         with self.caller.guarded():
-            found = self.read(self.update_on(state, memory, noise, own_mask), q.x)
-        return finite(found)
+            return self.read(call(self.layer.update, arguments, named), q.x)
 
     def own(self, q: Question, mask: Tensor | None = None) -> tuple[Any, Any, Any, Any]:
         """State, memory, noise and mask in the layer's own kind of array; None for what it does not take."""
@@ -149,14 +155,27 @@ class Box:
 
     def mapped(self, x: Named) -> Arrays:
         """g = G(x)."""
-        layer = self.layer
-        if layer.state_map is not None:
-            state = self.compiled.given(x, "State")
-            with self.caller.guarded():
-                return finite(self.read(self._called(layer.state_map, state), x))
-        if layer.lagrangian is not None:
-            return self.derivative(layer.lagrangian, x)
+        if self.layer.state_map is not None:
+            return finite(self._state_map(x), x)
+        if self.layer.lagrangian is not None:
+            return self.lagrangians_gradient(x)
         return dict(x)
+
+    @experiment
+    def _state_map(self, x: Named) -> Arrays:
+        assert self.layer.state_map is not None
+        state = self.compiled.given(x, "State")
+        with self.caller.guarded():
+            return self.read(self._called(self.layer.state_map, state), x)
+
+    def lagrangians_gradient(self, x: Named) -> Arrays:
+        """dL/dx, by autograd or by differences."""
+        return finite(self._lagrangians_gradient(x), x)
+
+    @long_experiment
+    def _lagrangians_gradient(self, x: Named) -> Arrays:
+        assert self.layer.lagrangian is not None
+        return self._derivative(self.layer.lagrangian, x)
 
     def energies(self, g: Named, memory: Named, mask: Tensor | None = None, *, padded: bool = True) -> Tensor:
         """What the energy function returns at g: (B, J), (B,) or (), as declared; compiled as `answer` is.
@@ -173,23 +192,23 @@ class Box:
         rows = self._padded(B) if padded and self.layer.stated.per != "batch" else list(range(B))
         wide, held = ({k: a[rows] for k, a in part.items()} for part in (g, memory))
         held = Fixed(held) if isinstance(memory, Fixed) else held
-        own = self.compiled
-        own_mask = None if mask is None else own._array(mask[rows])
-        arguments, named = _arguments(own.given(wide, "State"), own._memory_for(wide, held), None, own_mask)
-        assert self.layer.energy is not None
-        with self.caller.guarded():
-            values = as_tensor(_compiled(self.layer.energy, arguments, named))
-        if self.layer.stated.per != "batch":
-            values = values[:B]
-        return self._checked(values, g)
+        values = self._energies(wide, held, None if mask is None else mask[rows], compiled=True)
+        values = self._checked(values, wide)
+        return values if self.layer.stated.per == "batch" else values[:B]
 
     def energies_as_they_come(self, g: Named, memory: Named, mask: Tensor | None = None) -> Tensor:
         """The same from a plain call, with exactly these rows."""
-        state, second = self.given(g, "State"), self._memory_for(g, memory)
-        own_mask = {} if mask is None else {"mask": self.caller.array(mask)}
+        return self._checked(self._energies(g, memory, mask, compiled=False), g)
+
+    @experiment
+    def _energies(self, g: Named, memory: Named, mask: Tensor | None, *, compiled: bool) -> Tensor:
+        own = self.compiled if compiled else self
+        own_mask = None if mask is None else own._array(mask)
+        arguments, named = _arguments(own.given(g, "State"), own._memory_for(g, memory), None, own_mask)
+        assert self.layer.energy is not None
+        call = _compiled if compiled else _plainly
         with self.caller.guarded():
-            values = as_tensor(self._energy(state, second, **own_mask))
-        return self._checked(values, g)
+            return as_tensor(call(self.layer.energy, arguments, named))
 
     def _checked(self, values: Tensor, g: Named) -> Tensor:
         """The energies, of the declared shape and finite."""
@@ -199,7 +218,7 @@ class Box:
         ]
         if tuple(values.shape) != tuple(due):
             per = self.layer.stated.per
-            raise WrongShape(f"the energy has shape {tuple(values.shape)} , but one value per {per} is {tuple(due)}")
+            raise WrongShape(f"the energy has shape {tuple(values.shape)}, but one value per {per} is {tuple(due)}")
         return finite({"energy": values})["energy"]
 
     def row_energies(self, g: Named, memory: Named) -> Tensor:
@@ -227,10 +246,7 @@ class Box:
 
     def lagrangians(self, x: Named) -> Tensor:
         """L(x) of each row: (B,)."""
-        state = self.compiled.given(x, "State")
-        assert self.layer.lagrangian is not None
-        with self.caller.guarded():
-            values = as_tensor(self._called(self.layer.lagrangian, state))
+        values = self._lagrangians(x)
         B = next(iter(x.values())).shape[0]
         if values.dim() < 1 or values.shape[0] != B:
             raise WrongShape(
@@ -238,17 +254,28 @@ class Box:
             )
         return finite({"L": values})["L"].reshape(B, -1).sum(1)
 
+    @experiment
+    def _lagrangians(self, x: Named) -> Tensor:
+        state = self.compiled.given(x, "State")
+        assert self.layer.lagrangian is not None
+        with self.caller.guarded():
+            return as_tensor(self._called(self.layer.lagrangian, state))
+
     def gradient(self, g: Named, memory: Named, mask: Tensor | None = None) -> tuple[Arrays, str]:
         """dE/dg of the energy that is descended, memory fixed, and how it was had: "autograd" or "differences"."""
         if "autograd" not in self.layer.not_offered:
-            if self.layer.arrays == "jax" and mask is None:
-                return finite(self._gradient_by_jax(g, memory)), "autograd"
-            second = self._memory_for(g, memory)
-            own_mask = {} if mask is None else {"mask": self.caller.array(mask)}
-            found = self.autograd(lambda state: self._energy(state, second, **own_mask), g, self.batch_factor(g))
+            found = self._energys_gradient(g, memory, mask)
             if found is not None:
-                return finite(found), "autograd"
+                return finite(found, g), "autograd"
         return self.differences_of_energy(g, memory)[0], "differences"
+
+    @long_experiment
+    def _energys_gradient(self, g: Named, memory: Named, mask: Tensor | None) -> Arrays | None:
+        if self.layer.arrays == "jax" and mask is None:
+            return self._gradient_by_jax(g, memory)
+        second = self._memory_for(g, memory)
+        own_mask = {} if mask is None else {"mask": self.caller.array(mask)}
+        return self._autograd(lambda state: self._energy(state, second, **own_mask), g, self.batch_factor(g))
 
     def differences_of_energy(self, g: Named, memory: Named) -> tuple[Arrays, Tensor]:
         """dE/dg by differences of the stated energy, and a bound on the error: arrays, (B,)."""
@@ -280,12 +307,12 @@ class Box:
         bound = 4 * (wide - narrow).abs().amax(1) + 6 / step * noise
         return shaped(value, x), bound
 
-    def derivative(self, function: Callable[[Any], Any], x: Named) -> Arrays:
+    def _derivative(self, function: Callable[[Any], Any], x: Named) -> Arrays:
         """The gradient in the state of a function of own arrays: by autograd, or by differences."""
         if self.layer.arrays != "numpy":
-            found = self.autograd(function, x, 1.0)
+            found = self._autograd(function, x, 1.0)
             if found is not None:
-                return finite(found)
+                return found
 
         def rows(states: Named, _: int) -> Tensor:
             with self.caller.guarded():
@@ -294,7 +321,7 @@ class Box:
 
         return self.differences(rows, x)[0]
 
-    def autograd(self, function: Callable[[Any], Any], x: Named, factor: float) -> Arrays | None:
+    def _autograd(self, function: Callable[[Any], Any], x: Named, factor: float) -> Arrays | None:
         """The gradient of factor times the sum of a function's values; None if it lets no gradient through."""
         if self.layer.arrays == "jax":
             with self.caller.guarded():
@@ -302,7 +329,7 @@ class Box:
             return {name: factor * array for name, array in found.items()}
         with torch.enable_grad(), self.caller.guarded():
             leaves = {name: self.caller.array(a).detach().requires_grad_() for name, a in x.items()}
-            values = function(packed(leaves, "State"))
+            values = plain(function(packed(leaves, "State")))
             if not isinstance(values, Tensor) or not values.requires_grad:
                 return None
             pulled = torch.autograd.grad(factor * values.sum(), list(leaves.values()), allow_unused=True)
@@ -319,11 +346,15 @@ class Box:
         if P is None:
             return dict(gradient)
         if callable(P):
-            own = self.given(gradient, "State")
-            with self.caller.guarded():
-                return finite(self.read(P(own), gradient))
+            return finite(self._preconditioned(gradient), gradient)
         matrix = as_tensor(P)
         return {k: a * matrix if matrix.dim() < 2 else a @ matrix.mT for k, a in gradient.items()}
+
+    @experiment
+    def _preconditioned(self, gradient: Named) -> Arrays:
+        own = self.given(gradient, "State")
+        with self.caller.guarded():
+            return self.read(self.layer.step.preconditioner(own), gradient)
 
     def _gradient_by_jax(self, g: Named, memory: Named) -> Arrays:
         """dE/dg with the energy compiled once for each shape."""
@@ -386,6 +417,10 @@ def _compiled(function: Callable[..., Any], arguments: tuple[Any, ...], named: d
     jax: Any = importlib.import_module("jax")
     own, more = jax.device_put((arguments, named))
     return function(*own, **more)
+
+
+def _plainly(function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    return function(*arguments, **named)
 
 
 def _jax_gradient(function: Callable[..., Any] | None, arguments: tuple[Any, ...]) -> Any:
@@ -461,16 +496,24 @@ def unpacked(returned: Any, like: Named) -> list[Any]:
             raise NotAnArray(f"it returned {len(returned)} arrays, expected {len(like)}: {', '.join(like)}")
         return list(returned)
     if len(like) > 1:
-        raise NotAnArray(f"it returned one {type(returned).__name__} , expected arrays for {', '.join(like)}")
+        raise NotAnArray(f"it returned one {type(returned).__name__}, expected arrays for {', '.join(like)}")
     return [returned]
 
 
-def finite(found: Arrays) -> Arrays:
+def finite(found: Arrays, like: Named | None = None) -> Arrays:
     """The arrays as they are.
 
+    Args:
+        like: arrays of the expected names and shapes.
+
     Raises:
-        NotFinite: some value is NaN or infinite.
+        NotAnArray, WrongShape: they are something else. NotFinite: some value is NaN or infinite.
     """
+    if like is not None:
+        if found.keys() != like.keys():
+            raise NotAnArray(f"it returned arrays named {sorted(found)}, expected {list(like)}")
+        for name, array in found.items():
+            check_shape(array.shape, like[name].shape)
     for array in found.values():
         if not bool(array.isfinite().all()):
             raise NotFinite(f"{int((~array.isfinite()).sum())} of {array.numel()} values are NaN or infinite")

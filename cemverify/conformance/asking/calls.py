@@ -5,17 +5,17 @@ from __future__ import annotations
 import copy
 import importlib
 import os
-import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from cemverify.conformance.asking.answers import as_tensor, check_shape, plain
+from cemverify.conformance.asking.experiments import Elsewhere, experiment
 from cemverify.conformance.asking.process_state import ProcessState
 from cemverify.conformance.implementations.contract import Implementation, Subject
 from cemverify.conformance.implementations.faults import (
@@ -24,7 +24,6 @@ from cemverify.conformance.implementations.faults import (
     NotFinite,
     OutOfMemory,
     Raised,
-    WrongShape,
     advice,
     ran_out,
     words,
@@ -32,48 +31,26 @@ from cemverify.conformance.implementations.faults import (
 from cemverify.conformance.questions.cases import Case
 
 
-class Watch(Protocol):
-    """Is informed of calls and questions, so that another process can see a hang and what was asked then."""
-
-    def calling(self, started: float) -> None:
-        """A call to the implementation begins (at this time) or ends (0)."""
-
-    def asking(self, question: Any) -> None:
-        """A property is about to ask this question."""
-
-
-class Nobody:
-    """Does nothing: for runs in which a hang cannot be interrupted."""
-
-    def calling(self, started: float) -> None:
-        """Ignored."""
-
-    def asking(self, question: Any) -> None:
-        """Ignored."""
-
-
-NOBODY = Nobody()
-
-
 @dataclass(frozen=True)
 class Caller:
     """Calls one implementation.
 
     Attributes:
-        subject: the implementation. dtype: arrays are rounded to it. device: of torch arrays.
-        watch: informed of every call.
+        subject: the implementation; without its functions, if another process holds them.
+        dtype: arrays are rounded to it. device: of torch arrays.
+        elsewhere: the process that makes the calls; None if this one does.
     """
 
     subject: Subject
     dtype: torch.dtype = torch.float64
     device: str = "cpu"
-    watch: Watch = field(default=NOBODY, repr=False)
+    elsewhere: Elsewhere | None = field(default=None, repr=False)
 
     @property
     def functions(self) -> Mapping[str, Callable[..., Any]]:
         """The functions of a CEM implementation."""
         assert isinstance(self.subject, Implementation)
-        return self.subject.functions
+        return {name: _answering_plainly(function) for name, function in self.subject.functions.items()}
 
     def at(self, dtype: torch.dtype) -> Caller:
         """The same caller with arrays of another dtype."""
@@ -86,15 +63,16 @@ class Caller:
             Fault: the call returned nothing that could be compared.
         """
         shape = case.h.shape if case.layer == "block" else case.x.shape
-        return self._answer(self._bound(case.layer, case), shape)
+        return finite(answered(self, case.layer, case, shape), shape)
 
     def decoded(self, case: Case) -> Tensor:
         """Incremental self-attention of h: (B, J, D)."""
-        return self._answer(self._bound("decode", case), case.h.shape)
+        return finite(answered(self, "decode", case, case.h.shape), case.h.shape)
 
     def energy(self, case: Case) -> Tensor:
         """The stated energy at x: (B, J)."""
-        return self._answer(self._bound(f"{case.layer}_energy", case), case.x.shape[:2])
+        shape = case.x.shape[:2]
+        return finite(answered(self, f"{case.layer}_energy", case, shape), shape)
 
     def raw(self, name: str, case: Case) -> Any:
         """What the function of that name returns, unchecked.
@@ -102,7 +80,7 @@ class Caller:
         Raises:
             Raised: it raised; the exception is the cause.
         """
-        call = self._bound(name, case)
+        call = self.bound(name, case)
         with self.guarded():
             return call()
 
@@ -129,7 +107,7 @@ class Caller:
             case "jax":
                 return jax_array(own)
 
-    def _bound(self, name: str, case: Case) -> Callable[[], Any]:
+    def bound(self, name: str, case: Case) -> Callable[[], Any]:
         """Calls one function on fresh copies of the case."""
         x, h, weights = self.arguments(case)
         arguments = (h, weights) if name in ("block", "decode") else (x, h, weights)
@@ -137,18 +115,14 @@ class Caller:
         return lambda: self.functions[name](*arguments, config)
 
     @contextmanager
-    def guarded(self, grace: float = 0.0) -> Iterator[None]:
+    def guarded(self) -> Iterator[None]:
         """Watches a call, and restores the state of the process afterwards: modes, defaults, the working folder.
-
-        Args:
-            grace: seconds that it may take beyond the usual limit, because it also compiles.
 
         Raises:
             Raised: it raised an exception; SystemExit counts, the user's interrupt does not.
             OutOfMemory: it asked for more memory than there is.
         """
         before, own = ProcessState.now(), os.getpid()
-        self.watch.calling(time.monotonic() + grace)
         try:
             with jax_x64() if self.subject.arrays == "jax" else nullcontext():
                 yield
@@ -162,60 +136,37 @@ class Caller:
         finally:
             if os.getpid() != own:
                 os._exit(0)  # a fork of the implementation's that came back from the call
-            self.watch.calling(0.0)
             before.restore()
 
-    def _answer(self, call: Callable[[], Any], shape: torch.Size) -> Tensor:
-        with self.guarded():
-            answer = as_tensor(call(), shape)  # reading the array may be what hangs
-        if not bool(answer.isfinite().all()):
-            raise NotFinite(f"{int((~answer.isfinite()).sum())} of {answer.numel()} values are NaN or infinite")
-        return answer
 
-
-def as_tensor(returned: Any, shape: torch.Size | None = None) -> Tensor:
-    """A returned array of real numbers as a float64 tensor on the CPU, with its own memory.
-
-    Args:
-        shape: the expected shape, if any; checked before a possibly huge array is copied.
+@experiment
+def answered(caller: Caller, name: str, case: Case, shape: torch.Size) -> Tensor:
+    """What the function of that name answers, float64 on the CPU.
 
     Raises:
-        NotAnArray: it is not such an array. WrongShape: it has another shape.
+        Fault: the call gave no array of that shape.
     """
-    try:
-        if issubclass(type(returned), Tensor):  # `isinstance` believes an object that lies about its class
-            plain = _without_subclass(returned)
-            if plain.is_complex() or plain.layout != torch.strided or plain.is_quantized or plain.is_meta:
-                raise NotAnArray(f"it returned a tensor of {plain.dtype}, {plain.layout}, on {plain.device}")
-            _check_shape(plain.shape, shape)
-            return plain.detach().to("cpu", torch.float64, copy=True)
-        if not hasattr(returned, "__array__") or not hasattr(returned, "shape"):
-            raise NotAnArray(f"it returned a {type(returned).__name__}, not an array")
-        # unbound here too; a lazy object is read once, and what it gave then is what is judged
-        subclass = issubclass(type(returned), np.ndarray)
-        values = np.ndarray.view(returned, np.ndarray) if subclass else np.asarray(returned)
-        # V is what NumPy calls JAX's bfloat16
-        if values.dtype.kind not in "fiubV":
-            raise NotAnArray(f"it returned an array of {values.dtype}")
-        _check_shape(values.shape, shape)
-        return torch.from_numpy(np.array(values, dtype=np.float64))
-    except Exception as error:
-        if isinstance(error, Fault) or ran_out(error):
-            raise
-        raise NotAnArray(f"its result cannot be read as an array: {words(error)}") from error
+    call = caller.bound(name, case)
+    with caller.guarded():
+        return as_tensor(call(), shape)  # reading the array may be what hangs
 
 
-def _without_subclass(tensor: Tensor) -> Tensor:
-    """The values as a plain tensor, without the behaviour of a subclass."""
-    if type(tensor) is Tensor:
-        return tensor
-    with torch._C.DisableTorchFunctionSubclass():
-        return Tensor.as_subclass(tensor, Tensor)  # unbound: a subclass may override the method
+def finite(answer: Any, shape: torch.Size) -> Tensor:
+    """The answer as it is, if it is one.
+
+    Raises:
+        NotAnArray, WrongShape: it is something else. NotFinite: some value is NaN or infinite.
+    """
+    if not isinstance(answer, Tensor):  # from another process, anything may come
+        raise NotAnArray(f"it returned a {type(answer).__name__}, not an array")
+    check_shape(answer.shape, shape)
+    if not bool(answer.isfinite().all()):
+        raise NotFinite(f"{int((~answer.isfinite()).sum())} of {answer.numel()} values are NaN or infinite")
+    return answer
 
 
-def _check_shape(shape: Sequence[int], due: torch.Size | None) -> None:
-    if due is not None and tuple(shape) != tuple(due):
-        raise WrongShape(f"it returned shape {tuple(shape)}, expected {tuple(due)}")
+def _answering_plainly(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *arguments: plain(function(*arguments))
 
 
 @contextmanager

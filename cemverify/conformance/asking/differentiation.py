@@ -8,11 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cemverify.conformance.asking.calls import Caller, as_tensor
+from cemverify.conformance.asking.answers import as_tensor
+from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.asking.experiments import experiment
 from cemverify.conformance.implementations.faults import NotFinite
 from cemverify.conformance.questions.cases import Case
 
 
+@experiment
 def products(caller: Caller, case: Case, cotangent: Tensor, name: str) -> tuple[Tensor, dict[str, Tensor]]:
     """Calls a function with gradients recorded; returns its output and the products with the cotangent.
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import builtins
+import copy
 import gc
+import json
 import math
 import os
+import pickle
 import random
 import signal
 import sys
@@ -19,9 +22,9 @@ from typing import Any
 import numpy as np
 import torch
 
-# Where the judge finds what it computes with; its own modules are added.
+# Where the verifier finds what it computes and answers with; its own modules are added.
 _TOOLS: tuple[ModuleType | type, ...] = (
-    *(builtins, math, os, random, time, np, np.random, np.linalg),
+    *(builtins, copy, json, math, os, pickle, random, time, np, np.random, np.linalg),
     *(torch, torch.Tensor, torch.autograd, torch.linalg, torch.nn.functional, torch.random),
 )
 
@@ -82,7 +85,8 @@ class ProcessState:
         torch.set_grad_enabled(self.gradients)
         torch.set_default_dtype(self.dtype)
         if torch.get_default_device() != self.device:
-            torch.set_default_device(self.device)
+            # the CPU needs no mode that says so
+            torch.set_default_device(None if self.device.type == "cpu" else self.device)
         if torch.get_num_threads() != self.threads:
             torch.set_num_threads(self.threads)
         if np.geterr() != self.numpy_errors:
@@ -101,6 +105,7 @@ class Originals:
     def __init__(self) -> None:
         ours = [m for name, m in list(sys.modules.items()) if name.partition(".")[0] == "cemverify"]
         self.known = [(place, _functions(place)) for place in (*_TOOLS, *ours)]
+        self.modes = torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()
 
     def replaced(self) -> list[str]:
         """The names of replaced functions, and of modes that cannot be left."""
@@ -112,6 +117,10 @@ class Originals:
         ]
         if torch.is_inference_mode_enabled():
             names.append("torch.inference_mode")
+        if torch._C._len_torch_function_stack() > self.modes[0]:
+            names.append("torch functions, by a TorchFunctionMode")
+        if torch._C._len_torch_dispatch_stack() > self.modes[1]:
+            names.append("torch operators, by a TorchDispatchMode")
         return names
 
 

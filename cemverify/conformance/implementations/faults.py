@@ -11,12 +11,18 @@ def words(error: BaseException) -> str:
         text = str(error)
     except BaseException:  # even that may fail
         text = "(its message cannot be read)"
+    text = printable(text)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def printable(text: str) -> str:
+    """Text from elsewhere as one printable line, shortened if it is long."""
     text = text if len(text) <= 8 * _LONGEST else f"{text[: 4 * _LONGEST]}…{text[-4 * _LONGEST :]}"
     text = text.encode("utf-8", "backslashreplace").decode("utf-8")
     text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     if len(text) > _LONGEST:  # what was wrong often stands at the end
         text = f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return text
 
 
 _OTHER_DTYPES = ("same dtype", "should be the same", "expected scalar type", "have the same dtype")

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cemverify.conformance.asking.calls import Caller, as_tensor, jax_array
+from cemverify.conformance.asking.answers import as_tensor
+from cemverify.conformance.asking.calls import Caller, jax_array
 from cemverify.conformance.implementations import reference
 from cemverify.conformance.implementations.contract import FUNCTIONS, Implementation, Subject
 from cemverify.conformance.implementations.energy_layers import EnergyLayer

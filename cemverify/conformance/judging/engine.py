@@ -5,28 +5,31 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from cemverify.conformance.asking.calls import NOBODY, Caller, Watch
+from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.asking.experiments import Elsewhere, Lost, long_experiment
 from cemverify.conformance.implementations.contract import FUNCTIONS, Subject
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
-from cemverify.conformance.implementations.faults import Discard, Fault, words
+from cemverify.conformance.implementations.faults import Discard, Fault, Hung, words
 from cemverify.conformance.judging.controls import CONTROLS, control
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.events import Event, PropertyFinished, RunFinished, RunStarted
 from cemverify.conformance.judging.localisation.bench import WrongPart
 from cemverify.conformance.judging.localisation.layers import localise_layer
 from cemverify.conformance.judging.localisation.localise import localise
-from cemverify.conformance.judging.recording import save
+from cemverify.conformance.judging.recording import from_plain, save, to_plain
 from cemverify.conformance.judging.search import PropertySearch, SuiteBroke, Violation
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.judging.wording import conclude, unanswered
-from cemverify.conformance.properties import Property
+from cemverify.conformance.properties import Property, by_id
 from cemverify.conformance.questions.black_boxes import Question
 from cemverify.conformance.questions.cases import Case
+from cemverify.conformance.questions.saving import Saved, Values
 
 _MOST_WEIGHTS = 2**22  # attention weights times features, of cases that are taken apart to find the wrong part
 
@@ -85,10 +88,16 @@ def run(subject: Subject, name: str, properties: Sequence[Property], effort: Eff
     yield RunFinished(name, records, time.monotonic() - started)
 
 
-def judge_property(subject: Subject, property_: Property, effort: Effort, watch: Watch = NOBODY) -> Record:
-    """Searches for a counterexample to one property and returns the record."""
+def judge_property(
+    subject: Subject, property_: Property, effort: Effort, elsewhere: Elsewhere | None = None
+) -> Record:
+    """Searches for a counterexample to one property and returns the record.
+
+    Args:
+        elsewhere: the process in which the subject's functions are, if that is not this one.
+    """
     started = time.monotonic()
-    caller = Caller(subject, property_.dtype or effort.dtype, effort.device, watch)
+    caller = Caller(subject, property_.dtype or effort.dtype, effort.device, elsewhere)
     search = PropertySearch(caller, property_, started + effort.seconds)
     record = unanswered(property_)
     try:
@@ -100,17 +109,23 @@ def judge_property(subject: Subject, property_: Property, effort: Effort, watch:
             record = _explained(record, search, search.tally.found)
     except SuiteBroke as broke:
         record = replace(record, reason=str(broke))
-    except Exception as error:  # while drawing or shrinking: the suite's doing, whatever it is
-        record = replace(record, reason=f"the suite itself failed: {words(error)}")
+    except Exception as error:  # while drawing, shrinking or trying the controls: the suite's doing
+        verdict = Verdict.VIOLATED if record.verdict == Verdict.VIOLATED else Verdict.SUITE_ERROR
+        record = replace(record, verdict=verdict, reason=f"the suite itself failed: {words(error)}")
     return replace(record, seconds=time.monotonic() - started)
 
 
 def judge_again(
-    subject: Subject, property_: Property, question: Any, dtype: torch.dtype, device: str, watch: Watch = NOBODY
+    subject: Subject,
+    property_: Property,
+    question: Any,
+    dtype: torch.dtype,
+    device: str,
+    elsewhere: Elsewhere | None = None,
 ) -> Record:
     """Judges one saved question of a property: violated, holds, or inconclusive."""
     started = time.monotonic()
-    search = PropertySearch(Caller(subject, dtype, device, watch), property_, until=math.inf)
+    search = PropertySearch(Caller(subject, dtype, device, elsewhere), property_, until=math.inf)
     record = unanswered(property_)
     try:
         search.look_at(question)
@@ -126,16 +141,32 @@ def _against_controls(record: Record, search: PropertySearch) -> Record:
     "proves nothing."""
     told = list(search.tally.told)[::-1]  # the scattered ones first, which are generic
     outcomes = {}
-    for name in sorted(search.property.controls):
-        trivial = control(name, search.caller)
-        failed = any(_fails(trivial, search.property, question) for question in told)
-        outcomes[name] = "failed" if failed else "passed"
+    try:
+        for name in sorted(search.property.controls):
+            failed = any(_control_fails(search.caller, search.property, name, question) for question in told)
+            outcomes[name] = "failed" if failed else "passed"
+    except Lost as lost:
+        if lost.cause != Hung.cause:
+            raise
+        # a whole check is asked for there at once, and each of its calls may be slow
+        return replace(record, verdict=Verdict.INCONCLUSIVE, reason=f"trivial implementations: {lost.reason}")
     record = replace(record, controls=outcomes)
     if passed := [name for name, outcome in outcomes.items() if outcome == "passed"]:
         listed = ", ".join(f"{name} ({CONTROLS[name]})" for name in passed)
         reason = f"trivial implementations pass too, on {len(told)} of these examples: {listed}"
         return replace(record, verdict=Verdict.INCONCLUSIVE, reason=reason)
     return record
+
+
+def _control_fails(caller: Caller, property_: Property, name: str, question: Any) -> bool:
+    if isinstance(caller.subject, EnergyLayer) and caller.elsewhere is not None:
+        return bool(_layers_control_fails(caller, property_.id, name, question))  # all but one function stay its own
+    return _fails(control(name, replace(caller, elsewhere=None)), property_, question)
+
+
+@long_experiment
+def _layers_control_fails(caller: Caller, property_id: str, name: str, question: Any) -> bool:
+    return _fails(control(name, caller), by_id(property_id), question)
 
 
 def _fails(caller: Caller, property_: Property, question: Any) -> bool:
@@ -151,15 +182,30 @@ def _explained(record: Record, search: PropertySearch, found: Violation) -> Reco
     """A violation with the part that is wrong, and with everything needed to ask again."""
     try:
         part = _located(search, found)
-    except Exception as error:  # what was found stands all the same
-        part = None
+        if part is not None:
+            record = replace(record, part=part.name, because=part.because)
+    except (Exception, Lost) as error:  # what was found stands all the same
         record = replace(record, because=f"looking for the part failed: {words(error)}")
-    return replace(
-        record,
-        part=None if part is None else part.name,
-        because=record.because if part is None else part.because,
-        saved=save(search.caller, search.property.check, found.question),
-    )
+    with suppress(Lost):
+        record = replace(record, saved=recorded(search.caller, search.property, found.question))
+    return record
+
+
+def recorded(caller: Caller, property_: Property, question: Any) -> Saved | None:
+    """The question with the calls that its check makes; None if that cannot be saved."""
+    if caller.elsewhere is None:
+        return save(caller, property_.check, question)
+    try:
+        kept = _kept(caller, property_.id, question)  # where each call can be looked at
+        return None if kept is None else from_plain(*kept)
+    except Exception:  # what that process sends may be anything
+        return None
+
+
+@long_experiment
+def _kept(caller: Caller, property_id: str, question: Any) -> tuple[str, dict[str, Values]] | None:
+    saved = save(caller, by_id(property_id).check, question)
+    return None if saved is None else to_plain(saved)
 
 
 def _few_weights(case: Case) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cemverify.conformance.asking.calls import Caller, as_tensor
+from cemverify.conformance.asking.answers import as_tensor
+from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.contract import Subject
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Discard, Fault, NotAnArray, words
@@ -21,7 +23,7 @@ from cemverify.conformance.oracle.budgets import energy_budget, output_budget
 from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.oracle.golden import energies_at, golden
 from cemverify.conformance.questions.cases import Case
-from cemverify.conformance.questions.saving import Call, Packing, Saved
+from cemverify.conformance.questions.saving import Call, Packing, Saved, Values, restored
 
 _MOST_CALLS = 64
 _MOST_NUMBERS = 2_000_000
@@ -147,6 +149,26 @@ def save(caller: Caller, check: Callable[[Caller, Any], Evidence], question: Any
         return None
     dtype = str(caller.dtype).removeprefix("torch.")
     return Saved(tree, dtype, caller.device, caller.subject.arrays, packing.arrays, calls, linear)
+
+
+def to_plain(saved: Saved) -> tuple[str, dict[str, Values]]:
+    """A saved case as JSON and arrays, which travel between processes."""
+    rest = {f.name: getattr(saved, f.name) for f in fields(saved) if f.name not in ("arrays", "calls")}
+    words_ = json.dumps({**rest, "calls": [asdict(call) for call in saved.calls]})
+    return words_, dict(saved.arrays)
+
+
+def from_plain(words_: str, arrays: Mapping[str, Values]) -> Saved:
+    """The saved case.
+
+    Raises:
+        Exception: of some kind, if it is damaged.
+    """
+    rest = json.loads(words_)
+    calls = [Call(**call) for call in rest.pop("calls")]
+    for tree in (rest["question"], *(call.arguments for call in calls), *(call.config for call in calls)):
+        restored(tree, arrays)
+    return Saved(**rest, arrays=arrays, calls=calls)
 
 
 def _recorded(

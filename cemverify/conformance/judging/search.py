@@ -179,7 +179,8 @@ class PropertySearch:
             if tally.found is None:
                 raise _TimeUp
             return 0.0  # while shrinking: what was found so far will do
-        self.caller.watch.asking(question)
+        if self.caller.elsewhere is not None:
+            self.caller.elsewhere.asking(question)
         try:
             evidence = self.property.check(self.caller, question)
             margin = evidence.worst.margin

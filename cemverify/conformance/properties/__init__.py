@@ -51,6 +51,20 @@ def catalogue() -> tuple[Property, ...]:
     return tuple(property_ for family in _FAMILIES for property_ in family.properties())
 
 
+@lru_cache(maxsize=1)
+def _ids() -> dict[str, Property]:
+    return {property_.id: property_ for property_ in catalogue()}
+
+
+def by_id(id_: str) -> Property:
+    """The property of that id.
+
+    Raises:
+        KeyError: there is none.
+    """
+    return _ids()[id_]
+
+
 def select(patterns: Sequence[str]) -> tuple[Property, ...]:
     """The properties that match an id, a prefix of an id up to a slash, or a shell pattern; all if none is given.
 
@@ -71,4 +85,4 @@ def _matches(property_: Property, pattern: str) -> bool:
     return id_ == pattern or id_.startswith(pattern.rstrip("/") + "/") or fnmatchcase(id_, pattern)
 
 
-__all__ = ["Asked", "Door", "Property", "catalogue", "select"]
+__all__ = ["Asked", "Door", "Property", "by_id", "catalogue", "select"]

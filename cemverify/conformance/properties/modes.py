@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cemverify.conformance.asking.calls import Caller, as_tensor
-from cemverify.conformance.implementations.faults import NotFinite
+from cemverify.conformance.asking.answers import as_tensor
+from cemverify.conformance.asking.calls import Caller, finite
+from cemverify.conformance.asking.experiments import experiment
 from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.properties.base import Over, Property
@@ -57,14 +58,11 @@ def gradients_change_no_answer(caller: Caller, case: Case) -> Evidence:
     """The same output with gradients recorded for all arrays, for the states, for the weights, and without."""
     case = case.to(caller.dtype).to(torch.float64)
     budget = output_budget(case, caller.dtype)
-    with torch.no_grad():
-        without = caller.output(case)
-    with torch.enable_grad():
-        modes = {"": _recorded, " for x and h alone": _states_recorded, " for the weights alone": _weights_recorded}
-        answers = {
-            f"output with gradients recorded{of} = without": _in_mode(caller, case, mode)
-            for of, mode in modes.items()
-        }
+    without = _in_mode(caller, case, _unrecorded)
+    modes = {"": _recorded, " for x and h alone": _states_recorded, " for the weights alone": _weights_recorded}
+    answers = {
+        f"output with gradients recorded{of} = without": _in_mode(caller, case, mode) for of, mode in modes.items()
+    }
     comparisons = [Comparison(what, recorded, without, 2 * budget) for what, recorded in answers.items()]
     return judge(*comparisons, telling=moved(without - case.x, budget))
 
@@ -75,11 +73,17 @@ def surroundings_change_no_answer(caller: Caller, case: Case) -> Evidence:
     budget = output_budget(case, caller.dtype)
     usual = caller.output(case)
     comparisons = []
-    for name, surroundings in SURROUNDINGS.items():
-        with surroundings():
-            there = caller.output(case)
-        comparisons.append(Comparison(f"{name} = as usual", there.clone(), usual, 2 * budget))
+    for name in SURROUNDINGS:
+        there = finite(_output_within(caller, case, name), usual.shape)
+        comparisons.append(Comparison(f"{name} = as usual", there, usual, 2 * budget))
     return judge(*comparisons, telling=moved(usual - case.x, budget))
+
+
+@experiment
+def _output_within(caller: Caller, case: Case, surroundings: str) -> Tensor:
+    with SURROUNDINGS[surroundings]():
+        there = caller.output(case)
+    return there.clone()  # no tensor of inference mode
 
 
 def cuda_is_cpu(caller: Caller, case: Case) -> Evidence:
@@ -131,7 +135,13 @@ Mode = Callable[[Caller, Layered], Layered]
 
 
 def _in_mode(caller: Caller, case: Case, mode: Mode) -> Tensor:
-    """The output of the function in a mode. A block is a function of h alone."""
+    """The output of the function in a mode."""
+    return finite(_answered_in_mode(caller, case, mode), case.h.shape)
+
+
+@experiment
+def _answered_in_mode(caller: Caller, case: Case, mode: Mode) -> Tensor:
+    """A block is a function of h alone."""
     x, h, weights = caller.arguments(case)
     states = (h,) if case.layer == "block" else (x, h)
     function = caller.functions[case.layer]
@@ -141,10 +151,7 @@ def _in_mode(caller: Caller, case: Case, mode: Mode) -> Tensor:
 
     with caller.guarded(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what compilers and vmap say of their own speed
-        answer = as_tensor(mode(caller, layer)(states, weights), case.h.shape)
-    if not bool(answer.isfinite().all()):
-        raise NotFinite(f"{int((~answer.isfinite()).sum())} of {answer.numel()} values are NaN or infinite")
-    return answer
+        return as_tensor(mode(caller, layer)(states, weights), case.h.shape)
 
 
 def _compiled(caller: Caller, layer: Layered) -> Layered:
@@ -162,6 +169,10 @@ def _mapped(caller: Caller, layer: Layered) -> Layered:
 def _states_mapped(caller: Caller, layer: Layered) -> Layered:
     vmap: Any = _jax().vmap if caller.subject.arrays == "jax" else torch.func.vmap
     return vmap(layer, (0, None))  # type: ignore[no-any-return]
+
+
+def _unrecorded(caller: Caller, layer: Layered) -> Layered:  # noqa: ARG001
+    return torch.no_grad()(layer)
 
 
 def _recorded(caller: Caller, layer: Layered) -> Layered:
@@ -184,9 +195,10 @@ def _weights_recorded(caller: Caller, layer: Layered) -> Layered:
 
 def _recording(layer: Layered, leaves: Callable[[Any, Any], tuple[Tensor, ...]]) -> Layered:
     def recording(states: tuple[Tensor, ...], weights: dict[str, Tensor]) -> Any:
-        for array in leaves(states, weights):
-            array.requires_grad_()
-        return layer(states, weights)
+        with torch.enable_grad():
+            for array in leaves(states, weights):
+                array.requires_grad_()
+            return layer(states, weights)
 
     return recording
 

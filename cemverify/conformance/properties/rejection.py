@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.asking.experiments import experiment
 from cemverify.conformance.implementations.faults import Raised, words
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
 from cemverify.conformance.properties.base import Over, Property
@@ -27,22 +28,27 @@ def rejects(spoil: Spoil) -> Callable[[Caller, Case], Evidence]:
 
     def check(caller: Caller, case: Case) -> Evidence:
         caller.output(case)
-        outcome = "accepted it"
-        try:
-            caller.raw(case.layer, spoil(case))
-        except Raised as raised:
-            error = raised.__cause__
-            assert error is not None
-            if not isinstance(error, ValueError | TypeError):
-                outcome = f"raised {words(error)}, which is not a ValueError or TypeError"
-            else:
-                outcome = "refused" if error.args else f"raised {words(error)} without a message"
+        outcome = _outcome(caller, case.layer, spoil(case))
         refused = torch.tensor([float(outcome == "refused")])
         return judge(
             Comparison(f"bad input is refused (1 = yes): it {outcome}", refused, torch.ones(1), torch.zeros(1))
         )
 
     return check
+
+
+@experiment
+def _outcome(caller: Caller, name: str, case: Case) -> str:
+    """What a call with bad input came to: "refused", or what it did instead."""
+    try:
+        caller.raw(name, case)
+    except Raised as raised:
+        error = raised.__cause__
+        assert error is not None
+        if not isinstance(error, ValueError | TypeError):
+            return f"raised {words(error)}, which is not a ValueError or TypeError"
+        return "refused" if error.args else f"raised {words(error)} without a message"
+    return "accepted it"
 
 
 def properties() -> Iterator[Property]:

@@ -10,7 +10,10 @@ import torch
 from torch import Tensor
 
 from cemverify.cem.layers import PreconditionerConfig
-from cemverify.conformance.asking.calls import Caller, as_tensor
+from cemverify.conformance.asking.answers import as_tensor
+from cemverify.conformance.asking.boxes import finite as all_finite
+from cemverify.conformance.asking.calls import Caller, finite
+from cemverify.conformance.asking.experiments import experiment, long_experiment
 from cemverify.conformance.asking.process_state import ProcessState
 from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.oracle.budgets import output_budget
@@ -89,45 +92,68 @@ def inputs_are_left_alone(name: str) -> Check:
 
     def check(caller: Caller, case: Case) -> Evidence:
         case = case.to(caller.dtype).to(torch.float64)
-        x, h, weights = caller.arguments(case)
-        arrays = {"x": x, "h": h, **weights}
-        before = {key: as_tensor(array).clone() for key, array in arrays.items()}
-        caller.call(name, case, x, h, weights)
-        kept = torch.tensor([float(weights.keys() == case.weights.keys())])
+        kept, after, flags = _around_a_call(caller, name, case)
+        before = {"x": case.x, "h": case.h, **case.weights}
+        one, zero = torch.ones(1), torch.zeros(1)
         return judge(
-            Comparison("the mapping of weights keeps its names (1 = yes)", kept, torch.ones(1), torch.zeros(1)),
+            Comparison("the mapping of weights keeps its names (1 = yes)", one * kept, one, zero),
             *(
-                Comparison(f"{key} after the call", as_tensor(array), before[key], torch.zeros(()))
-                for key, array in arrays.items()
+                Comparison(f"{key} after the call", array, before[key], zero[0])
+                for key, array in all_finite(after, before).items()
             ),
             *(
-                Comparison(f"{key} requires gradients after the call (1 = yes)", *_flag(array), torch.zeros(()))
-                for key, array in arrays.items()
+                Comparison(
+                    f"{key} requires gradients after the call (1 = yes)", one * flags.get(key, True), zero, zero
+                )
+                for key in before
             ),
         )
 
     return check
 
 
-def _flag(array: Any) -> tuple[Tensor, Tensor]:
-    """Whether an array that did not require gradients does so now, and that it must not."""
-    return torch.tensor([float(getattr(array, "requires_grad", False))]), torch.zeros(1)
+@experiment
+def _around_a_call(caller: Caller, name: str, case: Case) -> tuple[bool, dict[str, Tensor], dict[str, bool]]:
+    """After a call: whether the weights kept their names, all arrays, and whether they now require gradients."""
+    x, h, weights = caller.arguments(case)
+    arrays = {"x": x, "h": h, **weights}
+    caller.call(name, case, x, h, weights)
+    after = {key: as_tensor(array) for key, array in arrays.items()}
+    flags = {key: bool(getattr(array, "requires_grad", False)) for key, array in arrays.items()}
+    return weights.keys() == case.weights.keys(), after, flags
 
 
 def one_array_is_two(caller: Caller, case: Case) -> Evidence:
     """x and h may be one array, as in self-attention; the output is that for two equal arrays."""
     case = replace(case, x=case.h).to(caller.dtype).to(torch.float64)
     budget = output_budget(case, caller.dtype)
-    _, h, weights = caller.arguments(case)
-    got = as_tensor(caller.call(case.layer, case, h, h, weights), case.h.shape)
+    got = finite(_of_one_array(caller, case), case.h.shape)
     due = golden(case)
     comparison = Comparison("output with x and h as one array = golden output", got, due, budget)
     return judge(comparison, telling=moved(due - case.x, budget))
 
 
+@experiment
+def _of_one_array(caller: Caller, case: Case) -> Tensor:
+    _, h, weights = caller.arguments(case)
+    return as_tensor(caller.call(case.layer, case, h, h, weights), case.h.shape)
+
+
 def settings_are_left_alone(caller: Caller, case: Case) -> Evidence:
     """A call changes no setting of the process and does not seed its random generator, but it may draw from it."""
-    case = case.to(caller.dtype).to(torch.float64)
+    kept = _settings_kept(caller, case.to(caller.dtype).to(torch.float64))
+    one = torch.ones(1)
+    return judge(
+        *(
+            Comparison(f"the process keeps its {what} (1 = yes)", one * kept.get(name, False), one, 0 * one)
+            for name, what in _SETTINGS.items()
+        )
+    )
+
+
+@long_experiment
+def _settings_kept(caller: Caller, case: Case) -> dict[str, bool]:
+    """Of each setting, whether two calls left it as it was."""
     states = []
     with torch.random.fork_rng(devices=()), caller.guarded():
         before = ProcessState.now()
@@ -138,18 +164,8 @@ def settings_are_left_alone(caller: Caller, case: Case) -> Evidence:
             caller.functions[case.layer](*arguments, case.config)
             states.append(torch.get_rng_state())
         after = ProcessState.now()
-    kept = {
-        name: getattr(before, name) == getattr(after, name)
-        for name in ("gradients", "dtype", "device", "threads", "numpy_errors", "folder")
-    }
-    kept["seed"] = not torch.equal(*states)
-    one = torch.ones(1)
-    return judge(
-        *(
-            Comparison(f"the process keeps its {_SETTINGS[name]} (1 = yes)", one * same, one, 0 * one)
-            for name, same in kept.items()
-        )
-    )
+    kept = {name: getattr(before, name) == getattr(after, name) for name in _SETTINGS if name != "seed"}
+    return {**kept, "seed": not torch.equal(*states)}
 
 
 _SETTINGS = {
@@ -159,6 +175,7 @@ _SETTINGS = {
     "threads": "number of threads",
     "numpy_errors": "NumPy error handling",
     "folder": "folder",
+    "tracing": "trace and profile functions",
     "seed": "random state",
 }
 
@@ -180,12 +197,22 @@ def twice_gives_the_same(caller: Caller, case: Case) -> Evidence:
 def numbers_are_read_anew(caller: Caller, case: Case) -> Evidence:
     """If the same arrays get new values, as weights do from an optimiser, the output is that for the new values."""
     case = case.to(caller.dtype).to(torch.float64)
-    x, h, weights = caller.arguments(case)
     other = _half(case)
+    before, later, got = (finite(answer, case.h.shape) for answer in _of_edited_arrays(caller, case, other))
+    stays = Comparison("an output after the next call = before it", later, before, torch.zeros(()))
+    expected, budget = golden(other), output_budget(other, caller.dtype)
+    comparison = Comparison("output for edited arrays = output for new arrays", got, expected, budget)
+    return judge(stays, comparison, telling=moved(golden(case) - case.x - (expected - other.x), budget))
+
+
+@long_experiment
+def _of_edited_arrays(caller: Caller, case: Case, other: Case) -> tuple[Tensor, Tensor, Tensor]:
+    """The answer to a case, the same answer after another call, and the answer once the arrays hold other numbers."""
+    x, h, weights = caller.arguments(case)
     first = caller.call(case.layer, case, x, h, weights)
     before = as_tensor(first, case.h.shape)
     caller.output(other)
-    stays = Comparison("an output after the next call = before it", as_tensor(first), before, torch.zeros(()))
+    later = as_tensor(first)
     caller.call(case.layer, case, x, h, weights)
     new_x, new_h, new_weights = caller.arguments(other)
     arrays = [x, h, *weights.values()]
@@ -195,10 +222,7 @@ def numbers_are_read_anew(caller: Caller, case: Case) -> Evidence:
     else:
         for array, numbers in zip(arrays, fresh, strict=True):
             array[...] = numbers
-    got = as_tensor(caller.call(case.layer, other, x, h, weights), case.h.shape)
-    expected, budget = golden(other), output_budget(other, caller.dtype)
-    comparison = Comparison("output for edited arrays = output for new arrays", got, expected, budget)
-    return judge(stays, comparison, telling=moved(golden(case) - case.x - (expected - other.x), budget))
+    return before, later, as_tensor(caller.call(case.layer, other, x, h, weights), case.h.shape)
 
 
 def windows_are_read_as_they_are(caller: Caller, case: Case) -> Evidence:
@@ -206,6 +230,14 @@ def windows_are_read_as_they_are(caller: Caller, case: Case) -> Evidence:
     case = case.to(caller.dtype).to(torch.float64)
     h = case.h[:1].expand_as(case.h).contiguous()
     case = replace(case, x=h if case.x is case.h else case.x, h=h)
+    got = finite(_of_windows(caller, case), case.h.shape)
+    expected, budget = golden(case), output_budget(case, caller.dtype)
+    comparison = Comparison("output for views, with the weights in reverse order", got, expected, budget)
+    return judge(comparison, telling=moved(expected - case.x, budget))
+
+
+@experiment
+def _of_windows(caller: Caller, case: Case) -> Tensor:
     x, h, weights = caller.arguments(case)
     if caller.subject.arrays != "jax":  # which has no views
         x, h = _window(x), _window(h)
@@ -213,10 +245,7 @@ def windows_are_read_as_they_are(caller: Caller, case: Case) -> Evidence:
     if isinstance(h, Tensor):
         h = h[:1].expand_as(h)
     weights = {name: weights[name] for name in reversed(weights)}
-    got = as_tensor(caller.call(case.layer, case, x, h, weights), case.h.shape)
-    expected, budget = golden(case), output_budget(case, caller.dtype)
-    comparison = Comparison("output for views, with the weights in reverse order", got, expected, budget)
-    return judge(comparison, telling=moved(expected - case.x, budget))
+    return as_tensor(caller.call(case.layer, case, x, h, weights), case.h.shape)
 
 
 def _half(case: Case) -> Case:
@@ -242,15 +271,20 @@ def dtype_is_kept(name: str) -> Check:
         dtypes = {caller.dtype, torch.float32} if also else {caller.dtype}
         comparisons = []
         for dtype in sorted(dtypes, key=str):
-            at = caller.at(dtype)
-            given, returned = at.array(case.x), at.raw(name, case)
-            shape = as_tensor(returned).shape == case.x.shape
-            same = torch.tensor([float(shape and returned.dtype == given.dtype)])
-            what = f"shape and dtype {returned.dtype} are x's, {given.dtype} (1 = yes)"
-            comparisons.append(Comparison(what, same, torch.ones(1), torch.zeros(1)))
+            same, returned, given = _dtypes(caller.at(dtype), name, case)
+            what = f"shape and dtype {returned} are x's, {given} (1 = yes)"
+            comparisons.append(Comparison(what, torch.ones(1) * same, torch.ones(1), torch.zeros(1)))
         return judge(*comparisons)
 
     return check
+
+
+@experiment
+def _dtypes(caller: Caller, name: str, case: Case) -> tuple[bool, str, str]:
+    """Whether the answer has x's shape and dtype, and the two dtypes."""
+    given, returned = caller.array(case.x), caller.raw(name, case)
+    same = as_tensor(returned).shape == case.x.shape and returned.dtype == given.dtype
+    return bool(same), str(returned.dtype), str(given.dtype)
 
 
 def properties() -> Iterator[Property]:

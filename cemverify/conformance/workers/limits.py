@@ -7,14 +7,19 @@ does not count: code that means harm needs a container.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import os
+import signal
 import sys
+import time
 from pathlib import Path
 
 LEAST_MEMORY = 512  # MB; a worker holds 200 for itself, and 500 with JAX and transformers imported
 USUAL_MEMORY = 4096
 
-_SET_CHILD_SUBREAPER = 36  # of prctl(2)
+_SET_PDEATHSIG, _SET_DUMPABLE, _SET_CHILD_SUBREAPER = 1, 4, 36  # of prctl(2)
+_ENDING = 2.0  # seconds in which processes that were killed are gone
 
 
 def check_memory(limit: int | None) -> None:
@@ -50,16 +55,60 @@ def descendants(pid: int) -> list[int]:
     return [below for child in children for below in (int(child), *descendants(int(child)))]
 
 
+def leave_terminal() -> None:
+    """Puts this process into a session of its own, where Ctrl-C and Ctrl-Z do not reach it, and silences it."""
+    if hasattr(os, "setsid"):
+        os.setsid()
+    # whatever an implementation prints would end up in the middle of a table
+    silence = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(silence, stream)
+
+
+def end_all(pid: int) -> None:
+    """Kills every process below this one; those that they leave behind are found where orphans are adopted."""
+    until = time.monotonic() + _ENDING
+    while (below := [child for child in descendants(pid) if not is_gone(child)]) and time.monotonic() < until:
+        for child in below:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(child, signal.SIGKILL)
+        time.sleep(0.002)
+
+
+def is_gone(pid: int) -> bool:
+    """Whether the process ended, waited for or not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
 def adopt_orphans() -> None:
     """Makes this process the parent of its orphaned descendants, where the platform allows it."""
+    _prctl(_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent() -> None:
+    """Has this process killed when its parent ends, where the platform allows it."""
+    _prctl(_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def guard_memory() -> None:
+    """Keeps other processes of this user from reading and writing this one's memory, where the platform allows it."""
+    _prctl(_SET_DUMPABLE, 0)
+
+
+def _prctl(option: int, value: int) -> None:
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def limit(memory: int | None) -> None:
     """Limits the private memory of this process and of each child, in MB, and disables core dumps."""
-    import resource  # Windows has none
-
+    try:
+        import resource
+    except ImportError:  # Windows has none
+        return
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if memory is not None:
         resource.setrlimit(resource.RLIMIT_DATA, (memory * 2**20, memory * 2**20))

@@ -110,7 +110,7 @@ def map_is_the_lagrangians_gradient(box: Box, q: Question) -> Evidence:
     g = box.mapped(q.x)
     lagrangian = box.layer.lagrangian
     assert lagrangian is not None
-    due = box.derivative(lagrangian, q.x)
+    due = box.lagrangians_gradient(q.x)
     room = rounding(box, q, g) + rounding(box, q, due)
     if box.layer.arrays == "numpy":
         room = room + box.differences(lambda x, _: box.lagrangians(x), q.x)[1]

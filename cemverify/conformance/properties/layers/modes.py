@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cemverify.conformance.asking.answers import as_tensor
 from cemverify.conformance.asking.boxes import Arrays, Box, finite, flat, quiet
-from cemverify.conformance.asking.calls import as_tensor
+from cemverify.conformance.asking.experiments import compiling_experiment, experiment
 from cemverify.conformance.implementations.faults import Fault
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.properties.base import Property
@@ -23,21 +24,15 @@ from cemverify.conformance.properties.layers.structure import listed
 from cemverify.conformance.properties.modes import SURROUNDINGS
 from cemverify.conformance.questions.black_boxes import Named, Question
 
+Mode = Callable[[Box, Any], Any]
+
 _MAPPED = 3  # questions that are mapped over at once
 _ROUNDINGS = 8
-_COMPILING = 120.0  # seconds more that a call may take which compiles: loops are unrolled
 
 
 def compiled_is_eager(box: Box, q: Question) -> Evidence:
     """The compiled update gives what the update gives; the backend traces it and generates no code."""
-
-    def compiled(update: Any) -> Any:
-        if box.layer.arrays == "jax":
-            return _jax().jit(update)
-        torch._dynamo.reset()  # or old questions would count against its limit of recompilations
-        return torch.compile(update, backend="aot_eager", dynamic=False)
-
-    return _as_usual(box, q, {"compiled = eager": _in(box, q, compiled, _COMPILING)})
+    return _as_usual(box, q, {"compiled = eager": finite(_compiled_answer(box, q), q.x)})
 
 
 def mapped_is_looped(box: Box, q: Question) -> Evidence:
@@ -54,7 +49,7 @@ def mapped_is_looped(box: Box, q: Question) -> Evidence:
         memory={k: torch.stack([one.memory[k] for one in several]) for k in q.memory},
         noise={k: torch.stack([a] * _MAPPED) for k, a in q.noise.items()},
     )
-    got = _in(box, stacked, _jax_vmap if box.layer.arrays == "jax" else torch.func.vmap)
+    got = _in(box, stacked, _mapped)
     comparisons = []
     for i, (one, due) in enumerate(zip(several, looped, strict=True)):
         room = 2 * rounding(box, one, due)
@@ -64,26 +59,9 @@ def mapped_is_looped(box: Box, q: Question) -> Evidence:
 
 def gradients_change_no_answer(box: Box, q: Question) -> Evidence:
     """With gradients recorded for the arguments and without: the same answer."""
-
-    def recording(update: Any) -> Any:
-        def recorded(*arguments: Any) -> Any:
-            with torch.enable_grad():
-                for array in (a for argument in arguments for a in listed(argument)):
-                    array.requires_grad_()
-                return update(*arguments)
-
-        return recorded
-
-    def plain(update: Any) -> Any:
-        def unrecorded(*arguments: Any) -> Any:
-            with torch.no_grad():
-                return update(*arguments)
-
-        return unrecorded
-
     answers = {
-        "output with gradients recorded = as usual": _in(box, q, recording),
-        "output without gradients = as usual": _in(box, q, plain),
+        "output with gradients recorded = as usual": _in(box, q, _recording),
+        "output without gradients = as usual": _in(box, q, _unrecorded),
     }
     return _as_usual(box, q, answers)
 
@@ -91,12 +69,17 @@ def gradients_change_no_answer(box: Box, q: Question) -> Evidence:
 def surroundings_change_no_answer(box: Box, q: Question) -> Evidence:
     """The same output in inference mode, with another default dtype, another seed, another number of threads."""
     answers = {}
-    for name, surroundings in SURROUNDINGS.items():
-        if "inference" in name and "inference" in box.layer.not_offered:
-            continue
-        with surroundings():
-            answers[f"{name} = as usual"] = {k: a.clone() for k, a in box.answer_as_it_comes(q).items()}
+    for name in SURROUNDINGS:
+        if not ("inference" in name and "inference" in box.layer.not_offered):
+            answers[f"{name} = as usual"] = finite(_answer_within(box, q, name), q.x)
     return _as_usual(box, q, answers)
+
+
+@experiment
+def _answer_within(box: Box, q: Question, surroundings: str) -> Arrays:
+    with SURROUNDINGS[surroundings]():
+        answer = box.answer_as_it_comes(q)
+    return {name: array.clone() for name, array in answer.items()}  # no tensors of inference mode
 
 
 def cuda_is_cpu(box: Box, q: Question) -> Evidence:
@@ -156,8 +139,13 @@ def _as_usual(box: Box, q: Question, answers: dict[str, Arrays]) -> Evidence:
     return judge(*comparisons, telling=moved(flat(usual), along(room, flat(usual))))
 
 
-def _in(box: Box, q: Question, mode: Callable[[Any], Any], grace: float = 0.0) -> Arrays:
-    """The answer of the update put into a mode; grace is the seconds more that it may take."""
+def _in(box: Box, q: Question, mode: Mode) -> Arrays:
+    """The answer of the update put into a mode."""
+    return finite(_answered_in(box, q, mode), q.x)
+
+
+@experiment
+def _answered_in(box: Box, q: Question, mode: Mode) -> Arrays:
     state, memory, noise, _ = box.own(q)
     if noise is None:
         function: Any = box.layer.update
@@ -167,9 +155,39 @@ def _in(box: Box, q: Question, mode: Callable[[Any], Any], grace: float = 0.0) -
             return box.layer.update(*arguments[:-1], noise=arguments[-1])
 
     arguments = [a for a in (state, memory, noise) if a is not None]
-    with box.caller.guarded(grace), quiet():
-        returned = mode(function)(*arguments)
-        return finite({k: as_tensor(a) for k, a in box.read(returned, q.x).items()})
+    with box.caller.guarded(), quiet():
+        returned = mode(box, function)(*arguments)
+        return {k: as_tensor(a) for k, a in box.read(returned, q.x).items()}
+
+
+@compiling_experiment
+def _compiled_answer(box: Box, q: Question) -> Arrays:
+    return _answered_in(box, q, _compiled)
+
+
+def _compiled(box: Box, update: Any) -> Any:
+    if box.layer.arrays == "jax":
+        return _jax().jit(update)
+    torch._dynamo.reset()  # or old questions would count against its limit of recompilations
+    return torch.compile(update, backend="aot_eager", dynamic=False)
+
+
+def _mapped(box: Box, update: Any) -> Any:
+    return _jax_vmap(update) if box.layer.arrays == "jax" else torch.func.vmap(update)
+
+
+def _recording(_: Box, update: Any) -> Any:
+    def recorded(*arguments: Any) -> Any:
+        with torch.enable_grad():
+            for array in (a for argument in arguments for a in listed(argument)):
+                array.requires_grad_()
+            return update(*arguments)
+
+    return recorded
+
+
+def _unrecorded(_: Box, update: Any) -> Any:
+    return torch.no_grad()(update)
 
 
 @lru_cache(maxsize=8)

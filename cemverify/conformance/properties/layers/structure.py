@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cemverify.conformance.asking.answers import as_tensor, plain
 from cemverify.conformance.asking.boxes import Arrays, Box, Fixed, finite, flat, packed, unpacked
-from cemverify.conformance.asking.calls import as_tensor
+from cemverify.conformance.asking.experiments import experiment, long_experiment
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.properties.base import Property
 from cemverify.conformance.properties.layers.base import Cases, layer_property
@@ -123,36 +124,32 @@ def twice_gives_the_same(box: Box, q: Question) -> Evidence:
 
 def inputs_are_left_alone(box: Box, q: Question) -> Evidence:
     """State, memory and noise are bit for bit what they were before the call, of the energy too."""
+    q = box.rounded(q)
+    before = {**q.x, **q.memory, **{f"noise {name}": array for name, array in q.noise.items()}}
+    after = finite(_after_a_call(box, q), before)
+    return judge(
+        *(Comparison(f"{name} after the call", after[name], array, torch.zeros(())) for name, array in before.items())
+    )
+
+
+@long_experiment
+def _after_a_call(box: Box, q: Question) -> dict[str, Tensor]:
+    """What the arguments hold after a call of each function."""
     state, memory, noise, _ = box.own(q)
-    arrays = listed(state) + listed(memory) + listed(noise)
-    before = [as_tensor(array).clone() for array in arrays]
     with box.caller.guarded():
         box.update_on(state, memory, noise)
         if box.layer.energy is not None:
             box.layer.energy(
                 state, *(() if memory is None else (memory,)) if not box.layer.reads_itself else (state,)
             )
-    names = [*q.x, *q.memory, *(["noise"] * len(listed(noise)))]
-    return judge(
-        *(
-            Comparison(f"{name} after the call", as_tensor(array), old, torch.zeros(()))
-            for name, array, old in zip(names, arrays, before, strict=True)
-        )
-    )
+    names = [*q.x, *q.memory, *(f"noise {name}" for name in q.noise)]
+    return dict(zip(names, map(as_tensor, listed(state) + listed(memory) + listed(noise)), strict=False))
 
 
 def edits_are_seen(box: Box, q: Question) -> Evidence:
     """Arrays that were edited in place are read anew, and an answer that was given does not move with them."""
     other = replace(q, x={k: 3 - 2 * a for k, a in q.x.items()}, memory={k: 3 - 2 * a for k, a in q.memory.items()})
-    state, memory, noise, _ = box.own(q)
-    with box.caller.guarded():
-        returned = box.update_on(state, memory, noise)
-        first = box.read(returned, q.x)
-        changed = box.own(other)
-        for array, new in zip(listed(state) + listed(memory), listed(changed[0]) + listed(changed[1]), strict=True):
-            array[...] = new
-        kept = box.read(returned, q.x)
-        again = finite(box.read(box.update_on(state, memory, noise), q.x))
+    first, kept, again = (finite(answer, q.x) for answer in _around_an_edit(box, q, other))
     fresh = box.answer(other)
     room = rounding(box, other, fresh)
     zero = torch.zeros(q.batch, dtype=torch.float64)
@@ -164,15 +161,24 @@ def edits_are_seen(box: Box, q: Question) -> Evidence:
     )
 
 
+@long_experiment
+def _around_an_edit(box: Box, q: Question, other: Question) -> tuple[Arrays, Arrays, Arrays]:
+    """An answer, the same answer after its arguments were edited, and the answer to what they hold then."""
+    state, memory, noise, _ = box.own(q)
+    with box.caller.guarded():
+        returned = box.update_on(state, memory, noise)
+        first = box.read(returned, q.x)
+        changed = box.own(other)
+        for array, new in zip(listed(state) + listed(memory), listed(changed[0]) + listed(changed[1]), strict=True):
+            array[...] = new
+        kept = box.read(returned, q.x)
+        return first, kept, box.read(box.update_on(state, memory, noise), q.x)
+
+
 def windows_are_read_as_they_lie(box: Box, q: Question) -> Evidence:
     """Arrays that are windows into larger ones give what arrays of their own give."""
     usual = box.answer_as_it_comes(q)
-    around = replace(q, x={k: _wider(a) for k, a in q.x.items()}, memory={k: _wider(a) for k, a in q.memory.items()})
-    state, memory, _, _ = box.own(around)
-    noise = box.own(q)[2]
-    with box.caller.guarded():
-        returned = box.update_on(_inside(state, q.x, "State"), _inside(memory, q.memory, "Memory"), noise)
-        seen = finite(box.read(returned, q.x))
+    seen = finite(_of_windows(box, q), q.x)
     room = rounding(box, q, usual)
     return judge(
         *compared("update for views = update for separate arrays", seen, usual, room),
@@ -180,15 +186,30 @@ def windows_are_read_as_they_lie(box: Box, q: Question) -> Evidence:
     )
 
 
+@experiment
+def _of_windows(box: Box, q: Question) -> Arrays:
+    around = replace(q, x={k: _wider(a) for k, a in q.x.items()}, memory={k: _wider(a) for k, a in q.memory.items()})
+    state, memory, _, _ = box.own(around)
+    noise = box.own(q)[2]
+    with box.caller.guarded():
+        returned = box.update_on(_inside(state, q.x, "State"), _inside(memory, q.memory, "Memory"), noise)
+        return box.read(returned, q.x)
+
+
 def answers_have_the_arguments_dtype(box: Box, q: Question) -> Evidence:
     """What comes back has the dtype of what went in: a step is added to its state."""
+    got, due = (torch.tensor(widths, dtype=torch.float64) for widths in _widths(box, q))
+    what = "bytes per number of the output = of the state"
+    return judge(Comparison(what, got, due, torch.zeros(())))
+
+
+@experiment
+def _widths(box: Box, q: Question) -> tuple[list[float], list[float]]:
+    """Bytes per number: of each array of the answer, and of the state."""
     state, memory, noise, _ = box.own(q)
     with box.caller.guarded():
         returned = unpacked(box.update_on(state, memory, noise), q.x)
-    due = [_width(array) for array in listed(state)]
-    got = torch.tensor([_width(array) for array in returned], dtype=torch.float64)
-    what = "bytes per number of the output = of the state"
-    return judge(Comparison(what, got, torch.tensor(due, dtype=torch.float64), torch.zeros(())))
+    return [_width(plain(array)) for array in returned], [_width(array) for array in listed(state)]
 
 
 def reordering_reorders(box: Box, q: Question) -> Evidence:

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cemverify.conformance.asking.boxes import Box, packed, unpacked
-from cemverify.conformance.asking.calls import as_tensor
-from cemverify.conformance.implementations.faults import Discard, NotFinite
+from cemverify.conformance.asking.answers import as_tensor
+from cemverify.conformance.asking.boxes import Box, finite, packed, unpacked
+from cemverify.conformance.asking.experiments import long_experiment
+from cemverify.conformance.implementations.faults import Discard, Fault, NotFinite
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.properties.base import Property
 from cemverify.conformance.properties.layers.base import layer_property
@@ -19,6 +20,10 @@ from cemverify.conformance.questions.black_boxes import Question
 
 _ROUNDINGS = 64
 Leaves = dict[str, Tensor]
+
+
+class _NoGradient(Fault):
+    """No gradient flows through the energy."""
 
 
 def parameters_get_their_gradient(box: Box, q: Question) -> Evidence:
@@ -32,20 +37,13 @@ def states_get_their_gradient(box: Box, q: Question) -> Evidence:
 
 
 def _pulled_back(box: Box, q: Question, *, of_parameters: bool) -> Evidence:
-    parameters = dict(box.layer.parameters)
-    before = {name: p.requires_grad for name, p in parameters.items()}
-    try:
-        for p in parameters.values():
-            if p.is_leaf:
-                p.requires_grad_(of_parameters)
-        generator = torch.Generator().manual_seed(q.seed % 2**31)
-        cotangent = [torch.randn(a.shape, generator=generator, dtype=torch.float64) for a in q.x.values()]
-        got = _products(box, q, parameters if of_parameters else {}, cotangent, _update)
-        due = _products(box, q, parameters if of_parameters else {}, cotangent, _descended)
-    finally:
-        for name, p in parameters.items():
-            if p.is_leaf:
-                p.requires_grad_(before[name])
+    generator = torch.Generator().manual_seed(q.seed % 2**31)
+    cotangent = [torch.randn(a.shape, generator=generator, dtype=torch.float64) for a in q.x.values()]
+    products = _both_products(box, q, cotangent, of_parameters=of_parameters)
+    if products is None:
+        raise Discard("no gradient flows through the energy")
+    got, due = products
+    finite(got, due)
     comparisons, telling = [], False
     for name, expected in due.items():
         if not bool(expected.isfinite().all()):
@@ -55,6 +53,27 @@ def _pulled_back(box: Box, q: Question, *, of_parameters: bool) -> Evidence:
         comparisons.append(Comparison(f"gradient with respect to {name}", got[name], expected, room))
         telling = telling or moved(expected, room)
     return judge(*comparisons, telling=telling)
+
+
+@long_experiment
+def _both_products(
+    box: Box, q: Question, cotangent: list[Tensor], *, of_parameters: bool
+) -> tuple[Leaves, Leaves] | None:
+    """Of the update, and of -eta P dE/dg: products by name. None if no gradient flows through the energy."""
+    parameters = dict(box.layer.parameters)
+    before = {name: p.requires_grad for name, p in parameters.items()}
+    try:
+        for p in parameters.values():
+            if p.is_leaf:
+                p.requires_grad_(of_parameters)
+        asked = parameters if of_parameters else {}
+        return _products(box, q, asked, cotangent, _update), _products(box, q, asked, cotangent, _descended)
+    except _NoGradient:
+        return None
+    finally:
+        for name, p in parameters.items():
+            if p.is_leaf:
+                p.requires_grad_(before[name])
 
 
 def _products(box: Box, q: Question, parameters: Leaves, cotangent: list[Tensor], function: Any) -> Leaves:
@@ -107,7 +126,7 @@ def _descended(box: Box, q: Question, x: Leaves, memory: Leaves) -> list[Tensor]
         factor = box.batch_factor(g)
         values = layer.energy(packed(g, "State"), *(() if held is None else (held,)))
         if not values.requires_grad:
-            raise Discard("no gradient flows through the energy")
+            raise _NoGradient
         pulled = torch.autograd.grad(factor * values.sum(), list(g.values()), create_graph=True, allow_unused=True)
         gradient = [torch.zeros_like(a) if p is None else p for a, p in zip(g.values(), pulled, strict=True)]
         if layer.leak:

@@ -1,0 +1,98 @@
+"""What an implementation returned, as plain arrays, before anything looks at it.
+
+A subclass of an array may answer every question about itself as it likes: its shape, its values, its conversions.
+So no method of the object is called. torch's and NumPy's own functions take the numbers out of it once, and
+everything afterwards sees what they took.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cemverify.conformance.implementations.faults import Fault, NotAnArray, WrongShape, ran_out, words
+
+
+def plain(returned: Any) -> Any:
+    """The array without its subclass; a lazy object as the array that it gives now. Whatever else, as it is.
+
+    Gradients still flow through a tensor. A JAX array stays one, and so does what stands for an array in a trace.
+
+    Raises:
+        NotAnArray: it cannot be read.
+    """
+    kind = type(returned)  # `isinstance` believes an object that lies about its class
+    if kind is Tensor or kind is np.ndarray:
+        return returned
+    try:
+        if issubclass(kind, Tensor):
+            with torch._C.DisableTorchFunctionSubclass():
+                return Tensor.as_subclass(returned, Tensor)
+        if issubclass(kind, np.ndarray):
+            return np.ndarray.view(returned, np.ndarray)
+        if hasattr(kind, "__array__") and not _of_jax(returned):
+            return np.asarray(returned)
+    except Exception as error:
+        if isinstance(error, Fault) or ran_out(error):
+            raise
+        raise NotAnArray(f"its result cannot be read as an array: {words(error)}") from error
+    return returned
+
+
+def _of_jax(returned: Any) -> bool:
+    jax = sys.modules.get("jax")
+    if jax is None:
+        return False
+    return type(returned) is _kind_of_jax() or issubclass(type(returned), jax.core.Tracer)
+
+
+@cache
+def _kind_of_jax() -> type:
+    return type(importlib.import_module("jax").numpy.zeros(()))
+
+
+def as_tensor(returned: Any, shape: torch.Size | None = None) -> Tensor:
+    """Whatever array of real numbers came back, as a float64 tensor on the CPU, of its own memory.
+
+    Args:
+        shape: the one that is due, if one is; looked at before a copy of something huge is made.
+
+    Raises:
+        NotAnArray: it is no such array. WrongShape: it has another shape.
+    """
+    try:
+        found = plain(returned)
+        if type(found) is Tensor:
+            if found.is_complex() or found.layout != torch.strided or found.is_quantized or found.is_meta:
+                raise NotAnArray(f"it returned a tensor of {found.dtype}, {found.layout}, on {found.device}")
+            check_shape(found.shape, shape)
+            return found.detach().to("cpu", torch.float64, copy=True)
+        if type(found) is not np.ndarray and not _of_jax(found):
+            raise NotAnArray(f"it returned a {type(returned).__name__}, not an array")
+        values = np.asarray(found)
+        # V is what NumPy calls JAX's bfloat16
+        if values.dtype.kind not in "fiubV":
+            raise NotAnArray(f"it returned an array of {values.dtype}")
+        check_shape(values.shape, shape)
+        return torch.from_numpy(np.array(values, dtype=np.float64))
+    except Exception as error:
+        if isinstance(error, Fault) or ran_out(error):
+            raise
+        raise NotAnArray(f"its result cannot be read as an array: {words(error)}") from error
+
+
+def check_shape(shape: Sequence[int], due: Sequence[int] | None) -> None:
+    """Refuses another shape than the one that is due.
+
+    Raises:
+        WrongShape: it is another one.
+    """
+    if due is not None and tuple(shape) != tuple(due):
+        raise WrongShape(f"it returned shape {tuple(shape)}, expected {tuple(due)}")

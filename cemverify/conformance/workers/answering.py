@@ -1,0 +1,179 @@
+"""The implementation's process: it loads the implementation, performs what experiments it is told, and answers.
+
+It judges nothing. What is right, what is compared and what the verdict is are the business of the process that asks
+(see `judging`), of which this one holds nothing but its end of a socket.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from cemverify.conformance.asking.answers import as_tensor
+from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.asking.process_state import Originals
+from cemverify.conformance.implementations.contract import Implementation, LoadError, Subject, load
+from cemverify.conformance.implementations.energy_layers import EnergyLayer, StatedEnergy, Step
+from cemverify.conformance.implementations.faults import Fault, OutOfMemory, Raised, ran_out, words
+from cemverify.conformance.workers.limits import adopt_orphans, die_with_parent, leave_terminal, limit
+from cemverify.conformance.workers.wire import Closed, Line, answer, requested
+
+STATE = ""  # the name of no experiment: whether the process is still what it was
+
+
+@dataclass(frozen=True)
+class Request:
+    """An experiment to perform.
+
+    Attributes:
+        number: the answer carries it too. experiment: "module:name".
+        kind: of the asker: a caller, or a box around one. dtype, device: of the caller.
+        absent: what the asker takes as not offered, if that is not what was declared.
+    """
+
+    number: int
+    experiment: str
+    kind: type = Caller
+    dtype: torch.dtype = torch.float64
+    device: str = "cpu"
+    absent: Mapping[str, str] | None = None
+    arguments: tuple[Any, ...] = ()
+    named: Mapping[str, Any] | None = None
+
+
+def live(end: socket.socket, name: str, memory: int | None, environment: Mapping[str, str]) -> None:
+    """The life of this process: load, say so, then answer one request after another."""
+    leave_terminal()
+    die_with_parent()
+    adopt_orphans()
+    limit(memory)
+    torch.set_num_threads(1)
+    os.environ.clear()
+    os.environ.update(environment)  # a fork server has that of its own start
+    folder = os.getcwd()
+    line, originals = Line(end), Originals()
+    try:
+        subject = load(name)
+        said = describe(subject)
+    except LoadError as error:
+        line.send(answer({"unloaded": str(error)}))
+        return
+    # an import may leave modes and defaults behind, which are not what is judged
+    torch.set_num_threads(1)
+    torch.set_grad_enabled(True)
+    torch.set_default_dtype(torch.float32)
+    torch.set_default_device(None)
+    os.chdir(folder)
+    line.send(answer(said))
+    while True:
+        try:
+            asked: Request = requested(line.receive())
+        except Closed:
+            return
+        if asked.experiment == STATE:
+            outcome: dict[str, Any] = {"answer": originals.replaced()}
+            os.environ.clear()
+            os.environ.update(environment)
+        else:
+            outcome = _performed(subject, asked)
+        line.send(_packed(asked.number, outcome))
+
+
+def _performed(subject: Subject, asked: Request) -> dict[str, Any]:
+    """What an experiment came to, typed."""
+    if asked.absent is not None:
+        subject = replace(subject, not_offered=asked.absent)
+    asker: Any = Caller(subject, asked.dtype, asked.device)
+    if asked.kind is not Caller:
+        asker = asked.kind(asker)
+    try:
+        return {"answer": _found(asked.experiment)(asker, *asked.arguments, **(asked.named or {}))}
+    except Fault as fault:
+        return {"fault": fault.cause, "text": str(fault)}
+    except KeyboardInterrupt:  # not the user's, who interrupts the command
+        return {"fault": Raised.cause, "text": "it raised KeyboardInterrupt"}
+    except BaseException as error:
+        if ran_out(error):  # little is needed here: an earlier call holds what is missing
+            return _SHORTAGE
+        return {"broke": words(error)}
+
+
+_SHORTAGE = {"fault": OutOfMemory.cause, "text": "it uses so much memory that none is left to answer with"}
+
+
+def _packed(number: int, outcome: Mapping[str, Any]) -> bytes:
+    try:
+        return answer({"number": number, **outcome})
+    except MemoryError:
+        return answer({"number": number, **_SHORTAGE})
+
+
+def _found(name: str) -> Any:
+    module, _, path = name.partition(":")
+    found: Any = importlib.import_module(module)
+    for part in path.split("."):
+        found = getattr(found, part)
+    return found
+
+
+# --- the declaration ------------------------------------------------------------------------------------
+
+
+def describe(subject: Subject) -> dict[str, Any]:
+    """What a subject declares, without its functions: they stay here."""
+    common = {"arrays": subject.arrays, "not_offered": dict(subject.not_offered)}
+    if isinstance(subject, Implementation):
+        return {**common, "functions": list(subject.functions)}
+    step = {**vars(subject.step)}
+    P = step["preconditioner"]
+    step["preconditioner"] = "a function" if callable(P) else P if P is None else _as_word_or_array(P)
+    declared = {name: value for name, value in vars(subject).items() if name not in _NOT_PLAIN}
+    memory = subject.memory if isinstance(subject.memory, str) else dict(subject.memory)
+    has = {name: getattr(subject, name) is not None for name in ("energy", "state_map", "lagrangian")}
+    return {
+        **declared,
+        **common,
+        "state": dict(subject.state),
+        "memory": memory,
+        "stated": vars(subject.stated),
+        "step": step,
+        "parameters": list(subject.parameters),
+        "has": has,
+        "given": callable(P),
+    }
+
+
+_NOT_PLAIN = {"update", "energy", "state", "memory", "stated", "step", "state_map", "lagrangian", "parameters"}
+
+
+def _as_word_or_array(P: Any) -> Any:
+    return P if isinstance(P, str) else as_tensor(P)
+
+
+def declared(said: Mapping[str, Any]) -> Subject:
+    """A subject that declares what `describe` says; calling one of its functions is a mistake of ours."""
+    if "functions" in said:
+        return Implementation(dict.fromkeys(said["functions"], _not_here), said["not_offered"], said["arrays"])
+    rest = {key: value for key, value in said.items() if key not in ("has", "given")}
+    step = dict(said["step"]) | ({"preconditioner": _not_here} if said["given"] else {})
+    functions: dict[str, Any] = {name: _not_here if there else None for name, there in said["has"].items()}
+    return EnergyLayer(
+        **{
+            **rest,
+            **functions,
+            "update": _not_here,
+            "stated": StatedEnergy(**said["stated"]),
+            "step": Step(**step),
+            "parameters": dict.fromkeys(said["parameters"]),
+        }
+    )
+
+
+def _not_here(*_: Any, **__: Any) -> Any:
+    raise RuntimeError("this function lives in another process")

@@ -1,0 +1,284 @@
+"""The judge's process: it asks properties of an implementation that lives in a process of its own, and reports.
+
+The implementation's process is its child and holds one end of a socket, over which it answers (see `answering`).
+Golden answers, budgets, comparisons and verdicts are made here, where no code of the implementation runs. Every
+wait for an answer has a deadline. Whoever started this process hears from it twice a second, or ends it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection
+from typing import Any, NoReturn
+
+import torch
+
+from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.asking.experiments import Allowance, Lost
+from cemverify.conformance.implementations.contract import Subject, load
+from cemverify.conformance.implementations.faults import (
+    Crashed,
+    Fault,
+    Hung,
+    OutOfMemory,
+    Tampered,
+    printable,
+)
+from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.engine import applicable, judge_again, judge_property, recorded
+from cemverify.conformance.judging.verdicts import Record, Verdict
+from cemverify.conformance.properties import Property, by_id, catalogue
+from cemverify.conformance.questions.saving import Packing, Saved
+from cemverify.conformance.workers.answering import STATE, Request, declared, live
+from cemverify.conformance.workers.limits import adopt_orphans, end_all, guard_memory, leave_terminal
+from cemverify.conformance.workers.wire import Closed, Line, Overdue, Unreadable, answered, request, requested
+from cemverify.orphans import end_with_parent
+
+_ONE_CALL = Allowance()
+_BEAT = 0.5  # seconds between signs of life
+
+
+@dataclass(frozen=True)
+class Introduction:
+    """What is said of an implementation once it is loaded."""
+
+    properties: Sequence[str]
+    absent: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class NotLoaded:
+    """Why it cannot be loaded, in a sentence."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Alive:
+    """A sign of life."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A record, and whether the processes are lost with it."""
+
+    record: Record
+    lost: bool
+
+
+@dataclass(frozen=True)
+class Again:
+    """A saved question that is to be asked instead of a whole property."""
+
+    property: str
+    question: bytes
+
+
+_FAULTS: dict[str, type[Fault]] = {kind.cause: kind for kind in Fault.__subclasses__()}
+
+
+@dataclass
+class There:
+    """The implementation's process, as those who ask see it.
+
+    Attributes:
+        timeout: seconds that a call may take. question: what a property is about to ask, or asked last.
+        number: of the last request. lost: why no more requests are sent.
+    """
+
+    process: Any
+    line: Line
+    timeout: float
+    not_offered: Mapping[str, str] = field(default_factory=dict)
+    question: Any = None
+    number: int = 0
+    lost: Lost | None = None
+
+    def asking(self, question: Any) -> None:
+        """A property is about to be asked this."""
+        self.question = question
+
+    def perform(
+        self, experiment: str, asker: Any, arguments: tuple[Any, ...], named: dict[str, Any], allowance: Allowance
+    ) -> Any:
+        """The result of the experiment of that name.
+
+        Raises:
+            Fault: as the experiment did. Lost: the process hangs or is gone.
+        """
+        caller: Caller = getattr(asker, "caller", asker)
+        # only if it is another one: see `recording`, which asks as if there were no autograd
+        absent = None if caller.subject.not_offered is self.not_offered else dict(caller.subject.not_offered)
+        return self._asked(
+            Request(self.number + 1, experiment, type(asker), caller.dtype, caller.device, absent, arguments, named),
+            allowance,
+        )
+
+    def replaced(self) -> list[str]:
+        """The functions that its process finds replaced."""
+        found = self._asked(Request(self.number + 1, STATE))
+        return [printable(str(name)) for name in found] if isinstance(found, tuple) else []
+
+    def _asked(self, asked: Request, allowance: Allowance = _ONE_CALL) -> Any:
+        if self.lost is not None:
+            raise self.lost
+        self.number = asked.number
+        until = time.monotonic() + allowance.seconds(self.timeout)
+        try:
+            self.line.send(request(asked), until)
+            said = answered(self.line.receive(until))
+            # an honest process answers each request once
+            if not isinstance(said, dict) or said.get("number") != self.number:
+                raise Unreadable("it sent an answer that was not asked for")
+        except Overdue:
+            self.lost = Lost(Hung.cause, f"a call did not return within {self.timeout + allowance.grace:g} seconds")
+            raise self.lost from None
+        except Unreadable as error:
+            self.lost = Lost(Tampered.cause, f"its process sent messages of its own: {error}")
+            raise self.lost from None
+        except Closed:
+            self.lost = Lost(Crashed.cause, self.ending())
+            raise self.lost from None
+        return _outcome(said)
+
+    def ending(self) -> str:
+        """How its process ended."""
+        self.process.join(1.0)
+        code = self.process.exitcode
+        if code is None:
+            return "it closed its connection to the verifier"
+        return f"it ended the interpreter ({'signal ' + str(-code) if code < 0 else 'exit code ' + str(code)})"
+
+
+def _outcome(said: Mapping[str, Any]) -> Any:
+    """The answer, or what an experiment raised."""
+    if "answer" in said:
+        return said["answer"]
+    if "fault" in said:
+        raise _FAULTS.get(str(said["fault"]), Fault)(printable(str(said.get("text"))))
+    raise RuntimeError(printable(str(said.get("broke"))))
+
+
+def judge(connection: Connection, name: str, effort: Effort, environment: Mapping[str, str], loading: float) -> None:
+    """The life of this process: have the implementation loaded, then judge property after property."""
+    leave_terminal()
+    torch.set_num_threads(1)
+    ours, theirs = socket.socketpair()
+    # forked from here it shares what is imported, and its end is told at once
+    context: Any = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+    start = _forked if sys.platform == "linux" else live
+    process = context.Process(target=start, args=(theirs, name, effort.memory, dict(environment)))
+    process.start()
+    theirs.close()
+    guard_memory()
+    adopt_orphans()
+    end_with_parent(lambda: end_all(os.getpid()))
+    sending = threading.Lock()
+
+    def send(message: Any) -> None:
+        with sending, contextlib.suppress(OSError):  # nobody listens any more
+            connection.send(message)
+
+    threading.Thread(target=_beat, args=(send,), daemon=True).start()
+    there = There(process, Line(ours), effort.timeout)
+    subject = _introduced(there, name, loading)
+    if isinstance(subject, NotLoaded):
+        send(subject)
+        _leave(process)
+    there.not_offered = subject.not_offered
+    send(Introduction([p.id for p in applicable(subject, catalogue())], dict(subject.not_offered)))
+    while True:
+        try:
+            wanted = connection.recv()
+        except (EOFError, OSError):
+            _leave(process)
+        finished = _judged(subject, wanted, effort, there)
+        send(finished)
+        if finished.lost:
+            _leave(process)
+
+
+def _forked(end: socket.socket, *arguments: Any) -> None:
+    """The implementation's process must hold nothing of the judge's but its end of the socket."""
+    keep = end.fileno()
+    os.closerange(3, keep)
+    os.closerange(keep + 1, os.sysconf("SC_OPEN_MAX") if hasattr(os, "sysconf") else 1024)
+    live(end, *arguments)
+
+
+def _leave(process: Any) -> NoReturn:
+    """Ends this process and the implementation's, without a word to what libraries would still do."""
+    end_all(os.getpid())
+    with contextlib.suppress(Exception):
+        process.kill()
+    os._exit(0)
+
+
+def _beat(send: Any) -> None:
+    pause = threading.Event()
+    while True:
+        send(Alive())
+        pause.wait(_BEAT)
+
+
+def _introduced(there: There, name: str, loading: float) -> Subject | NotLoaded:
+    try:
+        said = answered(there.line.receive(time.monotonic() + loading))
+        if "unloaded" in said:
+            return NotLoaded(printable(str(said["unloaded"])))
+        return declared(said)
+    except Overdue:
+        return NotLoaded(f"loading {name!r} did not finish within {loading:.0f} seconds")
+    except Closed:
+        return NotLoaded(f"loading {name!r}: {there.ending()}")
+    except Exception as error:
+        return NotLoaded(f"loading {name!r}: its process answered for it ({type(error).__name__})")
+
+
+def _judged(subject: Subject, wanted: str | Again, effort: Effort, there: There) -> Finished:
+    """The engine's record, or that of what the engine cannot see."""
+    property_ = by_id(wanted if isinstance(wanted, str) else wanted.property)
+    there.question = None
+    violated = Record(property_.id, property_.claim, property_.source, Verdict.VIOLATED)
+    try:
+        if isinstance(wanted, str):
+            record = judge_property(subject, property_, effort, there)
+        else:
+            question = requested(wanted.question)
+            record = judge_again(subject, property_, question, effort.dtype, effort.device, there)
+        if there.lost is None and (replaced := there.replaced()):
+            reason = f"it replaced functions that the whole process uses: {', '.join(replaced)}"
+            record = replace(violated, cause=Tampered.cause, reason=reason, seconds=record.seconds)
+    except Lost as lost:
+        record = replace(violated, cause=lost.cause, reason=lost.reason)
+        if there.question is not None:
+            dtype = property_.dtype or effort.dtype
+            record = replace(
+                record,
+                counterexample={"case": there.question.describe()},
+                saved=_case_of(property_, there.question, dtype, effort, subject.arrays),
+            )
+        return Finished(record, lost=True)
+    # what comes next deserves a sound process
+    return Finished(record, lost=there.lost is not None or record.cause in (OutOfMemory.cause, Tampered.cause))
+
+
+def _case_of(property_: Property, question: Any, dtype: torch.dtype, effort: Effort, arrays: str) -> Saved | None:
+    """The question as a case to save, with the calls that the reference makes of it in the lost process's place."""
+    try:
+        if property_.door != "cem":  # there is no reference to ask
+            packing = Packing()
+            tree, word = packing.tree(question), str(dtype).removeprefix("torch.")
+            return Saved(tree, word, effort.device, arrays, packing.arrays, [], within=effort.timeout)
+        saved = recorded(Caller(load("reference"), dtype, effort.device), property_, question)
+    except Exception:  # the verdict stands all the same
+        return None
+    return None if saved is None else replace(saved, kind=arrays, within=effort.timeout)

@@ -1,0 +1,98 @@
+"""Where processes are started and ended, however the implementation treats the server that forks them.
+
+Linux forks them from a server that has imported torch and the judge, and nothing of the implementation: that takes
+50 ms rather than the seconds of an import, which counts where one worker after another is lost. Code under test can
+stop or kill that server. So no wait for it is without an end: a server that does not answer is killed, and the next
+process starts another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import cache
+from multiprocessing import forkserver
+from multiprocessing.connection import Connection
+from typing import Any
+
+from cemverify.conformance.workers.limits import is_gone
+
+_IMPORTING = 300.0  # seconds that a new server may take, the import of torch included
+_STARTING = 30.0  # seconds that a server that is there may take to fork
+_ENDING = 2.0  # seconds in which the server tells of the end of a process that was killed
+
+
+@cache
+def _context() -> Any:
+    context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
+    context.set_forkserver_preload(["cemverify.conformance.workers.judging"])
+    return context
+
+
+def start(life: Callable[..., None], *arguments: Any) -> tuple[Any, Connection]:
+    """A new process that lives that life, called with its end of a connection first; and our end."""
+    for attempt in (1, 2):
+        ours, theirs = _context().Pipe()
+        process = _context().Process(target=life, args=(theirs, *arguments))
+        try:
+            with _patience(_IMPORTING if _server() is None else _STARTING):
+                process.start()
+        except (EOFError, OSError):
+            if attempt == 2:
+                raise
+        else:
+            return process, ours
+        finally:
+            theirs.close()
+    raise AssertionError("the second attempt returns or raises")
+
+
+def end(process: Any) -> None:
+    """Kills a process, and waits for its end no longer than it takes."""
+    with contextlib.suppress(OSError):
+        process.kill()
+    process.join(_ENDING)
+    if process.is_alive():  # so says the server, which may be stopped
+        _kill_server()
+        process.join(_ENDING)
+
+
+@contextlib.contextmanager
+def _patience(seconds: float) -> Iterator[None]:
+    """Kills a server that takes longer; whoever waits for it then reads the end of the file."""
+    _wake_server()
+    timer = threading.Timer(seconds, _kill_server)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _server() -> int | None:
+    found: int | None = getattr(forkserver._forkserver, "_forkserver_pid", None)
+    return found
+
+
+def _wake_server() -> None:
+    _signal_server("SIGCONT")
+
+
+def _kill_server() -> None:
+    _signal_server("SIGKILL")
+    pid, until = _server(), time.monotonic() + _ENDING
+    while pid is not None and not is_gone(pid) and time.monotonic() < until:  # or it would still be connected to
+        time.sleep(0.01)
+
+
+def _signal_server(name: str) -> None:
+    pid = _server()
+    if pid is not None and hasattr(signal, name):
+        with contextlib.suppress(OSError):
+            os.kill(pid, getattr(signal, name))
