@@ -147,13 +147,24 @@ def commit_of(folder: Path) -> str | None:
 
 def describe_device(device: str) -> dict[str, Any]:
     """The device in words: its type, its name and how many threads computed."""
-    name = torch.cuda.get_device_name(device) if device.startswith("cuda") else platform.processor()
+    name = torch.cuda.get_device_name(device) if device.startswith("cuda") else _processor()
     return {
         "type": device,
         "name": name or platform.machine(),
         "system": platform.system(),
         "threads": torch.get_num_threads(),
     }
+
+
+@cache
+def _processor() -> str:
+    """The model of the processor, as two machines of one architecture round and run differently."""
+    try:
+        listed = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:  # not Linux
+        return platform.processor()
+    named = re.search(r"^model name\s*:\s*(.+)$", listed, re.MULTILINE)
+    return named[1].strip() if named else platform.processor()
 
 
 def result(kind: str, maker: Maker, tables: Sequence[Table], payload: Mapping[str, Any]) -> dict[str, Any]:

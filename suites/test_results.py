@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -90,3 +91,21 @@ def test_a_reader_who_has_seen_enough_changes_nothing_but_what_is_printed(comman
         started.stdout.close()
         assert started.stderr.read() == ""
     assert started.returncode == 0
+
+
+def test_a_result_says_which_commit_and_which_processor_made_it(tmp_path: Path) -> None:
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    assert results.commit_of(tmp_path) is None
+    for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "first"]):
+        subprocess.run([*git, *words], check=True)
+    results.commit_of.cache_clear()
+    commit = results.commit_of(tmp_path)
+    assert commit is not None
+    assert re.fullmatch("[0-9a-f]{40}", commit)
+    (tmp_path / "file").write_text("1")
+    for words in (["add", "file"], ["commit", "-q", "-m", "second"]):
+        subprocess.run([*git, *words], check=True)
+    (tmp_path / "file").write_text("2")
+    results.commit_of.cache_clear()
+    assert str(results.commit_of(tmp_path)).endswith("+changes")
+    assert results.describe_device("cpu")["name"]

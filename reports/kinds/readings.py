@@ -13,7 +13,9 @@ def headline(content: Mapping[str, Any]) -> str:
     ratios = content["ratios"]
     better = sum(r["interval95"] is not None and r["interval95"][1] < 1 for r in ratios)
     worse = sum(r["interval95"] is not None and r["interval95"][0] > 1 for r in ratios)
-    return f"{content['study']}: of {len(ratios)} comparisons {better} favour the model and {worse} its baseline"
+    return (
+        f"{content['study']}: in {len(ratios)} comparisons the model is better {better} times and worse {worse} times"
+    )
 
 
 def sheets(content: Mapping[str, Any], _fold: bool) -> list[Sheet]:

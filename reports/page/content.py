@@ -158,6 +158,10 @@ def _title(checks: Sequence[ResultFile]) -> str:
 
 
 def _answer(checks: Sequence[ResultFile], sources: Sequence[ResultFile]) -> tuple[str, bool | None]:
+    if not checks and len(sources) > 1:
+        kinds = [str(source.content["kind"]) for source in sources]
+        counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
+        return f"{len(sources)} results, none of them a verdict on an implementation: {brief(counted)}.", None
     if not checks:
         with complete(sources[0]):
             return brief(headline(sources[0].content), 300), None
