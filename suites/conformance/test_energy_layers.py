@@ -262,3 +262,21 @@ def test_a_state_map_promises_descent_only_as_the_gradient_of_a_lagrangian() -> 
 
     layer = quadratic(update=lambda x, m: m + 0 * x, energy=energy, state_map=norm)
     assert "gradient of a Lagrangian" in layer.not_offered["slope"]
+
+
+def test_gradients_through_a_jax_layer_are_those_of_its_energy() -> None:
+    jax = pytest.importorskip("jax", reason="the extra `jax` is not installed")
+
+    def energy(x: Any, m: Any) -> Any:
+        return ((x - m.targets @ m.W) ** 2).sum(-1) / 2
+
+    def update(x: Any, m: Any) -> Any:
+        return m.targets @ m.W - x
+
+    memory = {"W": (2, 2), "targets": ("J", 2)}
+    said: dict[str, Any] = {"dim": None, "state": ("J", 2), "memory": memory, "energy": energy, "arrays": "jax"}
+    assert judged(quadratic(update=update, **said), "training/layer/states", 12).verdict == Verdict.HOLDS
+    stopped = quadratic(update=lambda x, m: m.targets @ jax.lax.stop_gradient(m.W) - x, **said)
+    record = judged(stopped, "training/layer/states", 12)
+    assert record.verdict == Verdict.VIOLATED
+    assert "gradient with respect to W" in str(record.reason)

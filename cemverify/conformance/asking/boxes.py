@@ -133,13 +133,14 @@ class Box:
         if self.layer.step.noise and noise is None:
             noise = self.given({name: torch.zeros_like(array) for name, array in q.x.items()}, "Noise")
         memory = self.given(q.memory, "Memory") if q.memory else None
-        return self.given(q.x, "State"), memory, noise, None if mask is None else self._array(mask)
+        return self.given(q.x, "State"), memory, noise, None if mask is None else self.array(mask)
 
     def given(self, named: Named, kind: str) -> Any:
         """One array as such, several as a named tuple."""
-        return packed({name: self._array(array) for name, array in named.items()}, kind)
+        return packed({name: self.array(array) for name, array in named.items()}, kind)
 
-    def _array(self, tensor: Tensor) -> Any:
+    def array(self, tensor: Tensor) -> Any:
+        """A fresh array of the layer's own kind."""
         if not self.by_numpy:
             return self.caller.array(tensor)
         return numpy_for_jax(tensor.to(self.caller.dtype) if tensor.is_floating_point() else tensor)
@@ -203,7 +204,7 @@ class Box:
     @experiment
     def _energies(self, g: Named, memory: Named, mask: Tensor | None, *, compiled: bool) -> Tensor:
         own = self.compiled if compiled else self
-        own_mask = None if mask is None else own._array(mask)
+        own_mask = None if mask is None else own.array(mask)
         arguments, named = _arguments(own.given(g, "State"), own._memory_for(g, memory), None, own_mask)
         assert self.layer.energy is not None
         call = _compiled if compiled else _plainly

@@ -301,7 +301,6 @@ def _absent(layer: EnergyLayer) -> dict[str, str]:
     without("editable", "JAX arrays cannot be edited in place", when=layer.arrays == "jax")
     for feature in ("gradients", "parameters"):
         without(feature, "its preconditioner is not given", when=step.unknown_preconditioner)
-        without(feature, "gradients through JAX layers are not tested yet", when=layer.arrays == "jax")
     for feature in ("autograd", "gradients", "vmap", "compile", "inference", "parameters"):
         without(feature, "NumPy arrays carry no gradients and have no modes", when=layer.arrays == "numpy")
     without("autograd", "there is no energy to differentiate", when=layer.energy is None)

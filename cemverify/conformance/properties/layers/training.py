@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,11 +15,12 @@ from cemverify.conformance.asking.experiments import long_experiment
 from cemverify.conformance.implementations.faults import Discard, Fault, NotFinite
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.properties.base import Property
-from cemverify.conformance.properties.layers.base import layer_property
+from cemverify.conformance.properties.layers.base import Cases, layer_property
 from cemverify.conformance.properties.layers.oracle import terms
 from cemverify.conformance.questions.black_boxes import Question
 
 _ROUNDINGS = 64
+_KEPT = 16  # compiled functions of JAX layers
 Leaves = dict[str, Tensor]
 
 
@@ -77,11 +79,13 @@ def _both_products(
 
 
 def _products(box: Box, q: Question, parameters: Leaves, cotangent: list[Tensor], function: Any) -> Leaves:
+    if box.layer.arrays == "jax":
+        return _finite(_products_by_jax(box, q, cotangent, function), function)
     with torch.enable_grad(), box.caller.guarded():
         x = {name: box.caller.array(a).requires_grad_() for name, a in q.x.items()}
         memory = {name: box.caller.array(a).requires_grad_() for name, a in q.memory.items()}
         leaves = {**parameters} if parameters else {**x, **memory}
-        answers = function(box, q, x, memory)
+        answers = function(box, x, memory, box.own(q)[2])
         pulled: Any = [None] * len(leaves)
         live = [(a, c.to(a.dtype)) for a, c in zip(answers, cotangent, strict=True) if a.requires_grad]
         if live:
@@ -91,49 +95,88 @@ def _products(box: Box, q: Question, parameters: Leaves, cotangent: list[Tensor]
             name: torch.zeros(leaf.shape, dtype=torch.float64) if p is None else as_tensor(p, leaf.shape)
             for (name, leaf), p in zip(leaves.items(), pulled, strict=True)
         }
+    return _finite(found, function)
+
+
+def _products_by_jax(box: Box, q: Question, cotangent: list[Tensor], function: Any) -> Leaves:
+    own = box.compiled
+    x, memory = ({name: own.array(a) for name, a in part.items()} for part in (q.x, q.memory))
+    noise = own.own(q)[2]
+    with box.caller.guarded():
+        pulled = _jax_product(box, function)(x, memory, noise, [own.array(c) for c in cotangent])
+        return {name: as_tensor(a, q_a.shape) for part, like in zip(pulled, (q.x, q.memory), strict=True)
+                for (name, q_a), a in zip(like.items(), (part[k] for k in like), strict=True)}  # fmt: skip
+
+
+_PRODUCTS: dict[tuple[int, Any], tuple[Box, Any]] = {}  # with the box, so that no other takes its place
+
+
+def _jax_product(box: Box, function: Any) -> Any:
+    """The product of a vector with the Jacobian of a function of state and memory, compiled once for each shape."""
+    jax: Any = importlib.import_module("jax")
+    key = (id(box.layer), function)
+    if key not in _PRODUCTS:
+        if len(_PRODUCTS) >= _KEPT:
+            _PRODUCTS.clear()
+
+        def product(x: Any, memory: Any, noise: Any, cotangent: Any) -> Any:
+            _, pull = jax.vjp(lambda x, memory: function(box, x, memory, noise), x, memory)
+            return pull(cotangent)
+
+        _PRODUCTS[key] = (box, jax.jit(product))
+    return _PRODUCTS[key][1]
+
+
+def _finite(found: Leaves, function: Any) -> Leaves:
     if function is _update and not all(bool(a.isfinite().all()) for a in found.values()):
         raise NotFinite("a gradient of the update is NaN or infinite")
     return found
 
 
-def _update(box: Box, q: Question, x: Leaves, memory: Leaves) -> list[Tensor]:
+def _update(box: Box, x: Leaves, memory: Leaves, noise: Any) -> list[Any]:
     """What the layer returns, as displacements."""
-    noise = box.own(q)[2]
     returned = box.update_on(packed(x, "State"), packed(memory, "Memory") if memory else None, noise)
-    answers = unpacked(returned, q.x)
+    answers = unpacked(returned, x)
     if box.layer.step.returns == "next state":
         answers = [a - b for a, b in zip(answers, x.values(), strict=True)]
     return answers
 
 
-def _descended(box: Box, q: Question, x: Leaves, memory: Leaves) -> list[Tensor]:  # noqa: ARG001
+def _descended(box: Box, x: Leaves, memory: Leaves, noise: Any) -> list[Any]:  # noqa: ARG001
     """-eta P dE/dg with the graph kept, T times."""
     layer = box.layer
-    assert layer.energy is not None
+    energy = layer.energy
+    assert energy is not None
     now = dict(x)
     for eta in layer.step.sizes:
-        now = {name: a.clone() for name, a in now.items()}
-        state = packed(now, "State")
         if layer.state_map is not None:
-            mapped = dict(zip(now, unpacked(layer.state_map(state), now), strict=True))
+            g = dict(zip(now, unpacked(layer.state_map(packed(now, "State")), now), strict=True))
         elif layer.lagrangian is not None:
-            pulled = torch.autograd.grad(layer.lagrangian(state).sum(), list(now.values()), create_graph=True)
-            mapped = dict(zip(now, pulled, strict=True))
+            g = _derivative(box, layer.lagrangian, now)
         else:
-            mapped = now
-        g = {name: a.clone() for name, a in mapped.items()}
-        held = packed(mapped, "Memory") if layer.reads_itself else packed(memory, "Memory") if memory else None
+            g = now
+        held = packed(g, "Memory") if layer.reads_itself else packed(memory, "Memory") if memory else None
         factor = box.batch_factor(g)
-        values = layer.energy(packed(g, "State"), *(() if held is None else (held,)))
-        if not values.requires_grad:
-            raise _NoGradient
-        pulled = torch.autograd.grad(factor * values.sum(), list(g.values()), create_graph=True, allow_unused=True)
-        gradient = [torch.zeros_like(a) if p is None else p for a, p in zip(g.values(), pulled, strict=True)]
-        if layer.leak:
-            gradient = [d + a for d, a in zip(gradient, now.values(), strict=True)]
-        step = _preconditioned(box, dict(zip(now, gradient, strict=True)))
+        further = () if held is None else (held,)
+        gradient = _derivative(box, lambda state, further=further: energy(state, *further), g)
+        gradient = {name: factor * a + (now[name] if layer.leak else 0) for name, a in gradient.items()}
+        step = _preconditioned(box, gradient)
         now = {name: a - eta * step[name] for name, a in now.items()}
     return [a - b for a, b in zip(now.values(), x.values(), strict=True)]
+
+
+def _derivative(box: Box, function: Any, at: Leaves) -> Leaves:
+    """Of the sum of a function's values, with the graph kept."""
+    if box.layer.arrays == "jax":
+        jax: Any = importlib.import_module("jax")
+        pulled = jax.grad(lambda state: function(state).sum())(packed(at, "State"))
+        return dict(zip(at, unpacked(pulled, at), strict=True))
+    at = {name: a.clone() for name, a in at.items()}
+    values = function(packed(at, "State"))
+    if not values.requires_grad:
+        raise _NoGradient
+    found = torch.autograd.grad(values.sum(), list(at.values()), create_graph=True, allow_unused=True)
+    return {name: torch.zeros_like(a) if p is None else p for (name, a), p in zip(at.items(), found, strict=True)}
 
 
 def _preconditioned(box: Box, gradient: Leaves) -> Leaves:
@@ -142,8 +185,8 @@ def _preconditioned(box: Box, gradient: Leaves) -> Leaves:
         return gradient
     if callable(P):
         return dict(zip(gradient, unpacked(P(packed(gradient, "State")), gradient), strict=True))
-    matrix = torch.as_tensor(P, dtype=next(iter(gradient.values())).dtype)
-    return {k: a * matrix if matrix.dim() < 2 else a @ matrix.mT for k, a in gradient.items()}
+    matrix = P if box.layer.arrays == "jax" else torch.as_tensor(P, dtype=next(iter(gradient.values())).dtype)
+    return {k: a * matrix if matrix.ndim < 2 else a @ matrix.T for k, a in gradient.items()}
 
 
 def properties() -> Iterator[Property]:
@@ -164,4 +207,5 @@ def properties() -> Iterator[Property]:
         "some gradient is not zero",
         needs=needs,
         share=0.5,
+        cases=Cases(plain=True),
     )
