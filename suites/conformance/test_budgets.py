@@ -9,12 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from cemverify.cem.layers import MLPConfig
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.contract import Implementation
 from cemverify.conformance.implementations.reference import reference
 from cemverify.conformance.oracle.budgets import Bounded, energy_budget, output_budget, unit_roundoff
 from cemverify.conformance.oracle.golden import energies_at, golden
 from cemverify.conformance.properties import precision
+from cemverify.conformance.questions.cases import dense_case
 from cemverify.power.bank import unit_by_unit
 from suites.conformance import signed_budgets
 
@@ -128,3 +130,31 @@ def test_of_several_steps_every_rounding_but_the_last_is_of_the_largest_sum_ther
     bounded = x.plus_terms(x.of(terms), 0)
     assert float(bounded.value) == -1.0
     assert float(bounded.error) == pytest.approx((2 * 7 + 1) * u, rel=1e-6)
+
+
+@pytest.mark.parametrize("features", [16, 64, 128])
+def test_granting_every_hidden_unit_a_rounding_at_most_doubles_the_smallest_fault_that_bfloat16_shows(
+    features: int,
+) -> None:
+    u, (whole, row) = unit_roundoff(torch.bfloat16), precision._MLP[torch.bfloat16]
+    for seed in range(3):
+        case = dense_case(MLPConfig(features, precision._FEW_UNITS), 2, 8, seed).to(torch.bfloat16).to(torch.float64)
+        update = golden(case) - case.x
+        each, together = precision._of_added_terms(case.x, precision._terms(case), u)
+        size, rounding = update.norm(dim=-1), u * (case.x + update).norm(dim=-1)
+        before, now = row * u * size + rounding, torch.maximum(row * u * size + rounding, each.hypot(row * u * size))
+        assert float((now / size).min()) <= 2 * float((before / size).min())
+        of_all = whole * u * update.norm()
+        assert float(together.hypot(of_all)) <= 2 * float(of_all + rounding.norm())
+
+
+def test_what_added_terms_may_err_by_covers_what_they_do_err_by_and_not_much_more() -> None:
+    u, found = unit_roundoff(torch.bfloat16), []
+    for seed in range(20):
+        generator = torch.Generator().manual_seed(seed)
+        x, terms = (torch.randn(n, 64, generator=generator).bfloat16() for n in (1, 30))
+        moved = one_after_the_other(x, list(terms))
+        exact = x.double() + terms.double().sum(0)
+        _, bound = precision._of_added_terms(x.double()[None], terms.double()[None, None], u)
+        found.append(float((moved.double() - exact).norm() / bound))
+    assert 0.5 < max(found) <= 1
