@@ -82,6 +82,7 @@ OPTIONS: Mapping[str, str] = MappingProxyType(
         "hidden": "M (MLP)",
         "steps": "T, at least 1",
         "step_size": "eta, positive",
+        "step": "has no meaning here: eta is given, learned or not",
         "temperature": "tau, always a number (attention)",
         "diagonal": "`none`, `shared` or `per-head` (attention)",
         "position": "`none`, `alibi`, `self-cross` or `rotary`; never `alibi-printed` (attention)",
