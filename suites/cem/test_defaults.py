@@ -18,6 +18,7 @@ _LAYER = {
     "preconditioner": PreconditionerConfig("identity", rank=4, per_head=False, init="paper"),
     "steps": 1,
     "step_size": 1.0,
+    "step": "fixed",
     "norm": "none",
     "norm_eps": 1e-5,
     "init_std": 0.02,
@@ -36,7 +37,7 @@ _LAYER = {
         (LlamaAttentionConfig, {"position": "rotary", "norm_eps": 1e-5, "init_std": 0.02}),
         (SwiGLUConfig, {"norm_eps": 1e-5, "init_std": 0.02}),
         (BlockConfig, {}),
-        (LanguageModelConfig, {"init_std": 0.02}),
+        (LanguageModelConfig, {"init_std": 0.02, "embedding_std": None}),
     ],
 )
 def test_the_defaults_of_a_configuration_are_these(config: Any, defaults: dict[str, Any]) -> None:
