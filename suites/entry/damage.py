@@ -40,7 +40,7 @@ def _nested(levels: int) -> Any:
 _VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, 1, -1, 2**31, 2**63, -(2**70), 10**400, 0.5, -1e308, float("nan"), float("inf")),
     *("", "x", "\ud800", "\x00", "../../x", "ταυ\n\u202e", "float64", "device", "nan", "9" * 5000, "x" * 5000),
-    *([], {}, [None], [[]], {"x": None}, ["x"] * 300, _nested(50), _nested(900)),
+    *([], {}, [None], [[]], {"x": None}, ["x"] * 300, _nested(50), _nested(200)),
 )
 
 
