@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 import faulthandler
+import json
 import locale
 import logging
 import multiprocessing
@@ -222,6 +223,14 @@ def _replaces_random() -> None:
     random.random = lambda: 0.5
 
 
+def _replaces_json() -> None:
+    json.dumps = json.loads = lambda *_, **__: None
+
+
+def _replaces_subtraction() -> None:
+    Tensor.__sub__ = lambda self, other: self * 0  # type: ignore[assignment, method-assign]
+
+
 def _removes_len() -> None:
     del builtins.len
 
@@ -243,5 +252,7 @@ logs = _with(_logs)
 wants_to_spawn = _with(lambda: multiprocessing.set_start_method("spawn", force=True))
 recurs_beyond_the_stack = _with(_recurs_beyond_the_stack)
 replaces_random = _with(_replaces_random)
+replaces_json = _with(_replaces_json)
+replaces_subtraction = _with(_replaces_subtraction)
 removes_len = _with(_removes_len)
 ends_later = _with(_ends_later)

@@ -52,6 +52,8 @@ VERDICTS: dict[str, str | None] = {
     "wants_to_spawn": None,
     "recurs_beyond_the_stack": "crashed",
     "replaces_random": "tampered",
+    "replaces_json": "crashed",  # answers travel as JSON
+    "replaces_subtraction": None,
     "removes_len": "crashed",
     "ends_later": "crashed",
 }

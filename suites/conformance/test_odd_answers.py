@@ -226,6 +226,8 @@ NOT_ARRAYS: dict[str, Callable[[Tensor], Any]] = {
     "on no device": lambda r: torch.empty_like(r, device="meta"),
     "an array of objects": _objects,
     "an array of strings": lambda r: np.full(tuple(r.shape), "0.5"),
+    "an array of records": lambda r: np.zeros(tuple(r.shape), [("value", float)]),
+    "an array of nothing": lambda r: np.zeros(tuple(r.shape), "V8"),
     "an array of dates": lambda r: np.zeros(tuple(r.shape), "datetime64[s]"),
     "an array of complex numbers": lambda r: r.numpy().astype(complex),
 }
@@ -294,6 +296,7 @@ EDITS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "adds to h through a view": lambda x, h, w: h[..., 0].add_(1),
     "writes x through NumPy": lambda x, h, w: x.numpy().fill(0),
     "writes a weight": lambda x, h, w: next(iter(w.values())).zero_(),
+    "shrinks x": lambda x, h, w: x.resize_(1, 1, 1),
     "gives x other numbers": lambda x, h, w: x.set_(torch.zeros_like(x)),
     "replaces the data of x": lambda x, h, w: setattr(x, "data", x.data + 1),
     "transposes h": lambda x, h, w: h.transpose_(0, 1).zero_(),

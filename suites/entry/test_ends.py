@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -62,6 +65,25 @@ def test_a_signal_at_any_moment_is_one_sentence_and_its_exit_code(
     assert "Traceback" not in told.err
     assert {each: signal.getsignal(each) for each in CODES} == before
     assert [path.name for path in tmp_path.iterdir() if path.name != "__pycache__"] == ["signalling.py"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", CODES, ids=lambda number: number.name)
+def test_a_check_that_is_ended_leaves_nothing_behind(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    subject = "suites.conformance.hostile:hangs"
+    timer = threading.Timer(2.5, lambda: os.kill(os.getpid(), number))
+    timer.start()
+    started = time.monotonic()
+    try:
+        code = call(["cemverify", "check", subject, "--properties", "gradient/attention/plain", "--timeout", "60"])
+    finally:
+        timer.cancel()
+    assert code == CODES[number][0], capsys.readouterr()
+    assert time.monotonic() - started < 30
+    assert list(tmp_path.glob("cemverify-*")) == []
 
 
 # --- arguments --------------------------------------------------------------------------------------

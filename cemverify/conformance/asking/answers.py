@@ -77,8 +77,7 @@ def as_tensor(returned: Any, shape: torch.Size | None = None) -> Tensor:
         if type(found) is not np.ndarray and not _of_jax(found):
             raise NotAnArray(f"it returned a {type(returned).__name__}, not an array")
         values = np.asarray(found)
-        # V is what NumPy calls JAX's bfloat16
-        if values.dtype.kind not in "fiubV":
+        if values.dtype.kind not in "fiub" and str(values.dtype) != "bfloat16":  # JAX's, which NumPy calls void
             raise NotAnArray(f"it returned an array of {values.dtype}")
         check_shape(values.shape, shape)
         return torch.from_numpy(np.array(values, dtype=np.float64))
