@@ -30,6 +30,6 @@ mine = implementation_from_modules(
     attention=compiled(CEMAttention),
     mlp=compiled(CEMGatedMLP),
     names={"gain": "norm.gain"},
-    # the module's own p is P_d / sqrt(D); and what is compiled already is not compiled again
-    not_offered=("preconditioner", "validation", "vmap", "compile"),
+    # the module's own p is P_d / sqrt(D); what is compiled already is not compiled again; a reset is for all threads
+    not_offered=("preconditioner", "validation", "vmap", "compile", "threads"),
 )

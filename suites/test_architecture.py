@@ -75,8 +75,8 @@ ROOMS: dict[str, set[str]] = {
     "cemverify.start": {"cemverify", "cemverify.cem"} | shared("errors", "files") | verifier("implementations"),
     "cemverify.commands": {"cemverify.claims", "cemverify.power", "cemverify.runs", "cemverify.start"}
     | shared("_version", "cores", "devices", "errors", "parsing", "results", "tables")
-    | verifier("implementations", "properties", "judging", "trained", "workers", "gate", "counterexamples")
-    | verifier("listeners"),
+    | verifier("implementations", "asking", "properties", "judging", "trained", "workers", "gate")
+    | verifier("counterexamples", "listeners"),
     "cemverify.cli": {"cemverify.commands"} | shared("_version", "entry", "parsing"),
     "cemverify.__main__": {"cemverify.cli"},
     "synthetic": set(),

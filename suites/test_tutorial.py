@@ -57,7 +57,7 @@ def test_the_check_prints_the_violation_that_the_tutorial_explains() -> None:
 def test_the_mend_is_one_line_after_which_the_properties_hold(folder: Path) -> None:
     assert BLOCKS["layer.py"].count(BLOCKS["wrong"]) == 1
     (folder / "layer.py").write_text(BLOCKS["layer.py"].replace(BLOCKS["wrong"], BLOCKS["right"]))
-    records = judged("gradient/attention/plain", "gradient/attention/any-options", "structure/attention/one-array")
+    records = judged("gradient/attention/plain", "gradient/attention/any-options", "contract/attention/one-array")
     assert len(records) == 3
     assert {record.verdict for record in records} == {Verdict.HOLDS}
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 
+from cemverify.conformance.asking.process_state import SETTINGS
 from cemverify.conformance.implementations.clauses import CLAUSES, Clause
 from cemverify.conformance.implementations.contract import FEATURES, FUNCTIONS, OPTIONS, WEIGHTS
 from cemverify.results import Table
@@ -27,6 +29,7 @@ def _section(number: int, clause: Clause) -> str:
     text = clause.text.strip()
     for name, table in _tables().items():
         text = text.replace(f"{{{name}}}", grid(table, "markdown"))
+    text = text.replace("{settings}", textwrap.fill(", ".join(setting.name for setting in SETTINGS), 110))
     asked = [f"Asked by {_listed(clause.asked_by)}."] if clause.asked_by else []
     unasked = [f"{clause.unasked[0].upper()}{clause.unasked[1:]}"] if clause.unasked else []
     return "\n\n".join((f"## {number}. {clause.title}", text, *asked, *unasked))

@@ -6,6 +6,7 @@ import argparse
 import textwrap
 from pathlib import Path
 
+from cemverify.commands import contract_page
 from cemverify.commands.arguments import check_outputs
 from cemverify.conformance.implementations.contract import FEATURES
 from cemverify.conformance.judging.verdicts import largest
@@ -13,21 +14,30 @@ from cemverify.conformance.properties import Property, select
 from cemverify.results import Maker, Table, result, show, write
 from cemverify.tables import grid
 
-DESCRIPTION = "Lists the properties with their sources, or the features that an implementation can have."
+DESCRIPTION = (
+    "Lists the properties with their sources, the features that an implementation can have, or the contract."
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `cemverify list`."""
     parser.add_argument("properties", nargs="*", metavar="ID", help="ids, prefixes or patterns; all if none")
-    parser.add_argument("--features", action="store_true", help="list the features that can be named in not_offered")
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument("--features", action="store_true", help="list the features that can be named in not_offered")
+    instead.add_argument(
+        "--contract", action="store_true", help="print what an implementation must do and must not do, as Markdown"
+    )
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the properties as a result file")
 
 
 def run(options: argparse.Namespace) -> int:
     """`cemverify list`."""
+    if options.json is not None and (options.features or options.contract):
+        raise ValueError(f"--json writes properties; leave out --{'features' if options.features else 'contract'}")
+    if options.contract:
+        show(contract_page.as_markdown())
+        return 0
     if options.features:
-        if options.json is not None:
-            raise ValueError("--json writes properties; leave out --features")
         show(grid(Table("Features", ("feature", "meaning"), list(FEATURES.items())), "terminal"))
         show(
             "\nThe word before a colon stands for the whole group: not_offered=('diagonal',) declares both diagonals."

@@ -18,7 +18,7 @@ def attention(x: Any, h: Any, weights: Any, config: Any) -> Any:
     """Takes `config.steps` steps from the state x, with the memory h: (B, J, D), (B, J, D) -> (B, J, D)."""
     W_Q, W_K = weights["W_Q"], weights["W_K"]  # (K, R, D) each
     keys = np.einsum("krd,bjd->bkjr", W_K, h)  # (B, K, J, R): the values too
-    later = np.triu(np.full((h.shape[1], h.shape[1]), -np.inf), 1)  # (J, J)
+    later = np.triu(np.full((h.shape[1], h.shape[1]), -np.inf, x.dtype), 1)  # (J, J)
     for _ in range(config.steps):
         scores = np.einsum("krd,bid,bkjr->bkij", W_Q, x, keys) / config.temperature + later  # (B, K, J, J)
         a = np.exp(scores - scores.max(-1, keepdims=True))

@@ -47,12 +47,12 @@ def mark_of(known: Path, property_: str) -> Check:
 def test_a_stale_entry_fails_the_test_of_its_property_and_of_no_other(tmp_path: Path) -> None:
     path = tmp_path / "known.toml"
     path.write_text(
-        '[[violation]]\nimplementation = "reference"\nproperty = "structure/mlp/determinism"\n'
+        '[[violation]]\nimplementation = "reference"\nproperty = "contract/mlp/determinism"\n'
         'cause = "*"\nreason = "so"\nexpires = 9999-12-31\n'
     )
     with pytest.raises(pytest.fail.Exception, match="holds again; delete the entry on line 1"):
-        mark_of(path, "structure/mlp/determinism")()
-    assert mark_of(path, "structure/mlp/shape-and-dtype")().verdict == "holds"
+        mark_of(path, "contract/mlp/determinism")()
+    assert mark_of(path, "contract/mlp/shape-and-dtype")().verdict == "holds"
 
 
 def test_known_violations_need_a_name() -> None:

@@ -32,7 +32,7 @@ def attention(x, h, weights, config):
 
 mine = implementation(attention=attention, arrays="numpy", not_offered=("norm", "validation"))
 """
-ASKED = "structure/attention/shape-and-dtype gradient/attention/plain"
+ASKED = "contract/attention/shape-and-dtype gradient/attention/plain"
 KNOWN = """
 [[violation]]
 implementation = "mypkg.cem:mine"

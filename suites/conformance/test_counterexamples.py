@@ -89,12 +89,12 @@ def script_here(path: Path, *names: str) -> int:
         ("sees-the-next-token", "", "cemverify:reference"),
         (
             "edits-its-input",
-            "structure/mlp/inputs-unchanged",
+            "contract/mlp/inputs-unchanged",
             "cemverify:reference",
         ),
         (
             "counts-its-calls",
-            "structure/mlp/determinism",
+            "contract/mlp/determinism",
             "cemverify:reference",
         ),
         (

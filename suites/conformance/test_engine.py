@@ -135,7 +135,7 @@ def test_one_difference_is_proof_enough_against_determinism() -> None:
     def moody(x: Tensor, h: Tensor, w: dict[str, Tensor], c: Any) -> Tensor:
         return reference.attention(x, h, w, c) + (1.0 if next(calls) == 8 else 0.0)
 
-    (determinism,) = select(["structure/attention/determinism"])
+    (determinism,) = select(["contract/attention/determinism"])
     record = judge_property(implementation(attention=moody), determinism, Effort())
     assert record.verdict == Verdict.VIOLATED
 

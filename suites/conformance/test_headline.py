@@ -21,7 +21,7 @@ from cemverify.results import Maker
 
 pytest_plugins = ["pytester"]
 
-ASKED = ("structure/attention/one-array", "descent/attention/along-steps", "gradient/attention/plain")
+ASKED = ("contract/attention/one-array", "descent/attention/along-steps", "gradient/attention/plain")
 HEADLINE = "gradient/attention/plain"
 
 
@@ -42,7 +42,7 @@ def finished() -> RunFinished:
 
 
 def test_two_properties_are_violated_by_an_update_that_is_twice_too_large(finished: RunFinished) -> None:
-    assert {HEADLINE, "structure/attention/one-array"} <= {r.id for r in finished.records if r.verdict == "violated"}
+    assert {HEADLINE, "contract/attention/one-array"} <= {r.id for r in finished.records if r.verdict == "violated"}
 
 
 def test_the_terminal_shows_it_first(finished: RunFinished) -> None:

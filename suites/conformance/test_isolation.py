@@ -129,7 +129,7 @@ def test_whom_an_implementation_stops_or_kills_delays_the_run_and_never_turns_it
 
 
 def test_an_input_that_is_edited_in_place_is_a_violation_of_a_property_of_its_own() -> None:
-    (record,) = records("edits_its_input", QUICKLY, select(["structure/attention/inputs-unchanged"])).values()
+    (record,) = records("edits_its_input", QUICKLY, select(["contract/attention/inputs-unchanged"])).values()
     assert (record.verdict, record.cause) == (Verdict.VIOLATED, "x after the call")
 
 

@@ -31,7 +31,7 @@ from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import select
 
 (PLAIN,) = select(["gradient/attention/plain"])
-(UNTOUCHED,) = select(["structure/attention/inputs-unchanged"])
+(UNTOUCHED,) = select(["contract/attention/inputs-unchanged"])
 QUICKLY = Effort(examples=4, shrink=False)
 WRONG = "update = -eta P grad energy, T times"
 

@@ -14,7 +14,7 @@ from cemverify.cli import main
 
 ROOT = Path(__file__).parents[2]
 TIED, UNTIED = ", a, keys)", ', a, np.einsum("krd,bjd->bkjr", W_Q, h))'
-ASKED = ("gradient/attention/plain", "descent/attention/along-steps", "structure/attention/one-array")
+ASKED = ("gradient/attention/plain", "descent/attention/along-steps", "contract/attention/one-array")
 
 
 CHECK = ("check", "untied:mine", "--examples", "6", "--workers", "1", "--properties", *ASKED)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from cemverify.conformance.asking.answers import as_tensor, check_shape, plain
 from cemverify.conformance.asking.experiments import Elsewhere, experiment
-from cemverify.conformance.asking.process_state import ProcessState
+from cemverify.conformance.asking.process_state import DECIDING, ProcessState
 from cemverify.conformance.implementations.contract import Implementation, Subject
 from cemverify.conformance.implementations.faults import (
     Fault,
@@ -62,17 +62,25 @@ class Caller:
         Raises:
             Fault: the call returned nothing that could be compared.
         """
-        shape = case.h.shape if case.layer == "block" else case.x.shape
-        return finite(answered(self, case.layer, case, shape), shape)
+        return self.answer(case.layer, case)
 
     def decoded(self, case: Case) -> Tensor:
         """Incremental self-attention of h: (B, J, D)."""
-        return finite(answered(self, "decode", case, case.h.shape), case.h.shape)
+        return self.answer("decode", case)
 
     def energy(self, case: Case) -> Tensor:
         """The stated energy at x: (B, J)."""
-        shape = case.x.shape[:2]
-        return finite(answered(self, f"{case.layer}_energy", case, shape), shape)
+        return self.answer(f"{case.layer}_energy", case)
+
+    def answer(self, name: str, case: Case) -> Tensor:
+        """What the function of that name answers: (B, J) of an energy, else (B, J, D); float64 on the CPU.
+
+        Raises:
+            Fault: the call returned nothing that could be compared.
+        """
+        whole = case.h.shape if name in ("block", "decode") else case.x.shape
+        shape = whole[:2] if name.endswith("_energy") else whole
+        return finite(answered(self, name, case, shape), shape)
 
     def raw(self, name: str, case: Case) -> Any:
         """What the function of that name returns, unchecked.
@@ -84,11 +92,11 @@ class Caller:
         with self.guarded():
             return call()
 
-    def call(self, name: str, case: Case, x: Any, h: Any, weights: dict[str, Any]) -> Any:
-        """The same for given arrays."""
+    def call(self, name: str, case: Case, x: Any, h: Any, weights: dict[str, Any], config: Any = None) -> Any:
+        """The same for given arrays, and a given copy of the configuration if it matters what becomes of it."""
         arguments = (h, weights) if name in ("block", "decode") else (x, h, weights)
         with self.guarded():
-            return self.functions[name](*arguments, copy.deepcopy(case.config))
+            return self.functions[name](*arguments, copy.deepcopy(case.config) if config is None else config)
 
     def arguments(self, case: Case) -> tuple[Any, Any, dict[str, Any]]:
         """x, h and the weights as arrays of the implementation's kind that share nothing with the case."""
@@ -122,7 +130,7 @@ class Caller:
             Raised: it raised an exception; SystemExit counts, the user's interrupt does not.
             OutOfMemory: it asked for more memory than there is.
         """
-        before, own = ProcessState.now(), os.getpid()
+        before, own = ProcessState.now(DECIDING), os.getpid()
         try:
             with jax_x64() if self.subject.arrays == "jax" else nullcontext():
                 yield

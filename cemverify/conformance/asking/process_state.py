@@ -1,26 +1,38 @@
-"""The state of the process that a call may change. It is restored after each call, or reported if that fails."""
+"""The state of the process that a call may not change: one table of settings, each read, compared and set back.
+
+The property `settings-unchanged` says which settings a call changed, so nothing is set back in silence. Those that
+would change later answers are set back after every call; all others after every property.
+"""
 
 from __future__ import annotations
 
 import builtins
 import copy
+import decimal
 import gc
 import json
+import locale
+import logging
 import math
+import multiprocessing
 import os
 import pickle
 import random
 import signal
+import socket
 import sys
 import threading
 import time
 import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.modules import module as torch_modules
 
 # Where the verifier finds what it computes and answers with; its own modules are added.
 _TOOLS: tuple[ModuleType | type, ...] = (
@@ -30,69 +42,302 @@ _TOOLS: tuple[ModuleType | type, ...] = (
 
 
 @dataclass(frozen=True)
-class ProcessState:
-    """Modes, defaults and settings that one call could change for all later calls."""
+class Setting:
+    """One setting of the process.
 
-    folder: str
-    path: tuple[str, ...]
-    gradients: bool
-    dtype: torch.dtype
-    device: torch.device
-    threads: int
-    warnings: tuple[Any, ...]
-    numpy_errors: Any
-    recursion: int
-    collects: bool
-    alarm: float
-    tracing: tuple[Any, ...]
+    Attributes:
+        name: as a phrase: "default dtype". read: its value, which can be compared. put: sets it to a value that was
+            read before. decides: whether answers may depend on it, so that it is set back after every call.
+    """
+
+    name: str
+    read: Callable[[], Any]
+    put: Callable[[Any], object]
+    decides: bool = False
+
+
+def _put_trace(functions: tuple[Any, ...]) -> None:
+    trace, profile, trace_threads, profile_threads = functions
+    sys.settrace(trace)
+    sys.setprofile(profile)
+    threading.settrace(trace_threads)
+    threading.setprofile(profile_threads)
+
+
+def _put_filters(filters: tuple[Any, ...]) -> None:
+    with warnings.catch_warnings():  # leaves by telling the cache that filters changed
+        pass
+    warnings.filters[:] = list(filters)  # type: ignore[index]
+
+
+def _put_environment(environment: dict[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
+
+
+def _flags() -> tuple[Any, ...]:
+    """Switches of torch's backends."""
+    cudnn, c = torch.backends.cudnn, torch._C
+    return (
+        *(cudnn.enabled, cudnn.benchmark, cudnn.deterministic, c._get_mkldnn_enabled()),
+        *(c._get_flash_sdp_enabled(), c._get_mem_efficient_sdp_enabled(), c._get_math_sdp_enabled()),
+    )
+
+
+def _put_flags(flags: tuple[Any, ...]) -> None:
+    cudnn, c = torch.backends.cudnn, torch._C
+    cudnn.enabled, cudnn.benchmark, cudnn.deterministic = flags[:3]
+    c._set_mkldnn_enabled(flags[3])
+    c._set_sdp_use_flash(flags[4])
+    c._set_sdp_use_mem_efficient(flags[5])
+    c._set_sdp_use_math(flags[6])
+
+
+def _autocast() -> tuple[Any, ...]:
+    return (
+        *(torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda"), torch.is_autocast_cache_enabled()),
+        *(torch.get_autocast_dtype("cpu"), torch.get_autocast_dtype("cuda")),
+    )
+
+
+def _put_autocast(modes: tuple[Any, ...]) -> None:
+    torch.set_autocast_enabled("cpu", modes[0])
+    torch.set_autocast_enabled("cuda", modes[1])
+    torch.set_autocast_cache_enabled(modes[2])
+    torch.set_autocast_dtype("cpu", modes[3])
+    torch.set_autocast_dtype("cuda", modes[4])
+
+
+def _deterministic() -> tuple[bool, bool]:
+    return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+
+
+def _put_device(device: torch.device) -> None:
+    # the CPU needs no mode that says so
+    torch.set_default_device(None if device.type == "cpu" else device)
+
+
+_LEAST = 2.0**-1074  # the smallest subnormal number
+
+
+def _signals() -> tuple[Any, ...]:
+    return tuple(signal.getsignal(number) for number in _SIGNALS)
+
+
+def _put_signals(handlers: tuple[Any, ...]) -> None:
+    for number, handler in zip(_SIGNALS, handlers, strict=True):
+        with suppress(ValueError, TypeError, OSError):  # not the main thread, or not from Python
+            if signal.getsignal(number) is not handler:
+                signal.signal(number, handler)
+
+
+_SIGNALS = tuple(
+    getattr(signal, name)
+    for name in ("SIGINT", "SIGTERM", "SIGALRM", "SIGCHLD", "SIGPIPE", "SIGUSR1", "SIGUSR2", "SIGFPE", "SIGHUP")
+    if hasattr(signal, name)
+)
+
+
+def _alarm() -> bool:
+    return hasattr(signal, "getitimer") and signal.getitimer(signal.ITIMER_REAL)[0] > 0
+
+
+def _put_alarm(running: bool) -> None:
+    if not running:  # one that was set before is somebody else's
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _logging() -> tuple[Any, ...]:
+    root = logging.root
+    return root.level, tuple(root.handlers), root.disabled, root.manager.disable
+
+
+def _put_logging(state: tuple[Any, ...]) -> None:
+    root = logging.root
+    root.level, root.handlers[:], root.disabled, root.manager.disable = state[0], state[1], state[2], state[3]
+    root.manager._clear_cache()  # type: ignore[attr-defined]
+
+
+def _hooks() -> tuple[int, ...]:
+    return tuple(len(hooks) for hooks in _HOOKS)
+
+
+def _put_hooks(lengths: tuple[int, ...]) -> None:
+    for hooks, length in zip(_HOOKS, lengths, strict=True):
+        while len(hooks) > length:
+            hooks.popitem()
+
+
+_HOOKS: tuple[dict[Any, Any], ...] = tuple(
+    value for name, value in vars(torch_modules).items() if name.startswith("_global_") and isinstance(value, dict)
+)
+
+
+def _streams() -> tuple[Any, ...]:
+    return sys.stdin, sys.stdout, sys.stderr
+
+
+def _put_streams(streams: tuple[Any, ...]) -> None:
+    sys.stdin, sys.stdout, sys.stderr = streams
+
+
+def _program_hooks() -> tuple[Any, ...]:
+    return sys.excepthook, sys.displayhook, sys.unraisablehook, threading.excepthook, warnings.showwarning
+
+
+def _put_program_hooks(hooks: tuple[Any, ...]) -> None:
+    sys.excepthook, sys.displayhook, sys.unraisablehook, threading.excepthook, warnings.showwarning = hooks
+
+
+def _imports() -> tuple[Any, ...]:
+    return tuple(sys.path), tuple(sys.meta_path), tuple(sys.path_hooks)
+
+
+def _put_imports(found: tuple[Any, ...]) -> None:
+    sys.path[:], sys.meta_path[:], sys.path_hooks[:] = found
+
+
+@dataclass(frozen=True, eq=False)
+class _Named:
+    """Objects by name. One that is added later changes nothing; one that is gone or is another one does."""
+
+    known: dict[str, Any]
+
+    def __eq__(self, later: object) -> bool:
+        return isinstance(later, _Named) and all(later.known.get(name) is one for name, one in self.known.items())
+
+
+def _collector() -> tuple[Any, ...]:
+    return gc.isenabled(), gc.get_threshold(), len(gc.callbacks)
+
+
+def _put_collector(state: tuple[Any, ...]) -> None:
+    (gc.enable if state[0] else gc.disable)()
+    gc.set_threshold(*state[1])
+    del gc.callbacks[state[2] :]
+
+
+def _decimal() -> tuple[Any, ...]:
+    context = decimal.getcontext()
+    return context.prec, context.rounding, context.Emin, context.Emax
+
+
+def _put_decimal(state: tuple[Any, ...]) -> None:
+    context = decimal.getcontext()
+    context.prec, context.rounding, context.Emin, context.Emax = state
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _jax() -> _Named:
+    jax = sys.modules.get("jax")
+    return _Named({} if jax is None else dict(jax.config.values))
+
+
+def _put_jax(options: _Named) -> None:
+    jax = sys.modules.get("jax")
+    if jax is not None:
+        for name, value in options.known.items():
+            if jax.config.values.get(name) is not value:
+                jax.config.update(name, value)
+
+
+def _method() -> str | None:
+    return multiprocessing.get_start_method(allow_none=True)
+
+
+SETTINGS: Sequence[Setting] = (
+    # first, since it sees every call of what follows
+    Setting(
+        "trace and profile functions",
+        lambda: (sys.gettrace(), sys.getprofile(), threading.gettrace(), threading.getprofile()),
+        _put_trace,
+        decides=True,
+    ),
+    Setting("gradient mode", torch.is_grad_enabled, torch.set_grad_enabled, decides=True),
+    Setting("default dtype", torch.get_default_dtype, torch.set_default_dtype, decides=True),
+    Setting("default device", torch.get_default_device, _put_device, decides=True),
+    Setting("number of threads", torch.get_num_threads, torch.set_num_threads, decides=True),
+    Setting(
+        "precision of matrix products",
+        torch.get_float32_matmul_precision,
+        torch.set_float32_matmul_precision,
+        decides=True,
+    ),
+    Setting("autocasting", _autocast, _put_autocast, decides=True),
+    Setting(
+        "deterministic algorithms",
+        _deterministic,
+        lambda on: torch._C._set_deterministic_algorithms(on[0], warn_only=on[1]),
+        decides=True,
+    ),
+    Setting("switches of torch's backends", _flags, _put_flags),
+    Setting("anomaly detection", torch.is_anomaly_enabled, torch.set_anomaly_enabled, decides=True),
+    Setting(
+        "subnormal numbers", lambda: _LEAST * 1.0 > 0, lambda kept: torch.set_flush_denormal(not kept), decides=True
+    ),
+    Setting("hooks on all modules", _hooks, _put_hooks, decides=True),
+    Setting("NumPy error handling", np.geterr, lambda errors: np.seterr(**errors), decides=True),
+    Setting("NumPy print options", np.get_printoptions, lambda options: np.set_printoptions(**options)),
+    Setting("warning filters", lambda: tuple(warnings.filters), _put_filters, decides=True),
+    Setting("logging", _logging, _put_logging),
+    Setting("environment", lambda: dict(os.environ), _put_environment),
+    Setting("locale", lambda: locale.setlocale(locale.LC_ALL), lambda name: locale.setlocale(locale.LC_ALL, name)),
+    Setting("folder", os.getcwd, os.chdir, decides=True),
+    Setting("file mode mask", _umask, os.umask),
+    Setting("import paths", _imports, _put_imports),
+    Setting("loaded modules", lambda: _Named(dict(sys.modules)), lambda modules: sys.modules.update(modules.known)),
+    Setting("standard streams", _streams, _put_streams),
+    Setting("hooks of the interpreter", _program_hooks, _put_program_hooks),
+    Setting("signal handlers", _signals, _put_signals),
+    Setting("alarm", _alarm, _put_alarm, decides=True),
+    Setting("recursion limit", sys.getrecursionlimit, sys.setrecursionlimit, decides=True),
+    Setting("switch interval", sys.getswitchinterval, sys.setswitchinterval),
+    Setting("garbage collection", _collector, _put_collector, decides=True),
+    Setting("decimal context", _decimal, _put_decimal),
+    Setting("socket timeout", socket.getdefaulttimeout, socket.setdefaulttimeout),
+    Setting(
+        "start method of processes", _method, lambda method: multiprocessing.set_start_method(method, force=True)
+    ),
+    Setting("JAX configuration", _jax, _put_jax),
+)
+
+
+@dataclass(frozen=True)
+class ProcessState:
+    """The values of settings at one time.
+
+    Attributes:
+        settings: which. values: in the same order.
+    """
+
+    settings: Sequence[Setting]
+    values: tuple[Any, ...]
 
     @classmethod
-    def now(cls) -> ProcessState:
+    def now(cls, settings: Sequence[Setting] = SETTINGS) -> ProcessState:
         """The state as it is now."""
-        return cls(
-            os.getcwd(),
-            tuple(sys.path),
-            torch.is_grad_enabled(),
-            torch.get_default_dtype(),
-            torch.get_default_device(),
-            torch.get_num_threads(),
-            tuple(warnings.filters),
-            np.geterr(),
-            sys.getrecursionlimit(),
-            gc.isenabled(),
-            signal.getitimer(signal.ITIMER_REAL)[0],
-            (sys.gettrace(), sys.getprofile(), threading.gettrace(), threading.getprofile()),
-        )
+        return cls(settings, tuple([setting.read() for setting in settings]))
+
+    def changed(self) -> list[str]:
+        """The names of the settings that have another value now."""
+        return [setting.name for setting, value in self._pairs() if value != setting.read()]
 
     def restore(self) -> None:
-        """Restores the state."""
-        trace, profile, trace_threads, profile_threads = self.tracing
-        if sys.gettrace() is not trace:  # first, since it sees every call of what follows
-            sys.settrace(trace)
-        if sys.getprofile() is not profile:
-            sys.setprofile(profile)
-        threading.settrace(trace_threads)
-        threading.setprofile(profile_threads)
-        sys.setrecursionlimit(self.recursion)
-        if not self.alarm:  # one that was set before is somebody else's
-            signal.setitimer(signal.ITIMER_REAL, 0)
-        if tuple(warnings.filters) != self.warnings:
-            with warnings.catch_warnings():  # leaves by telling the cache that filters changed
-                pass
-            warnings.filters[:] = list(self.warnings)  # type: ignore[index]
-        if tuple(sys.path) != self.path:
-            sys.path[:] = self.path
-        torch.set_grad_enabled(self.gradients)
-        torch.set_default_dtype(self.dtype)
-        if torch.get_default_device() != self.device:
-            # the CPU needs no mode that says so
-            torch.set_default_device(None if self.device.type == "cpu" else self.device)
-        if torch.get_num_threads() != self.threads:
-            torch.set_num_threads(self.threads)
-        if np.geterr() != self.numpy_errors:
-            np.seterr(**self.numpy_errors)
-        (gc.enable if self.collects else gc.disable)()
-        os.chdir(self.folder)
+        """Sets back what changed."""
+        for setting, value in self._pairs():
+            if value != setting.read():
+                setting.put(value)
+
+    def _pairs(self) -> Iterator[tuple[Setting, Any]]:
+        return zip(self.settings, self.values, strict=True)
+
+
+DECIDING: Sequence[Setting] = tuple(setting for setting in SETTINGS if setting.decides)
 
 
 class Originals:

@@ -14,8 +14,9 @@ class Clause:
     """One section of the contract.
 
     Attributes:
-        title: what it is about. text: Markdown; "{functions}", "{weights}", "{options}" and "{features}" stand for
-        tables. asked_by: patterns of the properties that ask for it. unasked: why nothing asks for it.
+        title: what it is about. text: Markdown; "{functions}", "{weights}", "{options}", "{settings}" and
+        "{features}" stand for what the code says. asked_by: patterns of the properties that ask for it.
+        unasked: why nothing asks for it.
     """
 
     title: str
@@ -116,7 +117,7 @@ straightforward evaluation in that dtype (§16).
 
 torch arrays come back on the device that they came on.
 """,
-        ("structure/*/shape-and-dtype", "precision", "modes/*/cuda"),
+        ("contract/*/shape-and-dtype", "precision", "modes/*/cuda"),
     ),
     Clause(
         "What a call may read",
@@ -128,10 +129,10 @@ current values of its arrays, whatever was in them before. It does not depend on
   be read;
 * whether arrays share memory (see "Arrays that share memory");
 * earlier calls, their number, or their options;
-* settings of the process: default dtype and device, number of threads, random seeds, inference mode, whether
-  gradients are recorded, warning filters, the working folder.
+* settings of the process. Asked are inference mode, the default dtype, the number of threads, random seeds, and
+  whether gradients are recorded.
 """,
-        ("structure/*/edited-arrays", "structure/*/windows", "modes/*/surroundings",
+        ("contract/*/edited-arrays", "contract/*/windows", "contract/*/surroundings",
          "modes/*/no-gradients", "sequences"),
     ),
     Clause(
@@ -141,40 +142,42 @@ Anything, as long as no answer shows it: compiled code, buffers, tables of angle
 traps. An array is not known by its identity or address, because its values may have been edited in place, as an
 optimiser does. A buffer that is used again must not be what an earlier call returned.
 """,
-        ("structure/*/edited-arrays", "structure/*/determinism", "sequences"),
+        ("contract/*/edited-arrays", "contract/*/determinism", "sequences"),
     ),
     Clause(
         "What a call may change",
         """
 Nothing that anybody else can see:
 
-* Its arguments: the values of all arrays, the mapping of weights, whether arrays require gradients, and the
-  configuration.
-* Settings of the process: those listed above, NumPy's and torch's modes, environment variables, signal handlers,
-  import paths.
-* Random state. A call may *draw* from the global generators, as building an `nn.Module` does. It must not seed them
-  or set them back.
+* Its arguments: the values, layout and flags of all arrays, the mapping of weights, and the configuration.
+* Settings of the process: each of those listed here.
+* Random state. A call may *draw* from the global generators of torch, NumPy and Python, as building an `nn.Module`
+  does. It must not seed them: what somebody draws afterwards depends on what was drawn before.
+
+The settings are: {settings}. Modules that a call imports are no change; one that it removes or replaces is.
 """,
-        ("structure/*/inputs-unchanged", "structure/*/settings-unchanged"),
+        ("contract/*/inputs-unchanged", "contract/*/settings-unchanged"),
     ),
     Clause(
         "What comes back",
         """
 One array of the declared kind (`arrays="torch"`, `"numpy"` or `"jax"`), real, with finite values wherever the exact
-result is finite, of the shape in the table of functions. It may be a view with any strides, negative ones included,
-or not contiguous. It owns its numbers: it shares no memory with an argument or with what later calls write to, so
-editing the arguments or calling again does not change it. It may require gradients.
+result is finite, of the shape in the table of functions. A subclass of the kind counts as the kind. The array may
+be a view with any strides, negative or zero ones included; it need not be contiguous, and it may require gradients.
+A complex or sparse array is not allowed. A lazy object is read once, and what it gave is what came back. It owns
+its numbers: editing the arguments or calling again does not change it, and writing into it changes no argument and
+no later answer.
 """,
-        ("structure/*/shape-and-dtype", "structure/*/edited-arrays", "gradient"),
+        ("contract/*/shape-and-dtype", "contract/*/edited-arrays", "gradient"),
     ),
     Clause(
         "Arrays that share memory",
         """
-x and h may be one array, as in self-attention. x and h may be two windows of one array, overlapping or not. One
-array may be passed as two weights. Any array may be expanded (a stride of zero: one row of memory for all rows of
-the batch). The result is that for separate arrays with the same values.
+x and h may be one array, as in self-attention. They may be two windows of one array that overlap. One array may be
+passed as two weights. Any array may be expanded (a stride of zero, as one row of memory for all rows of the batch).
+The result is that for separate arrays with the same values.
 """,
-        ("structure/*/one-array", "structure/*/windows"),
+        ("contract/*/one-array", "contract/*/shared-memory", "contract/*/windows"),
     ),
     Clause(
         "Sizes",
@@ -191,16 +194,16 @@ empty.
 The same call gives the same bits, whatever was called in between. The first call of a process is answered as
 correctly as any later one: compiling, tuning and filling caches show in the time alone.
 """,
-        ("structure/*/determinism",),
+        ("contract/*/determinism", "contract/all/first-calls"),
     ),
     Clause(
         "Threads",
         """
 A call may be made while another one runs in another thread of the same process. Each returns what it would return
-alone. An implementation may make one wait for the other.
+alone. An implementation may make one wait for the other. One that cannot be called from several threads declares
+`threads` absent.
 """,
-        (),
-        "nothing asks for it yet.",
+        ("contract/*/threads",),
     ),
     Clause(
         "Training, mapping and compiling",

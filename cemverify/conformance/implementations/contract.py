@@ -107,6 +107,7 @@ FEATURES: Mapping[str, str] = MappingProxyType(
         "validation": "a ValueError or TypeError of its own, with a message, for bad input",
         "gradients": "gradients flow to x, h and every weight, so that it can be trained",
         "vmap": "its functions can be mapped over another axis (torch.func.vmap, jax.vmap)",
+        "threads": "its functions can be called from several threads at once",
         "compile": "its functions can be compiled (torch.compile, jax.jit)",
         "cuda": "its functions accept arrays on a CUDA device",
         "diagonal:shared": "A_k = W_Q^T W_K + diag(d), one d for all heads",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
@@ -83,9 +84,14 @@ def _energy(x: Tensor, h: Tensor, weights: Weights, config: Any) -> Tensor:
     return value
 
 
-@lru_cache(maxsize=256)
 def _module(config: AttentionConfig | MLPConfig | BlockConfig) -> nn.Module:
     """The module for a configuration, without storage: its parameters come with each case."""
+    # `functional_call` lends it parameters, so two threads must not share one
+    return _module_of_thread(config, threading.get_ident())
+
+
+@lru_cache(maxsize=256)
+def _module_of_thread(config: AttentionConfig | MLPConfig | BlockConfig, _: int) -> nn.Module:
     kind: Any = {AttentionConfig: CEMAttention, MLPConfig: CEMGatedMLP, BlockConfig: Block}[type(config)]
     with torch.device("meta"):
         module: nn.Module = kind(config, torch.Generator())

@@ -28,10 +28,9 @@ from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.verdicts import largest
 from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.properties import Asked, Property
-from cemverify.conformance.questions.spaces import Source
 from cemverify.drawing import from_the_seed_alone
 
-_SOURCES: tuple[Source, ...] = ("small", "dense")  # what Hypothesis searches, before the scattered questions
+_SEARCHES = 3  # the usual ones: small, dense and scattered questions
 _TRIES = 400  # smaller forms of a violation that are looked at
 _KEPT = 12  # telling examples that are kept, to put trivial controls to
 
@@ -152,13 +151,14 @@ class PropertySearch:
         """
         subject = self.caller.subject
         asked = Asked(frozenset(subject.not_offered), subject if isinstance(subject, EnergyLayer) else None)
-        each = max(2, round(effort.examples * self.property.share / (len(_SOURCES) + 1)))
-        for source in _SOURCES:
+        each = max(2, round(effort.examples * self.property.share / _SEARCHES))
+        for source in self.property.sources:
             strategy = self.property.questions.search(source, asked)
             if self.tally.found is None and strategy is not None:
                 self._explore(strategy, replace(effort, examples=each, seed=_seed(effort, self.property, source)))
         if self.tally.found is None:
-            self._scatter(asked, replace(effort, examples=each, seed=_seed(effort, self.property, "scattered")))
+            number = max(2, round(effort.examples * self.property.share / _SEARCHES * self.property.scattered))
+            self._scatter(asked, replace(effort, examples=number, seed=_seed(effort, self.property, "scattered")))
         if effort.shrink and not self.tally.flaky:
             self._reduce(asked)
 

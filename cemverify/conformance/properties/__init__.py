@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 
 from cemverify.conformance.properties import (
+    contract,
     decoding,
     descent,
     extremes,
@@ -35,6 +36,7 @@ _FAMILIES = (
     sequences,
     structure,
     decoding,
+    contract,
     metamorphic,
     extremes,
     sizes,

@@ -119,6 +119,9 @@ class Property:
         door: which kind of implementation it is for.
         dtype: the dtype it is asked in, if not the run's.
         share: of the run's examples, how many it takes; costly properties take fewer.
+        sources: the searches that come before the scattered questions.
+        scattered: the number of scattered questions, as a multiple of those of one search.
+        first: whether it is asked before anything else, of a process of its own.
         once: whether a single failure proves a violation, even if it does not come back (determinism).
         premise: what makes an example telling, as a phrase: "the update is not zero".
         floor: the share of telling examples below which a run says nothing: it is inconclusive, never green.
@@ -134,6 +137,9 @@ class Property:
     door: Door = "cem"
     dtype: torch.dtype | None = None
     share: float = 1.0
+    sources: tuple[Source, ...] = ("small", "dense")
+    scattered: float = 1.0
+    first: bool = False
     once: bool = False
     premise: str = ""
     floor: float = 0.1

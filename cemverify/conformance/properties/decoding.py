@@ -67,6 +67,7 @@ def properties() -> Iterator[Property]:
             "docs/mathematics.md §13 (one tensor serves as keys and values)",
             cache_changes_nothing,
             Space("attention", options, steps=(1, 2), apart=False),
+            0.3,
         )
     yield _property(
         "cached-equals-uncached-any-options",

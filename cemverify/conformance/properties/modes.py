@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -67,25 +66,6 @@ def gradients_change_no_answer(caller: Caller, case: Case) -> Evidence:
     return judge(*comparisons, telling=moved(without - case.x, budget))
 
 
-def surroundings_change_no_answer(caller: Caller, case: Case) -> Evidence:
-    """The same output in inference mode, with another default dtype, another seed, another number of threads."""
-    case = case.to(caller.dtype).to(torch.float64)
-    budget = output_budget(case, caller.dtype)
-    usual = caller.output(case)
-    comparisons = []
-    for name in SURROUNDINGS:
-        there = finite(_output_within(caller, case, name), usual.shape)
-        comparisons.append(Comparison(f"{name} = as usual", there, usual, 2 * budget))
-    return judge(*comparisons, telling=moved(usual - case.x, budget))
-
-
-@experiment
-def _output_within(caller: Caller, case: Case, surroundings: str) -> Tensor:
-    with SURROUNDINGS[surroundings]():
-        there = caller.output(case)
-    return there.clone()  # no tensor of inference mode
-
-
 def cuda_is_cpu(caller: Caller, case: Case) -> Evidence:
     """The same arrays on the CUDA device and on the CPU."""
     case = case.to(caller.dtype).to(torch.float64)
@@ -107,7 +87,6 @@ def properties() -> Iterator[Property]:
         for name, feature, claim, check, share in (
             ("vmap", "vmap", "Mapping over an additional axis gives what a loop gives.", mapped_is_looped, 0.3),
             ("no-gradients", "gradients", "Recording gradients changes no output.", gradients_change_no_answer, 0.3),
-            ("surroundings", layer, "Settings of the process change no output.", surroundings_change_no_answer, 0.15),
             ("cuda", "cuda", "On a CUDA device the output is that on the CPU.", cuda_is_cpu, 0.5),
             ("compiled", "compile", "Compiling changes no output.", compiled_is_eager, 0.05),
         ):
@@ -124,6 +103,9 @@ def properties() -> Iterator[Property]:
                 space.features() | {feature},
                 dtype=torch.float64,
                 share=share,
+                # each takes a second to compile: rows in which all pairs of options take turns
+                sources=() if name == "compiled" else ("small", "dense"),
+                scattered=2.0 if name == "compiled" else 1.0,
                 premise="the update is not zero",
                 floor=0.1,
                 controls=frozenset({"random"}) if name == "vmap" else frozenset(),
@@ -201,41 +183,6 @@ def _recording(layer: Layered, leaves: Callable[[Any, Any], tuple[Tensor, ...]])
             return layer(states, weights)
 
     return recording
-
-
-@contextmanager
-def _default_dtype() -> Iterator[None]:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
-
-
-@contextmanager
-def _seeded() -> Iterator[None]:
-    with torch.random.fork_rng(devices=()):
-        torch.manual_seed(1234)
-        yield
-
-
-@contextmanager
-def _threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(before + 1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-SURROUNDINGS: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
-    "in inference mode": torch.inference_mode,
-    "with the default dtype float64": _default_dtype,
-    "with another seed": _seeded,
-    "with another number of threads": _threads,
-}
 
 
 def _jax() -> Any:

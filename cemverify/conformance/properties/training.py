@@ -85,13 +85,13 @@ def _right(
 def properties() -> Iterator[Property]:
     """The properties of the family."""
     spaces: tuple[tuple[str, Space, float], ...] = (
-        ("attention/plain", Space("attention", steps=(1, 2, 3), textures=_TEXTURES), 0.3),
-        ("attention/diagonal-shared", Space("attention", {"diagonal": "shared"}, textures=_TEXTURES), 0.25),
-        ("attention/rotary", Space("attention", {"position": "rotary"}, textures=_TEXTURES), 0.25),
+        ("attention/plain", Space("attention", steps=(1, 2, 3), textures=_TEXTURES), 0.15),
+        ("attention/diagonal-shared", Space("attention", {"diagonal": "shared"}, textures=_TEXTURES), 0.15),
+        ("attention/rotary", Space("attention", {"position": "rotary"}, textures=_TEXTURES), 0.15),
         ("attention/any-options", mixed("attention", steps=(1, 2, 3), textures=_TEXTURES), 0.4),
-        ("mlp/silu", Space("mlp", {"activation": "silu"}, steps=(1, 2), textures=_TEXTURES), 0.3),
+        ("mlp/silu", Space("mlp", {"activation": "silu"}, steps=(1, 2), textures=_TEXTURES), 0.15),
         ("mlp/relu", Space("mlp", {"activation": "relu"}, textures=_TEXTURES), 0.25),
-        ("mlp/preconditioner-low-rank", Space("mlp", {}, PreconditionerConfig("low-rank"), textures=_TEXTURES), 0.25),
+        ("mlp/preconditioner-low-rank", Space("mlp", {}, PreconditionerConfig("low-rank"), textures=_TEXTURES), 0.15),
         ("mlp/any-options", mixed("mlp", activations=_SMOOTH, steps=(1, 2), textures=_TEXTURES), 0.4),
         (
             "block/any-options",

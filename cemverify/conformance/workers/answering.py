@@ -17,7 +17,7 @@ import torch
 
 from cemverify.conformance.asking.answers import as_tensor
 from cemverify.conformance.asking.calls import Caller
-from cemverify.conformance.asking.process_state import Originals
+from cemverify.conformance.asking.process_state import Originals, ProcessState
 from cemverify.conformance.implementations.contract import Implementation, LoadError, Subject, load
 from cemverify.conformance.implementations.energy_layers import EnergyLayer, StatedEnergy, Step
 from cemverify.conformance.implementations.faults import Fault, OutOfMemory, Raised, ran_out, words
@@ -70,6 +70,7 @@ def live(end: socket.socket, name: str, memory: int | None, environment: Mapping
     torch.set_default_dtype(torch.float32)
     torch.set_default_device(None)
     os.chdir(folder)
+    usual = ProcessState.now()
     line.send(answer(said))
     while True:
         try:
@@ -78,8 +79,7 @@ def live(end: socket.socket, name: str, memory: int | None, environment: Mapping
             return
         if asked.experiment == STATE:
             outcome: dict[str, Any] = {"answer": originals.replaced()}
-            os.environ.clear()
-            os.environ.update(environment)
+            usual.restore()
         else:
             outcome = _performed(subject, asked)
         line.send(_packed(asked.number, outcome))

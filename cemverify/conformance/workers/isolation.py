@@ -72,7 +72,7 @@ def run(name: str, properties: Sequence[Property], effort: Effort, workers: int 
             for i, worker in enumerate(crew):
                 # a busy one's death is first reported by its `answer`
                 if not worker.busy and queue:
-                    if not worker.alive:
+                    if not worker.alive or (queue[0].first and worker.used):
                         worker.dismiss()
                         crew[i] = _Worker(name, effort)
                     crew[i].ask(queue.popleft())
@@ -127,6 +127,7 @@ class _Worker:
         self.effort = effort
         self.asked: Property | None = None
         self.introduced = False
+        self.used = False
         self.alive = True
         self.silent = max(effort.timeout, _SILENT)
         # before torch is imported there: one thread per process, or small tensors crawl
@@ -164,7 +165,7 @@ class _Worker:
 
     def ask(self, property_: Property, again: Again | None = None) -> None:
         """Gives it a property, or a saved question of it; the answer comes later, after the loading."""
-        self.asked = property_
+        self.asked, self.used = property_, True
         self.since = self.heard = time.monotonic()
         with contextlib.suppress(OSError):  # it died since: `answer` will say so
             self.connection.send(again or property_.id)

@@ -14,14 +14,14 @@ from cemverify.power.mutants.base import Function, Zoo, around
 
 ZOO = Zoo("behaviour")
 
-_INPUTS = ("structure/mlp/inputs-unchanged", "structure/block/inputs-unchanged", "structure/decode/inputs-unchanged")
+_INPUTS = ("contract/*/inputs-unchanged",)
 
 
 @ZOO.wraps(
     "The first array is overwritten by the output.",
-    "structure/attention/inputs-unchanged",
+    "contract/attention/inputs-unchanged",
     "x after the call",
-    also=_INPUTS,
+    also=tuple(f"contract/{name}/inputs-unchanged" for name in ("mlp", "block", "decode")),
     edits=True,
 )
 def edits_its_input(implementation: Implementation) -> Implementation:
@@ -39,9 +39,9 @@ def edits_its_input(implementation: Implementation) -> Implementation:
 
 @ZOO.wraps(
     "The first array is filled with NaN after use.",
-    "structure/attention/inputs-unchanged",
+    "contract/attention/inputs-unchanged",
     "x after the call",
-    also=_INPUTS[:2],
+    also=_INPUTS,
     edits=True,
 )
 def wipes_its_input(implementation: Implementation) -> Implementation:
@@ -58,9 +58,9 @@ def wipes_its_input(implementation: Implementation) -> Implementation:
 
 @ZOO.wraps(
     "Every call's output is larger than that of the call before by one part in a million.",
-    "structure/attention/determinism",
+    "contract/attention/determinism",
     "second call = first call",
-    also=("structure/mlp/determinism", "structure/block/determinism"),
+    also=("contract/*/determinism",),
 )
 def counts_its_calls(implementation: Implementation) -> Implementation:
     calls = itertools.count(1)
@@ -71,9 +71,9 @@ def counts_its_calls(implementation: Implementation) -> Implementation:
 
 @ZOO.wraps(
     "The output is float32, whatever the dtype of the input.",
-    "structure/attention/shape-and-dtype",
-    "shape and dtype*",
-    also=("structure/mlp/shape-and-dtype", "structure/block/shape-and-dtype", "structure/decode/shape-and-dtype"),
+    "contract/attention/shape-and-dtype",
+    "float64 in, float32 out: the dtype is kept*",
+    also=("contract/*/shape-and-dtype",),
 )
 def always_float32(implementation: Implementation) -> Implementation:
     return around(implementation, lambda _, function: lambda *arguments: _single(function(*arguments)))
@@ -81,36 +81,3 @@ def always_float32(implementation: Implementation) -> Implementation:
 
 def _single(array: Any) -> Any:
     return array.to(torch.float32) if isinstance(array, Tensor) else array.astype("float32")
-
-
-@ZOO.wraps(
-    "A call sets torch's default dtype to float64.",
-    "structure/attention/settings-unchanged",
-    "the process keeps its default dtype*",
-    also=("structure/mlp/settings-unchanged", "structure/block/settings-unchanged"),
-)
-def leaves_a_default_dtype(implementation: Implementation) -> Implementation:
-    def change(_: str, function: Function) -> Function:
-        def leaves(*arguments: Any) -> Any:
-            torch.set_default_dtype(torch.float64)
-            return function(*arguments)
-
-        return leaves
-
-    return around(implementation, change)
-
-
-@ZOO.wraps(
-    "Every call seeds torch's generator.",
-    "structure/attention/settings-unchanged",
-    "the process keeps its random state*",
-)
-def seeds_the_process(implementation: Implementation) -> Implementation:
-    def change(_: str, function: Function) -> Function:
-        def seeds(*arguments: Any) -> Any:
-            torch.manual_seed(0)
-            return function(*arguments)
-
-        return seeds
-
-    return around(implementation, change)

@@ -183,9 +183,9 @@ def _misread(array: Any) -> Any:
 
 @ZOO.wraps(
     "Every second output is one part in a thousand too large.",
-    "structure/attention/determinism",
+    "contract/attention/determinism",
     "third call = second call",
-    also=("structure/mlp/determinism",),
+    also=("contract/mlp/determinism",),
 )
 def wrong_every_second_call(implementation: Implementation) -> Implementation:
     calls = itertools.count()
@@ -198,9 +198,9 @@ def wrong_every_second_call(implementation: Implementation) -> Implementation:
 
 @ZOO.wraps(
     "The first call with each shape is right; later outputs are one part in a million too large.",
-    "structure/attention/determinism",
+    "contract/attention/determinism",
     "second call = first call",
-    also=("structure/mlp/determinism",),
+    also=("contract/mlp/determinism",),
 )
 def wrong_once_a_shape_is_known(implementation: Implementation) -> Implementation:
     known = set()
@@ -219,9 +219,9 @@ def wrong_once_a_shape_is_known(implementation: Implementation) -> Implementatio
 
 @ZOO.wraps(
     "A thousandth of the previous output of that shape is added: state leaks from call to call.",
-    "structure/attention/determinism",
+    "contract/attention/determinism",
     "second call = first call",
-    also=("structure/mlp/determinism",),
+    also=("contract/mlp/determinism",),
 )
 def remembers_the_last_call(implementation: Implementation) -> Implementation:
     last: dict[tuple[str, tuple[int, ...]], Any] = {}
@@ -240,9 +240,9 @@ def remembers_the_last_call(implementation: Implementation) -> Implementation:
 
 @ZOO.wraps(
     "Noise of one part in a million is added, as if dropout had been left on.",
-    "structure/attention/determinism",
+    "contract/attention/determinism",
     "second call = first call",
-    also=("structure/mlp/determinism",),
+    also=("contract/mlp/determinism",),
 )
 def draws_noise(implementation: Implementation) -> Implementation:
     generator = torch.Generator().manual_seed(0)
@@ -299,7 +299,7 @@ def scales_by_the_batch(implementation: Implementation) -> Implementation:
     return around(implementation, change)
 
 
-@ZOO.wraps("W_Q is scaled in place.", "structure/attention/inputs-unchanged", "W_Q after the call", edits=True)
+@ZOO.wraps("W_Q is scaled in place.", "contract/attention/inputs-unchanged", "W_Q after the call", edits=True)
 def edits_its_weights(implementation: Implementation) -> Implementation:
     def change(name: str, function: Function) -> Function:
         def edits(*arguments: Any) -> Any:
@@ -315,7 +315,7 @@ def edits_its_weights(implementation: Implementation) -> Implementation:
 
 @ZOO.wraps(
     "The memory is overwritten with zeros after use.",
-    "structure/attention/inputs-unchanged",
+    "contract/attention/inputs-unchanged",
     "h after the call",
     edits=True,
 )
@@ -411,9 +411,9 @@ class StepSizeInFloat32(Plain):
 
 @ZOO.wraps(
     "If x and h are the same array, outputs are one part in a thousand too large.",
-    "structure/attention/one-array",
+    "contract/attention/one-array",
     "output with x and h as one array*",
-    also=("structure/mlp/one-array",),
+    also=("contract/*/one-array",),
 )
 def wrong_where_arrays_are_one(implementation: Implementation) -> Implementation:
     def change(_: str, function: Function) -> Function:

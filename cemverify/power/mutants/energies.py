@@ -23,9 +23,9 @@ _STATED = "stated energy = energy"
 
 @ZOO.wraps(
     "Asking for an energy overwrites x.",
-    "structure/attention-energy/inputs-unchanged",
+    "contract/attention-energy/inputs-unchanged",
     "x after the call",
-    also=("structure/mlp-energy/inputs-unchanged",),
+    also=("contract/mlp-energy/inputs-unchanged",),
     edits=True,
 )
 def energies_edit_their_input(implementation: Implementation) -> Implementation:

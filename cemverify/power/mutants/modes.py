@@ -61,9 +61,9 @@ class OffOnCuda(Plain):
 
 @ZOO.killed_by(
     "In inference mode the direction is too large by one part in a thousand.",
-    "modes/mlp/surroundings",
+    "contract/mlp/surroundings",
     "in inference mode = as usual",
-    also=("modes/attention/surroundings", "modes/block/surroundings"),
+    also=("contract/attention/surroundings", "contract/block/surroundings", "contract/decode/surroundings"),
 )
 class OffInInferenceMode(Plain):
     def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
@@ -72,7 +72,7 @@ class OffInInferenceMode(Plain):
 
 @ZOO.killed_by(
     "The direction passes through float16 unless the default dtype is float32.",
-    "modes/mlp/surroundings",
+    "contract/mlp/surroundings",
     "with the default dtype float64 = as usual",
 )
 class ComputesInTheDefaultDtype(Plain):
@@ -116,8 +116,8 @@ class OffWhenCompiledWithNorm(Plain):
 
 @ZOO.killed_by(
     "x requires gradients after the call, as differentiating an energy inside would leave it.",
-    "structure/mlp/inputs-unchanged",
-    "x requires gradients after the call*",
+    "contract/mlp/inputs-unchanged",
+    "nothing else changes, but it changed the flag that it requires gradients of x*",
 )
 class FlagsItsInput(Plain):
     def mlp(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:

@@ -350,9 +350,9 @@ def _coarse(energy: Any) -> Any:
 
 @ZOO.wraps(
     "Weights are copied once and read again only if they are other arrays, whatever was written into them.",
-    "structure/attention/edited-arrays",
+    "contract/attention/edited-arrays",
     _EDITED,
-    also=("structure/mlp/edited-arrays", "structure/block/edited-arrays"),
+    also=("contract/mlp/edited-arrays", "contract/block/edited-arrays"),
 )
 def weights_by_identity(implementation: Implementation) -> Implementation:
     kept: dict[str, tuple[tuple[Any, ...], Weights]] = {}
@@ -377,7 +377,7 @@ def weights_by_identity(implementation: Implementation) -> Implementation:
 
 @ZOO.wraps(
     "Outputs of one shape share one buffer, which the next call overwrites.",
-    "structure/attention/edited-arrays",
+    "contract/attention/edited-arrays",
     "an output after the next call = before it",
     edits=True,
 )
@@ -398,9 +398,9 @@ def answers_in_one_buffer(implementation: Implementation) -> Implementation:
 
 @ZOO.wraps(
     "The memory is read from the start of its storage, not from the start of its view.",
-    "structure/attention/windows",
+    "contract/attention/windows",
     _WINDOWS,
-    also=("structure/mlp/windows", "structure/block/windows"),
+    also=("contract/*/windows",),
 )
 def reads_from_the_start(implementation: Implementation) -> Implementation:
     def change(_: str, function: Function) -> Function:
@@ -418,7 +418,7 @@ def _from_the_start(array: Any) -> Any:
 
 @ZOO.wraps(
     "The first two arrays of the mapping are taken for W_Q and W_K, whatever their names.",
-    "structure/attention/windows",
+    "contract/attention/windows",
     _WINDOWS,
 )
 def weights_by_place(implementation: Implementation) -> Implementation:

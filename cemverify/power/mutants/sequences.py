@@ -61,9 +61,9 @@ class KeepsItsPreconditioner(Plain):
 
 @ZOO.wraps(
     "Outputs are cached by array identity, whatever is written into the arrays later.",
-    "structure/attention/edited-arrays",
+    "contract/attention/edited-arrays",
     "output for edited arrays = output for new arrays",
-    also=("structure/*/edited-arrays",),
+    also=("contract/*/edited-arrays",),
     edits=True,
 )
 def knows_arrays_by_identity(implementation: Implementation) -> Implementation:

@@ -18,10 +18,10 @@ from cemverify.conformance.asking.experiments import compiling_experiment, exper
 from cemverify.conformance.implementations.faults import Fault
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.properties.base import Property
+from cemverify.conformance.properties.contract.settings import SURROUNDINGS
 from cemverify.conformance.properties.layers.base import Cases, layer_property
 from cemverify.conformance.properties.layers.oracle import along, compared, nudged, rounding
 from cemverify.conformance.properties.layers.structure import listed
-from cemverify.conformance.properties.modes import SURROUNDINGS
 from cemverify.conformance.questions.black_boxes import Named, Question
 
 Mode = Callable[[Box, Any], Any]

@@ -1,0 +1,141 @@
+"""A call during which another thread makes one: the two are made to interleave, the same way every time.
+
+The first call runs up to one of its lines of Python. There it waits until the second, in another thread, has come
+halfway; then the first runs to its end, and the second after it. So each goes on with whatever the other left behind.
+Where the implementation makes one wait for the other, as with a lock, the first does not wait for long.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cemverify.conformance.asking.answers import as_tensor
+from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.asking.experiments import long_experiment
+from cemverify.conformance.questions.cases import Case
+
+_PATIENCE = 0.2  # seconds to wait for a call that may itself be waiting
+_PLACES = (1, 2, 3)  # quarters of the first call at which the second begins
+
+
+@long_experiment
+def answered_while_another_runs(
+    caller: Caller, name: str, case: Case, other: Case, shape: torch.Size
+) -> tuple[list[Tensor], list[Tensor], bool]:
+    """The answers to the first question and to the other one, and whether the other always ran during the first.
+
+    Raises:
+        Fault: one of the calls returned no array of that shape.
+    """
+    interrupted, meanwhile, always = [], [], True
+    with caller.guarded():
+        lines = [_count(caller.bound(name, asked)) for asked in (case, other)]
+        for quarter in _PLACES:
+            pair = _Pair(caller.bound(name, other), lines[0] * quarter // 4, lines[1] // 2)
+            first = pair.run(caller.bound(name, case))
+            if pair.error is not None:
+                raise pair.error
+            interrupted.append(as_tensor(first, shape))
+            meanwhile.append(as_tensor(pair.answer, shape))
+            always &= pair.began
+    return interrupted, meanwhile, always
+
+
+class _Pair:
+    """Two calls that interleave.
+
+    Attributes:
+        answer, error: of the second call. began: whether it came halfway, or ended, before the first one ended.
+    """
+
+    def __init__(self, second: Callable[[], Any], at: int, halfway: int) -> None:
+        self.second, self.at, self.half = second, at, halfway
+        self.answer: Any = None
+        self.error: BaseException | None = None
+        self.began = False
+        self._halfway, self._first_ended = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run_second, daemon=True)
+
+    def run(self, first: Callable[[], Any]) -> Any:
+        """Makes both calls, and returns the answer of the first."""
+        try:
+            return _traced(first, self.at, self._start_second)
+        finally:
+            self._first_ended.set()
+            if self._thread.ident is None:  # the first call was shorter than before
+                self._thread.start()
+            self._thread.join()
+
+    def _start_second(self) -> None:
+        self._thread.start()
+        self.began = self._halfway.wait(_PATIENCE)
+
+    def _run_second(self) -> None:
+        try:
+            self.answer = _traced(self.second, self.half, self._wait_for_first)
+        except BaseException as error:
+            self.error = error
+        finally:
+            self._halfway.set()
+
+    def _wait_for_first(self) -> None:
+        self._halfway.set()
+        self._first_ended.wait(_PATIENCE)
+
+
+def _count(call: Callable[[], Any]) -> int:
+    """How many lines of Python a call runs, those of array libraries left out: compilers run millions."""
+    lines, libraries = 0, _libraries()
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal lines
+        if event == "line":
+            lines += 1
+        elif frame.f_code.co_filename.startswith(libraries):
+            return None
+        return trace
+
+    _with_trace(trace, call)
+    return max(lines, 1)
+
+
+def _traced(call: Callable[[], Any], at: int, then: Callable[[], None]) -> Any:
+    """The answer of a call that does something before its line of that number."""
+    lines, libraries = 0, _libraries()
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal lines
+        if event == "line":
+            lines += 1
+            if lines == max(at, 1):
+                sys.settrace(None)
+                then()
+                return None
+        elif frame.f_code.co_filename.startswith(libraries):
+            return None
+        return trace
+
+    return _with_trace(trace, call)
+
+
+def _libraries() -> tuple[str, ...]:
+    """The folders of array libraries."""
+    loaded = (sys.modules.get(name) for name in ("torch", "numpy", "jax"))
+    return tuple(os.path.join(os.path.dirname(str(module.__file__)), "") for module in loaded if module is not None)
+
+
+def _with_trace(trace: Any, call: Callable[[], Any]) -> Any:
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        return call()
+    finally:
+        sys.settrace(before)

@@ -1,0 +1,14 @@
+"""The contract of a CEM implementation, asked of every function over mixed options (docs/contract.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cemverify.conformance.properties.base import Property
+from cemverify.conformance.properties.contract import answers, arguments, calls, memory, settings
+
+
+def properties() -> Iterator[Property]:
+    """The properties of the family."""
+    for part in (arguments, answers, calls, memory, settings):
+        yield from part.properties()

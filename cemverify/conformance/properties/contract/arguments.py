@@ -1,0 +1,88 @@
+"""A call leaves its arguments as they were: values, layout, flags, names and configuration."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cemverify.conformance.asking.answers import as_tensor
+from cemverify.conformance.asking.boxes import finite as all_finite
+from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.asking.experiments import experiment
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
+from cemverify.conformance.properties.base import Property
+from cemverify.conformance.properties.contract.functions import EVERY, Function, contract_property, yes
+from cemverify.conformance.questions.cases import Case
+
+
+def arguments_are_left_alone(function: Function, caller: Caller, case: Case) -> Evidence:
+    """After a call every array has the bits, the layout and the flags that it had; names and config are the same."""
+    after, changed = _after_a_call(caller, function.name, case)
+    before = {"x": case.x, "h": case.h, **case.weights}
+    exact = torch.zeros(())
+    return judge(
+        *(
+            Comparison(f"{key} after the call", found, before[key], exact)
+            for key, found in all_finite(after, before).items()
+        ),
+        yes(f"nothing else changes{', but it changed ' * bool(changed)}{', '.join(changed)}", holds=not changed),
+    )
+
+
+@experiment
+def _after_a_call(caller: Caller, name: str, case: Case) -> tuple[dict[str, Tensor], list[str]]:
+    """Every array after a call, and what else is another than before, as phrases."""
+    x, h, weights = caller.arguments(case)
+    arrays, config, mapping = {"x": x, "h": h, **weights}, copy.deepcopy(case.config), dict(weights)
+    forms = {key: _form(array) for key, array in arrays.items()}
+    caller.call(name, case, x, h, weights, config)
+    after = {key: as_tensor(array) for key, array in arrays.items()}
+    changed = [
+        f"the {what} of {key}"
+        for key, array in arrays.items()
+        for what, value in forms[key].items()
+        if _form(array)[what] != value
+    ]
+    if list(weights) != list(mapping) or any(weights[key] is not array for key, array in mapping.items()):
+        changed.append("the mapping of weights")
+    if config != case.config:
+        changed.append("the configuration")
+    return after, changed
+
+
+def _form(array: Any) -> dict[str, Any]:
+    """What an array has beside its numbers."""
+    if isinstance(array, Tensor):
+        return {
+            "shape": tuple(array.shape),
+            "strides": array.stride(),
+            "dtype": array.dtype,
+            "flag that it requires gradients": array.requires_grad,
+            "gradient": array.grad is None,
+        }
+    if isinstance(array, np.ndarray):
+        return {
+            "shape": array.shape,
+            "strides": array.strides,
+            "dtype": array.dtype,
+            "flag that it can be written": array.flags.writeable,
+        }
+    return {"shape": array.shape, "dtype": array.dtype}
+
+
+def properties() -> Iterator[Property]:
+    """One for each function."""
+    for function in EVERY:
+        yield contract_property(
+            function,
+            "inputs-unchanged",
+            f"A call of {function.name} leaves its arrays, the mapping of weights and the configuration unchanged.",
+            arguments_are_left_alone,
+            "the call returns an answer",
+            floor=1.0,
+        )

@@ -1,0 +1,139 @@
+"""What a call depends on beside its arguments: nothing. Not on earlier calls, nor on one that runs meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import torch
+
+from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.asking.meanwhile import answered_while_another_runs
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
+from cemverify.conformance.properties.base import Asked, Over, Property
+from cemverify.conformance.properties.contract.functions import EVERY, Function, contract_property
+from cemverify.conformance.properties.mixed import mixed
+from cemverify.conformance.questions.cases import Case
+from cemverify.conformance.questions.spaces import scattered_case
+
+
+def twice_gives_the_same(function: Function, caller: Caller, case: Case) -> Evidence:
+    """The same call returns the same bits, with and without another call in between."""
+    first = caller.answer(function.name, case)
+    between = caller.answer(function.name, _other(case))
+    second = caller.answer(function.name, case)
+    third = caller.answer(function.name, case)  # at once, which shows what happens on every second call
+    return judge(
+        Comparison("second call = first call", second, first, torch.zeros(())),
+        Comparison("third call = second call", third, second, torch.zeros(())),
+        telling=not torch.equal(between, first),
+    )
+
+
+def first_is_as_good_as_later(caller: Caller, case: Case) -> Evidence:
+    """The first call of each function in a process, and one after several others, return the right answer."""
+    asked = [(function, function.question(_part(function, case), caller.dtype)) for function in EVERY]
+    asked = [(function, part) for function, part in asked if function.name in caller.subject.functions]  # type: ignore[union-attr]
+    first = [caller.answer(function.name, part) for function, part in asked]
+    for other in (_other, _longer, _other):
+        for function, part in asked:
+            caller.answer(function.name, other(part))
+    comparisons, telling = [], True
+    for (function, part), answer in zip(asked, first, strict=True):
+        due, room = function.due(part), function.room(part, caller.dtype)
+        later = caller.answer(function.name, part)
+        comparisons += [
+            Comparison(f"first answer of {function.name} = golden answer", answer, due, room),
+            Comparison(f"answer of {function.name} after other calls = golden answer", later, due, room),
+        ]
+        telling &= function.moved(due, part, room)
+    return judge(*comparisons, telling=telling)
+
+
+def _part(function: Function, case: Case) -> Case:
+    """What a function is asked of a block's case."""
+    if function.layer == "block":
+        return case
+    return case.part("mlp" if function.layer == "mlp" else "attention")
+
+
+def each_thread_gets_its_answer(function: Function, caller: Caller, case: Case) -> Evidence:
+    """Of two calls in two threads, each of which goes on where the other stopped, both return what they do alone."""
+    other, shape = _other(case), function.shape(case)
+    alone, other_alone = (caller.answer(function.name, asked) for asked in (case, other))
+    interrupted, meanwhile, ran = answered_while_another_runs(caller, function.name, case, other, shape)
+    exact = torch.zeros(())
+    return judge(
+        *(
+            Comparison("answer while another thread calls = answer alone", found, alone, exact)
+            for found in interrupted
+        ),
+        *(
+            Comparison("answer to a call during another = answer alone", found, other_alone, exact)
+            for found in meanwhile
+        ),
+        telling=ran and not torch.equal(alone, other_alone),
+    )
+
+
+@dataclass(frozen=True)
+class OfAllFunctions(Over):
+    """Cases of a block, whose parts are the questions to all functions that there are."""
+
+    def emptied(self, absent: Iterable[str]) -> str | None:  # noqa: ARG002
+        return None
+
+    def scattered(self, asked: Asked, seed: int) -> Case:
+        space = self.space.within(asked.absent)
+        # without an activation there is no MLP to ask either
+        choices = {name: values or (self.space.choices[name][0],) for name, values in space.choices.items()}
+        return scattered_case(replace(space, choices=choices), seed)
+
+
+def _other(case: Case) -> Case:
+    """The same weights at another state and memory."""
+    h = case.h + 1
+    return replace(case, x=h if case.x is case.h else case.x + 1, h=h)
+
+
+def _longer(case: Case) -> Case:
+    """Twice as many rows."""
+    h = torch.cat((case.h, case.h))
+    return replace(case, x=h if case.x is case.h else torch.cat((case.x, case.x)), h=h)
+
+
+def properties() -> Iterator[Property]:
+    """Three for each function."""
+    for function in EVERY:
+        yield contract_property(
+            function,
+            "determinism",
+            f"The same call of {function.name} returns the same bits, whatever was called in between.",
+            twice_gives_the_same,
+            "the call in between returns something else",
+            floor=0.5,
+            once=True,
+        )
+        yield contract_property(
+            function,
+            "threads",
+            f"A call of {function.name} returns the same while another thread makes one, and so does that one.",
+            each_thread_gets_its_answer,
+            "the other call ran during the first, and returns something else",
+            rows=0.2,
+            once=True,
+            needs=frozenset({"threads"}),
+        )
+    yield Property(
+        "contract/all/first-calls",
+        "The first answer of each function in a new process is right, and so is one after many others.",
+        "docs/contract.md",
+        first_is_as_good_as_later,
+        OfAllFunctions(mixed("block", steps=(2, 3), textures=("plain",))),
+        share=0.1,
+        sources=(),
+        first=True,
+        once=True,
+        premise="no right answer is that of a layer that does nothing",
+        floor=0.5,
+    )

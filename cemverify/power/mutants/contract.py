@@ -1,0 +1,305 @@
+"""Faults against the contract that a bare layer hides: options, threads, first calls, shared memory, dtypes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cemverify.conformance.implementations.contract import Implementation
+from cemverify.power.mutants.base import Function, Zoo, around
+
+ZOO = Zoo("contract")
+
+_UNCHANGED = "nothing else changes, but it changed "
+_OFF = 1 + 1e-3
+
+
+def _arrays(arguments: tuple[Any, ...]) -> list[Any]:
+    return [*arguments[:-2], *arguments[-2].values()]
+
+
+def _each(answer: Callable[..., Any]) -> Callable[[Implementation], Implementation]:
+    """An implementation each of whose functions is `answer(function, *arguments)`."""
+
+    def wrapped(implementation: Implementation) -> Implementation:
+        return around(implementation, lambda _, function: lambda *arguments: answer(function, *arguments))
+
+    return wrapped
+
+
+# --- arguments ------------------------------------------------------------------------------------------
+
+
+@ZOO.wraps(
+    "The gain is squared in place where the norm is folded.",
+    "contract/attention/inputs-unchanged",
+    "gain after the call",
+    also=("contract/mlp/inputs-unchanged", "contract/decode/inputs-unchanged"),
+    edits=True,
+)
+def squares_a_folded_gain(implementation: Implementation) -> Implementation:
+    def answer(function: Function, *arguments: Any) -> Any:
+        found, (*_, weights, config) = function(*arguments), arguments
+        if getattr(config, "norm", "") == "folded":
+            weights["gain"][...] = weights["gain"] ** 2
+        return found
+
+    return _each(answer)(implementation)
+
+
+@ZOO.wraps(
+    "softplus is applied to P_d in place.",
+    "contract/decode/inputs-unchanged",
+    "P_d after the call",
+    also=("contract/mlp/inputs-unchanged", "contract/attention/inputs-unchanged"),
+    edits=True,
+)
+def edits_its_preconditioner(implementation: Implementation) -> Implementation:
+    def answer(function: Function, *arguments: Any) -> Any:
+        found, weights = function(*arguments), arguments[-2]
+        if "P_d" in weights:
+            weights["P_d"][...] = abs(weights["P_d"]) + 1
+        return found
+
+    return _each(answer)(implementation)
+
+
+@ZOO.wraps(
+    "A weight is taken out of the mapping.",
+    "contract/mlp-energy/inputs-unchanged",
+    f"{_UNCHANGED}the mapping of weights*",
+    also=("contract/*/inputs-unchanged",),
+)
+def takes_out_a_weight(implementation: Implementation) -> Implementation:
+    def answer(function: Function, *arguments: Any) -> Any:
+        found = function(*arguments)
+        arguments[-2].popitem()
+        return found
+
+    return _each(answer)(implementation)
+
+
+@ZOO.wraps(
+    "The step size in the configuration is halved.",
+    "contract/attention/inputs-unchanged",
+    f"{_UNCHANGED}the configuration*",
+    also=("contract/attention-energy/inputs-unchanged",),
+)
+def edits_its_configuration(implementation: Implementation) -> Implementation:
+    def answer(function: Function, *arguments: Any) -> Any:
+        found, config = function(*arguments), arguments[-1]
+        if hasattr(config, "step_size"):
+            object.__setattr__(config, "step_size", config.step_size / 2)
+        return found
+
+    return _each(answer)(implementation)
+
+
+# --- what comes back ------------------------------------------------------------------------------------
+
+
+def _returning(dtype: torch.dtype, instead: torch.dtype) -> Callable[[Implementation], Implementation]:
+    name, other = (str(one).removeprefix("torch.") for one in (dtype, instead))
+
+    def answer(function: Function, *arguments: Any) -> Any:
+        found = function(*arguments)
+        if str(found.dtype).removeprefix("torch.") != name:
+            return found
+        return found.to(instead) if isinstance(found, Tensor) else found.astype(other)
+
+    return _each(answer)
+
+
+@ZOO.wraps(
+    "Given float32, it returns float64, as NumPy does by habit.",
+    "contract/attention-energy/shape-and-dtype",
+    "float32 in, float64 out: the dtype is kept*",
+    also=("contract/*/shape-and-dtype",),
+)
+def promotes_float32(implementation: Implementation) -> Implementation:
+    return _returning(torch.float32, torch.float64)(implementation)
+
+
+@ZOO.wraps(
+    "Given bfloat16, it returns float32, in which it computes.",
+    "contract/decode/shape-and-dtype",
+    "bfloat16 in, float32 out: the dtype is kept*",
+    also=("contract/*/shape-and-dtype",),
+)
+def stays_in_float32(implementation: Implementation) -> Implementation:
+    return _returning(torch.bfloat16, torch.float32)(implementation)
+
+
+@ZOO.wraps(
+    "It returns NumPy arrays, whatever it takes.",
+    "contract/mlp/shape-and-dtype",
+    "torch in, numpy out: the kind is kept*",
+    also=("contract/attention/shape-and-dtype",),
+)
+def returns_numpy(implementation: Implementation) -> Implementation:
+    def answer(function: Function, *arguments: Any) -> Any:
+        found = function(*arguments)
+        if isinstance(found, Tensor):
+            found = found.detach()
+            return (found.float() if found.dtype == torch.bfloat16 else found).numpy()
+        return np.asarray(found)
+
+    return _each(answer)(implementation)
+
+
+@ZOO.wraps(
+    "Answers are kept by the values of the arguments, and the very same array is returned again.",
+    "contract/mlp/edited-arrays",
+    "output after an earlier one was overwritten = before",
+    also=("contract/*/edited-arrays",),
+    edits=True,
+)
+def returns_what_it_keeps(implementation: Implementation) -> Implementation:
+    kept: dict[Any, Any] = {}
+
+    def answer(function: Function, *arguments: Any) -> Any:
+        values = [(array.double() if isinstance(array, Tensor) else array).tolist() for array in _arrays(arguments)]
+        key = (id(function), str(arguments[0].dtype), repr(arguments[-1]), str(values))
+        if key not in kept:
+            kept[key] = function(*arguments)
+        return kept[key]
+
+    return _each(answer)(implementation)
+
+
+# --- memory ---------------------------------------------------------------------------------------------
+
+
+def _start(array: Any) -> int:
+    if isinstance(array, Tensor):
+        return array.untyped_storage().data_ptr()
+    while isinstance(getattr(array, "base", None), np.ndarray):
+        array = array.base
+    return id(array)
+
+
+@ZOO.wraps(
+    "If two different arrays share memory, answers are one part in a thousand too large.",
+    "contract/attention/shared-memory",
+    "output for arrays that share memory = golden output",
+    also=("contract/mlp/shared-memory", "contract/*-energy/shared-memory"),
+)
+def takes_windows_for_one_array(implementation: Implementation) -> Implementation:
+    def answer(function: Function, *arguments: Any) -> Any:
+        one, other = arguments[0], arguments[1]
+        shared = len(arguments) == 4 and one is not other and _start(one) == _start(other)
+        return function(*arguments) * (_OFF if shared else 1)
+
+    return _each(answer)(implementation)
+
+
+@ZOO.wraps(
+    "Weights are known by their array, so that one array under two names is used for the first alone.",
+    "contract/decode/shared-memory",
+    "output for arrays that share memory = golden output",
+    also=("contract/block/shared-memory",),
+)
+def knows_weights_by_array(implementation: Implementation) -> Implementation:
+    def answer(function: Function, *arguments: Any) -> Any:
+        *states, weights, config = arguments
+        seen: set[int] = set()
+        distinct = {}
+        for name, array in weights.items():
+            distinct[name] = array * 0 if id(array) in seen else array
+            seen.add(id(array))
+        return function(*states, distinct, config)
+
+    return _each(answer)(implementation)
+
+
+@ZOO.wraps(
+    "Weights are read in the order in which they lie in memory.",
+    "contract/decode/windows",
+    "output for views, with the weights in reverse order",
+    also=("contract/mlp-energy/windows",),
+)
+def reads_weights_as_they_lie(implementation: Implementation) -> Implementation:
+    def answer(function: Function, *arguments: Any) -> Any:
+        *states, weights, config = arguments
+        return function(*states, {name: _as_it_lies(array) for name, array in weights.items()}, config)
+
+    return _each(answer)(implementation)
+
+
+def _as_it_lies(array: Any) -> Any:
+    if isinstance(array, Tensor):
+        transposed = array.dim() > 1 and array.stride(0) < array.stride(-1)
+        return array.permute(*range(array.dim())[::-1]).reshape(array.shape) if transposed else array
+    return np.ravel(array, order="K").reshape(array.shape) if getattr(array, "strides", (0,))[0] else array
+
+
+# --- calls ----------------------------------------------------------------------------------------------
+
+
+@ZOO.wraps(
+    "The first argument is kept where every thread writes it, and read again at the end of the call.",
+    "contract/attention/threads",
+    "answer while another thread calls = answer alone",
+    also=("contract/*/threads",),
+)
+def shares_a_place_between_threads(implementation: Implementation) -> Implementation:
+    kept: dict[int, Any] = {}
+
+    def answer(function: Function, *arguments: Any) -> Any:
+        kept[0] = arguments[0]
+        found = function(*arguments)
+        return found + (kept[0] - arguments[0]).sum()
+
+    return _each(answer)(implementation)
+
+
+@ZOO.wraps(
+    "The first output of each function in a process is one part in a million too large, as before it is compiled.",
+    "contract/all/first-calls",
+    "first answer of * = golden answer",
+)
+def warms_up(implementation: Implementation) -> Implementation:
+    known: set[int] = set()
+
+    def answer(function: Function, *arguments: Any) -> Any:
+        scale = 1 if id(function) in known else 1 + 1e-6
+        known.add(id(function))
+        return function(*arguments) * scale
+
+    return _each(answer)(implementation)
+
+
+@ZOO.wraps(
+    "From the fourth call of a function on, outputs are one part in a million too large, as after tuning.",
+    "contract/all/first-calls",
+    "answer of * after other calls = golden answer",
+)
+def tunes_itself(implementation: Implementation) -> Implementation:
+    counts: dict[int, Any] = {}
+
+    def answer(function: Function, *arguments: Any) -> Any:
+        calls = next(counts.setdefault(id(function), itertools.count(1)))
+        return function(*arguments) * (1 if calls < 4 else 1 + 1e-6)
+
+    return _each(answer)(implementation)
+
+
+# --- settings -------------------------------------------------------------------------------------------
+
+
+@ZOO.wraps(
+    "In inference mode answers are one part in a thousand too large.",
+    "contract/attention-energy/surroundings",
+    "in inference mode = as usual",
+    also=("contract/mlp-energy/surroundings",),
+)
+def differs_in_inference_mode(implementation: Implementation) -> Implementation:
+    def answer(function: Function, *arguments: Any) -> Any:
+        return function(*arguments) * (_OFF if torch.is_inference_mode_enabled() else 1)
+
+    return _each(answer)(implementation)

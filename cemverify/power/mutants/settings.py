@@ -1,0 +1,149 @@
+"""Calls that change a setting of the process: one mutant for each row of the table of settings."""
+
+from __future__ import annotations
+
+import colorsys
+import decimal
+import gc
+import importlib
+import importlib.util
+import io
+import itertools
+import locale
+import logging
+import multiprocessing
+import os
+import random
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.modules.module import register_module_forward_hook
+
+from cemverify.conformance.implementations.contract import FUNCTIONS, Implementation
+from cemverify.power.mutants.base import Function, Mutant, Zoo, around, sound
+
+ZOO = Zoo("settings")
+
+
+def _locale() -> None:
+    locale.setlocale(locale.LC_ALL, "C.UTF-8" if locale.setlocale(locale.LC_ALL) == "C" else "C")
+
+
+def _backends() -> None:
+    torch.backends.cudnn.benchmark = True
+
+
+def _mask() -> None:
+    os.umask(0o047)
+
+
+def _streams() -> None:
+    sys.stdin = io.StringIO()
+
+
+def _hooks() -> None:
+    sys.displayhook = print
+
+
+def _precision() -> None:
+    decimal.getcontext().prec += 1
+
+
+def _jax() -> None:
+    jax: Any = importlib.import_module("jax")
+    jax.config.update("jax_debug_nans", True)
+
+
+# by the name that `process_state` gives a setting; the random states are added to its table
+CHANGES: Mapping[str, Callable[[], object]] = {
+    "trace and profile functions": lambda: threading.setprofile(lambda *_: None),
+    "gradient mode": lambda: torch.set_grad_enabled(False),
+    "default dtype": lambda: torch.set_default_dtype(torch.float64),
+    "default device": lambda: torch.set_default_device("meta"),
+    "number of threads": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
+    "precision of matrix products": lambda: torch.set_float32_matmul_precision("medium"),
+    "autocasting": lambda: torch.set_autocast_enabled("cpu", True),
+    "deterministic algorithms": lambda: torch._C._set_deterministic_algorithms(True, warn_only=False),
+    "switches of torch's backends": _backends,
+    "anomaly detection": lambda: torch.set_anomaly_enabled(True),
+    "subnormal numbers": lambda: torch.set_flush_denormal(True),
+    "hooks on all modules": lambda: register_module_forward_hook(lambda *_: None),
+    "NumPy error handling": lambda: np.seterr(over="ignore"),
+    "NumPy print options": lambda: np.set_printoptions(precision=3),
+    "warning filters": lambda: warnings.simplefilter("ignore"),
+    "logging": lambda: logging.getLogger().setLevel(logging.DEBUG),
+    "environment": lambda: os.environ.update(OMP_NUM_THREADS="7"),
+    "locale": _locale,
+    "folder": lambda: os.chdir(tempfile.gettempdir()),
+    "file mode mask": _mask,
+    "import paths": lambda: sys.path.insert(0, tempfile.gettempdir()),
+    "loaded modules": lambda: sys.modules.pop(colorsys.__name__, None),
+    "standard streams": _streams,
+    "hooks of the interpreter": _hooks,
+    "signal handlers": lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN),
+    "alarm": lambda: signal.setitimer(signal.ITIMER_REAL, 1000.0),
+    "recursion limit": lambda: sys.setrecursionlimit(sys.getrecursionlimit() + 100),
+    "switch interval": lambda: sys.setswitchinterval(0.01),
+    "garbage collection": gc.disable,
+    "decimal context": _precision,
+    "socket timeout": lambda: socket.setdefaulttimeout(60.0),
+    "start method of processes": lambda: multiprocessing.set_start_method("spawn", force=True),
+    "JAX configuration": _jax,
+    "random state of torch": lambda: torch.manual_seed(0),
+    "random state of NumPy": lambda: np.random.seed(0),
+    "random state of Python": lambda: random.seed(0),
+}
+
+
+def changing(change: Callable[[], object], implementation: Implementation) -> Implementation:
+    """An implementation each of whose functions makes that change after it has computed its answer."""
+
+    def changes(_: str, function: Function) -> Function:
+        def answer(*arguments: Any) -> Any:
+            found = function(*arguments)
+            change()
+            return found
+
+        return answer
+
+    return around(implementation, changes)
+
+
+def _mutants() -> Zoo:
+    found = Zoo("settings")
+    functions = itertools.cycle(name.replace("_", "-") for name in FUNCTIONS)
+    for (name, change), function in zip(CHANGES.items(), functions, strict=False):
+        if name.startswith("JAX") and importlib.util.find_spec("jax") is None:
+            continue
+        wrap = partial(changing, change)
+        found.append(
+            Mutant(
+                f"changes-{name.lower().replace(' ', '-')}".replace("'", ""),
+                f"Every call changes a setting of the process: {name}.",
+                f"contract/{function}/settings-unchanged",
+                f"the process keeps its {name}*",
+                partial(_made, wrap, name),
+                "settings",
+                ("contract/*/settings-unchanged",) if name == "default dtype" else (),
+                wrap=wrap,
+            )
+        )
+    return found
+
+
+def _made(wrap: Callable[[Implementation], Implementation], name: str) -> Implementation:
+    if name.startswith("JAX"):
+        importlib.import_module("jax")  # before the first call: what is loaded later changes nothing
+    return wrap(sound())
+
+
+ZOO += _mutants()
