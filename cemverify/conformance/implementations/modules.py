@@ -25,8 +25,8 @@ def implementation_from_modules(
 
     Args:
         attention, mlp: builds a module from a configuration. Its forward takes `(x, h)`, or `(h)` alone if
-        `not_offered`
-            contains "start".
+            `not_offered` contains "start". The module is converted to the dtype of x, float64 unless --dtype says
+            otherwise; tensors that are neither parameters nor buffers stay as they are.
         names: for a weight of the contract, the name of the module's parameter, or several names that each get a copy
             (tied weights that the module stores separately). A weight that is not listed keeps its name. It is
             reshaped to the shape of the parameter, so W_Q (K, R, D) fits a linear layer's (K R, D). End a name in
