@@ -263,7 +263,7 @@ class Box:
             return as_tensor(self._called(self.layer.lagrangian, state))
 
     def gradient(self, g: Named, memory: Named, mask: Tensor | None = None) -> tuple[Arrays, str]:
-        """dE/dg of the energy that is descended, memory fixed, and where it comes from: "autograd" or "differences"."""
+        """dE/dg of the energy that is descended, memory fixed, and where from: "autograd" or "differences"."""
         if "autograd" not in self.layer.not_offered:
             found = self._energys_gradient(g, memory, mask)
             if found is not None:
