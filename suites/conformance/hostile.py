@@ -9,13 +9,16 @@ from __future__ import annotations
 import atexit
 import builtins
 import contextlib
+import copy
 import ctypes
 import gc
+import json
 import os
 import pickle
 import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -372,9 +375,13 @@ def _records() -> None:
     """Writes a record that holds into every connection that this process has open."""
     record = Record("gradient/attention/plain", "", "", Verdict.HOLDS, examples=60, telling=60, margin=0.0)
     for content in (pickle.dumps(record), pickle.dumps(Finished(record, lost=False))):
-        for fd in range(3, 64):
-            with contextlib.suppress(OSError):
-                os.write(fd, len(content).to_bytes(4, "big") + content)
+        _write_everywhere(len(content).to_bytes(4, "big") + content)
+
+
+def _write_everywhere(content: bytes) -> None:
+    for fd in range(3, 64):
+        with contextlib.suppress(OSError):
+            os.write(fd, content)
 
 
 def _objects_that_send(content: Any) -> None:
@@ -392,9 +399,7 @@ def _sends_records() -> None:
 
 def _answers_for_itself(stale: bool) -> None:
     said = answer({"number": 0 if stale else 1, "answer": [True, 1.0, None]})
-    for fd in range(3, 64):
-        with contextlib.suppress(OSError):
-            os.write(fd, len(said).to_bytes(8, "little") + said)
+    _write_everywhere(len(said).to_bytes(8, "little") + said)
 
 
 def _rewrites_records() -> None:
@@ -434,6 +439,24 @@ def _stops(whom: Callable[[], list[int]]) -> Any:
     return misbehave
 
 
+def _replaces(place: Any, name: str, by: Any) -> Any:
+    """The attribute of a module or class is replaced, in this process."""
+    return wrongly(lambda: setattr(place, name, by))
+
+
+def _leaves_a_grandchild_that_stops_the_judge() -> None:
+    judge = os.getppid()
+    if os.fork():
+        return
+    os.setsid()
+    if os.fork() == 0:
+        for _ in range(1000):
+            with contextlib.suppress(OSError):
+                os.kill(judge, signal.SIGSTOP)
+            time.sleep(0.02)
+    os._exit(0)
+
+
 def _parent() -> list[int]:
     return [os.getppid()]
 
@@ -458,6 +481,14 @@ loosens_comparisons = wrongly(_loosens_comparisons)
 traces_and_is_wrong = wrongly(_traces)
 traces = besides(_traces)
 leaves_a_mode = besides(_leaves_a_mode)
+writes_garbage = wrongly(lambda: _write_everywhere(b"garbage" * 9))
+writes_the_beginning_of_an_answer = wrongly(lambda: _write_everywhere((1000).to_bytes(8, "little") + b"..."))
+replaces_json = _replaces(json, "dumps", lambda *_, **__: '[{"mapping": {"number": 1, "answer": null}}, []]')
+replaces_pickle = _replaces(pickle, "loads", lambda *_, **__: None)
+replaces_sockets = _replaces(socket.socket, "sendall", lambda *_, **__: None)
+replaces_copies = _replaces(copy, "deepcopy", lambda *_, **__: None)
+leaves_a_grandchild_that_stops_the_judge = wrongly(_leaves_a_grandchild_that_stops_the_judge)
+stops_judge_and_server = instead(_stops(lambda: [*_parent(), *_grandparent()]))
 stops_its_parent = instead(_stops(_parent))
 stops_its_grandparent = instead(_stops(_grandparent))
 exits_quietly = besides(lambda: os._exit(0))

@@ -55,10 +55,11 @@ def start(life: Callable[..., None], *arguments: Any) -> tuple[Any, Connection]:
 
 def end(process: Any) -> None:
     """Kills a process, and waits for its end no longer than it takes."""
+    _wake_server()  # which tells of the end, and may be stopped
     with contextlib.suppress(OSError):
         process.kill()
     process.join(_ENDING)
-    if process.is_alive():  # so says the server, which may be stopped
+    if process.is_alive():
         _kill_server()
         process.join(_ENDING)
 
