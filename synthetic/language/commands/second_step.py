@@ -32,38 +32,34 @@ from synthetic.language.commands.arguments import (
 from synthetic.language.paper.studies import TINY, tiny_dims
 
 SUMMARY = "does a second step pay? every row tuned by itself, judged with fresh seeds on other text"
-USAGE = "[--replaced LAYER] [--size SIZE] [--per-parameter N] [--until MINUTES] [option ...]"
+USAGE = "[--replaced LAYER] [--until MINUTES] [option ...]"
 
 DESCRIPTION = """\
-Trains a model with T = 1, one with T = 2, and the controls that a gain must survive: T = 1 with a
-step twice as long, T = 1 wider for the same FLOPs, T = 1 applied twice, and T = 1 again with other
-first weights. Each finds its own learning rate with the same budget, and is then judged with fresh
-seeds on text it was not tuned on. Every training is kept: the same command goes on where it stopped.
+T = 1, T = 2, and what a gain must survive: T = 1 with a longer step, wider, applied twice, and
+again with other weights. Each finds its own learning rate with the same budget and is judged with
+fresh seeds on other text. Every training is kept: the same command goes on where it stopped.
 """
 
 HOW = """\
---replaced LAYER      attention (default), mlp or full: which layers are CEM's
+--replaced LAYER      attention (default), mlp or full: which layers are CEM's; --depth T (default: 2)
 --size SIZE           tiny (default), small (a million parameters, context 256), 86M, 108M, 134M, 162M
 --per-parameter N     tokens for each parameter of Llama, the same for all rows (default: 20)
---depth T             the depth that T = 1 is compared with (default: 2)
 --rows NAME ...       only these rows, as in the tables: 'T = 1' 'T = 1, eta 2' 'T = 2, eta 1/2'
---seeds N --seed S    N seeds judge, from S on (default: 8 from 0); --tuning-seeds N tune (default: 1)
---tuning N            tune at 1/N of the full length (default: 4)
-other numbers:        --steps N --batch B --context J --accumulate N --dim D --layers L --heads K"""
+--seeds N --seed S    N seeds judge, from S on (default: 8 from 0)
+--tuning N            tune at 1/N of the length (default: 4), with --tuning-seeds N (default: 1)
+other numbers:        --steps N --batch B --context J --accumulate N --dim D --layers L --heads K
+                      (--learning-rate is what the study finds)
+"""
 
 WHEN = """\
 --estimate            the power analysis and the hours, and do nothing; --tflops N: of your device
 --until MINUTES       stop cleanly after so long and show what is there; 0 computes nothing
---cells FILE          read finished trainings from this file first, and write all of them to it in
-                      the end: commit it, and another machine goes on
---page FILE           also a page in Markdown; --output FILE; --device auto, cpu or cuda"""
+--cells FILE          finished trainings: read first, written last; commit it to go on elsewhere
+--page FILE           also a page in Markdown; --output FILE; --device auto, cpu or cuda
+"""
 
 EPILOG = """\
-examples:
-  python -m synthetic language second-step --estimate
-  python -m synthetic language second-step --replaced mlp --until 60 --cells mlp.cells.jsonl
-  python -m synthetic language second-step --size 86M --dataset DKYoon/SlimPajama-6B --megabytes 9000 \\
-      --tokeniser huggyllama/llama-7b --estimate
+example: python -m synthetic language second-step --replaced mlp --until 60 --cells mlp.cells.jsonl
 """
 
 
