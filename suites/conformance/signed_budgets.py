@@ -68,6 +68,8 @@ def cases() -> Iterator[tuple[str, Case]]:
     for name, config in _configs():
         case = dense_case(config, 1, 4, seed=13)
         yield name, replace(case, x=case.h) if name == "block" else case  # a block has one argument
+    row = dense_case(_attention(position="rotary"), 1, 4, seed=13)
+    yield "attention, rotary, the last token of four", replace(row, x=row.x[:, -1:])
     far = dense_case(_mlp("softplus", preconditioner=PreconditionerConfig("diagonal")), 1, 4, seed=13)
     weights = {**far.weights, "V": 40 * far.weights["V"], "P_d": 40 * far.weights["P_d"]}
     yield "MLP, softplus far from zero", Case(far.config, far.x, far.h, weights)

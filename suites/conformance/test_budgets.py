@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,7 +16,8 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.contract import Implementation
 from cemverify.conformance.implementations.reference import reference
 from cemverify.conformance.oracle.budgets import Bounded, energy_budget, output_budget, unit_roundoff
-from cemverify.conformance.oracle.golden import energies_at, golden
+from cemverify.conformance.oracle.evidence import Comparison, judge
+from cemverify.conformance.oracle.golden import energies_at, golden, products
 from cemverify.conformance.properties import precision
 from cemverify.conformance.questions.cases import dense_case
 from cemverify.power.bank import unit_by_unit
@@ -38,10 +41,11 @@ def test_budgets_are_as_they_were_signed() -> None:
 
 
 FIXED = dict(signed_budgets.cases())
+WHOLE = [name for name, case in FIXED.items() if case.x.shape == case.h.shape]  # as implementations are asked
 
 
 @pytest.mark.parametrize("subject", [reference, unit_by_unit], ids=["reference", "unit by unit"])
-@pytest.mark.parametrize("name", FIXED)
+@pytest.mark.parametrize("name", WHOLE)
 def test_the_golden_answer_is_within_its_budget_of_two_independent_implementations(
     name: str, subject: Implementation
 ) -> None:
@@ -158,3 +162,36 @@ def test_what_added_terms_may_err_by_covers_what_they_do_err_by_and_not_much_mor
         _, bound = precision._of_added_terms(x.double()[None], terms.double()[None, None], u)
         found.append(float((moved.double() - exact).norm() / bound))
     assert 0.5 < max(found) <= 1
+
+
+def test_a_sum_too_long_for_float32_has_no_bound() -> None:
+    one = torch.ones((), dtype=torch.float64)
+    u = unit_roundoff(torch.float32)
+    numbers = Bounded(one, 0 * one, u)
+    assert numbers.summed(round(1.5 / u)) == numbers.gamma(1.5 / u) == math.inf
+    assert 0 < numbers.summed(round(0.5 / u)) < math.inf
+
+
+def test_a_margin_is_the_residual_over_its_budget_and_none_where_both_sides_agree() -> None:
+    got, zero = torch.tensor([2.0, 1.0, 3.0]), torch.zeros(3)
+    comparison = Comparison("got = expected", got, torch.tensor([2.0, 0.0, 5.0]), torch.tensor([0.0, 4.0, 4.0]))
+    assert comparison.margins().tolist() == [0.0, 0.25, 0.5]
+    assert comparison.margin == 0.5
+    lost = Comparison("lost", torch.full((3,), math.nan), zero, zero + 1)
+    assert judge(comparison, replace(comparison, got=8 * got), telling=False).worst.margin > 1
+    assert judge(comparison, lost).worst is lost
+
+
+@pytest.mark.parametrize("name", ["attention, diagonal shared", "MLP, norm folded", "attention, self-cross"])
+def test_products_are_the_derivatives_of_the_golden_answer(name: str) -> None:
+    case, generator, step = FIXED[name], torch.Generator().manual_seed(0), 1e-5
+    cotangent, along = (torch.randn(case.x.shape, generator=generator, dtype=torch.float64) for _ in range(2))
+    found = products(case, cotangent)
+    assert found.keys() == {"x", "h", *case.weights}
+    ends = {
+        "x": [replace(case, x=case.x + sign * step * along) for sign in (1, -1)],
+        "h": [replace(case, h=case.h + sign * step * along) for sign in (1, -1)],
+    }
+    for array, (above, below) in ends.items():
+        slope = float((cotangent * (golden(above) - golden(below))).sum()) / (2 * step)
+        assert slope == pytest.approx(float((found[array] * along).sum()), rel=1e-6)

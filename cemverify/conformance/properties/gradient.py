@@ -89,7 +89,7 @@ def energy_is_stated(rival: Rival) -> Callable[[Caller, Case], Evidence]:
 def properties() -> Iterator[Property]:
     """The properties of the family."""
     for name, source, options, preconditioner, rival in _attention_options():
-        space = Space("attention", options, preconditioner)
+        space = _with_others(Space("attention", options, preconditioner))
         if name == "alibi":  # where tokens are alike or weights saturate, no bias shows
             space = replace(space, textures=("plain", "non-contiguous"))
         yield _equality("attention", name, source, space, rival)
@@ -98,7 +98,7 @@ def properties() -> Iterator[Property]:
         rival = SWAPPED_GATE if activation == "identity" else NO_ACTIVATION
         yield _equality("mlp", activation, "Eq. 7, 11; docs/mathematics.md §2", space, rival)
     for name, source, options, preconditioner, rival in _mlp_options():
-        yield _equality("mlp", name, source, Space("mlp", options, preconditioner), rival)
+        yield _equality("mlp", name, source, _with_others(Space("mlp", options, preconditioner)), rival)
     layers: tuple[tuple[Layer, str, Rival], ...] = (
         ("attention", "Eq. 12, Algorithm 1", SWAPPED_HEADS),
         ("mlp", "Eq. 13, Algorithm 1", SWAPPED_GATE),
@@ -216,6 +216,18 @@ _IDENTITY = PreconditionerConfig()
 _Option = tuple[str, str, dict[str, Any], PreconditionerConfig, Rival]
 
 
+def _with_others(space: Space) -> Space:
+    """The space, and with it whatever its one option must be combined with.
+
+    A norm meets preconditioners, with which it need not commute, and both meet a second step: so a fault of theirs is
+    seen where it is named, and not first where all options are mixed.
+    """
+    if "norm" in space.options and len(space.options) == 1:
+        kinds = (space.preconditioner, PreconditionerConfig("low-rank"), PreconditionerConfig("low-rank-printed"))
+        return replace(space, preconditioners=kinds, steps=(1, 2))
+    return space if space.preconditioner.kind == "identity" else replace(space, steps=(1, 2))
+
+
 def _attention_options() -> Iterator[_Option]:
     yield "plain", "Eq. 1, 5; docs/mathematics.md §1", {}, _IDENTITY, SWAPPED_HEADS
     source = "Sec. 2.3; docs/mathematics.md §14"
@@ -267,6 +279,7 @@ def _equality(layer: str, name: str, source: str, space: Space, rival: Rival) ->
         update_is_gradient(rival),
         Over(space),
         space.features(),
+        share=0.75 if len(space.steps) > 1 else 1.0,  # a second step costs as much as the first
         premise=rival.premise,
         floor=0.1,
         controls=TRIVIAL,

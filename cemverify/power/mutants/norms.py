@@ -29,8 +29,8 @@ class NormTwice(Plain):
 
 @ZOO.killed_by(
     "A folded gain is applied after the preconditioner instead of before.",
-    "gradient/attention/any-options",
-    also=("gradient/mlp/any-options",),
+    "gradient/attention/norm-folded",
+    also=("gradient/mlp/norm-folded", "gradient/attention/any-options", "gradient/mlp/any-options"),
     needs=("norm:folded", "preconditioner:low-rank"),
 )
 class FoldedGainAfterP(Plain):
@@ -132,7 +132,8 @@ class FoldedGainOnce(Plain):
 
 @ZOO.killed_by(
     "Only the first step takes the gradient at N(x); later steps take it at x.",
-    "gradient/attention/any-options",
+    "gradient/attention/norm-channel",
+    also=("gradient/attention/any-options",),
     needs=("norm:channel", "steps"),
 )
 class NormOnlyBeforeTheFirstStep(Plain):
@@ -141,3 +142,16 @@ class NormOnlyBeforeTheFirstStep(Plain):
             folded = c.norm == "folded"
             x = super().attention(x, h, w, replace(c, steps=1, norm=c.norm if t == 0 or folded else "none"))
         return x
+
+
+@ZOO.killed_by(
+    "A folded gain divides the direction where it must multiply it, unless it is zero: nothing becomes infinite.",
+    "gradient/attention/norm-folded",
+    also=("gradient/mlp/norm-folded",),
+)
+class FoldedGainDivides(Plain):
+    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
+        if c.norm != "folded":
+            return super().advance(x, heads, w, c)
+        gain = torch.where(w["gain"] == 0, 1.0, w["gain"])
+        return super().advance(x, heads / gain.square(), w, c)

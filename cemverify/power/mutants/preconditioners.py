@@ -162,3 +162,23 @@ class SecondRankForgotten(Plain):
     def cross(self, w: Weights) -> Tensor:
         U, V = w["P_U"][..., :1], w["P_V"][..., :1]
         return U @ V.mT + V @ U.mT
+
+
+@ZOO.killed_by(
+    "Only the first of several steps is preconditioned.",
+    "gradient/attention/preconditioner-diagonal",
+    also=("gradient/mlp/preconditioner-diagonal", "gradient/attention/preconditioner-low-rank-per-head"),
+    needs=("steps",),
+)
+class PreconditionsTheFirstStep(Plain):
+    def attention(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
+        return self._stepping(super().attention, x, h, w, c)
+
+    def mlp(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
+        return self._stepping(super().mlp, x, h, w, c)
+
+    def _stepping(self, layer: Any, x: Tensor, h: Tensor, w: Weights, c: Any) -> Tensor:
+        for t in range(c.steps):
+            kind = c.preconditioner if t == 0 else PreconditionerConfig()
+            x = layer(x, h, w, replace(c, steps=1, preconditioner=kind))
+        return x
