@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -196,6 +197,19 @@ def test_an_implementation_that_only_decodes_is_compared_with_the_golden_answer(
             implementation(decode=decode), properties=["structure/decode/every-prefix"], examples=20
         )
         assert record.verdict == verdict
+
+
+def test_an_implementation_may_make_one_thread_wait_for_another() -> None:
+    lock = threading.Lock()
+
+    def one_at_a_time(x: Tensor, h: Tensor, weights: Any, config: Any) -> Tensor:
+        with lock:
+            return reference.mlp(x, h, weights, config)
+
+    (record,) = check_implementation(
+        implementation(mlp=one_at_a_time), properties=["contract/mlp/threads"], examples=2
+    )
+    assert record.verdict == Verdict.HOLDS, record
 
 
 def test_a_case_survives_whatever_the_implementation_does_to_its_arrays() -> None:

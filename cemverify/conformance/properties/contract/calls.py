@@ -119,7 +119,7 @@ def properties() -> Iterator[Property]:
             "threads",
             f"A call of {function.name} returns the same while another thread makes one, and so does that one.",
             each_thread_gets_its_answer,
-            "the other call ran during the first, and returns something else",
+            "the other call began during the first, and returns something else",
             rows=0.2,
             once=True,
             needs=frozenset({"threads"}),
