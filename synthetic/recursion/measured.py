@@ -37,5 +37,6 @@ def payload(config: RecursionConfig, studied: Mapping[str, Sequence[Row]]) -> di
             for prior, at in depths.items()
             for flat, deep in combinations(sorted(at), 2)
         ],
+        "best_rates": [],
         **({"at_depths": [_at_depths(prior, row) for prior, row in drawn]} if drawn else {}),
     }
