@@ -115,6 +115,10 @@ dtype, from every function: float32 in and float64 out is a violation, and so is
 a call any precision may be used. How exact the answer must be follows from the dtype: at most the roundoff of a
 straightforward evaluation in that dtype (§16).
 
+Two things may not be computed in bfloat16, where an answer would be lost. Sums (of a matrix product, a softmax, a
+mean square) accumulate in float32 at least. Positions and rotary angles are float32 at least, because bfloat16 has
+no 257. In float32, ALiBi's slopes and distances and rotary frequencies are no coarser than float32.
+
 torch arrays come back on the device that they came on.
 """,
         ("contract/*/shape-and-dtype", "precision", "modes/*/cuda"),
@@ -185,8 +189,13 @@ The result is that for separate arrays with the same values.
 B, J, D, K, R, M and r are at least 1 and otherwise arbitrary: none is a multiple of anything, R need not be D / K,
 r may exceed D, M may be smaller than D, and J = 1 and B = 1 are asked. Sizes differ from call to call. No array is
 empty.
+
+Large sizes are asked one axis at a time: thousands of tokens, hidden units and features, dozens of heads, rows and
+steps. `cemverify list` says how far each property goes, and a result up to which sizes its examples held. A row that
+would take an implementation more than a few seconds, judged by a shorter one, is not asked of it and counts as
+discarded.
 """,
-        ("gradient/attention/long-rows*", "gradient/attention/wide", "gradient/*/any-options"),
+        ("sizes", "gradient/attention/long-rows*", "gradient/attention/wide", "gradient/*/any-options"),
     ),
     Clause(
         "Repeated calls and first calls",

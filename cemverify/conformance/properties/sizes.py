@@ -151,9 +151,9 @@ def _asked(answer: Answer, caller: Caller, case: Case) -> Tensor:
         x = case.x[:, :_SHORT]
         short = replace(case, x=x, h=x if case.h is case.x else case.h[:, :_SHORT])
         answer(caller, short)  # the first call of a shape may compile
-        started = time.process_time()
+        started = time.monotonic()
         answer(caller, short)
-        if (time.process_time() - started) * (J / _SHORT) ** 2 > _PATIENCE:
+        if (time.monotonic() - started) * (J / _SHORT) ** 2 > _PATIENCE:
             raise Discard(f"a row of {J} tokens would take it more than {_PATIENCE} s")
     return answer(caller, case)
 
