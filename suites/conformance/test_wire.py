@@ -22,7 +22,7 @@ from cemverify.conformance.implementations.contract import load
 from cemverify.conformance.implementations.faults import Tampered
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.workers import wire
-from cemverify.conformance.workers.judging import There
+from cemverify.conformance.workers.judging import Respondent
 from cemverify.conformance.workers.wire import Closed, Line, Overdue, Unreadable
 
 
@@ -116,9 +116,9 @@ class Ended:
 
 
 @pytest.fixture
-def ends() -> Iterator[tuple[There, socket.socket]]:
+def ends() -> Iterator[tuple[Respondent, socket.socket]]:
     ours, theirs = socket.socketpair()
-    yield There(Ended(), Line(ours), timeout=0.3), theirs
+    yield Respondent(Ended(), Line(ours), timeout=0.3), theirs
     ours.close()
     theirs.close()
 
@@ -126,8 +126,8 @@ def ends() -> Iterator[tuple[There, socket.socket]]:
 CASE = Case.__new__(Case)
 
 
-def ask(there: There) -> Any:
-    caller = replace(Caller(load("reference")), elsewhere=there)
+def ask(respondent: Respondent) -> Any:
+    caller = replace(Caller(load("reference")), elsewhere=respondent)
     return answered(caller, "attention", CASE, torch.Size((1,)))
 
 
@@ -149,30 +149,30 @@ def frames(content: bytes) -> bytes:
     ],
 )
 def test_messages_that_answer_nothing_cost_the_process(
-    ends: tuple[There, socket.socket], sent: bytes, cause: str, words: str
+    ends: tuple[Respondent, socket.socket], sent: bytes, cause: str, words: str
 ) -> None:
-    there, theirs = ends
+    respondent, theirs = ends
     theirs.sendall(sent)
     with pytest.raises(Lost) as lost:
-        ask(there)
+        ask(respondent)
     assert lost.value.cause == cause
     assert words in lost.value.reason
     with pytest.raises(Lost):  # at once: nobody asks it again
-        ask(there)
+        ask(respondent)
 
 
-def test_an_answer_of_another_type_is_a_fault(ends: tuple[There, socket.socket]) -> None:
-    there, theirs = ends
+def test_an_answer_of_another_type_is_a_fault(ends: tuple[Respondent, socket.socket]) -> None:
+    respondent, theirs = ends
     for n, wrong in enumerate((True, None, torch.ones(1), [torch.ones(1, dtype=torch.float64)]), start=1):
         theirs.sendall(frames(wire.answer({"number": n, "answer": wrong})))
         with pytest.raises(Tampered, match="something that no call returns"):
-            ask(there)
+            ask(respondent)
 
 
 def test_a_process_that_writes_without_end_or_drop_by_drop_is_cut_short_in_time(
-    ends: tuple[There, socket.socket],
+    ends: tuple[Respondent, socket.socket],
 ) -> None:
-    there, theirs = ends
+    respondent, theirs = ends
     theirs.sendall((1000).to_bytes(8, "little"))
     dripping = threading.Event()
 
@@ -185,11 +185,11 @@ def test_a_process_that_writes_without_end_or_drop_by_drop_is_cut_short_in_time(
     started = time.monotonic()
     try:
         with pytest.raises(Lost, match="did not return"):
-            ask(there)
+            ask(respondent)
     finally:
         dripping.set()
         thread.join()
-    assert time.monotonic() - started < 2 * there.timeout + 1
+    assert time.monotonic() - started < 2 * respondent.timeout + 1
 
 
 def test_a_request_that_nobody_takes_is_given_up_in_time() -> None:
@@ -198,10 +198,10 @@ def test_a_request_that_nobody_takes_is_given_up_in_time() -> None:
         Line(ours).send(bytes(2**24), time.monotonic() + 0.1)
 
 
-def test_a_closed_connection_says_how_the_process_ended(ends: tuple[There, socket.socket]) -> None:
-    there, theirs = ends
+def test_a_closed_connection_says_how_the_process_ended(ends: tuple[Respondent, socket.socket]) -> None:
+    respondent, theirs = ends
     theirs.close()
     with pytest.raises(Lost, match=r"it ended the interpreter \(signal 9\)"):
-        ask(there)
+        ask(respondent)
     with pytest.raises(Closed):
-        there.line.receive()
+        respondent.line.receive()

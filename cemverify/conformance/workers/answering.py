@@ -1,7 +1,7 @@
 """The implementation's process: it loads the implementation, performs what experiments it is told, and answers.
 
-It judges nothing. What is right, what is compared and what the verdict is are the business of the process that asks
-(see `judging`), of which this one holds nothing but its end of a socket.
+It judges nothing. The golden answers, the comparisons and the verdicts are made in the process that asks (see
+`judging`). This process shares nothing with it but a socket.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Request:
 
 
 def live(end: socket.socket, name: str, memory: int | None, environment: Mapping[str, str]) -> None:
-    """The life of this process: load, say so, then answer one request after another."""
+    """The main loop of the implementation's process: load, report, then answer one request after another."""
     leave_terminal()
     die_with_parent()
     adopt_orphans()

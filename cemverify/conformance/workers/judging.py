@@ -86,8 +86,8 @@ _FAULTS: dict[str, type[Fault]] = {kind.cause: kind for kind in Fault.__subclass
 
 
 @dataclass
-class There:
-    """The implementation's process, as those who ask see it.
+class Respondent:
+    """The implementation's process, which answers, as the judge sees it.
 
     Attributes:
         timeout: seconds that a call may take. question: what a property is about to ask, or asked last.
@@ -103,7 +103,7 @@ class There:
     lost: Lost | None = None
 
     def asking(self, question: Any) -> None:
-        """A property is about to be asked this."""
+        """A property is about to ask this question."""
         self.question = question
 
     def perform(
@@ -168,7 +168,7 @@ def _outcome(said: Mapping[str, Any]) -> Any:
 
 
 def judge(connection: Connection, name: str, effort: Effort, environment: Mapping[str, str], loading: float) -> None:
-    """The life of this process: have the implementation loaded, then judge property after property."""
+    """The main loop of the judge's process: have the implementation loaded, then judge one property after another."""
     leave_terminal()
     torch.set_num_threads(1)
     ours, theirs = socket.socketpair()
@@ -188,26 +188,26 @@ def judge(connection: Connection, name: str, effort: Effort, environment: Mappin
             connection.send(message)
 
     threading.Thread(target=_beat, args=(send,), daemon=True).start()
-    there = There(process, Line(ours), effort.timeout)
-    subject = _introduced(there, name, loading)
+    respondent = Respondent(process, Line(ours), effort.timeout)
+    subject = _introduced(respondent, name, loading)
     if isinstance(subject, NotLoaded):
         send(subject)
         _leave(process)
-    there.not_offered = subject.not_offered
+    respondent.not_offered = subject.not_offered
     send(Introduction([p.id for p in applicable(subject, catalogue())], dict(subject.not_offered)))
     while True:
         try:
             wanted = connection.recv()
         except (EOFError, OSError):
             _leave(process)
-        finished = _judged(subject, wanted, effort, there)
+        finished = _judged(subject, wanted, effort, respondent)
         send(finished)
         if finished.lost:
             _leave(process)
 
 
 def _forked(end: socket.socket, *arguments: Any) -> None:
-    """The implementation's process must hold nothing of the judge's but its end of the socket."""
+    """Closes everything that the implementation's process inherited, except its end of the socket."""
     keep = end.fileno()
     os.closerange(3, keep)
     os.closerange(keep + 1, os.sysconf("SC_OPEN_MAX") if hasattr(os, "sysconf") else 1024)
@@ -215,7 +215,7 @@ def _forked(end: socket.socket, *arguments: Any) -> None:
 
 
 def _leave(process: Any) -> NoReturn:
-    """Ends this process and the implementation's, without a word to what libraries would still do."""
+    """Ends this process and the implementation's at once; no exit handlers run."""
     end_all(os.getpid())
     with contextlib.suppress(Exception):
         process.kill()
@@ -229,46 +229,46 @@ def _beat(send: Any) -> None:
         pause.wait(_BEAT)
 
 
-def _introduced(there: There, name: str, loading: float) -> Subject | NotLoaded:
+def _introduced(respondent: Respondent, name: str, loading: float) -> Subject | NotLoaded:
     try:
-        said = answered(there.line.receive(time.monotonic() + loading))
+        said = answered(respondent.line.receive(time.monotonic() + loading))
         if "unloaded" in said:
             return NotLoaded(printable(str(said["unloaded"])))
         return declared(said)
     except Overdue:
         return NotLoaded(f"loading {name!r} did not finish within {loading:.0f} seconds")
     except Closed:
-        return NotLoaded(f"loading {name!r}: {there.ending()}")
+        return NotLoaded(f"loading {name!r}: {respondent.ending()}")
     except Exception as error:
         return NotLoaded(f"loading {name!r}: its process answered for it ({type(error).__name__})")
 
 
-def _judged(subject: Subject, wanted: str | Again, effort: Effort, there: There) -> Finished:
-    """The engine's record, or that of what the engine cannot see."""
+def _judged(subject: Subject, wanted: str | Again, effort: Effort, respondent: Respondent) -> Finished:
+    """The engine's record, or one about faults that the engine cannot see."""
     property_ = by_id(wanted if isinstance(wanted, str) else wanted.property)
-    there.question = None
+    respondent.question = None
     violated = Record(property_.id, property_.claim, property_.source, Verdict.VIOLATED)
     try:
         if isinstance(wanted, str):
-            record = judge_property(subject, property_, effort, there)
+            record = judge_property(subject, property_, effort, respondent)
         else:
             question = requested(wanted.question)
-            record = judge_again(subject, property_, question, effort.dtype, effort.device, there)
-        if there.lost is None and (replaced := there.replaced()):
+            record = judge_again(subject, property_, question, effort.dtype, effort.device, respondent)
+        if respondent.lost is None and (replaced := respondent.replaced()):
             reason = f"it replaced functions that the whole process uses: {', '.join(replaced)}"
             record = replace(violated, cause=Tampered.cause, reason=reason, seconds=record.seconds)
     except Lost as lost:
         record = replace(violated, cause=lost.cause, reason=lost.reason)
-        if there.question is not None:
+        if respondent.question is not None:
             dtype = property_.dtype or effort.dtype
             record = replace(
                 record,
-                counterexample={"case": there.question.describe()},
-                saved=_case_of(property_, there.question, dtype, effort, subject.arrays),
+                counterexample={"case": respondent.question.describe()},
+                saved=_case_of(property_, respondent.question, dtype, effort, subject.arrays),
             )
         return Finished(record, lost=True)
     # what comes next deserves a sound process
-    return Finished(record, lost=there.lost is not None or record.cause in (OutOfMemory.cause, Tampered.cause))
+    return Finished(record, lost=respondent.lost is not None or record.cause in (OutOfMemory.cause, Tampered.cause))
 
 
 def _case_of(property_: Property, question: Any, dtype: torch.dtype, effort: Effort, arrays: str) -> Saved | None:

@@ -1,8 +1,8 @@
-"""Where processes are started and ended, however the implementation treats the server that forks them.
+"""Starts and ends worker processes, even if the implementation stops or kills the server that forks them.
 
 Linux forks them from a server that has imported torch and the judge, and nothing of the implementation: that takes
 50 ms rather than the seconds of an import, which counts where one worker after another is lost. Code under test can
-stop or kill that server. So no wait for it is without an end: a server that does not answer is killed, and the next
+stop or kill that server. So every wait for it has a deadline: a server that does not answer is killed, and the next
 process starts another.
 """
 
@@ -36,7 +36,7 @@ def _context() -> Any:
 
 
 def start(life: Callable[..., None], *arguments: Any) -> tuple[Any, Connection]:
-    """A new process that lives that life, called with its end of a connection first; and our end."""
+    """A new process that runs this function on its end of a connection and the arguments; and our end."""
     for attempt in (1, 2):
         ours, theirs = _context().Pipe()
         process = _context().Process(target=life, args=(theirs, *arguments))
@@ -54,7 +54,7 @@ def start(life: Callable[..., None], *arguments: Any) -> tuple[Any, Connection]:
 
 
 def end(process: Any) -> None:
-    """Kills a process, and waits for its end no longer than it takes."""
+    """Kills a process and waits for its end, with a deadline."""
     _wake_server()  # which tells of the end, and may be stopped
     with contextlib.suppress(OSError):
         process.kill()
