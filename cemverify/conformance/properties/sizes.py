@@ -252,6 +252,7 @@ _ROWS_BFLOAT16: Sequence[_Row] = (
     (300, 11, {"position": "alibi"}),
     (1025, 1, {"norm": "channel"}),
     (1025, 1, {"position": "rotary"}),
+    (769, 1, {"position": "rotary"}),
     (1023, 2, {"position": "alibi", "diagonal": "shared"}),
     (2304, 1, {}),
 )
@@ -324,6 +325,8 @@ _MLP_WIDTHS: Sequence[Space] = (
 )
 _MLP_BFLOAT16: Sequence[Space] = (
     _wide("mlp", {"D": 4609}, norm="scalar"),
+    _wide("mlp", {"D": 4609, "M": 2, "J": 9}, norm="channel"),
+    _wide("mlp", {"D": 4609, "M": 1, "J": 9}, norm="scalar"),
     _wide("mlp", {"D": 129}, norm="folded"),
     _wide("mlp", {"J": 1025, "B": 1}),
     _wide("mlp", {"M": 33}),
