@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 
 # Before torch is imported: one thread per process, or small tensors crawl when several workers share the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -57,6 +58,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     torch.set_num_threads(1)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # what a shell starts in the background ignores Ctrl-C, and so would all that the tests of it start
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     device = config.getoption("--device")
     try:
         find_device(device)

@@ -32,6 +32,9 @@ def ctrl_c_after(minutes: float | None) -> Iterator[Alarm]:
     if minutes is None:
         yield alarm
         return
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN:  # as in what a shell starts in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(60 * minutes, alarm.ring)
     timer.daemon = True
     timer.start()
@@ -39,3 +42,5 @@ def ctrl_c_after(minutes: float | None) -> Iterator[Alarm]:
         yield alarm
     finally:
         timer.cancel()
+        if before is signal.SIG_IGN:
+            signal.signal(signal.SIGINT, before)

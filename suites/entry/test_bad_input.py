@@ -64,7 +64,7 @@ NOT_SEEDS = {
 # Everything else: a command line and what is said about it.
 ROWS = [
     ("cemverify", "the following arguments are required: COMMAND"),
-    ("cemverify chekc", "invalid choice: 'chekc' (choose from 'check', 'replay', 'list', 'claims', 'power')"),
+    ("cemverify chekc", "invalid choice: 'chekc' (choose from 'demo', 'init', 'check', "),
     ("cemverify list --propertise", "there is no option --propertise; see cemverify list --help"),
     ("cemverify list nothing", "no property matches 'nothing'"),
     ("cemverify claims nothing", "no claim 'nothing'"),

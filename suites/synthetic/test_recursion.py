@@ -212,7 +212,7 @@ def test_the_page_shows_statements_tables_and_figures_and_is_the_same_twice(tmp_
         (["--shard", "3/2"], "--shard 3/2 names no part"),
         (["--device", "cuda:99"], "cuda:99"),
         (["--store", "/dev/null/store"], "cannot be written"),
-        (["--preset", "quik"], "unknown preset 'quik'; choose from smoke, quick, standard, paper"),
+        (["--preset", "quik"], "unknown preset 'quik'; choose from smoke, quick, standard, step-sizes, dial, paper"),
         (["--stepz", "1"], "there is no option --stepz"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 import time
 from dataclasses import asdict, replace
 from itertools import pairwise
@@ -321,6 +322,16 @@ def test_the_clock_stops_a_run_like_ctrl_c() -> None:
         pass
     time.sleep(0.05)
     assert not alarm.rang
+
+
+def test_the_clock_stops_a_run_in_the_background_too() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with pytest.raises(KeyboardInterrupt), ctrl_c_after(0.001):
+            time.sleep(10)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_an_estimate_names_power_and_hours_and_computes_nothing(

@@ -501,6 +501,19 @@ def unpacked(returned: Any, like: Named) -> list[Any]:
     return [returned]
 
 
+def alike(found: Arrays, like: Named) -> Arrays:
+    """The arrays as they are, finite or not.
+
+    Raises:
+        NotAnArray, WrongShape: they have other names or shapes than `like`.
+    """
+    if found.keys() != like.keys():
+        raise NotAnArray(f"it returned arrays named {sorted(found)}, expected {list(like)}")
+    for name, array in found.items():
+        check_shape(array.shape, like[name].shape)
+    return found
+
+
 def finite(found: Arrays, like: Named | None = None) -> Arrays:
     """The arrays as they are.
 
@@ -511,10 +524,7 @@ def finite(found: Arrays, like: Named | None = None) -> Arrays:
         NotAnArray, WrongShape: they are something else. NotFinite: some value is NaN or infinite.
     """
     if like is not None:
-        if found.keys() != like.keys():
-            raise NotAnArray(f"it returned arrays named {sorted(found)}, expected {list(like)}")
-        for name, array in found.items():
-            check_shape(array.shape, like[name].shape)
+        alike(found, like)
     for array in found.values():
         if not bool(array.isfinite().all()):
             raise NotFinite(f"{int((~array.isfinite()).sum())} of {array.numel()} values are NaN or infinite")

@@ -417,7 +417,7 @@ def _from_the_start(array: Any) -> Any:
 
 
 @ZOO.wraps(
-    "The first two arrays of the mapping are taken for W_Q and W_K, whatever their names.",
+    "The first two projections of the mapping are taken for W_Q and W_K, whatever their names.",
     "contract/attention/windows",
     _WINDOWS,
 )
@@ -427,7 +427,7 @@ def weights_by_place(implementation: Implementation) -> Implementation:
             return function
 
         def answers(x: Any, h: Any, weights: Weights, config: AttentionConfig) -> Any:
-            first, second = list(weights.values())[:2]
+            first, second = [array for array in weights.values() if array.shape == weights["W_Q"].shape][:2]
             return function(x, h, {**weights, "W_Q": first, "W_K": second}, config)
 
         return answers

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from cemverify.conformance.asking.answers import as_tensor
-from cemverify.conformance.asking.boxes import finite as all_finite
+from cemverify.conformance.asking.boxes import alike
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.experiments import experiment
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
@@ -28,7 +28,7 @@ def arguments_are_left_alone(function: Function, caller: Caller, case: Case) -> 
     return judge(
         *(
             Comparison(f"{key} after the call", found, before[key], exact)
-            for key, found in all_finite(after, before).items()
+            for key, found in alike(after, before).items()
         ),
         yes(f"nothing else changes{', but it changed ' * bool(changed)}{', '.join(changed)}", holds=not changed),
     )
