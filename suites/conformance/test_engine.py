@@ -14,13 +14,16 @@ import torch
 from torch import Tensor
 
 from cemverify import check_implementation, energy_layer, implementation
+from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations import reference
+from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_property, not_offered
 from cemverify.conformance.judging.verdicts import Record, Verdict, counts, exit_code
 from cemverify.conformance.oracle.evidence import Comparison, Evidence
 from cemverify.conformance.properties import catalogue, select
 from cemverify.conformance.properties.base import By
+from cemverify.conformance.questions.cases import Case
 
 PLAIN = select(["gradient/attention/plain"])[0]
 
@@ -126,6 +129,21 @@ def test_an_implementation_that_changes_its_mind_is_inconclusive_or_violated_but
     assert record.verdict == Verdict.INCONCLUSIVE
     assert record.reason is not None
     assert "non-deterministic" in record.reason
+
+
+def test_a_violation_that_cannot_be_judged_again_stands() -> None:
+    judged: list[str] = []
+
+    def check(caller: Caller, case: Case) -> Evidence:
+        judged.append("once")
+        if len(judged) > 1:
+            raise Discard("it would take too long now")
+        return Evidence([Comparison("wrong", torch.ones(1), torch.zeros(1), torch.zeros(1))])
+
+    scattered_alone = replace(PLAIN, check=check, sources=(), scattered=1.0)
+    record = judge_property(reference.reference, scattered_alone, Effort(examples=4, shrink=False))
+    assert record.verdict == Verdict.VIOLATED, record.reason
+    assert len(judged) > 1
 
 
 def test_one_difference_is_proof_enough_against_determinism() -> None:

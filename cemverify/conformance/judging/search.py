@@ -253,7 +253,8 @@ class PropertySearch:
             except (_Violated, _Faulted):
                 break
         if (found := self.tally.found) is not None:  # Hypothesis replays what it finds, and so does this
-            self.tally.flaky = not self._still_fails(found.question, found)
+            # one that cannot be judged again, as it would take too long now, has not passed
+            self.tally.flaky = self._still_fails(found.question, found) is False
 
     def _reduce(self, asked: Asked) -> None:
         """Shrinks the violation as long as it still fails, within a number of tries."""
@@ -266,15 +267,21 @@ class PropertySearch:
             else:
                 return
 
-    def _still_fails(self, question: Any, found: Violation) -> bool:
-        """Whether a question fails in the same way as the violation; if so, it replaces the violation."""
+    def _still_fails(self, question: Any, found: Violation) -> bool | None:
+        """Whether a question fails in the same way as the violation; if so, it replaces the violation.
+
+        None if it is discarded, and so neither fails nor passes.
+        """
         try:
             self._ask(question)
         except (_Violated, _Faulted):
             now = self.tally.found
             if now is not None and type(now.fault) is type(found.fault):
                 return True
-        except (Discard, SuiteBroke):  # outside the premise after all
+        except Discard:  # outside the premise after all
+            self.tally.found = found
+            return None
+        except SuiteBroke:
             pass
         self.tally.found = found
         return False
