@@ -13,6 +13,7 @@ lower precision than the layer's, and sums that stop growing because their terms
 
 from __future__ import annotations
 
+import math
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -148,19 +149,26 @@ def _asked(answer: Answer, caller: Caller, case: Case) -> Tensor:
     """
     J = case.h.shape[1]
     if J > _SHORT:
-        x = case.x[:, :_SHORT]
-        short = replace(case, x=x, h=x if case.h is case.x else case.h[:, :_SHORT])
-        answer(caller, short)  # the first call of a shape may compile
-        # the fastest of a few: other programs of the machine make calls slow, and none fast
-        if min(_seconds(answer, caller, short) for _ in range(3)) * (J / _SHORT) ** 2 > _PATIENCE:
+        half, short = (_fastest(answer, caller, _beginning(case, tokens)) for tokens in (_SHORT // 2, _SHORT))
+        growth = max(1.0, math.log2(short / half))  # loops over pairs of tokens have 2; what grows faster, more
+        if short * (J / _SHORT) ** growth > _PATIENCE:
             raise Discard(f"a row of {J} tokens would take it more than {_PATIENCE} s")
     return answer(caller, case)
 
 
-def _seconds(answer: Answer, caller: Caller, case: Case) -> float:
-    started = time.monotonic()
-    answer(caller, case)
-    return time.monotonic() - started
+def _beginning(case: Case, tokens: int) -> Case:
+    x = case.x[:, :tokens]
+    return replace(case, x=x, h=x if case.h is case.x else case.h[:, :tokens])
+
+
+def _fastest(answer: Answer, caller: Caller, case: Case) -> float:
+    """Seconds of the fastest of a few calls: other programs make calls slow, and none fast. The first may compile."""
+    seconds = []
+    for _ in range(4):
+        started = time.monotonic()
+        answer(caller, case)
+        seconds.append(time.monotonic() - started)
+    return min(seconds)
 
 
 def _there(answer: Tensor, case: Case) -> Tensor:
