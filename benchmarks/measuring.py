@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from synthetic.statistics import Ratio, paired_ratio
+from cemverify.statistics import Ratio, paired_ratio
 
 Task = Callable[[], object]
 

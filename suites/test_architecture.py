@@ -42,6 +42,7 @@ ROOMS: dict[str, set[str]] = {
     "cemverify.parsing": shared("errors"),
     "cemverify.results": shared("_version", "errors", "files"),
     "cemverify.tables": shared("lines", "results"),
+    "cemverify.statistics": shared("errors"),
     "cemverify.cem": set(),
     "cemverify.runs": shared("cores", "errors", "files", "orphans", "parsing"),
     "cemverify.conformance": set(),
@@ -79,23 +80,22 @@ ROOMS: dict[str, set[str]] = {
     | verifier("counterexamples", "listeners"),
     "cemverify.cli": {"cemverify.commands"} | shared("_version", "entry", "parsing"),
     "cemverify.__main__": {"cemverify.cli"},
-    "synthetic": set(),
-    "synthetic.flops": set(),
-    "synthetic.statistics": shared("errors"),
-    "reports": {"synthetic.statistics"}
+    "reports": {"cemverify.statistics"}
     | shared("entry", "errors", "files", "lines", "parsing", "results", "tables")
     | verifier("gate"),
+    "synthetic": set(),
+    "synthetic.flops": set(),
     "synthetic.statements": set(),
-    "synthetic.measured": {"synthetic.statistics"} | shared("results"),
+    "synthetic.measured": {"cemverify.statistics"} | shared("results"),
     "synthetic.memory": shared("errors"),
-    "synthetic.gp": {"synthetic.memory", "synthetic.statistics"} | shared("errors"),
+    "synthetic.gp": {"synthetic.memory", "cemverify.statistics"} | shared("errors"),
     "synthetic.corpora": shared("errors", "files"),
     "synthetic.atlas": {"synthetic.gp"} | shared("errors", "parsing", "results", "tables"),
     "synthetic.examine": {"synthetic.gp"} | shared("errors", "parsing", "results", "tables"),
     "synthetic.explain": {"cemverify.runs"} | shared("errors", "results", "tables"),
     "synthetic.recursion": {
         *("cemverify.cem", "cemverify.runs", "reports"),
-        *("synthetic.flops", "synthetic.gp", "synthetic.measured", "synthetic.statements", "synthetic.statistics"),
+        *("synthetic.flops", "synthetic.gp", "synthetic.measured", "synthetic.statements", "cemverify.statistics"),
     }
     | shared("devices", "errors", "parsing", "results", "tables"),
     "synthetic.language.training": {"cemverify.cem", "synthetic.corpora", "synthetic.flops"}
@@ -111,12 +111,12 @@ ROOMS: dict[str, set[str]] = {
     | verifier("implementations"),
     "synthetic.language.paper": {
         *("cemverify.cem", "cemverify.runs", "reports", "synthetic.corpora", "synthetic.language.training"),
-        *("synthetic.measured", "synthetic.statements", "synthetic.statistics"),
+        *("synthetic.measured", "synthetic.statements", "cemverify.statistics"),
     }
     | shared("errors", "results", "tables"),
     "synthetic.language.tuned": {
         *("cemverify.cem", "cemverify.runs", "reports", "synthetic.corpora", "synthetic.language.training"),
-        *("synthetic.language.paper", "synthetic.measured", "synthetic.statistics"),
+        *("synthetic.language.paper", "synthetic.measured", "cemverify.statistics"),
     }
     | shared("errors", "results", "tables"),
     "synthetic.language.commands": {
@@ -133,7 +133,8 @@ ROOMS: dict[str, set[str]] = {
     "benchmarks": {
         "cemverify.cem",
         "reports",
-        *(f"synthetic.{room}" for room in ("corpora", "flops", "statistics", "gp", "recursion")),
+        *(f"synthetic.{room}" for room in ("corpora", "flops", "gp", "recursion")),
+        "cemverify.statistics",
     }
     | shared("devices", "entry", "errors", "parsing", "results", "tables"),
 }

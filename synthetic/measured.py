@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cemverify.results import Maker, Table, result
-from synthetic.statistics import Ratio, paired_ratio
+from cemverify.statistics import Ratio, paired_ratio
 
 
 def measured_ratio(

@@ -1,7 +1,7 @@
 """Figures beside each other, where a test says that they differ: errors, bits per byte, ratios of time.
 
 Errors of the same model on the same replicates are compared in pairs, corrected by Holm's method for the number of
-comparisons (`synthetic.statistics`). Where a file has no replicates but a standard error, the difference is compared
+comparisons (`cemverify.statistics`). Where a file has no replicates but a standard error, the difference is compared
 with both standard errors, which is cautious if the same windows were scored.
 """
 
@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import NormalDist
 from typing import Any
 
+from cemverify.statistics import PairedComparison, compare, correct, holm, paired_ratio
 from reports.comparing.findings import Content, Finding, Incomparable, improvement, note, regression
 from reports.kinds import language, recursion
-from synthetic.statistics import PairedComparison, compare, correct, holm, paired_ratio
 
 _ALPHA = 0.05
 # What decides the figures of a study; the rest of its configuration says which models take part.

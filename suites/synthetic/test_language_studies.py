@@ -15,6 +15,7 @@ from scipy.interpolate import CubicSpline
 
 from cemverify import results
 from cemverify.cem import presets as paper
+from cemverify.statistics import compare
 from synthetic.__main__ import main
 from synthetic.corpora.chains import ChainSpec
 from synthetic.corpora.choice import CorpusChoice, PinnedCorpus, open_corpus
@@ -48,7 +49,6 @@ from synthetic.language.paper.summary import MARGIN, bits_at, summarise
 from synthetic.language.training.looped import LoopedConfig, LoopedModel, first_std, paired
 from synthetic.language.training.training import score
 from synthetic.statements import Reading
-from synthetic.statistics import compare
 
 CHAIN = ChainSpec("hidden", 8, states=4, peak=6.0, train=20_000, validation=1250)
 SHORT = (

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from synthetic.statistics import (
+from cemverify.statistics import (
     FEWEST,
     compare,
     correct,

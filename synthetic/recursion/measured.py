@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
+from cemverify.statistics import MARGIN
 from synthetic.measured import measured_ratio
 from synthetic.recursion.presets import RecursionConfig
 from synthetic.recursion.statements import by_depth, short
 from synthetic.recursion.summary import Row, is_drawn, mean_at_depths
-from synthetic.statistics import MARGIN
 
 
 def _at_depths(prior: str, row: Row) -> dict[str, Any]:

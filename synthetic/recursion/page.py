@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cemverify.results import Table, write_text
+from cemverify.statistics import FEWEST, MARGIN
 from cemverify.tables import markdown
 from synthetic.recursion import figures
 from synthetic.recursion.presets import RecursionConfig
 from synthetic.recursion.sentences import known
 from synthetic.recursion.summary import Row
 from synthetic.statements import Statement
-from synthetic.statistics import FEWEST, MARGIN
 
 WIDTH = 118  # of running text
 _HOW_TO_READ = """\

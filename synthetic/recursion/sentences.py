@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
+from cemverify.statistics import PairedComparison
 from synthetic.recursion.cells import TEST_DEPTHS
 from synthetic.recursion.statements import by_depth, short
 from synthetic.recursion.summary import Row, is_drawn, mean_at_depths
-from synthetic.statistics import PairedComparison
 
 LAST = TEST_DEPTHS[-1]
 # A family, and what is said of its T = 2 over its T = 1.

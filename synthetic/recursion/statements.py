@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from cemverify.statistics import PairedComparison, compare
 from synthetic.recursion.summary import Row
 from synthetic.statements import Statement
-from synthetic.statistics import PairedComparison, compare
 
 
 def read(studied: Mapping[str, Sequence[Row]]) -> list[Statement]:

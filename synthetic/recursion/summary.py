@@ -10,11 +10,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from cemverify.statistics import PairedComparison, Spread, compare, correct, spread
 from synthetic.gp.tasks import Score
 from synthetic.recursion.cells import TEST_DEPTHS, RunRecord, TaskRecord
 from synthetic.recursion.contenders import Contender, RegressorCost
 from synthetic.recursion.regressors import DrawnSpec
-from synthetic.statistics import PairedComparison, Spread, compare, correct, spread
 
 Rates = Mapping[float, Sequence[RunRecord]]
 

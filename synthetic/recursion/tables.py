@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cemverify.results import Cell, Table
+from cemverify.statistics import PairedComparison, Ratio, Spread
 from synthetic.gp.tasks import TaskConfig
 from synthetic.recursion.cells import TEST_DEPTHS, RunRecord
 from synthetic.recursion.summary import Row
-from synthetic.statistics import PairedComparison, Ratio, Spread
 
 NOTHING = "–"
 # T' that the table of depths at test time shows; the result file has all of them.

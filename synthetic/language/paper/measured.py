@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from cemverify.statistics import spread
 from synthetic.language.paper.rates import Optimum, tuned
 from synthetic.language.paper.statements import EXPECTATIONS
 from synthetic.language.paper.studies import ALIBI, FULL, ROTARY, StudyPlan
 from synthetic.language.paper.summary import MARGIN, Row
 from synthetic.measured import measured_ratio
-from synthetic.statistics import spread
 
 
 def payload(plan: StudyPlan, corpus: str, unit: str, rows: Sequence[Row]) -> dict[str, Any]:

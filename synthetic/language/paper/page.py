@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cemverify.results import Table, write_text
+from cemverify.statistics import FEWEST
 from cemverify.tables import markdown
 from synthetic.language.paper import figures
 from synthetic.language.paper.studies import TINY, StudyPlan
 from synthetic.language.paper.summary import MARGIN, Row
 from synthetic.statements import Statement
-from synthetic.statistics import FEWEST
 
 _HOW_TO_READ = """\
 All models are trained on the same batches in the same order, and two models share the initial values of every

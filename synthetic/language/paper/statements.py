@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
+from cemverify.statistics import PairedComparison, compare, spread
 from synthetic.language.paper.rates import tuned
 from synthetic.language.paper.studies import (
     ALIBI,
@@ -31,7 +32,6 @@ from synthetic.language.paper.studies import (
 )
 from synthetic.language.paper.summary import MARGIN, Row, against
 from synthetic.statements import Reading, Statement
-from synthetic.statistics import PairedComparison, compare, spread
 
 Kind = Literal["better", "worse", "close", "no better"]
 

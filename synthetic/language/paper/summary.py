@@ -10,9 +10,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from cemverify.statistics import PairedComparison, Spread, compare, correct, spread
 from synthetic.language.paper.cells import TrainingRecord
 from synthetic.language.paper.studies import StudyPlan, Variant
-from synthetic.statistics import PairedComparison, Spread, compare, correct, spread
 
 # Losses this near to each other are as good as equal. By Chinchilla's law (Hoffmann et al. 2022, its third fit) the
 # two smallest of the paper's sizes, at 20 tokens a parameter, differ by 3.6 %: this is a seventh of that.

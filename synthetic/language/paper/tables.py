@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cemverify.results import Cell, Table
+from cemverify.statistics import PairedComparison, Spread, compare, spread
 from synthetic.language.paper.estimates import Forecast
 from synthetic.language.paper.rates import tuned
 from synthetic.language.paper.studies import ALIBI, FULL, ROTARY, WIDENED, StudyPlan
 from synthetic.language.paper.summary import MARGIN, Row
-from synthetic.statistics import PairedComparison, Spread, compare, spread
 
 NOTHING = "–"
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from scipy import stats
 
 from cemverify.results import Cell, Table
+from cemverify.statistics import spread
 from synthetic.language.paper.summary import MARGIN
 from synthetic.language.tuned.cells import TrialRecord
 from synthetic.language.tuned.plan import JUDGING_WINDOWS
-from synthetic.statistics import spread
 
 POWER, ALPHA = 0.8, 0.05
 # The standard deviation of a pair's log ratio that pilots at D = 64 had, 0.4 to 0.5 %; with D = 32 it was 1.5 %.

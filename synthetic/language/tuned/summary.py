@@ -8,11 +8,11 @@ from math import log
 from statistics import stdev
 from typing import Literal
 
+from cemverify.statistics import PairedComparison, compare, correct, smallest_detectable
 from synthetic.language.paper.summary import MARGIN
 from synthetic.language.tuned import designs, power
 from synthetic.language.tuned.plan import SecondStepPlan
 from synthetic.language.tuned.study import State, Tuned
-from synthetic.statistics import PairedComparison, compare, correct, smallest_detectable
 
 Verdict = Literal["pays", "does not pay", "undecided"]
 

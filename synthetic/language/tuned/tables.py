@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from cemverify.results import Cell, Table
+from cemverify.statistics import PairedComparison, spread
 from synthetic.language.paper.estimates import Speed
 from synthetic.language.training.steps import Steps
 from synthetic.language.tuned import power
@@ -14,7 +15,6 @@ from synthetic.language.tuned.halving import rate
 from synthetic.language.tuned.plan import SecondStepPlan
 from synthetic.language.tuned.study import State, trainings
 from synthetic.language.tuned.summary import Summary
-from synthetic.statistics import PairedComparison, spread
 
 NOTHING = "–"
 
