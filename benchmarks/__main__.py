@@ -85,7 +85,7 @@ def _parser() -> Parser:
         type=positive,
         default=270.0,
         metavar="S",
-        help="about how long they may take together (default 270)",
+        help="about how long they take together, three rounds of each at least (default 270)",
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the result file")
     parser.add_argument(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import resource
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -115,6 +117,21 @@ def forget_peak(device: str) -> int:
 def peak(device: str, before: int = 0) -> int | None:
     """Bytes allocated on the GPU at most since `forget_peak`, beyond those of before; None on a CPU."""
     return int(torch.cuda.max_memory_allocated()) - before if device.startswith("cuda") else None
+
+
+def peak_resident() -> int:
+    """Bytes of memory that this program has held at most.
+
+    Linux counts it anew for each program (VmHWM). `getrusage` does not: there a child starts with what its parent
+    held, and hides its own peak behind it.
+    """
+    try:
+        with open("/proc/self/status") as status:
+            (line,) = (line for line in status if line.startswith("VmHWM"))
+        return 1024 * int(line.split()[1])
+    except OSError:
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most if sys.platform == "darwin" else 1024 * most
 
 
 def gigabytes(amount: int | None) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import multiprocessing
-import resource
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from benchmarks.measuring import forget_peak, gigabytes, peak, synchronise
+from benchmarks.measuring import forget_peak, gigabytes, peak, peak_resident, synchronise
 from cemverify.cem import blocked, presets
 from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
 from cemverify.cem.models import BlockConfig, LanguageModel, LanguageModelConfig
@@ -138,11 +137,11 @@ def apart(contender: Contender, *, batch: int, context: int, device: str, steps:
 
 def _alone(contender: Contender, batch: int, context: int, device: str, steps: int, seconds: float) -> Step:
     torch.set_num_threads(1)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_resident()
     step = measure(contender, batch=batch, context=context, device=device, steps=steps, seconds=seconds)
     if device.startswith("cuda"):
         return step
-    return replace(step, peak=1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before))
+    return replace(step, peak=peak_resident() - before)
 
 
 def loss(model: LanguageModel, tokens: Tensor, path: blocked.Path | None = None) -> Tensor:

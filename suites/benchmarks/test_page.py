@@ -12,7 +12,7 @@ import torch
 from benchmarks import page
 from benchmarks.__main__ import main
 from benchmarks.attention import Kind, Row, Shape, flops, kinds, measure, table
-from benchmarks.measuring import in_turn, ratio
+from benchmarks.measuring import in_turn, peak_resident, ratio
 from benchmarks.memory import kept
 from cemverify import results
 from cemverify.cem import blocked
@@ -101,3 +101,10 @@ def test_the_command_writes_a_result_a_page_and_a_picture(
 def test_an_unknown_benchmark_is_refused_in_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["nonsense"]) == 2
     assert "unknown benchmark 'nonsense'; choose from attention" in capsys.readouterr().err
+
+
+def test_the_peak_of_memory_is_that_of_this_program() -> None:
+    before = peak_resident()
+    held = bytearray(before + 2**26)  # more than ever before, and every page of it written
+    held[::4096] = b"1" * len(held[::4096])
+    assert before + 2**26 <= peak_resident() < 4 * before + 2**28
