@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cemverify.catalogue import check_version
 from cemverify.conformance.gate import known_violations
 from cemverify.conformance.gate.known_violations import KnownViolation, read_known, settle
+from cemverify.conformance.gate.pinning import pin
 from cemverify.conformance.implementations.contract import LoadError, Subject, as_subject, load
 from cemverify.conformance.judging import engine
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import applicable, judge_property, not_offered
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import Record, Verdict
-from cemverify.conformance.listeners.terminal import violation
+from cemverify.conformance.listeners.terminal import too_new, violation
 from cemverify.conformance.properties import Property, select
 from cemverify.conformance.workers import isolation
 from cemverify.cores import cores
@@ -29,6 +31,7 @@ def check_implementation(
     seed: int = 0,
     device: str = "cpu",
     timeout: float = 20.0,
+    catalogue: str | None = None,
 ) -> list[Record]:
     """Tests an implementation and returns one record per property, in catalogue order.
 
@@ -38,11 +41,15 @@ def check_implementation(
         properties: ids, prefixes or patterns; all properties if empty.
         examples, seed, device: as for `cemverify check`.
         timeout: seconds after which a call counts as hung; used for a name only.
+        catalogue: a version of the catalogue, "2026.11"; records of properties that came later are marked by
+            `newer_than`.
 
     Raises:
         LoadError: it is not an implementation, or cannot be loaded.
         ValueError: a pattern matches nothing, or examples is less than 1.
+        UsageError: there is no such catalogue here.
     """
+    pinned = None if catalogue is None else check_version(catalogue)
     effort = Effort(examples, seed, timeout=timeout, device=device)
     if isinstance(found, str):
         events = isolation.run(found, select(properties), effort, workers=cores())
@@ -50,7 +57,7 @@ def check_implementation(
         events = engine.run(as_subject(found), type(found).__name__, select(properties), effort)
     for event in events:
         if isinstance(event, RunFinished):
-            return list(event.records)
+            return pin(event.records, pinned)
     raise AssertionError("a run ends with RunFinished")
 
 
@@ -62,6 +69,7 @@ def parametrize_with_properties(
     seed: int = 0,
     device: str = "cpu",
     known: str | Path | None = None,
+    catalogue: str | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Turns a pytest function into one test per property:
 
@@ -69,20 +77,24 @@ def parametrize_with_properties(
         def test_cem(check): check()
 
     A violation fails with the smallest counterexample, and a property that could not be judged fails too. A feature
-    that is declared absent skips with its reason. A known violation is an expected failure (xfail) with its reason.
+    that is declared absent skips with its reason. A known violation is an expected failure (xfail) with its reason,
+    and so is a violation of a property that is newer than the pinned catalogue.
     An entry that has expired, or whose property holds again, fails.
 
     Args:
         found: as for `check_implementation`; it always runs in the process of the test.
         properties, examples, seed, device: as for `cemverify check`.
         known: a file of known violations; `found` must then be a name, as in the file.
+        catalogue: the version of the catalogue to enforce, "2026.11"; all of it if None.
 
     Raises:
         LoadError: it is not an implementation, or cannot be loaded.
         ValueError: a pattern matches nothing, or the file of known violations is invalid.
-        ResultError: that file cannot be read.
+        ResultError: that file cannot be read. UsageError: there is no such catalogue here.
     """
     import pytest
+
+    pinned = None if catalogue is None else check_version(catalogue)
 
     try:
         subject = load(found) if isinstance(found, str) else as_subject(found)
@@ -95,7 +107,7 @@ def parametrize_with_properties(
         if not isinstance(found, str):
             raise ValueError('known violations are listed by name: give the implementation as "module:attribute"')
         excuses = Excuses(found, Path(known), read_known(Path(known)))
-    checks = [pytest.param(Check(subject, p, effort, excuses), id=p.id) for p in chosen]
+    checks = [pytest.param(Check(subject, p, effort, excuses, pinned), id=p.id) for p in chosen]
     return pytest.mark.parametrize("check", checks)
 
 
@@ -122,11 +134,19 @@ class Excuses:
 class Check:
     """One property of one implementation, to be called in a pytest function."""
 
-    def __init__(self, subject: Subject, property_: Property, effort: Effort, excuses: Excuses | None = None) -> None:
+    def __init__(
+        self,
+        subject: Subject,
+        property_: Property,
+        effort: Effort,
+        excuses: Excuses | None = None,
+        pinned: str | None = None,
+    ) -> None:
         self.subject = subject
         self.property = property_
         self.effort = effort
         self.excuses = excuses
+        self.pinned = pinned
 
     def __repr__(self) -> str:
         return f"Check({self.property.id!r})"
@@ -136,13 +156,15 @@ class Check:
         import pytest
 
         absent = not_offered(self.property, self.subject.not_offered, self.effort.dtype)
-        record = absent or judge_property(self.subject, self.property, self.effort)
+        (record,) = pin([absent or judge_property(self.subject, self.property, self.effort)], self.pinned)
         if self.excuses is not None:
             record = self.excuses.settle(record)
         if record.verdict == Verdict.NOT_OFFERED:
             pytest.skip(f"not offered: {record.reason}")
         if record.known is not None:
             pytest.xfail(f"known violation, accepted: {record.known}")
+        if record.not_enforced:
+            pytest.xfail(f"{record.verdict}, but {too_new(record)}")
         if record.verdict == Verdict.VIOLATED:
             pytest.fail(violation(record), pytrace=False)
         if record.verdict != Verdict.HOLDS:

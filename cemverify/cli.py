@@ -43,6 +43,7 @@ def _parser(given: Sequence[str]) -> Parser:
     import argparse
     from importlib import import_module
 
+    from cemverify import catalogue
     from cemverify._version import VERSION
     from cemverify.parsing import Parser
 
@@ -51,7 +52,8 @@ def _parser(given: Sequence[str]) -> Parser:
         description="Tells you whether an implementation of energy-based Transformer layers is right, and "
         "shows the evidence.",
     )
-    parser.add_argument("--version", action="version", version=f"cemverify {VERSION}")
+    version = f"cemverify {VERSION}, catalogue {catalogue.current()}"
+    parser.add_argument("--version", action="version", version=version)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     chosen = next((word for word in given if word in COMMANDS), None)
     for name, (module, summary) in COMMANDS.items():

@@ -32,6 +32,7 @@ def shared(*files: str) -> set[str]:
 ROOMS: dict[str, set[str]] = {
     "cemverify._version": set(),
     "cemverify.errors": set(),
+    "cemverify.catalogue": shared("errors"),
     "cemverify.cores": set(),
     "cemverify.devices": set(),
     "cemverify.drawing": set(),
@@ -53,16 +54,16 @@ ROOMS: dict[str, set[str]] = {
     "cemverify.conformance.properties": {"cemverify.cem"}
     | verifier("implementations", "questions", "asking", "oracle"),
     "cemverify.conformance.judging": {"cemverify.cem"}
-    | shared("devices", "drawing")
+    | shared("catalogue", "devices", "drawing")
     | verifier("implementations", "questions", "asking", "oracle", "properties"),
     "cemverify.conformance.workers": shared("orphans")
     | verifier("implementations", "questions", "asking", "properties", "judging"),
     "cemverify.conformance.trained": {"cemverify.cem"}
     | shared("errors")
     | verifier("implementations", "questions", "asking", "oracle", "properties", "judging"),
-    "cemverify.conformance.gate": shared("results") | verifier("properties", "judging"),
+    "cemverify.conformance.gate": shared("catalogue", "results") | verifier("properties", "judging"),
     "cemverify.conformance.counterexamples": shared("results") | verifier("implementations", "questions", "judging"),
-    "cemverify.conformance.listeners": shared("results", "tables")
+    "cemverify.conformance.listeners": shared("catalogue", "results", "tables")
     | verifier("implementations", "judging", "trained", "gate"),
     "cemverify.claims": {"cemverify.cem"}
     | shared("drawing", "errors", "results", "tables")
@@ -70,15 +71,17 @@ ROOMS: dict[str, set[str]] = {
     "cemverify.power": {"cemverify.cem", "cemverify.runs"}
     | shared("errors", "results", "tables")
     | verifier("implementations", "questions", "asking", "properties", "judging"),
-    "cemverify.api": shared("cores")
+    "cemverify.api": shared("catalogue", "cores")
     | verifier("implementations", "properties", "judging", "workers", "gate", "listeners"),
     "cemverify": {"cemverify.api"} | verifier("implementations", "judging", "trained"),
-    "cemverify.start": {"cemverify", "cemverify.cem"} | shared("errors", "files") | verifier("implementations"),
+    "cemverify.start": {"cemverify", "cemverify.cem"}
+    | shared("catalogue", "errors", "files")
+    | verifier("implementations"),
     "cemverify.commands": {"cemverify.claims", "cemverify.power", "cemverify.runs", "cemverify.start"}
-    | shared("_version", "cores", "devices", "errors", "parsing", "results", "tables")
+    | shared("_version", "catalogue", "cores", "devices", "errors", "parsing", "results", "tables")
     | verifier("implementations", "asking", "properties", "judging", "trained", "workers", "gate")
     | verifier("counterexamples", "listeners"),
-    "cemverify.cli": {"cemverify.commands"} | shared("_version", "entry", "parsing"),
+    "cemverify.cli": {"cemverify.commands"} | shared("_version", "catalogue", "entry", "parsing"),
     "cemverify.__main__": {"cemverify.cli"},
     "reports": {"cemverify.statistics"}
     | shared("entry", "errors", "files", "lines", "parsing", "results", "tables")

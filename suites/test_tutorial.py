@@ -71,4 +71,4 @@ def test_the_tests_of_the_tutorial_are_collected(folder: Path) -> None:
 
 
 def test_the_recipe_of_the_tutorial_is_what_init_writes() -> None:
-    assert BLOCKS["tox.ini"] == RECIPES["tox"].text.replace("NAME", "adapter")
+    assert BLOCKS["tox.ini"] == RECIPES["tox"].filled("adapter", "2026.11")

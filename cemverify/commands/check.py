@@ -16,7 +16,7 @@ from cemverify.commands.arguments import DTYPES, check_folder, check_outputs
 from cemverify.conformance.counterexamples.files import save_all
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.events import RunFinished
-from cemverify.conformance.judging.verdicts import counts, exit_code
+from cemverify.conformance.judging.verdicts import exit_code
 from cemverify.conformance.listeners import ci, files, terminal
 from cemverify.conformance.listeners import trained as trained_layer
 from cemverify.conformance.properties import select
@@ -147,6 +147,7 @@ def _run(options: argparse.Namespace) -> int:
         "memory": effort.memory,
         "dtype": options.dtype,
         "workers": options.workers,
+        "catalogue": options.catalogue,
     }
     maker = Maker.now(options.command, configuration, effort.seed, effort.device)
     progress = terminal.ProgressLines()
@@ -175,6 +176,7 @@ def _run_trained(options: argparse.Namespace) -> int:
         "tokens": None if options.tokens is None else str(options.tokens),
         "dtype": options.dtype,
         "examples": options.examples,
+        "catalogue": options.catalogue,
     }
     maker = Maker.now(options.command, configuration, options.seed, options.device)
     found, weights = trained.judge(options)
@@ -196,9 +198,10 @@ def _tell(
     """Writes the files, prints the report, and returns the exit code."""
     finished, settled, compared = measured_against.measure(finished, options.properties)
     if options.json:
-        write(options.json, ci.with_gate(files.as_json(finished, maker, tables, more), settled, compared))
+        content = files.as_json(finished, maker, tables, more, pinned=options.catalogue)
+        write(options.json, ci.with_gate(content, settled, compared))
     if options.junit:
-        write_text(options.junit, ci.with_suites(files.as_junit(finished), settled, compared))
+        write_text(options.junit, ci.with_suites(files.as_junit(finished, options.catalogue), settled, compared))
     if options.markdown:
         page = files.as_markdown(finished, maker, tables, words)
         write_text(options.markdown, page + ci.as_markdown(settled, compared))
@@ -207,4 +210,4 @@ def _tell(
         show(f"\n{ci.report(settled, compared)}")
     if any(outcome is not None and outcome.failed for outcome in (settled, compared)):
         return 1
-    return exit_code(counts(finished.records))
+    return exit_code(finished.records)

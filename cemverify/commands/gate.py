@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from pathlib import Path
 
+from cemverify import catalogue
 from cemverify._version import VERSION
 from cemverify.commands.arguments import check_outputs
 from cemverify.conformance.gate import known_violations
@@ -21,6 +22,7 @@ from cemverify.conformance.gate.baselines import (
     read_baseline,
 )
 from cemverify.conformance.gate.known_violations import KnownViolation, Settled, read_known, settle
+from cemverify.conformance.gate.pinning import pin
 from cemverify.conformance.judging.events import RunFinished
 
 ACCEPTED_FOR = timedelta(days=90)
@@ -29,6 +31,12 @@ ACCEPTED_FOR = timedelta(days=90)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of CI."""
     group = parser.add_argument_group("in CI")
+    group.add_argument(
+        "--catalogue",
+        metavar="VERSION",
+        help="enforce the properties up to this version of the catalogue (here: "
+        f"{', '.join(catalogue.versions())}); newer ones are asked and reported, and fail no run",
+    )
     group.add_argument(
         "--known", type=Path, metavar="FILE", help="TOML file of accepted violations; any other violation fails"
     )
@@ -60,12 +68,14 @@ class Gate:
 
     Attributes:
         implementation: its name.
+        pinned: the version of the catalogue that is enforced; None enforces all of it.
         today: entries expire after their day.
         known: the file. entries: what it holds. acceptance: if it is to be written.
         baseline: the stored run. strict: whether a regression fails.
     """
 
     implementation: str
+    pinned: str | None
     today: date
     known: Path | None
     entries: Sequence[KnownViolation]
@@ -76,16 +86,18 @@ class Gate:
     def measure(
         self, finished: RunFinished, properties: Sequence[str]
     ) -> tuple[RunFinished, Settled | None, Compared | None]:
-        """The run with its known violations marked, how the entries stand, and how it compares.
+        """The run with marks on what is not enforced and on what is known; the entries; and how it compares.
 
         Args:
             properties: the patterns that were asked about.
         """
         settled = compared = None
+        finished = replace(finished, records=pin(finished.records, self.pinned))
         if self.known is not None:
             entries = self.entries
             if self.acceptance is not None:
-                update_known(self.known, self.implementation, finished.records, self.acceptance, self.today)
+                enforced = [record for record in finished.records if record.newer_than is None]
+                update_known(self.known, self.implementation, enforced, self.acceptance, self.today)
                 entries = read_known(self.known) if self.known.exists() else ()
             records, settled = settle(self.implementation, finished.records, entries, str(self.known), self.today)
             finished = replace(finished, records=records)
@@ -102,6 +114,7 @@ def read_gate(options: argparse.Namespace) -> Gate:
         ValueError: options that do not go together, a bad file, or a baseline that does not compare.
         ResultError: a file cannot be read, or will not be writable.
     """
+    pinned = None if options.catalogue is None else catalogue.check_version(options.catalogue)
     today = known_violations.today()
     acceptance = _acceptance(options, today)
     entries: Sequence[KnownViolation] = ()
@@ -118,7 +131,7 @@ def read_gate(options: argparse.Namespace) -> Gate:
         now = Conditions(options.implementation, options.dtype, device, options.examples, options.seed)
         check_comparable(baseline, now)
     strict = options.on_regression == "fail"
-    return Gate(options.implementation, today, options.known, entries, acceptance, baseline, strict)
+    return Gate(options.implementation, pinned, today, options.known, entries, acceptance, baseline, strict)
 
 
 def _acceptance(options: argparse.Namespace, today: date) -> Acceptance | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.events import RunFinished
-from cemverify.conformance.judging.verdicts import counts, exit_code
+from cemverify.conformance.judging.verdicts import exit_code
 from cemverify.conformance.listeners import terminal
 from cemverify.conformance.properties import select
 from cemverify.conformance.workers import isolation
@@ -82,5 +82,5 @@ def _check(name: str, folder: Path) -> int:
         progress(event)
         if isinstance(event, RunFinished):
             show(terminal.findings(event))
-            return exit_code(counts(event.records))
+            return exit_code(event.records)
     raise AssertionError("a run ends with RunFinished")

@@ -12,11 +12,16 @@ class Recipe:
     """What makes a CI service judge an implementation on every push.
 
     Attributes:
-        path: where the service looks for it. text: a whole file; NAME in it stands for the implementation's module.
+        path: where the service looks for it. text: a whole file, in which NAME stands for the implementation's module
+            and CATALOGUE for the version of the catalogue that is enforced.
     """
 
     path: str
     text: str
+
+    def filled(self, name: str, version: str) -> str:
+        """The text for a module of that name, pinned to that version of the catalogue."""
+        return self.text.replace("NAME", name).replace("CATALOGUE", version)
 
 
 RECIPES: Mapping[str, Recipe] = MappingProxyType(
@@ -35,7 +40,7 @@ jobs:
         with:
           python-version: "3.12"
       - run: python -m pip install cemverify  # and what NAME.py imports
-      - run: cemverify check NAME:mine --markdown "$GITHUB_STEP_SUMMARY"
+      - run: cemverify check NAME:mine --catalogue CATALOGUE --markdown "$GITHUB_STEP_SUMMARY"
 """,
         ),
         "gitlab": Recipe(
@@ -45,7 +50,7 @@ cemverify:
   image: python:3.12
   script:
     - python -m pip install cemverify  # and what NAME.py imports
-    - cemverify check NAME:mine --junit cemverify.xml
+    - cemverify check NAME:mine --catalogue CATALOGUE --junit cemverify.xml
   artifacts:
     when: always
     reports:
@@ -61,7 +66,7 @@ no_package = true
 
 [testenv:cemverify]
 deps = cemverify
-commands = cemverify check NAME:mine {posargs}
+commands = cemverify check NAME:mine --catalogue CATALOGUE {posargs}
 """,
         ),
     }

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
+from cemverify import catalogue
 from cemverify.errors import UsageError
 from cemverify.files import replacing
 from cemverify.start.recipes import RECIPES
@@ -25,7 +26,7 @@ TESTS = '''\
 from cemverify import parametrize_with_properties
 
 
-@parametrize_with_properties("NAME:mine")
+@parametrize_with_properties("NAME:mine", catalogue="CATALOGUE")
 def test_NAME(check):
     check()
 '''
@@ -62,14 +63,14 @@ def plan(kind: Kind, folder: Path, name: str | None = None, service: str | None 
     adapter = resources.files("cemverify.start").joinpath(f"{stem}.py").read_text(encoding="utf-8")
     files = {
         folder / f"{name}.py": adapter.replace(stem, name),
-        folder / f"test_{name}.py": TESTS.replace("NAME", name),
+        folder / f"test_{name}.py": TESTS.replace("NAME", name).replace("CATALOGUE", catalogue.current()),
     }
     if there := [path for path in files if path.exists()]:
         raise UsageError(f"{there[0]} exists, and nothing is overwritten; choose another name: --name my_layer")
     left: dict[Path, str] = {}
     if service is not None:
         recipe = RECIPES[service]
-        path, text = folder / recipe.path, recipe.text.replace("NAME", name)
+        path, text = folder / recipe.path, recipe.filled(name, catalogue.current())
         (left if path.exists() else files)[path] = text
     return Plan(name, files, left)
 

@@ -41,7 +41,7 @@ def settled(text: str, *records: Record, today: date = TODAY) -> tuple[list[Reco
 def code(text: str, *records: Record, today: date = TODAY) -> int:
     """The exit code of `cemverify check`, put together as it is there."""
     judged, outcome = settled(text, *records, today=today)
-    return 1 if outcome.failed else exit_code(counts(judged))
+    return 1 if outcome.failed else exit_code(judged)
 
 
 # --- judging ------------------------------------------------------------------------------------
@@ -53,7 +53,7 @@ def test_a_listed_violation_passes_with_its_reason_and_stays_counted() -> None:
     assert [o.standing for o in outcome.outcomes] == [Standing.KNOWN]
     tally = counts(judged)
     assert (tally["violated"], tally["known"]) == (1, 1)
-    assert exit_code(tally) == 0
+    assert exit_code(judged) == 0
     assert judged[0].describe()["known"] == "because"
 
 
@@ -64,7 +64,7 @@ def test_a_new_violation_fails_beside_a_listed_one() -> None:
 def test_a_violation_for_another_cause_is_new() -> None:
     judged, outcome = settled(entry(PLAIN), record(PLAIN, cause="raised"))
     assert judged[0].known is None
-    assert exit_code(counts(judged)) == 1
+    assert exit_code(judged) == 1
     assert "another cause than line 1 accepts: raised" in outcome.outcomes[0].sentence
 
 

@@ -60,12 +60,14 @@ def a_check(name: str = "mylayer:mine", properties: Sequence[Mapping[str, Any]] 
         "applicable": len(listed),
         "run": len(listed) - verdicts.count("not offered"),
         "known": 0,
+        "not_enforced": 0,
         **{v.replace(" ", "_"): verdicts.count(v) for v in
            ("holds", "violated", "inconclusive", "not offered", "suite error")},
     }  # fmt: skip
     headline = next((entry["id"] for entry in listed if entry["verdict"] == "violated"), None)
     configuration = {"properties": [], "examples": 60, "dtype": "float64"}
     payload = {"implementation": name, "counts": counts, "headline": headline, "properties": listed}
+    payload |= {"catalogue": {"version": "2026.11", "pinned": None}}
     return made("check", payload, configuration)
 
 

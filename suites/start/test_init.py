@@ -12,6 +12,7 @@ from typing import get_args
 import pytest
 import yaml
 
+from cemverify.catalogue import current
 from cemverify.cli import main
 from cemverify.conformance.implementations.contract import load
 from cemverify.conformance.judging.effort import Effort
@@ -45,7 +46,9 @@ def test_three_files_are_written_that_name_each_other(
         ["my_layer.py", "test_my_layer.py", recipe]
     )
     assert "`cemverify check my_layer:mine`" in (tmp_path / "my_layer.py").read_text()
-    assert "cemverify check my_layer:mine" in (tmp_path / recipe).read_text()
+    pinned = f"cemverify check my_layer:mine --catalogue {current()}"
+    assert pinned in (tmp_path / recipe).read_text()
+    assert f'catalogue="{current()}"' in (tmp_path / "test_my_layer.py").read_text()
     assert "cemverify check my_layer:mine" in capsys.readouterr().out
 
 
@@ -63,7 +66,7 @@ def test_a_recipe_whose_file_exists_is_printed_instead(tmp_path: Path, capsys: p
     assert main(["init", "--folder", str(tmp_path), "--ci", "tox", "--no-check"]) == 0
     printed = capsys.readouterr().out
     assert "tox.ini exists and is left as it is; this is what to add:" in printed
-    assert "    commands = cemverify check cem_layer:mine {posargs}" in printed
+    assert f"    commands = cemverify check cem_layer:mine --catalogue {current()} {{posargs}}" in printed
     assert (tmp_path / "tox.ini").read_text() == "[tox]\n"
 
 

@@ -176,7 +176,8 @@ def compare(
     """The differences between a run and its baseline, regressions first.
 
     Args:
-        records: of the run, known violations marked; one that is known is noted, not a regression.
+        records: of the run, known violations marked; one that is known, or of a property newer than the pinned
+            catalogue, is noted and is no regression.
         properties: the patterns that were asked about. Where they are narrower than the baseline's, what was not
             asked is not missing.
         suite_version: of the run.
@@ -201,16 +202,16 @@ def _of_property(record: Record, baseline: Baseline) -> Difference | None:
     if before is None:
         return Difference(id_, Change.NEW, "", now, False, f"{id_} is not in the baseline")
     if before == Verdict.HOLDS and now != Verdict.HOLDS:
-        known = record.known is not None
-        sentence = f"{id_} held and is {now}{', which is known' if known else ''}"
-        return Difference(id_, Change.LOST, before, now, not known, sentence)
+        excuse = "known" if record.known is not None else "not enforced" if record.not_enforced else ""
+        sentence = f"{id_} held and is {now}{f', which is {excuse}' if excuse else ''}"
+        return Difference(id_, Change.LOST, before, now, not excuse, sentence)
     if before != Verdict.HOLDS and now == Verdict.HOLDS:
         sentence = f"{id_} was {before} and holds; write a new baseline to guard it"
         return Difference(id_, Change.GAINED, before, now, False, sentence)
     old, new = baseline.margins.get(id_), record.margin
     if now == Verdict.HOLDS and old is not None and new is not None and new > max(GROWTH * old, FLOOR):
         sentence = f"{id_}: the margin grew from {old:.3g} to {new:.3g}; it is violated above 1"
-        return Difference(id_, Change.MARGIN, f"{old:.3g}", f"{new:.3g}", True, sentence)
+        return Difference(id_, Change.MARGIN, f"{old:.3g}", f"{new:.3g}", record.newer_than is None, sentence)
     return None
 
 
@@ -219,8 +220,9 @@ def _missing(id_: str) -> Difference:
 
 
 def _together(baseline: Baseline, records: Sequence[Record]) -> list[Difference]:
-    """The median growth, over properties that hold in both and whose margins are not zero."""
+    """The median growth, over enforced properties that hold in both and whose margins are not zero."""
     old = baseline.margins
+    records = [record for record in records if record.newer_than is None]
     growths = [r.margin / old[r.id] for r in records if r.verdict == Verdict.HOLDS and r.margin and old.get(r.id)]
     if len(growths) < FEWEST or median(growths) <= MEDIAN_GROWTH:
         return []

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from cemverify import catalogue
 from cemverify.conformance.questions.saving import Saved
 
 
@@ -39,6 +40,8 @@ class Record:
         part: for a violation, which part of the layer is wrong, if it could be named. because: how this shows.
         saved: everything needed to ask the smallest case again; not in result files.
         known: why a violation is accepted for now, if it is (see `known_violations`).
+        newer_than: the version of the catalogue that the run is pinned to, if the property came after it: then the
+            record is reported but not enforced.
         seconds: how long it took.
     """
 
@@ -62,7 +65,14 @@ class Record:
     because: str | None = None
     saved: Saved | None = field(default=None, repr=False)
     known: str | None = None
+    newer_than: str | None = None
     seconds: float = 0.0
+
+    @property
+    def not_enforced(self) -> bool:
+        """Whether it is not green, and neither accepted nor failing the run, because the property is too new."""
+        green = self.verdict in (Verdict.HOLDS, Verdict.NOT_OFFERED)
+        return self.newer_than is not None and self.known is None and not green
 
     @property
     def share(self) -> float | None:
@@ -82,6 +92,8 @@ class Record:
             "reason": self.reason,
             "worst": self.worst,
             "known": self.known,
+            "introduced": catalogue.introduced().get(self.id),
+            "newer_than": self.newer_than,
             "counterexample": self.counterexample,
         }
         return {
@@ -101,12 +113,16 @@ class Record:
 
 
 def violations(records: Iterable[Record]) -> list[Record]:
-    """The violations that are not known, the most fundamental first: the first one is the headline of every report.
+    """The violations that fail a run, the most fundamental first: the first one is the headline of every report.
 
     Args:
         records: in catalogue order, which is that order.
     """
-    return [record for record in records if record.verdict == Verdict.VIOLATED and record.known is None]
+    return [
+        record
+        for record in records
+        if record.verdict == Verdict.VIOLATED and record.known is None and not record.not_enforced
+    ]
 
 
 def asked_up_to(records: Iterable[Record]) -> dict[str, int]:
@@ -123,7 +139,10 @@ def largest(sizes: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def counts(records: Iterable[Record]) -> dict[str, int]:
-    """The denominator: properties applicable, run, and each verdict; of the violated ones, how many are known."""
+    """The denominator: properties applicable, run, and each verdict.
+
+    Of the violated ones, how many are known; of those that are not green, how many are not enforced.
+    """
     records = list(records)
     tally = Counter(record.verdict for record in records)
     applicable = sum(tally.values())
@@ -133,16 +152,21 @@ def counts(records: Iterable[Record]) -> dict[str, int]:
         "holds": tally[Verdict.HOLDS],
         "violated": tally[Verdict.VIOLATED],
         "known": sum(record.known is not None for record in records),
+        "not_enforced": sum(record.not_enforced for record in records),
         "inconclusive": tally[Verdict.INCONCLUSIVE],
         "not_offered": tally[Verdict.NOT_OFFERED],
         "suite_error": tally[Verdict.SUITE_ERROR],
     }
 
 
-def exit_code(tally: Mapping[str, int]) -> int:
-    """0: all hold, but for known violations. 1: some are violated. 2: it could not be judged, or nothing ran."""
-    if tally["violated"] > tally["known"]:
+def exit_code(records: Iterable[Record]) -> int:
+    """0: all hold, but for known violations. 1: some are violated. 2: it could not be judged, or nothing ran.
+
+    Records of properties that are newer than the pinned catalogue do not count.
+    """
+    enforced = counts(record for record in records if record.newer_than is None)
+    if enforced["violated"] > enforced["known"]:
         return 1
-    if not tally["run"] or tally["inconclusive"] or tally["suite_error"]:
+    if not enforced["run"] or enforced["inconclusive"] or enforced["suite_error"]:
         return 2
     return 0

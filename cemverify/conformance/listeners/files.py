@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from xml.etree import ElementTree
 
+from cemverify import catalogue
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import Record, Verdict, asked_up_to, counts, violations
 from cemverify.conformance.listeners import terminal
@@ -14,12 +15,17 @@ from cemverify.tables import grid
 
 
 def as_json(
-    event: RunFinished, maker: Maker, tables: Sequence[Table] = (), more: Mapping[str, Any] | None = None
+    event: RunFinished,
+    maker: Maker,
+    tables: Sequence[Table] = (),
+    more: Mapping[str, Any] | None = None,
+    *,
+    pinned: str | None = None,
 ) -> dict[str, Any]:
     """The result file: the envelope of `cemverify.results`, the counts, the headline and every property.
 
     Args:
-        tables, more: further tables, and what else the payload holds.
+        tables, more: further tables, and what else the payload holds. pinned: the catalogue that was enforced.
     """
     violated = violations(event.records)
     payload = {
@@ -27,6 +33,7 @@ def as_json(
         "counts": counts(event.records),
         "headline": violated[0].id if violated else None,
         "asked_up_to": asked_up_to(event.records),
+        "catalogue": {"version": catalogue.current(), "pinned": pinned},
         "properties": [record.describe() for record in event.records],
     }
     return result("check", maker, [terminal.verdict_table(event), *tables], {**payload, **(more or {})})
@@ -53,18 +60,28 @@ def as_markdown(event: RunFinished, maker: Maker, tables: Sequence[Table] = (), 
     return "\n\n".join(parts) + "\n"
 
 
-def as_junit(event: RunFinished) -> str:
-    """One test case per property: a violation is a failure, a known one a skip, the undecided are errors."""
+def as_junit(event: RunFinished, pinned: str | None = None) -> str:
+    """One test case per property: a violation is a failure, the undecided are errors.
+
+    What is known, not enforced or not offered is a skip.
+
+    Args:
+        pinned: the version of the catalogue that was enforced; None if all of it was.
+    """
     c = counts(event.records)
+    enforced = counts(record for record in event.records if not record.not_enforced)
     suite = ElementTree.Element(
         "testsuite",
         name=f"cemverify {event.implementation}",
         tests=str(c["applicable"]),
-        failures=str(c["violated"] - c["known"]),
-        errors=str(c["inconclusive"] + c["suite_error"]),
-        skipped=str(c["not_offered"] + c["known"]),
+        failures=str(enforced["violated"] - enforced["known"]),
+        errors=str(enforced["inconclusive"] + enforced["suite_error"]),
+        skipped=str(c["not_offered"] + c["known"] + c["not_enforced"]),
         time=f"{event.seconds:.3f}",
     )
+    properties = ElementTree.SubElement(suite, "properties")
+    for name, version in (("catalogue", catalogue.current()), ("catalogue enforced", pinned or catalogue.current())):
+        ElementTree.SubElement(properties, "property", name=name, value=version)
     for record in event.records:
         suite.append(_test_case(record))
     root = ElementTree.Element("testsuites")
@@ -85,6 +102,11 @@ def _test_case(record: Record) -> ElementTree.Element:
     if record.known is not None:
         message = f"known violation, accepted: {record.known}; {record.reason}"
         ElementTree.SubElement(case, "skipped", type="known violation", message=printable(message))
+    elif record.not_enforced:
+        message = f"{record.verdict}, but {terminal.too_new(record)}; {record.reason}"
+        outcome = ElementTree.SubElement(case, "skipped", type="not enforced", message=printable(message))
+        if record.verdict == Verdict.VIOLATED:
+            outcome.text = printable(terminal.violation(record))
     elif record.verdict in tags:
         outcome = ElementTree.SubElement(case, tags[record.verdict], message=printable(record.reason or ""))
         outcome.set("type", record.cause or str(record.verdict))

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from textwrap import fill, shorten
 from typing import Any, TextIO
 
+from cemverify import catalogue
 from cemverify.conformance.implementations.faults import Crashed, Hung
 from cemverify.conformance.judging.events import Event, PropertyFinished, RunFinished, RunStarted
 from cemverify.conformance.judging.verdicts import Record, Verdict, asked_up_to, counts, violations
@@ -72,13 +73,20 @@ def findings(event: RunFinished) -> str:
     asked = [r for r in event.records if r.verdict != Verdict.NOT_OFFERED]
     parts = _violations(asked)
     undecided = (r for r in asked if r.verdict in (Verdict.INCONCLUSIVE, Verdict.SUITE_ERROR))
-    parts += [f"{r.verdict.upper()} {r.id}\n  {r.reason}" for r in undecided]
+    parts += [f"{r.verdict.upper()} {r.id}\n  {r.reason}" for r in undecided if not r.not_enforced]
+    parts += [f"NOT ENFORCED {r.id}\n  {r.verdict}, but {too_new(r)}\n  {r.reason}" for r in asked if r.not_enforced]
     if absent := _absences(event.records):
         parts.append(absent)
     if reach := how_far(event):
         parts.append(reach)
     parts.append(summary(event))
     return "\n\n".join(parts)
+
+
+def too_new(record: Record) -> str:
+    """Why a record is not enforced."""
+    since = catalogue.introduced().get(record.id)
+    return f"the property came with catalogue {since}, and this run is pinned to {record.newer_than}"
 
 
 def how_far(event: RunFinished) -> str:
@@ -113,11 +121,12 @@ def summary(event: RunFinished) -> str:
     c = counts(event.records)
     examples = sum(r.examples for r in event.records)
     known = f" ({c['known']} known)" if c["known"] else ""
+    too_new = f" ({c['not_enforced']} of these not enforced)" if c["not_enforced"] else ""
     discarded = sum(r.discarded for r in event.records)
     return (
         f"{event.implementation}: {_number(c['applicable'], 'property')}, {c['run']} run: {c['holds']} hold, "
         f"{c['violated']} violated{known}, {c['inconclusive']} inconclusive, "
-        f"{_number(c['suite_error'], 'suite error')}; "
+        f"{_number(c['suite_error'], 'suite error')}{too_new}; "
         f"{c['not_offered']} not offered. {_number(examples, 'valid example')}, {discarded} discarded, "
         f"{event.seconds:.1f} s."
     )
@@ -185,7 +194,8 @@ def _options(config: dict[str, Any]) -> str:
 
 
 def _verdict(record: Record) -> str:
-    return str(record.verdict) if record.known is None else f"{record.verdict}, known"
+    excuse = ", known" if record.known is not None else ", not enforced" if record.not_enforced else ""
+    return f"{record.verdict}{excuse}"
 
 
 def _telling(record: Record) -> str:

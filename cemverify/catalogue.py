@@ -1,0 +1,59 @@
+"""The catalogue's versions: which of them introduced each property. Read from `catalogue.txt`, without torch.
+
+A version is a year and a month, "2026.11". CI pins one (`cemverify check --catalogue 2026.11`): properties that came
+later are asked and reported, but fail no run until the pin is moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+
+from cemverify.errors import UsageError
+
+_FILE = Path(__file__).with_name("catalogue.txt")
+
+
+@cache
+def introduced() -> Mapping[str, str]:
+    """The version that introduced each property, by id; the oldest version first, sorted within each."""
+    found: dict[str, str] = {}
+    version = ""
+    for line in _FILE.read_text(encoding="utf-8").splitlines():
+        if line.startswith("["):
+            version = line.strip("[]")
+        elif line and not line.startswith("#"):
+            found[line] = version
+    return MappingProxyType(found)
+
+
+def versions() -> Sequence[str]:
+    """Every version, the oldest first; the last one is that of this installation."""
+    return list(dict.fromkeys(introduced().values()))
+
+
+def current() -> str:
+    """The version of this installation's catalogue."""
+    return versions()[-1]
+
+
+def check_version(version: str) -> str:
+    """Returns a version to pin.
+
+    Raises:
+        UsageError: this installation does not know it.
+    """
+    if version not in versions():
+        known = ", ".join(versions())
+        raise UsageError(f"there is no catalogue {version!r} here, but {known}; update cemverify if yours is later")
+    return version
+
+
+def is_newer(property_id: str, pinned: str | None) -> bool:
+    """Whether a property came after the pinned version; never without a pin."""
+    if pinned is None:
+        return False
+    order = versions()
+    return order.index(introduced()[property_id]) > order.index(pinned)
