@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
-from cemverify.cem.layers import MLPConfig
+from cemverify.cem.activations import ACTIVATIONS, activation
+from cemverify.cem.layers import MLPConfig, PreconditionerConfig
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.contract import Implementation
 from cemverify.conformance.implementations.reference import reference
-from cemverify.conformance.oracle.budgets import Bounded, energy_budget, output_budget, unit_roundoff
+from cemverify.conformance.oracle.budgets import Bounded, _sigma, energy_budget, output_budget, unit_roundoff
 from cemverify.conformance.oracle.evidence import Comparison, judge
 from cemverify.conformance.oracle.golden import energies_at, golden, products
 from cemverify.conformance.properties import precision
-from cemverify.conformance.questions.cases import dense_case
+from cemverify.conformance.questions.cases import Case, dense_case
 from cemverify.power.bank import unit_by_unit
 from suites.conformance import signed_budgets
 
@@ -162,6 +163,48 @@ def test_what_added_terms_may_err_by_covers_what_they_do_err_by_and_not_much_mor
         _, bound = precision._of_added_terms(x.double()[None], terms.double()[None, None], u)
         found.append(float((moved.double() - exact).norm() / bound))
     assert 0.5 < max(found) <= 1
+
+
+@pytest.mark.filterwarnings("ignore:TF32")
+@pytest.mark.parametrize("kernel", ["oneDNN's", "torch's own"])
+@pytest.mark.parametrize("name", list(ACTIVATIONS))
+def test_an_activation_in_float32_leaves_a_quarter_of_its_room_unused(name: str, kernel: str) -> None:
+    # GELU comes closest: the polynomials that libraries take for erf are off by up to 11 u where 1 + erf cancels
+    z = torch.cat((torch.linspace(-12, 12, 200_001), torch.linspace(-100, 100, 50_001))).double().float().double()
+    exact = Bounded(z, torch.zeros_like(z), unit_roundoff(torch.float32))
+    sigma = activation(name)
+    with torch.backends.mkldnn.flags(enabled=kernel == "oneDNN's"):
+        error = (sigma.sigma(z.float()).double() - sigma.sigma(z)).abs()
+    assert bool((error <= 0.75 * _sigma(sigma, exact).error).all())
+
+
+def cases_of_an_mlp(seeds: int) -> Iterator[Case]:
+    """States of sizes 1 to 1024: beside the largest, a step is nearly lost in the rounding of the state."""
+    for seed, (name, steps) in itertools.product(range(seeds), itertools.product(ACTIVATIONS, (1, 2))):
+        kind = ("identity", "diagonal", "low-rank")[seed % 3]
+        config = MLPConfig(
+            16, 3, activation=name, steps=steps, norm="scalar", preconditioner=PreconditionerConfig(kind)
+        )
+        case = dense_case(config, 4, 16, seed)
+        yield replace(case, x=4.0 ** (seed % 6) * case.x).to(torch.float32).to(torch.float64)
+
+
+def room_used(case: Case) -> tuple[float, float]:
+    """What the reference needs in float32: of its budget, and of what that leaves beside one rounding per step."""
+    u = unit_roundoff(torch.float32)
+    error = (Caller(reference, torch.float32).output(case) - golden(case)).abs()
+    budget = output_budget(case, torch.float32)
+    states = [golden(replace(case, config=replace(case.mlp, steps=t))) for t in range(1, case.mlp.steps + 1)]
+    halves = sum(u * torch.exp2(torch.floor(torch.log2(x.abs()))) for x in states)  # half the spacing at each state
+    return float((error / budget).max()), float((error - halves).clamp(min=0).div(budget - halves).max())
+
+
+@pytest.mark.parametrize("seeds", [6, pytest.param(120, marks=pytest.mark.thorough)])
+def test_a_margin_near_one_is_the_rounding_of_the_state_which_every_implementation_shares(seeds: int) -> None:
+    margins, beyond = zip(*map(room_used, cases_of_an_mlp(seeds)), strict=True)
+    assert max(margins) <= 1
+    assert max(margins) > 0.9  # one rounding of a large state may take all that there is
+    assert max(beyond) < 0.3  # and nothing else comes near
 
 
 def test_a_sum_too_long_for_float32_has_no_bound() -> None:
