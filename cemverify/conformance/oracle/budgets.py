@@ -6,9 +6,11 @@ products is off by at most gamma_n = n u / (1 - n u) times the sum of their magn
 The result bounds, component by component, the error of *any* evaluation of the same formula in that dtype, in
 whatever order, so it raises no false alarm. On the small cases that the properties draw it is a few dozen roundoffs
 wide. Where a step is small beside its state, it is little more than the rounding of their sum. That rounding may need
-all of it, so a margin just below 1 is nothing to worry about there; it cannot pass 1. For bfloat16 it assumes two things. Sums accumulate in float32, as in every matrix unit: a softmax or a mean of
-squares over hundreds of numbers would be lost otherwise. And rotary angles are computed in float32 at least, because
-position 257 is none of bfloat16's numbers.
+all of it, so a margin just below 1 is nothing to worry about there; it cannot pass 1.
+
+For bfloat16 the analysis assumes two things. Sums accumulate in float32, as in every matrix unit: a softmax or a mean
+of squares over hundreds of numbers would be lost otherwise. And rotary angles are computed in float32 at least,
+because position 257 is none of bfloat16's numbers.
 """
 
 from __future__ import annotations
