@@ -180,8 +180,9 @@ def test_an_activation_in_float32_leaves_a_quarter_of_its_room_unused(name: str,
 
 def cases_of_an_mlp(seeds: int) -> Iterator[Case]:
     """States of sizes 1 to 1024: beside the largest, a step is nearly lost in the rounding of the state."""
+    preconditioners = PreconditionerConfig(), PreconditionerConfig("diagonal"), PreconditionerConfig("low-rank")
     for seed, (name, steps) in itertools.product(range(seeds), itertools.product(ACTIVATIONS, (1, 2))):
-        kind = ("identity", "diagonal", "low-rank")[seed % 3]
+        P = preconditioners[seed % 3]
         config = MLPConfig(
             16, 3, activation=name, steps=steps, norm="scalar", preconditioner=PreconditionerConfig(kind)
         )
