@@ -183,9 +183,7 @@ def cases_of_an_mlp(seeds: int) -> Iterator[Case]:
     preconditioners = PreconditionerConfig(), PreconditionerConfig("diagonal"), PreconditionerConfig("low-rank")
     for seed, (name, steps) in itertools.product(range(seeds), itertools.product(ACTIVATIONS, (1, 2))):
         P = preconditioners[seed % 3]
-        config = MLPConfig(
-            16, 3, activation=name, steps=steps, norm="scalar", preconditioner=PreconditionerConfig(kind)
-        )
+        config = MLPConfig(16, 3, activation=name, steps=steps, norm="scalar", preconditioner=P)
         case = dense_case(config, 4, 16, seed)
         yield replace(case, x=4.0 ** (seed % 6) * case.x).to(torch.float32).to(torch.float64)
 
