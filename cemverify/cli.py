@@ -1,4 +1,4 @@
-"""The command line: `cemverify COMMAND ...`; the commands are in `cemverify.commands`."""
+"""The command line: `cemverify COMMAND ...`; see `cemverify.options` and `cemverify.commands`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cemverify.entry import Run, enter
 if TYPE_CHECKING:
     from cemverify.parsing import Parser
 
-# Module and summary of each command. Only the chosen command is imported, because some imports take a second.
+# Module and summary of each command. Only the chosen one is imported, and only once it is to run: torch is slow.
 COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "demo": ("demo", "see a mistake found, and mended"),
@@ -33,10 +33,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _chosen(given: list[str]) -> Run:
     import shlex
+    from importlib import import_module
 
     options = _parser(given).parse_args(given)
     options.command = shlex.join(["cemverify", *given])
-    return lambda: int(options.run(options))
+    return lambda: int(import_module(f"cemverify.commands.{options.module}").run(options))
 
 
 def _parser(given: Sequence[str]) -> Parser:
@@ -60,7 +61,7 @@ def _parser(given: Sequence[str]) -> Parser:
         if name != chosen:
             commands.add_parser(name, help=summary)
             continue
-        command = import_module(f"cemverify.commands.{module}")
+        command = import_module(f"cemverify.options.{module}")
         subparser = commands.add_parser(
             name,
             help=summary,
@@ -69,7 +70,7 @@ def _parser(given: Sequence[str]) -> Parser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         command.add_arguments(subparser)
-        subparser.set_defaults(run=command.run)
+        subparser.set_defaults(module=module)
     return parser
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from cemverify.cli import COMMANDS
+
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("cemverify", "synthetic", "reports", "benchmarks")
 OURS = {*PACKAGES, "suites", "examples"}
@@ -77,11 +79,16 @@ ROOMS: dict[str, set[str]] = {
     "cemverify.start": {"cemverify", "cemverify.cem"}
     | shared("catalogue", "errors", "files")
     | verifier("implementations"),
-    "cemverify.commands": {"cemverify.claims", "cemverify.power", "cemverify.runs", "cemverify.start"}
+    "cemverify.options": {"cemverify.runs", "cemverify.start"}
+    | shared("catalogue", "cores", "parsing")
+    | verifier("workers"),
+    "cemverify.commands": {"cemverify.claims", "cemverify.options", "cemverify.power", "cemverify.runs"}
+    | {"cemverify.start"}
     | shared("_version", "catalogue", "cores", "devices", "errors", "parsing", "results", "tables")
     | verifier("implementations", "asking", "properties", "judging", "trained", "workers", "gate")
     | verifier("counterexamples", "listeners"),
-    "cemverify.cli": {"cemverify.commands"} | shared("_version", "catalogue", "entry", "parsing"),
+    "cemverify.cli": {"cemverify.options", "cemverify.commands"}
+    | shared("_version", "catalogue", "entry", "parsing"),
     "cemverify.__main__": {"cemverify.cli"},
     "reports": {"cemverify.statistics"}
     | shared("entry", "errors", "files", "lines", "parsing", "results", "tables")
@@ -296,6 +303,7 @@ def test_the_reference_needs_torch_and_nothing_else_of_ours() -> None:
     [
         ("cemverify.cli", "--help"),
         ("cemverify.cli", "--version"),
+        *(("cemverify.cli", f"{command} --help") for command in COMMANDS),
         ("synthetic.__main__", "--help"),
         ("reports.__main__", "--help"),
         ("benchmarks.__main__", "--help"),
@@ -304,7 +312,7 @@ def test_the_reference_needs_torch_and_nothing_else_of_ours() -> None:
 def test_help_and_version_come_at_once(module: str, word: str) -> None:
     """Torch takes more than a second to import, so they come without it."""
     code = (
-        f"import sys\nfrom {module} import main\ntry: main([{word!r}])\n"
+        f"import sys\nfrom {module} import main\ntry: main({word.split()!r})\n"
         "finally: print('torch' in sys.modules, file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)

@@ -1,5 +1,4 @@
-"""The commands of the command line, one file each.
+"""What the commands of the command line do, one file each; what they can be asked is in `cemverify.options`.
 
-A command is a module with `DESCRIPTION` and perhaps `EPILOG`, `add_arguments(parser)`, and `run(options)`,
-which returns the exit code.
+A command is a module with `run(options)`, which returns the exit code.
 """

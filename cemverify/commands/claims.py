@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
 import torch
 
@@ -12,29 +11,6 @@ from cemverify.claims import PUBLISHED, ClaimVerdict, JudgedClaim, find_claim, j
 from cemverify.commands.arguments import check_outputs
 from cemverify.errors import UsageError
 from cemverify.results import Maker, show, write, write_text
-
-DESCRIPTION = """\
-Judges every statement of the paper: it holds, holds under a condition, or is refuted. Each statement is put to
-examples, searches and symbolic cases anew, and the verdict is computed from what comes out. Verdicts on training are
-computed from what the studies measured (--results). Exit code 1 if some statement is left undecided.
-"""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `cemverify claims`."""
-    parser.add_argument(
-        "claim", nargs="?", metavar="ID", help="print this claim in full, with its counterexample worked out"
-    )
-    parser.add_argument(
-        "--results",
-        type=Path,
-        metavar="FOLDER",
-        default=PUBLISHED,
-        help="what the studies measured, as they write it beside their pages; by default docs/results of a clone",
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result file")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the page")
-    parser.add_argument("--latex", type=Path, metavar="FILE", help="write a LaTeX table")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -45,12 +21,11 @@ def run(options: argparse.Namespace) -> int:
             results is damaged, or one cannot be written.
     """
     check_outputs(options.json, options.markdown, options.latex)
-    if options.results != PUBLISHED and not options.results.is_dir():
-        raise UsageError(
-            f"--results {options.results} is no folder; name the one in which studies wrote their readings"
-        )
+    results = PUBLISHED if options.results is None else options.results
+    if options.results is not None and not results.is_dir():
+        raise UsageError(f"--results {results} is no folder; name the one in which studies wrote their readings")
     torch.set_num_threads(1)
-    chosen = ledger(options.results) if options.claim is None else (find_claim(options.claim, options.results),)
+    chosen = ledger(results) if options.claim is None else (find_claim(options.claim, results),)
     maker = Maker.now(options.command, {"claim": options.claim}, 0, "cpu")
     judged: list[JudgedClaim] = []
     for i, claim in enumerate(chosen, 1):

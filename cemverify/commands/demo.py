@@ -16,19 +16,8 @@ from cemverify.conformance.properties import select
 from cemverify.results import show
 from cemverify.start import demo_layer
 
-DESCRIPTION = """\
-Shows in a few seconds, and without any file, what cemverify does: an attention layer with an easy mistake is tested,
-the violation is explained by the smallest case that shows it, and the mended layer is tested again.
-
-exit code: 0 if the mistake is found and the mended layer passes, which is what should happen; 1 otherwise.
-"""
-
 # A few of those that a run would ask: the update is the gradient, the energy falls, later tokens are not read.
 ASKED = ("gradient/attention/plain", "descent/attention/any-step-size-identity", "structure/attention/causality")
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`cemverify demo` has no options."""
 
 
 def run(_options: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import date, timedelta
+from datetime import date
 from pathlib import Path
 
 from cemverify import catalogue
@@ -24,42 +24,7 @@ from cemverify.conformance.gate.baselines import (
 from cemverify.conformance.gate.known_violations import KnownViolation, Settled, read_known, settle
 from cemverify.conformance.gate.pinning import pin
 from cemverify.conformance.judging.events import RunFinished
-
-ACCEPTED_FOR = timedelta(days=90)
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of CI."""
-    group = parser.add_argument_group("in CI")
-    group.add_argument(
-        "--catalogue",
-        metavar="VERSION",
-        help="enforce the properties up to this version of the catalogue (here: "
-        f"{', '.join(catalogue.versions())}); newer ones are asked and reported, and fail no run",
-    )
-    group.add_argument(
-        "--known", type=Path, metavar="FILE", help="TOML file of accepted violations; any other violation fails"
-    )
-    group.add_argument(
-        "--update-known", action="store_true", help="write the violations of this run to the --known file"
-    )
-    group.add_argument("--reason", metavar="TEXT", help="with --update-known: why the violations are accepted")
-    group.add_argument(
-        "--expires",
-        type=_day,
-        metavar="DATE",
-        help=f"with --update-known: the last day on which they are accepted (default: {ACCEPTED_FOR.days} "
-        "days from today)",
-    )
-    group.add_argument(
-        "--baseline",
-        type=Path,
-        metavar="FILE",
-        help="compare with this stored --json file of the same implementation",
-    )
-    group.add_argument(
-        "--on-regression", choices=("warn", "fail"), help="what to do if the baseline was better (default warn)"
-    )
+from cemverify.options.gate import ACCEPTED_FOR
 
 
 @dataclass(frozen=True)
@@ -147,10 +112,3 @@ def _acceptance(options: argparse.Namespace, today: date) -> Acceptance | None:
     if expires < today:
         raise ValueError(f"--expires {expires} is in the past; give {today} or a later date")
     return Acceptance(options.reason.strip(), expires)
-
-
-def _day(text: str) -> date:
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a date like 2027-02-19") from None

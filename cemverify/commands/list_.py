@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-from pathlib import Path
 
 from cemverify.commands import contract_page
 from cemverify.commands.arguments import check_outputs
@@ -13,21 +12,6 @@ from cemverify.conformance.judging.verdicts import largest
 from cemverify.conformance.properties import Property, select
 from cemverify.results import Maker, Table, result, show, write
 from cemverify.tables import grid
-
-DESCRIPTION = (
-    "Lists the properties with their sources, the features that an implementation can have, or the contract."
-)
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `cemverify list`."""
-    parser.add_argument("properties", nargs="*", metavar="ID", help="ids, prefixes or patterns; all if none")
-    instead = parser.add_mutually_exclusive_group()
-    instead.add_argument("--features", action="store_true", help="list the features that can be named in not_offered")
-    instead.add_argument(
-        "--contract", action="store_true", help="print what an implementation must do and must not do, as Markdown"
-    )
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write the properties as a result file")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -1,0 +1,21 @@
+"""The options of `cemverify list`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+DESCRIPTION = (
+    "Lists the properties with their sources, the features that an implementation can have, or the contract."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `cemverify list`."""
+    parser.add_argument("properties", nargs="*", metavar="ID", help="ids, prefixes or patterns; all if none")
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument("--features", action="store_true", help="list the features that can be named in not_offered")
+    instead.add_argument(
+        "--contract", action="store_true", help="print what an implementation must do and must not do, as Markdown"
+    )
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write the properties as a result file")
