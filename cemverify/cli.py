@@ -22,6 +22,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "list": ("list_", "list the properties and features"),
         "claims": ("claims", "judge the statements of the paper"),
         "power": ("power", "measure which faults a run would catch"),
+        "completion": ("completion", "have the Tab key complete commands and ids"),
     }
 )
 
@@ -32,9 +33,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _chosen(given: list[str]) -> Run:
+    import os
     import shlex
     from importlib import import_module
 
+    if "_ARGCOMPLETE" in os.environ:  # the shell asks how the line could go on
+        from cemverify.options.completers import complete
+
+        complete(_parser(os.environ.get("COMP_LINE", "").split()))
     options = _parser(given).parse_args(given)
     options.command = shlex.join(["cemverify", *given])
     return lambda: int(import_module(f"cemverify.commands.{options.module}").run(options))

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from cemverify.conformance.workers.limits import USUAL_MEMORY
 from cemverify.cores import cores
-from cemverify.options import gate, trained
+from cemverify.options import completers, gate, trained
+from cemverify.options.completers import complete_with
 from cemverify.parsing import MOST_WORKERS, count, positive, seed, whole
 
 DESCRIPTION = """\
@@ -37,24 +38,29 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `cemverify check`."""
-    parser.add_argument("implementation", metavar="IMPLEMENTATION", help="module:attribute, or an entry point's name")
-    parser.add_argument(
+    asked = parser.add_argument(
+        "implementation", metavar="IMPLEMENTATION", help="module:attribute, or an entry point's name"
+    )
+    complete_with(asked, completers.implementations)
+    chosen = parser.add_argument(
         "--properties",
         nargs="+",
         default=[],
         metavar="ID",
         help="test only these: ids, prefixes (gradient/mlp) or patterns",
     )
+    complete_with(chosen, completers.property_ids)
     parser.add_argument("--examples", type=count, default=60, metavar="N", help="examples per property (default 60)")
     parser.add_argument(
         "--seed", type=seed, default=0, metavar="N", help="seed of everything that is drawn (default 0)"
     )
-    parser.add_argument(
+    device = parser.add_argument(
         "--device",
         default="cpu",
         metavar="D",
         help="device for torch implementations: cpu, cuda, cuda:1 (default cpu)",
     )
+    complete_with(device, completers.devices)
     parser.add_argument(
         "--dtype",
         choices=("float64", "float32", "bfloat16"),

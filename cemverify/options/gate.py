@@ -7,6 +7,7 @@ from datetime import date, timedelta
 from pathlib import Path
 
 from cemverify import catalogue
+from cemverify.options import completers
 
 ACCEPTED_FOR = timedelta(days=90)
 
@@ -14,12 +15,13 @@ ACCEPTED_FOR = timedelta(days=90)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of CI."""
     group = parser.add_argument_group("in CI")
-    group.add_argument(
+    pin = group.add_argument(
         "--catalogue",
         metavar="VERSION",
         help="enforce the properties up to this version of the catalogue (here: "
         f"{', '.join(catalogue.versions())}); newer ones are asked and reported, and fail no run",
     )
+    completers.complete_with(pin, completers.versions)
     group.add_argument(
         "--known", type=Path, metavar="FILE", help="TOML file of accepted violations; any other violation fails"
     )

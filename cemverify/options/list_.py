@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from cemverify.options import completers
+
 DESCRIPTION = (
     "Lists the properties with their sources, the features that an implementation can have, or the contract."
 )
@@ -12,7 +14,8 @@ DESCRIPTION = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `cemverify list`."""
-    parser.add_argument("properties", nargs="*", metavar="ID", help="ids, prefixes or patterns; all if none")
+    chosen = parser.add_argument("properties", nargs="*", metavar="ID", help="ids, prefixes or patterns; all if none")
+    completers.complete_with(chosen, completers.property_ids)
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument("--features", action="store_true", help="list the features that can be named in not_offered")
     instead.add_argument(

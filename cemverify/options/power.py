@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from cemverify.options import completers
 from cemverify.parsing import count
 from cemverify.runs.arguments import add_run_arguments
 
@@ -40,12 +41,13 @@ HOW = "Every finished measurement is kept, so a run that was stopped continues f
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `cemverify power`."""
-    parser.add_argument(
+    faulty = parser.add_argument(
         "implementation",
         nargs="?",
         metavar="IMPLEMENTATION",
         help="module:attribute, or the name of an entry point (default: the mutants as they are)",
     )
+    completers.complete_with(faulty, completers.implementations)
     parser.add_argument("--seeds", type=count, default=20, metavar="N", help="use seeds 0 to N-1 (default: 20)")
     parser.add_argument(
         "--examples",

@@ -1,0 +1,94 @@
+"""What a shell completes, by argcomplete: commands and options from the parsers, and the words below.
+
+    cemverify check ./my<TAB>          modules here, what they define, and installed implementations
+    cemverify list grad<TAB>           gradient/, then gradient/attention/, then gradient/attention/plain
+
+It answers without torch, in about a tenth of a second: the ids of properties stand in a file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+from collections.abc import Callable, Iterable, Iterator
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from cemverify import catalogue
+
+Completer = Callable[..., Iterable[str]]
+
+
+def complete_with(action: argparse.Action, completer: Completer) -> None:
+    """Has the values of an option completed by a function of `prefix`."""
+    action.completer = completer  # type: ignore[attr-defined]
+
+
+def property_ids(prefix: str, **_: object) -> list[str]:
+    """Ids that begin so, one level at a time, as a shell completes folders."""
+    found = dict.fromkeys(_next_level(id_, prefix) for id_ in _asked() if id_.startswith(prefix))
+    if len(found) == 1 and (only := next(iter(found))).endswith("/"):
+        return property_ids(only)  # there is one way to go on: go on
+    return list(found)
+
+
+def versions(**_: object) -> list[str]:
+    """The versions of the catalogue."""
+    return list(catalogue.versions())
+
+
+def devices(**_: object) -> list[str]:
+    """Kinds of devices; which there are, torch would have to say."""
+    return ["cpu", "cuda"]
+
+
+def implementations(prefix: str, **_: object) -> list[str]:
+    """Installed implementations and modules of this folder; after the colon, what the module defines."""
+    module, colon, _rest = prefix.partition(":")
+    if colon:
+        return [f"{module}:{name}" for name in _defined(Path(*module.split(".")).with_suffix(".py"))]
+    installed = (point.name for point in entry_points(group="cemverify.implementations"))
+    return [*installed, *(f"{path.stem}:" for path in sorted(Path().glob("*.py")) if path.stem.isidentifier())]
+
+
+def _asked() -> Iterator[str]:
+    """What can be selected: claims about trained layers cannot."""
+    return (id_ for id_ in catalogue.introduced() if not id_.startswith("trained/"))
+
+
+def _next_level(id_: str, prefix: str) -> str:
+    slash = id_.find("/", len(prefix))
+    return id_ if slash < 0 else id_[: slash + 1]
+
+
+def _defined(path: Path) -> Iterator[str]:
+    """The names that a file defines at its top, read without running it."""
+    try:
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+    except (OSError, ValueError, SyntaxError):
+        return
+    for node in body:
+        match node:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+                yield name
+
+
+def complete(parser: argparse.ArgumentParser) -> None:
+    """Answers a shell that asks for completions, and ends the process; does nothing if none asks."""
+    import argcomplete
+    from argcomplete.completers import FilesCompleter, SuppressCompleter
+
+    for action in _actions(parser):
+        if action.type is Path and not hasattr(action, "completer"):
+            complete_with(action, FilesCompleter())
+    argcomplete.autocomplete(parser, always_complete_options=False, default_completer=SuppressCompleter())
+
+
+def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    for action in parser._actions:
+        yield action
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in action.choices.values():
+                yield from _actions(inner)

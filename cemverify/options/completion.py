@@ -1,0 +1,21 @@
+"""The options of `cemverify completion`."""
+
+from __future__ import annotations
+
+import argparse
+
+DESCRIPTION = """\
+Prints what makes a shell complete commands, options, ids of properties and names of implementations with the Tab key.
+"""
+
+EPILOG = """\
+to try it in this shell, or for good, as a line in the file that your shell reads when it starts:
+  bash, in ~/.bashrc                      eval "$(cemverify completion bash)"
+  zsh, in ~/.zshrc after compinit         eval "$(cemverify completion zsh)"
+  fish, in ~/.config/fish/config.fish     cemverify completion fish | source
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `cemverify completion`."""
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")

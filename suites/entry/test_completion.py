@@ -1,0 +1,114 @@
+"""The Tab key completes commands, options, ids and implementations, and does not wait for torch."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cemverify.catalogue import current
+from cemverify.cli import main
+from cemverify.conformance.properties import catalogue
+from cemverify.options.completers import implementations, property_ids
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with an implementation, and `cemverify` on the path."""
+    (tmp_path / "mylayer.py").write_text("import torch\n\ndef attention(): ...\n\nmine = 1\nraise SystemExit\n")
+    script = tmp_path / "bin" / "cemverify"
+    script.parent.mkdir()
+    script.write_text(f'#!/bin/sh\nexec {sys.executable} -m cemverify "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{script.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_ids_complete_one_level_at_a_time() -> None:
+    families = {f"{p.family}/" for p in catalogue()}
+    assert set(property_ids("")) == families
+    assert set(property_ids("gradient/mlp/t")) == {"gradient/mlp/tanh"}
+    assert property_ids("decoding") == []
+    assert property_ids("sizes/mlp/w") == ["sizes/mlp/widths"]
+    assert set(property_ids("grad")) == {f"gradient/{layer}/" for layer in ("attention", "mlp", "block", "layer")}
+
+
+def test_every_id_can_be_reached_by_completing() -> None:
+    reached, open_ = set(), list(property_ids(""))
+    while open_:
+        word = open_.pop()
+        if word.endswith("/"):
+            open_ += property_ids(word)
+        else:
+            reached.add(word)
+    assert reached == {p.id for p in catalogue()}
+
+
+@pytest.mark.usefixtures("folder")
+def test_an_implementation_completes_to_what_its_module_defines_without_running_it() -> None:
+    assert {"reference", "mylayer:"} <= set(implementations(""))
+    assert implementations("mylayer:") == ["mylayer:attention", "mylayer:mine"]
+    assert implementations("nosuch:") == []
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("cemverify che", {"check "}),
+        ("cemverify check x --properties gradient/blo", {"gradient/block/any-options "}),
+        ("cemverify check x --dtype f", {"float64", "float32"}),
+        ("cemverify check x --catalogue ", {f"{current()} "}),
+        ("cemverify check x --json my", {"mylayer.py "}),
+        ("cemverify check x --examples ", {""}),
+        ("cemverify list --cont", {"--contract "}),
+    ],
+)
+def test_a_line_completes_without_torch(line: str, words: set[str], folder: Path) -> None:
+    asked = {
+        "_ARGCOMPLETE": "1",
+        "_ARGCOMPLETE_IFS": "\n",
+        "_ARGCOMPLETE_STDOUT_FILENAME": str(folder / "out"),
+        "COMP_LINE": line,
+        "COMP_POINT": str(len(line)),
+    }
+    code = (
+        "import os, sys\nleave = os._exit\n"
+        "os._exit = lambda code: (print('torch' in sys.modules, flush=True), leave(code))\n"
+        "from cemverify.cli import main\nmain([])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **asked}, capture_output=True, text=True)
+    assert done.stdout == "False\n", done.stderr
+    assert set((folder / "out").read_text().split("\n")) == words
+
+
+_BASH = """
+eval "$(cemverify completion bash)"
+COMP_LINE="cemverify check mylayer:m"; COMP_POINT=${#COMP_LINE}; COMP_TYPE=9; COMP_CWORD=2
+COMP_WORDS=(cemverify check mylayer:m)
+_python_argcomplete cemverify 2>/dev/null
+echo "${COMPREPLY[@]}"
+"""
+_FISH = 'cemverify completion fish | source; complete -C "cemverify check mylayer:m"'
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(("shell", "script", "said"), [("bash", _BASH, "mine"), ("fish", _FISH, "mylayer:mine")])
+def test_a_shell_completes_with_what_is_printed_for_it(shell: str, script: str, said: str) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    done = subprocess.run([shell, "-c", script], capture_output=True, text=True)
+    assert done.stdout.strip() == said, done.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_every_shell_gets_a_script_that_names_the_program(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    assert "cemverify" in capsys.readouterr().out
