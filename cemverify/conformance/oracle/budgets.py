@@ -289,14 +289,7 @@ def _sigma(sigma: Activation, z: Bounded) -> Bounded:
     slope = sigma.slope_bound
     steepness = 2 * (z.value.abs() + z.error) if math.isinf(slope) else torch.full_like(value, slope)
     own = z.gamma(8) * (value.abs() + steepness * z.value.abs())
-    if sigma.name == "softplus":
-        own = own + _softplus_cutoff(z.value)
     return z.of(value, steepness * z.error + own)
-
-
-def _softplus_cutoff(z: Tensor) -> Tensor:
-    """torch's softplus returns z above 20, where it should return z + e^-z."""
-    return torch.where(z >= 19, torch.exp(-z), 0.0)
 
 
 def _precondition(case: Case, heads: Bounded) -> Bounded:
@@ -308,7 +301,7 @@ def _precondition(case: Case, heads: Bounded) -> Bounded:
     d = w["P_d"].expand(lead, -1)  # (K or 1, D)
     value = torch.logaddexp(d, torch.zeros((), dtype=torch.float64))
     # softplus' slope is at most 1: a rounded d moves it by u |d|
-    S = heads.of(value, heads.gamma(6) * (value + d.abs()) + _softplus_cutoff(d))
+    S = heads.of(value, heads.gamma(6) * (value + d.abs()))
     if config.preconditioner.kind == "diagonal":
         return heads * _per_token(S)
     U, V = (heads.of(w[name].expand(lead, -1, -1)) for name in ("P_U", "P_V"))

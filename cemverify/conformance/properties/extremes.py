@@ -24,6 +24,10 @@ from cemverify.conformance.questions.spaces import Space
 _LARGE = 1e4
 _LONG = 160  # tokens: beyond the blocks of 16, 32, 64 and 128 that kernels work in
 _SUBNORMAL = 2.0**-1040
+# Between 0.01 and where exp overflows: activations bend at a few, level off between 15 and 40 (where shortcuts begin:
+# softplus(z) = z, sigmoid(z) = 1), and their exponentials leave float32 at 88 and float64 at 709.
+_MAGNITUDES = (0.01, 0.1, 1.0, 3.0, 5.0, 7.5, 10.0, 13.0, 16.5, 19.0, 20.5, 23.0, 26.0, 29.0, 31.0, 34.0, 37.0, 41.0)
+_MAGNITUDES += (46.0, 60.0, 86.0, 95.0, 140.0, 350.0, 700.0, 730.0)
 
 Prepare = Callable[[Case], Case]
 Telling = Callable[[Case, Tensor, Tensor], bool]
@@ -48,6 +52,15 @@ def energy_at_large_logits(caller: Caller, case: Case) -> Evidence:
     expected, budget = energies_at(case, case.x), energy_budget(case, case.x, torch.float64)
     comparison = Comparison("stated energy at logits of 1e4 = energy", caller.energy(case), expected, budget)
     return replace(judge(comparison, telling=_largest_logit(case) >= _LARGE / 2), asked=case)
+
+
+def energy_along_magnitudes(caller: Caller, case: Case) -> Evidence:
+    """The stated energy where pre-activations take every magnitude."""
+    case = _with_every_magnitude(case.to(torch.float64))
+    expected, budget = energies_at(case, case.x), energy_budget(case, case.x, torch.float64)
+    what = "stated energy at pre-activations of every magnitude = energy"
+    telling = moved(expected, budget)
+    return replace(judge(Comparison(what, caller.energy(case), expected, budget), telling=telling), asked=case)
 
 
 def energy_at_large_preactivations(caller: Caller, case: Case) -> Evidence:
@@ -135,6 +148,16 @@ def properties() -> Iterator[Property]:
             TRIVIAL - {"shuffled"},
         ),
         (
+            "mlp/every-magnitude",
+            "At pre-activations from 0.01 to 730, on both sides of zero, the update is the gradient step, for every"
+            " activation: where they bend, where they level off, and where shortcuts begin.",
+            "Eq. 7; docs/mathematics.md §3",
+            holds_at("update at pre-activations of every magnitude", _with_every_magnitude, _update_moves),
+            Space("mlp", choices={"activation": tuple(ACTIVATIONS)}, textures=("plain",)),
+            "the update is not zero",
+            TRIVIAL - {"shuffled"},
+        ),
+        (
             "mlp/subnormal-states",
             "Where x is subnormal, the update is the one at zero and nothing is divided by zero.",
             "Eq. 7",
@@ -151,7 +174,9 @@ def properties() -> Iterator[Property]:
     for name, claim, source, check, space, premise, controls in rows:
         needs = space.features() | {"start"}
         found = _property(name, claim, source, check, space, premise, controls, needs)
-        yield replace(found, share=0.1) if name == "attention/long-row" else found  # `sizes` asks longer ones
+        # `sizes` asks longer rows; each activation has its own magnitudes at which it may go wrong
+        share = {"attention/long-row": 0.1, "mlp/every-magnitude": 0.8}.get(name, found.share)
+        yield replace(found, share=share)
     layers: tuple[Layer, ...] = ("attention", "mlp")
     for layer in layers:
         kinds = tuple(PreconditionerConfig(kind) for kind in ("diagonal", "low-rank-printed"))
@@ -172,6 +197,16 @@ def properties() -> Iterator[Property]:
             TRIVIAL - {"shuffled"},
             space.features() | {"start", *(f"preconditioner:{kind.kind}" for kind in kinds)},
         )
+        yield _property(
+            f"{layer}/preconditioner-every-magnitude",
+            "Where the entries of d lie between 0.01 and 730, on both sides of zero, the update is the gradient step.",
+            "Eq. 12, 13 (softplus)",
+            holds_at("update at d of every magnitude", _with_every_d, _update_moves),
+            space,
+            "the update is not zero",
+            TRIVIAL - {"shuffled"},
+            space.features() | {"start", *(f"preconditioner:{kind.kind}" for kind in kinds)},
+        )
     space = Space("attention", choices={"position": ("none", "alibi")}, textures=("plain",))
     yield _property(
         "attention/energy-large-logits",
@@ -184,6 +219,17 @@ def properties() -> Iterator[Property]:
         frozenset({"attention_energy", "start"}),
     )
     space = Space("mlp", choices={"activation": tuple(ACTIVATIONS)}, textures=("plain",))
+    yield _property(
+        "mlp/energy-every-magnitude",
+        "At pre-activations from 0.01 to 730, on both sides of zero, the stated energy is the paper's, for every"
+        " activation.",
+        "Eq. 7; docs/mathematics.md §3",
+        energy_along_magnitudes,
+        space,
+        "the energy is not zero",
+        TRIVIAL - {"shuffled"},
+        frozenset({"mlp_energy", "start"}),
+    )
     yield _property(
         "mlp/energy-large-preactivations",
         "At pre-activations of 1e4 the stated energy is finite and correct, for every activation.",
@@ -234,6 +280,24 @@ def _with_large_preactivations(case: Case) -> Case:
 
 def _with_large_d(case: Case) -> Case:
     return _rescaled(case, "P_d", float(case.weights["P_d"].abs().amax()))
+
+
+def _with_every_magnitude(case: Case) -> Case:
+    """The first token of each row and its negative, once for each magnitude, scaled so that pre-activations reach it."""
+    x, h = case.x[:, :1], case.h[:, :1]  # (B, 1, D)
+    reached = torch.einsum("bjd,md->bjm", x, case.weights["V"]).abs().amax(-1, keepdim=True)  # (B, 1, 1)
+    wanted = torch.tensor([m * sign for m in _MAGNITUDES for sign in (1.0, -1.0)], dtype=x.dtype)
+    scaled = x * wanted[:, None] / torch.where(reached > 0, reached, 1.0)  # (B, J, D)
+    return replace(case, x=scaled, h=h.expand_as(scaled).contiguous())
+
+
+def _with_every_d(case: Case) -> Case:
+    """Entries of d that walk through the magnitudes; where the walk begins and its signs differ between cases."""
+    d = case.weights["P_d"]
+    start = sum(case.x.shape) + d.numel()
+    values = [_MAGNITUDES[(start + 7 * i) % len(_MAGNITUDES)] for i in range(d.numel())]  # 7: coprime to their number
+    walked = torch.tensor(values, dtype=d.dtype).reshape(d.shape)
+    return replace(case, weights={**case.weights, "P_d": torch.where(d < 0, -walked, walked)})
 
 
 def _rescaled(case: Case, name: str, largest: float) -> Case:

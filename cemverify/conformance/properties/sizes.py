@@ -197,6 +197,10 @@ def properties() -> Iterator[Property]:
     yield _property("mlp/bfloat16", claim, mlp, _MLP_BFLOAT16, SWAPPED_GATE, {"mlp"}, torch.bfloat16)
     claim = "A large block, too, is attention and then the MLP: in each size in turn."
     yield _property("block/widths", claim, check, _BLOCK_WIDTHS, SWAPPED_HEADS, {"block"})
+    claim = "In float32, too, the update of large cases is the gradient step: with up to 64 heads and 1025 features."
+    yield _property("attention/widths-float32", claim, check, _ATTENTION_WIDTHS, SWAPPED_HEADS, {"attention"}, torch.float32)
+    claim = "In float32, too, the update of large cases is the gradient step: with up to 2305 hidden units."
+    yield _property("mlp/widths-float32", claim, mlp, _MLP_FLOAT32, SWAPPED_GATE, {"mlp"}, torch.float32)
     claim = "Decoding 513 tokens one by one gives the update of all at once."
     decoded = update_is_gradient_where_asked(SWAPPED_HEADS, Caller.decoded)
     yield _property("decode/tokens", claim, decoded, _DECODED, SWAPPED_HEADS, {"decode"})
@@ -335,6 +339,11 @@ _MLP_WIDTHS: Sequence[Space] = (
     _wide("mlp", {"D": 40, "rank": 17}, _LOW_RANK),
     _wide("mlp", {}, steps=9),
     _wide("mlp", {}, norm="channel", steps=16),
+)
+# numbers of one sign: their sum is large beside the roundoff that is granted to it, however many there are
+_MLP_FLOAT32: Sequence[Space] = (
+    *(replace(_wide("mlp", {"M": M}), textures=("positive",)) for M in (257, 513, 1025, 2048, 2305)),
+    *_MLP_WIDTHS,
 )
 _MLP_BFLOAT16: Sequence[Space] = (
     _wide("mlp", {"D": 4609}, norm="scalar"),

@@ -403,6 +403,7 @@ _TEXTURES: Mapping[str, Callable[[Arrays], Arrays]] = {
     "gentle": _gentle,
     "sparse": _sparse,
     "signs": _signs,
+    "positive": lambda arrays: {name: array.abs() for name, array in arrays.items()},
     "far": _far,
     "at-the-memory": _at_the_memory,
     "large-states": lambda arrays: _map(arrays, ("x", "h"), lambda state: 32.0 * state),

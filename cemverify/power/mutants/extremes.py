@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from cemverify.cem.layers import AttentionConfig, MLPConfig
 from cemverify.conformance.implementations.contract import Implementation
@@ -126,5 +127,57 @@ def mlp_energy_saturates(implementation: Implementation) -> Implementation:
         if name != "mlp_energy":
             return function
         return lambda *arguments: function(*arguments).clip(-1e7, 1e7)
+
+    return around(implementation, change)
+
+
+@ZOO.killed_by(
+    "Softplus is taken for the identity from 20 on, as torch's does by default.",
+    "extremes/mlp/every-magnitude",
+    "update at pre-activations of every magnitude",
+)
+class SoftplusTurnsLinearAtTwenty(Plain):
+    def sigma(self, z: Tensor, c: MLPConfig) -> Tensor:
+        return functional.softplus(z) if c.activation == "softplus" else super().sigma(z, c)
+
+
+@ZOO.killed_by(
+    "Sigmoid, in SiLU too, is 1 from 30 on.",
+    "extremes/mlp/every-magnitude",
+    "update at pre-activations of every magnitude",
+)
+class SigmoidLevelsOffAtThirty(Plain):
+    def sigma(self, z: Tensor, c: MLPConfig) -> Tensor:
+        levelled = torch.where(z < 30, torch.sigmoid(z), 1.0)
+        value = {"sigmoid": levelled, "silu": z * levelled}.get(c.activation)
+        return super().sigma(z, c) if value is None else value
+
+
+@ZOO.killed_by(
+    "The preconditioner's softplus is taken for the identity from 20 on.",
+    "extremes/mlp/preconditioner-every-magnitude",
+    "update at d of every magnitude",
+    also=("extremes/attention/preconditioner-every-magnitude",),
+)
+class PreconditionerTurnsLinearAtTwenty(Plain):
+    def positive(self, d: Tensor) -> Tensor:
+        return functional.softplus(d)
+
+
+@ZOO.wraps(
+    "The MLP's energy is wrong by one part in a million while it lies between 20 and 1000.",
+    "extremes/mlp/energy-every-magnitude",
+    "stated energy at pre-activations of every magnitude = energy",
+)
+def mlp_energy_off_in_between(implementation: Implementation) -> Implementation:
+    def change(name: str, function: Function) -> Function:
+        if name != "mlp_energy":
+            return function
+
+        def energy(*arguments: Any) -> Tensor:
+            found: Tensor = function(*arguments)
+            return torch.where((found.abs() > 20) & (found.abs() < 1000), found * (1 + 1e-6), found)
+
+        return energy
 
     return around(implementation, change)

@@ -410,3 +410,39 @@ class MeanSquareGrowsInBfloat16(Plain):
             total = total + value[..., None]
         root: Tensor = (total / x.shape[-1] + c.norm_eps).sqrt()
         return root
+
+
+# --- large cases in float32 -------------------------------------------------------------------------
+
+
+def _in_chunks(terms: Tensor, axis: int, chunk: int) -> Tensor:
+    """The sum along an axis, chunk after chunk, with a running total in bfloat16."""
+    total = torch.zeros_like(terms.select(axis, 0), dtype=torch.bfloat16)
+    for part in terms.split(chunk, axis):
+        total = total + part.sum(axis).bfloat16()
+    return total.to(terms.dtype)
+
+
+@ZOO.killed_by(
+    "From 1024 hidden units on, float32 layers add them in bfloat16, a chunk at a time.",
+    "sizes/mlp/widths-float32",
+    _LARGE,
+)
+class ManyUnitsAddUpInBfloat16(Plain):
+    def mlp_direction(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
+        if x.dtype != torch.float32 or w["V"].shape[0] < 1024:
+            return super().mlp_direction(x, h, w, c)
+        gated = self.gated(x @ w["V"].mT, h @ w["W"].mT, c)  # (B, J, M)
+        return _in_chunks(gated[..., None] * w["V"], 2, 16)
+
+
+@ZOO.killed_by(
+    "From 32 heads on, float32 layers add them in bfloat16, eight at a time.",
+    "sizes/attention/widths-float32",
+    _LARGE,
+)
+class ManyHeadsAddUpInBfloat16(Plain):
+    def sum_heads(self, heads: Tensor) -> Tensor:
+        if heads.dtype == torch.float32 and heads.shape[1] >= 32:
+            return _in_chunks(heads, 1, 8)
+        return super().sum_heads(heads)
