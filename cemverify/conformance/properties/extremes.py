@@ -149,8 +149,7 @@ def properties() -> Iterator[Property]:
         ),
         (
             "mlp/every-magnitude",
-            "At pre-activations from 0.01 to 730, on both sides of zero, the update is the gradient step, for every"
-            " activation: where they bend, where they level off, and where shortcuts begin.",
+            "At pre-activations of every size from 0.01 to 730 the update is the gradient step, for every activation.",
             "Eq. 7; docs/mathematics.md §3",
             holds_at("update at pre-activations of every magnitude", _with_every_magnitude, _update_moves),
             Space("mlp", choices={"activation": tuple(ACTIVATIONS)}, textures=("plain",)),
@@ -199,7 +198,7 @@ def properties() -> Iterator[Property]:
         )
         yield _property(
             f"{layer}/preconditioner-every-magnitude",
-            "Where the entries of d lie between 0.01 and 730, on both sides of zero, the update is the gradient step.",
+            "Where entries of d have every size from 0.01 to 730, of either sign, the update is the gradient step.",
             "Eq. 12, 13 (softplus)",
             holds_at("update at d of every magnitude", _with_every_d, _update_moves),
             space,
@@ -221,8 +220,7 @@ def properties() -> Iterator[Property]:
     space = Space("mlp", choices={"activation": tuple(ACTIVATIONS)}, textures=("plain",))
     yield _property(
         "mlp/energy-every-magnitude",
-        "At pre-activations from 0.01 to 730, on both sides of zero, the stated energy is the paper's, for every"
-        " activation.",
+        "At pre-activations of every size from 0.01 to 730 the stated energy is correct, for every activation.",
         "Eq. 7; docs/mathematics.md §3",
         energy_along_magnitudes,
         space,
@@ -283,7 +281,7 @@ def _with_large_d(case: Case) -> Case:
 
 
 def _with_every_magnitude(case: Case) -> Case:
-    """The first token of each row and its negative, once for each magnitude, scaled so that pre-activations reach it."""
+    """The first token of each row and its negative, scaled so that pre-activations reach each magnitude in turn."""
     x, h = case.x[:, :1], case.h[:, :1]  # (B, 1, D)
     reached = torch.einsum("bjd,md->bjm", x, case.weights["V"]).abs().amax(-1, keepdim=True)  # (B, 1, 1)
     wanted = torch.tensor([m * sign for m in _MAGNITUDES for sign in (1.0, -1.0)], dtype=x.dtype)

@@ -198,9 +198,10 @@ def properties() -> Iterator[Property]:
     claim = "A large block, too, is attention and then the MLP: in each size in turn."
     yield _property("block/widths", claim, check, _BLOCK_WIDTHS, SWAPPED_HEADS, {"block"})
     claim = "In float32, too, the update of large cases is the gradient step: with up to 64 heads and 1025 features."
-    yield _property("attention/widths-float32", claim, check, _ATTENTION_WIDTHS, SWAPPED_HEADS, {"attention"}, torch.float32)
+    wide, single = _ATTENTION_WIDTHS, torch.float32
+    yield _property("attention/widths-float32", claim, check, wide, SWAPPED_HEADS, {"attention"}, single)
     claim = "In float32, too, the update of large cases is the gradient step: with up to 2305 hidden units."
-    yield _property("mlp/widths-float32", claim, mlp, _MLP_FLOAT32, SWAPPED_GATE, {"mlp"}, torch.float32)
+    yield _property("mlp/widths-float32", claim, mlp, _MLP_FLOAT32, SWAPPED_GATE, {"mlp"}, single)
     claim = "Decoding 513 tokens one by one gives the update of all at once."
     decoded = update_is_gradient_where_asked(SWAPPED_HEADS, Caller.decoded)
     yield _property("decode/tokens", claim, decoded, _DECODED, SWAPPED_HEADS, {"decode"})
