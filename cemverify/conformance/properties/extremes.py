@@ -149,7 +149,7 @@ def properties() -> Iterator[Property]:
         ),
         (
             "mlp/every-magnitude",
-            "At pre-activations of every size from 0.01 to 730 the update is the gradient step, for every activation.",
+            "At pre-activations of any size from 0.01 to 730 the update is the gradient step, for every activation.",
             "Eq. 7; docs/mathematics.md §3",
             holds_at("update at pre-activations of every magnitude", _with_every_magnitude, _update_moves),
             Space("mlp", choices={"activation": tuple(ACTIVATIONS)}, textures=("plain",)),
