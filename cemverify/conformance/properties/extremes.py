@@ -26,8 +26,10 @@ _LONG = 160  # tokens: beyond the blocks of 16, 32, 64 and 128 that kernels work
 _SUBNORMAL = 2.0**-1040
 # Between 0.01 and where exp overflows: activations bend at a few, level off between 15 and 40 (where shortcuts begin:
 # softplus(z) = z, sigmoid(z) = 1), and their exponentials leave float32 at 88 and float64 at 709.
-_MAGNITUDES = (0.01, 0.1, 1.0, 3.0, 5.0, 7.5, 10.0, 13.0, 16.5, 19.0, 20.5, 23.0, 26.0, 29.0, 31.0, 34.0, 37.0, 41.0)
-_MAGNITUDES += (46.0, 60.0, 86.0, 95.0, 140.0, 350.0, 700.0, 730.0)
+_MAGNITUDES = (
+    *(0.01, 0.1, 1.0, 3.0, 5.0, 7.5, 10.0, 13.0, 16.5, 19.0, 20.5, 23.0, 26.0, 29.0, 31.0, 34.0, 37.0, 41.0, 46.0),
+    *(60.0, 86.0, 95.0, 140.0, 350.0, 700.0, 730.0),
+)
 
 Prepare = Callable[[Case], Case]
 Telling = Callable[[Case, Tensor, Tensor], bool]

@@ -418,7 +418,7 @@ class MeanSquareGrowsInBfloat16(Plain):
 def _in_chunks(terms: Tensor, axis: int, chunk: int) -> Tensor:
     """The sum along an axis, chunk after chunk, with a running total in bfloat16."""
     total = torch.zeros_like(terms.select(axis, 0), dtype=torch.bfloat16)
-    for part in terms.split(chunk, axis):
+    for part in torch.split(terms, chunk, axis):
         total = total + part.sum(axis).bfloat16()
     return total.to(terms.dtype)
 
