@@ -135,7 +135,7 @@ def _blocks(table: Table, width: int | None) -> Iterator[str]:
     if width is None:
         yield grid(table, "terminal")
         return
-    narrow = _narrowed(table, width)
+    narrow = narrowed(table, width)
     widths = _widths(narrow)
     start = 1
     blocks: list[Table] = []
@@ -152,8 +152,11 @@ def _blocks(table: Table, width: int | None) -> Iterator[str]:
         yield ("\n" if i else "") + grid(block, "terminal")
 
 
-def _narrowed(table: Table, width: int) -> Table:
-    """The table with its columns of text wrapped, the widest first, as far as that is needed and sensible."""
+def narrowed(table: Table, width: int) -> Table:
+    """The table with its columns of text wrapped, the widest first, as far as that is needed and sensible.
+
+    What starts with spaces, as below a heading, stays indented.
+    """
     widths = _widths(table)
     texts = [i for i, column in enumerate(_columns(table)) if not _is_numeric([_visible(cell) for cell in column])]
     allowed = list(widths)
@@ -166,11 +169,17 @@ def _narrowed(table: Table, width: int) -> Table:
     def fitted(cell: Cell, i: int) -> Cell:
         if allowed[i] == widths[i] or not isinstance(cell, str):
             return cell
-        lines = [part for line in visible(cell).split("\n") for part in _broken(line, allowed[i])]
+        lines = [part for line in visible(cell).split("\n") for part in _indented(line, allowed[i])]
         return type(cell)("\n".join(lines))
 
     rows = [[fitted(cell, i) for i, cell in enumerate(row)] for row in table.rows]
     return Table(table.title, [str(fitted(c, i)) for i, c in enumerate(table.columns)], rows, table.rules)
+
+
+def _indented(line: str, width: int) -> list[str]:
+    text = line.lstrip(" ")
+    indent = line[: len(line) - len(text)]
+    return [indent + piece for piece in _broken(text, width - len(indent))]
 
 
 def _broken(line: str, width: int) -> list[str]:

@@ -45,6 +45,7 @@ ROOMS: dict[str, set[str]] = {
     "cemverify.parsing": shared("errors"),
     "cemverify.results": shared("_version", "errors", "files"),
     "cemverify.tables": shared("lines", "results"),
+    "cemverify.screen": set(),
     "cemverify.statistics": shared("errors"),
     "cemverify.cem": set(),
     "cemverify.runs": shared("cores", "errors", "files", "orphans", "parsing"),
@@ -65,7 +66,7 @@ ROOMS: dict[str, set[str]] = {
     | verifier("implementations", "questions", "asking", "oracle", "properties", "judging"),
     "cemverify.conformance.gate": shared("catalogue", "results") | verifier("properties", "judging"),
     "cemverify.conformance.counterexamples": shared("results") | verifier("implementations", "questions", "judging"),
-    "cemverify.conformance.listeners": shared("catalogue", "results", "tables")
+    "cemverify.conformance.listeners": shared("catalogue", "results", "screen", "tables")
     | verifier("implementations", "judging", "trained", "gate"),
     "cemverify.claims": {"cemverify.cem"}
     | shared("drawing", "errors", "results", "tables")
@@ -84,7 +85,7 @@ ROOMS: dict[str, set[str]] = {
     | verifier("workers"),
     "cemverify.commands": {"cemverify.claims", "cemverify.options", "cemverify.power", "cemverify.runs"}
     | {"cemverify.start"}
-    | shared("_version", "catalogue", "cores", "devices", "errors", "parsing", "results", "tables")
+    | shared("_version", "catalogue", "cores", "devices", "errors", "parsing", "results", "screen", "tables")
     | verifier("implementations", "asking", "properties", "judging", "trained", "workers", "gate")
     | verifier("counterexamples", "listeners"),
     "cemverify.cli": {"cemverify.options", "cemverify.commands"}

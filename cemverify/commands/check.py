@@ -18,10 +18,13 @@ from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import exit_code
 from cemverify.conformance.listeners import ci, files, terminal
 from cemverify.conformance.listeners import trained as trained_layer
+from cemverify.conformance.listeners.colours import show_coloured
+from cemverify.conformance.listeners.progress import progress
 from cemverify.conformance.properties import select
 from cemverify.conformance.workers import isolation
 from cemverify.conformance.workers.limits import check_memory, usual_memory
 from cemverify.results import Maker, Table, show, write, write_text
+from cemverify.screen import columns
 from cemverify.tables import grid
 
 
@@ -58,12 +61,12 @@ def _run(options: argparse.Namespace) -> int:
         "catalogue": options.catalogue,
     }
     maker = Maker.now(options.command, configuration, effort.seed, effort.device)
-    progress = terminal.ProgressLines()
     finished: RunFinished | None = None
-    for event in isolation.run(options.implementation, properties, effort, options.workers):
-        progress(event)
-        if isinstance(event, RunFinished):
-            finished = event
+    with progress(verbose=options.verbose) as listener:
+        for event in isolation.run(options.implementation, properties, effort, options.workers):
+            listener(event)
+            if isinstance(event, RunFinished):
+                finished = event
     assert finished is not None
     if options.save_counterexamples:
         for saved in save_all(finished, options.save_counterexamples, maker):
@@ -113,9 +116,10 @@ def _tell(
     if options.markdown:
         page = files.as_markdown(finished, maker, tables, words)
         write_text(options.markdown, page + ci.as_markdown(settled, compared))
-    show(terminal.report(finished))
+    width = columns(sys.stdout)
+    show_coloured(terminal.report(finished, verbose=options.verbose, width=width))
     if settled is not None or compared is not None:
-        show(f"\n{ci.report(settled, compared)}")
+        show_coloured(f"\n{terminal.wrapped(ci.report(settled, compared), width)}")
     if any(outcome is not None and outcome.failed for outcome in (settled, compared)):
         return 1
     return exit_code(finished.records)

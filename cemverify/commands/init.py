@@ -11,11 +11,14 @@ from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import exit_code
 from cemverify.conformance.listeners import terminal
+from cemverify.conformance.listeners.colours import show_coloured
+from cemverify.conformance.listeners.progress import progress
 from cemverify.conformance.properties import select
 from cemverify.conformance.workers import isolation
 from cemverify.conformance.workers.limits import USUAL_MEMORY
 from cemverify.cores import cores
 from cemverify.results import show
+from cemverify.screen import columns
 from cemverify.start.writing import plan, write
 
 
@@ -41,10 +44,12 @@ def _check(name: str, folder: Path) -> int:
     os.chdir(folder)
     sys.path.insert(0, os.getcwd())  # workers inherit it
     show(f"\n$ cemverify check {name}:mine")
-    progress = terminal.ProgressLines()
-    for event in isolation.run(f"{name}:mine", select([]), Effort(memory=USUAL_MEMORY), cores()):
-        progress(event)
-        if isinstance(event, RunFinished):
-            show(terminal.findings(event))
-            return exit_code(event.records)
-    raise AssertionError("a run ends with RunFinished")
+    finished: RunFinished | None = None
+    with progress() as listener:
+        for event in isolation.run(f"{name}:mine", select([]), Effort(memory=USUAL_MEMORY), cores()):
+            listener(event)
+            if isinstance(event, RunFinished):
+                finished = event
+    assert finished is not None
+    show_coloured(terminal.findings(finished, width=columns(sys.stdout)))
+    return exit_code(finished.records)

@@ -13,8 +13,8 @@ from cemverify.parsing import MOST_WORKERS, count, positive, seed, whole
 
 DESCRIPTION = """\
 Tests an implementation against every property that it offers, with examples drawn by Hypothesis. Prints one row per
-property and, for each violation, the smallest counterexample that was found. With --checkpoint, judges a layer of a
-trained model instead, on what the model feeds it.
+family of properties, one per property that does not hold and, for each violation, the smallest counterexample that
+was found. With --checkpoint, judges a layer of a trained model instead, on what the model feeds it.
 
 IMPLEMENTATION is module:attribute (also found in the current folder), or the name of an installed entry point of the
 group "cemverify.implementations". The README shows how to write one in ten lines.
@@ -93,6 +93,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=count,
         metavar="MB",
         help=f"memory limit of each worker, on Linux (default {USUAL_MEMORY} on the CPU, none on other devices)",
+    )
+    parser.add_argument(
+        "-v", "--verbose", action="store_true", help="show every property, also where a whole family holds"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result file")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit XML, for CI")

@@ -18,7 +18,7 @@ from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Discard, Fault, Hung, words
 from cemverify.conformance.judging.controls import CONTROLS, control
 from cemverify.conformance.judging.effort import Effort
-from cemverify.conformance.judging.events import Event, PropertyFinished, RunFinished, RunStarted
+from cemverify.conformance.judging.events import Event, PropertyFinished, PropertyStarted, RunFinished, RunStarted
 from cemverify.conformance.judging.localisation.bench import WrongPart
 from cemverify.conformance.judging.localisation.layers import localise_layer
 from cemverify.conformance.judging.localisation.localise import localise
@@ -80,9 +80,10 @@ def run(subject: Subject, name: str, properties: Sequence[Property], effort: Eff
     records = []
     yield RunStarted(name, len(asked), sum(not_offered(p, subject.not_offered, effort.dtype) is None for p in asked))
     for property_ in asked:
-        record = not_offered(property_, subject.not_offered, effort.dtype) or judge_property(
-            subject, property_, effort
-        )
+        record = not_offered(property_, subject.not_offered, effort.dtype)
+        if record is None:
+            yield PropertyStarted(property_.id)
+            record = judge_property(subject, property_, effort)
         records.append(record)
         yield PropertyFinished(record)
     yield RunFinished(name, records, time.monotonic() - started)

@@ -22,6 +22,13 @@ class RunStarted:
 
 
 @dataclass(frozen=True)
+class PropertyStarted:
+    """Sent when a property is put to the implementation; several may be asked at once."""
+
+    id: str
+
+
+@dataclass(frozen=True)
 class PropertyFinished:
     """Sent after each property, in the order in which they finish."""
 
@@ -37,4 +44,4 @@ class RunFinished:
     seconds: float
 
 
-Event = RunStarted | PropertyFinished | RunFinished
+Event = RunStarted | PropertyStarted | PropertyFinished | RunFinished

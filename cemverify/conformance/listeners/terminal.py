@@ -1,41 +1,24 @@
-"""Progress while a run goes on, and its table when it is over."""
+"""The report of a run: its table, folded by family, and what is not green in full."""
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from textwrap import fill, shorten
-from typing import Any, TextIO
+from itertools import groupby
+from textwrap import fill, shorten, wrap
+from typing import Any
 
 from cemverify import catalogue
 from cemverify.conformance.implementations.faults import Crashed, Hung
-from cemverify.conformance.judging.events import Event, PropertyFinished, RunFinished, RunStarted
+from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import Record, Verdict, asked_up_to, counts, violations
 from cemverify.results import Table
-from cemverify.tables import grid
+from cemverify.screen import READABLE
+from cemverify.tables import grid, narrowed
 
 _IN_FULL = 3  # violations that are shown with their cases
-
-
-class ProgressLines:
-    """One line per property on a stream: how far, what, how long."""
-
-    def __init__(self, stream: TextIO | None = None) -> None:
-        self.stream = stream or sys.stderr
-        self.done = self.total = 0
-
-    def __call__(self, event: Event) -> None:
-        match event:
-            case RunStarted():
-                self.total = event.asked
-                absent = event.applicable - event.asked
-                words = f"{event.implementation}: {event.asked} properties to ask, {absent} not offered"
-                print(words, file=self.stream, flush=True)
-            case PropertyFinished(record) if record.verdict != Verdict.NOT_OFFERED:
-                self.done += 1
-                line = f"[{self.done:>{len(str(self.total))}}/{self.total}] {record.verdict:<12} {record.id}"
-                print(f"{line}  ({record.seconds:.1f} s)", file=self.stream, flush=True)
+_UNFOLDED = 12  # properties of which a list is not too long
+_COLUMNS = ("property", "verdict", "examples", "telling", "discarded", "margin")
 
 
 def verdict_table(event: RunFinished) -> Table:
@@ -60,16 +43,62 @@ def verdict_table(event: RunFinished) -> Table:
     )
 
 
-def report(event: RunFinished) -> str:
-    """The table of what was asked, each violation, what could not be judged, what is not offered, the denominator."""
+def report(event: RunFinished, *, verbose: bool = False, width: int | None = None) -> str:
+    """The table of what was asked, each violation, what could not be judged, what is not offered, the denominator.
+
+    Args:
+        verbose: a row for every property, also where all of a family hold.
+        width: columns of the terminal; None if lines may be as long as they are.
+    """
     asked = [r for r in event.records if r.verdict != Verdict.NOT_OFFERED]
-    rows = [(r.id, _verdict(r), str(r.examples), _telling(r), str(r.discarded), _margin(r)) for r in asked]
-    columns = ("property", "verdict", "examples", "telling", "discarded", "margin")
-    return "\n\n".join([grid(Table("", columns, rows), "terminal"), findings(event)])
+    rows = list(map(_row, asked)) if verbose or len(asked) <= _UNFOLDED else _folded(asked)
+    table = _fitting(Table("", _COLUMNS, rows), width)
+    return "\n\n".join([grid(table, "terminal"), *filter(None, [findings(event, width=width)])])
 
 
-def findings(event: RunFinished) -> str:
-    """The report without the table."""
+def _folded(records: Sequence[Record]) -> list[tuple[str, ...]]:
+    """A row for each family, and below it one for each of its properties that is not green."""
+    rows = []
+    for _, group in groupby(records, key=lambda record: record.id.partition("/")[0]):
+        family = list(group)
+        rows.append(_of_family(family))
+        rows += [(f"  {row[0]}", *row[1:]) for row in map(_row, (r for r in family if r.verdict != Verdict.HOLDS))]
+    return rows
+
+
+def _of_family(records: Sequence[Record]) -> tuple[str, ...]:
+    """Its verdicts, its sums, and the largest margin in it."""
+    tally = Counter("hold" if r.verdict == Verdict.HOLDS else _verdict(r) for r in records)
+    every = "all " if list(tally) == ["hold"] and len(records) > 1 else ""
+    verdicts = ", ".join(f"{every}{count} {verdict}" for verdict, count in tally.items())
+    if tally == {"hold": 1}:
+        verdicts = str(Verdict.HOLDS)
+    examples, telling = sum(r.examples for r in records), sum(r.telling for r in records)
+    share = f"{100 * telling / examples:.0f} %" if examples else ""
+    margin = max((r.margin for r in records if r.margin is not None), default=None)
+    discarded = sum(r.discarded for r in records)
+    family = records[0].id.partition("/")[0]
+    return (family, verdicts, str(examples), share, str(discarded), "" if margin is None else f"{margin:.3g}")
+
+
+def _row(r: Record) -> tuple[str, ...]:
+    return (r.id, _verdict(r), str(r.examples), _telling(r), str(r.discarded), _margin(r))
+
+
+def _fitting(table: Table, width: int | None) -> Table:
+    """The table; if it is too wide for the terminal, without what matters least, and wrapped if need be."""
+    if width is None:
+        return table
+    for column in ("", "discarded", "telling", "examples"):
+        kept = [i for i, name in enumerate(table.columns) if name != column]
+        table = Table("", [table.columns[i] for i in kept], [[row[i] for i in kept] for row in table.rows])
+        if max(map(len, grid(table, "terminal").splitlines())) <= width:
+            return table
+    return narrowed(table, width)
+
+
+def findings(event: RunFinished, *, width: int | None = None) -> str:
+    """The report without the table; arguments as in `report`."""
     asked = [r for r in event.records if r.verdict != Verdict.NOT_OFFERED]
     parts = _violations(asked)
     undecided = (r for r in asked if r.verdict in (Verdict.INCONCLUSIVE, Verdict.SUITE_ERROR))
@@ -80,7 +109,21 @@ def findings(event: RunFinished) -> str:
     if reach := how_far(event):
         parts.append(reach)
     parts.append(summary(event))
-    return "\n\n".join(parts)
+    return wrapped("\n\n".join(parts), width)
+
+
+def wrapped(text: str, width: int | None) -> str:
+    """A text whose lines fit the terminal; what is continued is indented further than its beginning."""
+    if width is None:
+        return text
+    width = min(width, READABLE)
+    lines = []
+    for line in text.splitlines():
+        indent = len(line) - len(line.lstrip())
+        hanging = " " * min(indent + 4, width // 2)
+        # an id is not broken at its hyphens
+        lines += wrap(line, width, subsequent_indent=hanging, break_on_hyphens=False) if len(line) > width else [line]
+    return "\n".join(lines)
 
 
 def too_new(record: Record) -> str:

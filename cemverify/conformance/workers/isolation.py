@@ -29,7 +29,7 @@ import torch
 from cemverify.conformance.implementations.contract import LoadError
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import not_offered
-from cemverify.conformance.judging.events import Event, PropertyFinished, RunFinished, RunStarted
+from cemverify.conformance.judging.events import Event, PropertyFinished, PropertyStarted, RunFinished, RunStarted
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import Property
 from cemverify.conformance.workers import nursery
@@ -75,7 +75,9 @@ def run(name: str, properties: Sequence[Property], effort: Effort, workers: int 
                     if not worker.alive or (queue[0].first and worker.used):
                         worker.dismiss()
                         crew[i] = _Worker(name, effort)
-                    crew[i].ask(queue.popleft())
+                    asked_next = queue.popleft()
+                    crew[i].ask(asked_next)
+                    yield PropertyStarted(asked_next.id)
             for worker in _ready(crew):
                 asked_now = worker.asked
                 if asked_now is not None and (finished := worker.answer()) is not None:

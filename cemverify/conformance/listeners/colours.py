@@ -1,0 +1,53 @@
+"""Colours, laid upon a report when it is complete: no layout depends on them, and nothing is said by them alone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TextIO
+
+from cemverify.results import show
+from cemverify.screen import is_coloured
+
+GREEN, RED, YELLOW, MAGENTA = "green", "bold red", "yellow", "magenta"
+
+OF_VERDICTS: Mapping[str, str] = MappingProxyType(
+    {"holds": GREEN, "violated": RED, "inconclusive": YELLOW, "suite error": MAGENTA}
+)
+
+# What is coloured in a report, and how: a cell of the table, a heading, a count of the last line.
+_PATTERNS: Mapping[str, str] = MappingProxyType(
+    {
+        r"(?m)(?<=[ ]{2})((all )?\d+ hold|holds)(?=,|  )": GREEN,
+        r"(?m)(?<=[ ]{2}|, )(\d+ )?violated(?!,? (known|not enforced))(?=,|  )": RED,
+        r"(?m)(?<=[ ]{2}|, )(\d+ )?(violated, (known|not enforced)|inconclusive)(?=,|  )": YELLOW,
+        r"(?m)(?<=[ ]{2}|, )(\d+ )?suite errors?(?=,|  )": MAGENTA,
+        r"(?m)^(ALSO )?VIOLATED\b.*$|^ *(STALE|REGRESSION)\b": RED,
+        r"(?m)^(INCONCLUSIVE|NOT ENFORCED)\b.*$": YELLOW,
+        r"(?m)^SUITE ERROR\b.*$": MAGENTA,
+        r"\b[1-9]\d* hold\b": GREEN,
+        r"\b[1-9]\d* violated\b": RED,
+        r"\b[1-9]\d* inconclusive\b": YELLOW,
+        r"\b[1-9]\d* suite errors?\b": MAGENTA,
+        r"(?m)^ +(claim|source|wrong part|smallest case found|case asked at that moment|worst example seen):": "bold",
+        r"(?m)^[- ]{4,}$": "dim",
+    }
+)
+
+
+def show_coloured(text: str, stream: TextIO | None = None) -> None:
+    """Prints a report on stdout, in colours where they are wanted."""
+    if not is_coloured(stream or sys.stdout):
+        show(text)
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    painted = Text(text)
+    for pattern, style in _PATTERNS.items():
+        painted.highlight_regex(pattern, style)
+    console = Console(
+        file=stream or sys.stdout, force_terminal=True, color_system="standard", no_color=False, highlight=False
+    )
+    console.print(painted, soft_wrap=True)

@@ -1,0 +1,237 @@
+"""What a run looks like on a terminal of any width, in a pipe, and in colours."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+
+from cemverify import screen
+from cemverify.conformance.judging.events import PropertyFinished, PropertyStarted, RunFinished, RunStarted
+from cemverify.conformance.judging.verdicts import Record, Verdict
+from cemverify.conformance.listeners import terminal
+from cemverify.conformance.listeners.colours import show_coloured
+from cemverify.conformance.listeners.progress import ProgressBar, progress
+
+WIDTHS = (40, 57, 80, 120, 200)
+ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+class Tty(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+
+
+def holding(id_: str, margin: float = 0.25) -> Record:
+    return Record(id_, "claim", "source", Verdict.HOLDS, 60, 45, 1, margin=margin, seconds=0.5)
+
+
+VIOLATED = Record(
+    "structure/attention/causality-with-a-long-name",
+    "A token's update does not depend on the tokens that come after it, however many there are.",
+    "Eq. 1 (sum over j <= i)",
+    Verdict.VIOLATED,
+    examples=12,
+    telling=6,
+    margin=1234.5,
+    cause="update of the first token",
+    reason="update of the first token: got 1.25, expected 0 at (0, 0, 0), where the roundoff budget is 1.1e-16",
+    counterexample={
+        "case": {
+            "tokens": 2,
+            "dim": 2,
+            "config": {"dim": 2, "heads": 1},
+            "x": [[[0.0, 1.0], [0.0, 1.0]]],
+            "h": [[[1.0, 0.0], [1.0, 0.0]]],
+            "weights": {"W_Q": [[[0.25, 1.75, -3.5, 0.125]]]},
+        },
+        "comparison": {"got": [[[1.25]]], "expected": [[[0.0]]]},
+    },
+    part="mask",
+    because="a token reads one that comes after it",
+)
+UNDECIDED = Record("descent/mlp/slow", "c", "s", Verdict.INCONCLUSIVE, 3, 0, reason="the time budget ran out")
+ABSENT = Record("modes/mlp/cuda", "c", "s", Verdict.NOT_OFFERED, reason="cuda: there is no CUDA device here")
+FINISHED = RunFinished(
+    "mypkg.layers.attention:mine",
+    [
+        *(holding(f"gradient/attention/case-{i}", 0.1 * i) for i in range(9)),
+        holding("descent/attention/falls"),
+        UNDECIDED,
+        *(holding(f"structure/attention/case-{i}") for i in range(3)),
+        VIOLATED,
+        ABSENT,
+    ],
+    12.5,
+)
+
+
+def rows(said: str) -> list[list[str]]:
+    """The cells of the table at the top of a report."""
+    lines = said.partition("\n\n")[0].splitlines()
+    return [re.split(r" {2,}", line.strip()) for line in lines[2:]]
+
+
+# --- folded ---------------------------------------------------------------------------------------
+
+
+def test_families_are_folded_and_what_is_not_green_is_unfolded_below_them() -> None:
+    assert rows(terminal.report(FINISHED)) == [
+        ["gradient", "all 9 hold", "540", "75 %", "9", "0.8"],
+        ["descent", "1 hold, 1 inconclusive", "63", "71 %", "1", "0.25"],
+        ["descent/mlp/slow", "inconclusive", "3", "0 %", "0"],
+        ["structure", "3 hold, 1 violated", "192", "73 %", "3", "1.23e+03"],
+        [VIOLATED.id, "violated", "12", "50 %", "0", "1.23e+03"],
+    ]
+
+
+def test_verbose_shows_every_property() -> None:
+    assert [row[0] for row in rows(terminal.report(FINISHED, verbose=True))] == [
+        record.id for record in FINISHED.records if record.verdict != Verdict.NOT_OFFERED
+    ]
+
+
+def test_a_few_properties_are_not_folded() -> None:
+    few = RunFinished("mine", FINISHED.records[:4], 1.0)
+    assert [row[0] for row in rows(terminal.report(few))] == [record.id for record in few.records]
+
+
+# --- widths ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verbose", [False, True], ids=["folded", "verbose"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_no_line_is_wider_than_the_terminal(width: int, verbose: bool) -> None:
+    said = terminal.report(FINISHED, verbose=verbose, width=width)
+    assert max(map(len, said.splitlines())) <= width
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_nothing_that_is_said_is_lost_on_a_narrow_terminal(width: int) -> None:
+    def words(text: str) -> str:
+        return "".join(text.split())
+
+    assert words(terminal.findings(FINISHED, width=width)) == words(terminal.findings(FINISHED))
+    table = words(terminal.report(FINISHED, width=width).partition("\n\n")[0])
+    for shown in ("property", "verdict", "margin", "all9hold", "1.23e+03"):
+        assert shown in table
+
+
+def test_the_least_important_columns_go_first() -> None:
+    def headings(width: int) -> list[str]:
+        return terminal.report(FINISHED, width=width).splitlines()[0].split()
+
+    assert headings(120) == ["property", "verdict", "examples", "telling", "discarded", "margin"]
+    assert headings(107) == ["property", "verdict", "examples", "telling", "margin"]
+    assert headings(40) == ["property", "verdict", "margin"]
+
+
+def test_sentences_stay_readable_on_a_wide_terminal() -> None:
+    assert max(map(len, terminal.findings(FINISHED, width=200).splitlines())) <= screen.READABLE
+
+
+# --- colours --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("stream", "environment", "coloured"),
+    [
+        (Tty(), {}, True),
+        (Tty(), {"NO_COLOR": "1"}, False),
+        (Tty(), {"NO_COLOR": ""}, True),
+        (Tty(), {"TERM": "dumb"}, False),
+        (io.StringIO(), {}, False),
+        (io.StringIO(), {"FORCE_COLOR": "1"}, True),
+        (io.StringIO(), {"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+    ],
+)
+def test_colours_follow_the_conventions(
+    stream: io.StringIO, environment: dict[str, str], coloured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert screen.is_coloured(stream) == coloured
+
+
+@pytest.mark.parametrize("width", [40, 200])
+def test_colours_change_nothing_but_colours(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = terminal.report(FINISHED, width=width)
+    monkeypatch.setattr("sys.stdout", out := Tty())
+    show_coloured(said)
+    assert ANSI.sub("", out.getvalue()) == f"{said}\n"
+    assert re.search(rf"\x1b\[1;31mVIOLATED {VIOLATED.id[:20]}", out.getvalue())
+    assert "\x1b[32m" in out.getvalue()
+    monkeypatch.setattr("sys.stdout", pipe := io.StringIO())
+    show_coloured(said)
+    assert pipe.getvalue() == f"{said}\n"
+
+
+# --- progress -------------------------------------------------------------------------------------
+
+
+def test_elsewhere_than_on_a_terminal_progress_is_one_plain_line_per_property() -> None:
+    log = io.StringIO()
+    with progress(log) as listener:
+        listener(RunStarted("mine", 3, 2))
+        listener(PropertyStarted("a/b/c"))
+        listener(PropertyFinished(holding("a/b/c")))
+        listener(PropertyFinished(ABSENT))
+        listener(PropertyFinished(VIOLATED))
+    assert log.getvalue().splitlines() == [
+        "mine: 2 properties to ask, 1 not offered",
+        "[1/2] holds        a/b/c  (0.5 s)",
+        f"[2/2] violated     {VIOLATED.id}  (0.0 s)",
+    ]
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_on_a_terminal_lines_are_rewritten_and_only_what_is_not_green_stays(verbose: bool) -> None:
+    with progress(terminal_ := Tty(), verbose=verbose) as listener:
+        listener(RunStarted("mine", 2, 2))
+        listener(PropertyStarted("a/b/c"))
+        listener(PropertyFinished(holding("a/b/c")))
+        listener(PropertyFinished(VIOLATED))
+    said = terminal_.getvalue()
+    assert "\x1b[2K" in said, "lines are erased"
+    assert said.rfind("\x1b[?25h") > said.rfind("\x1b[?25l"), "the cursor is shown again"
+    kept = [line for line in ANSI.sub("", said).splitlines() if re.match(r"(holds|violated) {2,}", line)]
+    assert [line.split()[:2] for line in kept] == [["holds", "a/b/c"]] * verbose + [["violated", VIOLATED.id]]
+
+
+def test_a_terminal_is_left_as_it_was_when_a_run_is_interrupted() -> None:
+    with pytest.raises(KeyboardInterrupt), progress(terminal_ := Tty()):
+        raise KeyboardInterrupt
+    assert terminal_.getvalue().rfind("\x1b[?25h") > terminal_.getvalue().rfind("\x1b[?25l")
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_bar_fits_and_says_how_far_what_and_how_long(width: int) -> None:
+    from rich.console import Console
+
+    now = 0.0
+    bar = ProgressBar(clock=lambda: now)
+    bar(RunStarted("mine", 10, 10))
+    for i in range(4):
+        bar(PropertyFinished(holding(f"a/b/{i}")))
+    bar(PropertyFinished(VIOLATED))
+    bar(PropertyStarted("gradient/attention/a-property-with-a-name-that-is-long"))
+    now = 65.0
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    with console.capture() as captured:
+        console.print(bar.draw())
+    lines = captured.get().splitlines()
+    assert max(map(len, lines)) <= width
+    assert len(lines) == 3, "no line wraps, or rewriting would miss some"
+    assert "5/10  1:05, about 1:05 left" in lines[0]
+    assert lines[1].strip() == "4 hold, 1 violated"
+    assert " 65 s  gradient/attention/a-prop" in lines[2]
