@@ -1,0 +1,102 @@
+"""The directive `result-schema`: every key of every result file, from the JSON Schema that tests hold them to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+SCHEMA = Path(__file__).parents[2] / "cemverify" / "result.schema.json"
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Adds the directive."""
+    app.add_directive("result-schema", _ResultSchema)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+class Row(NamedTuple):
+    """A key of a result file.
+
+    Attributes:
+        key: from the top, as in `properties[].verdict`. value: its type, or the words that it can be.
+        required: whether it is always there.
+    """
+
+    key: str
+    value: str
+    required: bool
+
+
+def kinds() -> dict[str, list[Row]]:
+    """The keys of every kind of result file, and under "" those of all."""
+    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    found = {"": list(rows(schema))}
+    for branch in schema["allOf"]:
+        kind = branch["if"]["properties"]["kind"]
+        for name in [kind["const"]] if "const" in kind else kind["enum"]:
+            found.setdefault(name, []).extend(rows(branch["then"]))
+    return found
+
+
+def rows(schema: Mapping[str, Any], above: str = "") -> Iterator[Row]:
+    """The keys of an object and of all objects below it."""
+    required = schema.get("required", [])
+    named = schema.get("properties", {})
+    for name in [*named, *(name for name in required if name not in named)]:
+        below = named.get(name, {})
+        yield Row(f"{above}{name}", _value(below), name in required)
+        yield from rows(below, f"{above}{name}.")
+        if isinstance(inner := below.get("items"), dict):
+            yield from rows(inner, f"{above}{name}[].")
+    if isinstance(other := schema.get("additionalProperties"), dict):
+        yield Row(f"{above}*", _value(other), False)
+        yield from rows(other, f"{above}*.")
+
+
+def _value(schema: Mapping[str, Any]) -> str:
+    if "const" in schema:
+        return json.dumps(schema["const"])
+    if "enum" in schema:
+        return ", ".join(json.dumps(word) for word in schema["enum"])
+    kinds = schema.get("type", "")
+    words = ", ".join(kinds) if isinstance(kinds, list) else str(kinds)
+    if words == "array" and isinstance(inner := schema.get("items"), dict) and (of := _value(inner)):
+        words = f"array of {of}"
+    low, high = schema.get("minimum"), schema.get("maximum")
+    if low is not None and high is not None:
+        return f"{words} from {low} to {high}"
+    return words if low is None else f"{words}, at least {low}"
+
+
+class _ResultSchema(SphinxDirective):
+    def run(self) -> list[nodes.Node]:
+        found: list[nodes.Node] = []
+        for kind, keys in kinds().items():
+            title = nodes.title("", "", nodes.literal("", kind)) if kind else nodes.title("", "Every file")
+            found.append(
+                nodes.section("", title, _table(keys), ids=[nodes.make_id(f"schema-{kind or 'every-file'}")])
+            )
+        return found
+
+
+def _table(keys: list[Row]) -> nodes.table:
+    head = nodes.thead("", _row(*(nodes.Text(word) for word in ("key", "value", "always there"))))
+    body = nodes.tbody(
+        "",
+        *(
+            _row(nodes.literal("", row.key), nodes.Text(row.value), nodes.Text("yes" if row.required else ""))
+            for row in keys
+        ),
+    )
+    columns = [nodes.colspec(colwidth=width) for width in (45, 45, 10)]
+    return nodes.table("", nodes.tgroup("", *columns, head, body, cols=3))
+
+
+def _row(*cells: nodes.Node) -> nodes.row:
+    return nodes.row("", *(nodes.entry("", nodes.paragraph("", "", cell)) for cell in cells))

@@ -1,0 +1,49 @@
+"""The reference pages name everything, and the page that begins the site leads to every page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import cemverify
+from docs.making.parsers import PROGRAMS, parsers
+from docs.making.schema import kinds
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+
+def test_every_public_name_is_on_the_python_page() -> None:
+    page = (DOCS / "reference" / "python.md").read_text()
+    assert sorted(re.findall(r":: cemverify\.(\w+)$", page, flags=re.MULTILINE)) == sorted(cemverify.__all__)
+
+
+def test_every_module_of_the_reference_is_on_its_page() -> None:
+    page = (DOCS / "reference" / "cem.md").read_text()
+    modules = {f"cemverify.cem.{path.stem}" for path in (ROOT / "cemverify" / "cem").glob("[!_]*.py")}
+    assert set(re.findall(r"automodule:: (\S+)", page)) == modules | {"cemverify.cem.energies"}
+
+
+def test_every_page_is_in_the_contents() -> None:
+    linked = set(re.findall(r"^\* \[[^\]]+\]\(([^)#]+)\)", (DOCS / "index.md").read_text(), flags=re.MULTILINE))
+    pages = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")} - {"index.md"}
+    assert {page for page in linked if not page.startswith("../")} == pages
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_every_command_has_a_parser_with_arguments_and_words(program: str) -> None:
+    found = parsers(program)
+    assert len(found) > 1
+    for words, parser in found.items():
+        assert parser.description, words
+        assert words == program or words == "cemverify demo" or len(parser._actions) > 1, words
+
+
+def test_the_schema_page_has_every_kind_with_its_keys() -> None:
+    found = kinds()
+    assert {"check", "claims", "power", "counterexample", "readings", "list"} <= set(found)
+    keys = {row.key: row for row in found["check"]}
+    assert keys["properties[].verdict"].required
+    assert '"violated"' in keys["properties[].verdict"].value
