@@ -29,7 +29,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
-class _Commands(SphinxDirective):
+class _Commands(SphinxDirective):  # type: ignore[misc]  # Sphinx is not among what mypy is run with
     required_arguments = 1
     final_argument_whitespace = True
 

@@ -74,7 +74,7 @@ def _value(schema: Mapping[str, Any]) -> str:
     return words if low is None else f"{words}, at least {low}"
 
 
-class _ResultSchema(SphinxDirective):
+class _ResultSchema(SphinxDirective):  # type: ignore[misc]  # Sphinx is not among what mypy is run with
     def run(self) -> list[nodes.Node]:
         found: list[nodes.Node] = []
         for kind, keys in kinds().items():
