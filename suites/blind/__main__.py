@@ -1,0 +1,87 @@
+"""`python -m suites.blind ask 1` asks the faults of a round; `python -m suites.blind page` writes what was found."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+
+from cemverify.cores import cores
+from cemverify.files import replacing
+from suites.blind.asking import Answer, apart, context
+from suites.blind.page import page
+from suites.blind.rounds import answers, answers_file, load
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "blind-rounds.md"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line; returns the exit code."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    parser = argparse.ArgumentParser(prog="python -m suites.blind", description=__doc__)
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    ask = commands.add_parser("ask", help="ask the faults of a round, and its correct styles")
+    ask.add_argument("round", type=int)
+    ask.add_argument("--names", nargs="+", metavar="NAME", help="these implementations only")
+    ask.add_argument("--again", action="store_true", help="survivors once more, with today's properties")
+    ask.add_argument("--workers", type=int, default=cores(), metavar="N", help="processes (default: all cores)")
+    ask.set_defaults(run=_ask)
+    write = commands.add_parser("page", help="write docs/blind-rounds.md from the answers")
+    write.set_defaults(run=_page)
+    options = parser.parse_args(arguments)
+    return int(options.run(options))
+
+
+def _ask(options: argparse.Namespace) -> int:
+    round_ = load(options.round)
+    found = answers(options.round)
+    everything = [*(fault.name for fault in round_.faults), *round_.bases, *round_.styles]
+    names = [name for name in options.names or everything if _due(found.get(name), options.again)]
+    commit = _commit()
+    processes = context()
+    with ThreadPoolExecutor(options.workers) as threads:
+        waiting = {threads.submit(apart, processes, options.round, name): name for name in names}
+        for i, future in enumerate(as_completed(waiting), 1):
+            name, answer = waiting[future], future.result()
+            before = found.get(name)
+            found[name] = {**answer, "commit": commit}
+            if before is not None and "error" not in before:
+                found[name]["first"] = before.get("first", {key: before[key] for key in ("violated", "commit")})
+            _write(answers_file(options.round), json.dumps(dict(sorted(found.items())), indent=1) + "\n")
+            print(f"{i} of {len(names)}: {name}: {_said(answer)}", file=sys.stderr, flush=True)
+    return 0
+
+
+def _write(path: Path, text: str) -> None:
+    with replacing(path) as aside:
+        aside.write_text(text)
+
+
+def _due(answer: Answer | None, again: bool) -> bool:
+    return answer is None or "error" in answer or (again and not answer["violated"])
+
+
+def _said(answer: Answer) -> str:
+    if "error" in answer:
+        return f"no answer ({answer['error']})"
+    return f"violates {answer['by']}" if answer["violated"] else "nothing seen"
+
+
+def _commit() -> str:
+    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)  # noqa: S607
+    return found.stdout.strip() or "unknown"
+
+
+def _page(_options: argparse.Namespace) -> int:
+    _write(PAGE, page())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""Asks one implementation of a round, in a process of its own."""
+
+from __future__ import annotations
+
+import resource
+import time
+from multiprocessing import get_context
+from typing import Any
+
+import torch
+
+from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.engine import applicable, judge_property, not_offered
+from cemverify.conformance.judging.verdicts import Verdict
+from cemverify.conformance.properties import catalogue
+from cemverify.conformance.properties.base import Property
+from suites.blind.rounds import load
+
+Answer = dict[str, Any]
+CPU_SECONDS = 600
+
+
+def context() -> Any:
+    """Of processes that start with everything imported."""
+    found = get_context("forkserver")
+    found.set_forkserver_preload([__name__])
+    return found
+
+
+def apart(processes: Any, number: int, name: str) -> Answer:
+    """What `asked` finds, from a process of its own, which the implementation may end."""
+    ours, theirs = processes.Pipe(duplex=False)
+    process = processes.Process(target=_answer, args=(theirs, number, name))
+    process.start()
+    theirs.close()
+    try:
+        answer: Answer = ours.recv()
+    except EOFError:
+        process.join()
+        answer = {"violated": False, "error": f"its process ended with exit code {process.exitcode}"}
+    process.join()
+    return answer
+
+
+def _answer(there: Any, number: int, name: str) -> None:
+    there.send(asked(number, name))
+
+
+def asked(number: int, name: str) -> Answer:
+    """Whether some property is violated, at the default budget with seed 0; the first one that is."""
+    torch.set_num_threads(1)
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+    began = time.process_time()
+    subject = load(number).implementation(name)
+    undecided: dict[str, str] = {}
+    for property_ in sorted(applicable(subject, catalogue()), key=_late):
+        if not_offered(property_, subject.not_offered, torch.float64) is not None:
+            continue
+        record = judge_property(subject, property_, Effort(shrink=False))
+        if record.verdict == Verdict.VIOLATED:
+            return {
+                "violated": True,
+                "by": property_.id,
+                "cause": record.cause,
+                "seconds": round(time.process_time() - began, 1),
+            }
+        if record.verdict not in (Verdict.HOLDS, Verdict.NOT_OFFERED):
+            undecided[property_.id] = str(record.verdict)
+    return {"violated": False, "undecided": undecided, "seconds": round(time.process_time() - began, 1)}
+
+
+def _late(property_: Property) -> bool:
+    """Properties over all options at once are asked first: most faults show there, and that saves time."""
+    return not property_.id.endswith("any-options")

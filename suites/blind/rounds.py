@@ -1,0 +1,151 @@
+"""The rounds as they lie on disk, and the implementations they describe."""
+
+from __future__ import annotations
+
+import json
+import linecache
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal, cast
+
+from cemverify import implementation
+from cemverify.conformance.implementations.contract import Implementation
+
+HERE = Path(__file__).parent
+FUNCTIONS = ("attention", "mlp", "block", "decode", "attention_energy", "mlp_energy")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A base with one mistake.
+
+    Attributes:
+        name: of the implementation. framework: torch, numpy or jax. base: file that is patched, without its suffix.
+        area: where the mistake lies, in its author's word. fault: what is wrong. shown_by: inputs on which it shows.
+        subtle: whether its author thought that it shows seldom. patches: pairs of lines of the base and new ones.
+    """
+
+    name: str
+    framework: str
+    base: str
+    area: str
+    fault: str
+    shown_by: str
+    subtle: bool
+    patches: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Round:
+    """One author's work.
+
+    Attributes:
+        number: 1, 2, ... written: the date. instructions: what the author was told and what they read.
+        not_offered: by framework, what its bases do not offer.
+        styles: names of correct implementations that look unusual, with their framework.
+    """
+
+    number: int
+    written: str
+    instructions: str
+    not_offered: Mapping[str, tuple[str, ...]]
+    faults: tuple[Fault, ...]
+    bases: Mapping[str, str]
+    styles: Mapping[str, str]
+
+    @property
+    def folder(self) -> Path:
+        """Where it lies."""
+        return HERE / f"round_{self.number}"
+
+    def source(self, name: str) -> str:
+        """The source of a base, a style or a fault.
+
+        Raises:
+            ValueError: a patch fits no place of the base, or several.
+            KeyError: no such implementation.
+        """
+        if name in self.bases or name in self.styles:
+            return (self.folder / f"{name}.py").read_text()
+        fault = self._by_name[name]
+        source = (self.folder / f"{fault.base}.py").read_text()
+        for old, new in fault.patches:
+            if source.count(old) != 1:
+                raise ValueError(f"{name}: {source.count(old)} places of {fault.base}.py read {old!r}")
+            source = source.replace(old, new)
+        return source
+
+    def implementation(self, name: str) -> Implementation:
+        """The implementation of that name."""
+        found = self.bases.get(name) or self.styles.get(name) or self._by_name[name].framework
+        framework = cast(Literal["torch", "numpy", "jax"], found)
+        module = _module(f"suites.blind.round_{self.number}.built_{name}", self.source(name))
+        functions = {f: getattr(module, f) for f in FUNCTIONS if hasattr(module, f)}
+        missing = [f for f in FUNCTIONS if f not in functions]
+        return implementation(
+            **functions, arrays=framework, not_offered=tuple({*self.not_offered.get(framework, ()), *missing})
+        )
+
+    @property
+    def _by_name(self) -> dict[str, Fault]:
+        return {fault.name: fault for fault in self.faults}
+
+
+@cache
+def load(number: int) -> Round:
+    """The round of that number.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    folder = HERE / f"round_{number}"
+    about: dict[str, Any] = json.loads((folder / "round.json").read_text())
+    faults: Sequence[dict[str, Any]] = json.loads((folder / "faults.json").read_text())
+    return Round(
+        number,
+        about["written"],
+        about["instructions"],
+        {framework: tuple(names) for framework, names in about["not_offered"].items()},
+        tuple(_fault(row) for row in faults),
+        about["bases"],
+        about.get("styles", {}),
+    )
+
+
+def answers_file(number: int) -> Path:
+    """Where what was found about a round is kept."""
+    return HERE.parents[1] / "docs" / "results" / f"blind-round-{number}.json"
+
+
+def answers(number: int) -> dict[str, dict[str, Any]]:
+    """What was found about each implementation of a round that was asked."""
+    file = answers_file(number)
+    return json.loads(file.read_text()) if file.exists() else {}
+
+
+def rounds() -> list[Round]:
+    """All rounds, the first first."""
+    return [load(int(path.parent.name.removeprefix("round_"))) for path in sorted(HERE.glob("round_*/round.json"))]
+
+
+def _fault(row: Mapping[str, Any]) -> Fault:
+    base = row.get("base", f"base_{row['framework']}")
+    patches = tuple((old, new) for old, new in row["patches"])
+    return Fault(
+        row["name"], row["framework"], base, row["area"], row["fault"], row["shown_by"], row["subtle"], patches
+    )
+
+
+def _module(name: str, source: str) -> ModuleType:
+    """A module of that source, whose lines tracebacks can show."""
+    if name not in sys.modules:
+        module = ModuleType(name)
+        module.__file__ = file = f"<{name}>"
+        linecache.cache[file] = (len(source), None, source.splitlines(True), file)
+        sys.modules[name] = module  # dataclasses look there for their module
+        exec(compile(source, file, "exec"), module.__dict__)  # noqa: S102 -- a patched base of ours
+    return sys.modules[name]

@@ -1,0 +1,31 @@
+"""The blind rounds can be asked: every patch fits its base, and the page is made from the answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from suites.blind.page import page
+from suites.blind.rounds import answers, load, rounds
+
+
+@pytest.mark.parametrize("number", [r.number for r in rounds()])
+def test_every_patch_fits_its_base_and_makes_another_program(number: int) -> None:
+    round_ = load(number)
+    bases = {base: round_.source(base) for base in round_.bases}
+    for fault in round_.faults:
+        source = round_.source(fault.name)
+        assert source != bases.get(fault.base)
+        compile(source, fault.name, "exec")
+
+
+@pytest.mark.parametrize("number", [r.number for r in rounds()])
+def test_no_name_stands_twice(number: int) -> None:
+    round_ = load(number)
+    names = [*(fault.name for fault in round_.faults), *round_.bases, *round_.styles]
+    assert len(names) == len(set(names))
+    assert set(answers(number)) <= set(names)
+
+
+def test_the_page_has_a_section_for_each_round() -> None:
+    made = page()
+    assert [f"## Round {r.number}, {r.written}" in made for r in rounds()] == [True] * len(rounds())
