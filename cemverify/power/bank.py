@@ -63,6 +63,7 @@ BANK: Sequence[CorrectImplementation] = (
     _Correct("examples.energy_layers.langevin_score:mine", "a Langevin step along a score"),
     _Correct("examples.energy_layers.nrgpt_step:mine", "an NRGPT step with a learned projection"),
     _Correct("examples.energy_layers.simplicial_hopfield:mine", "a simplicial Hopfield network"),
+    _Correct("examples.energy_layers.uniformity:mine", "tokens that repel each other, at least two of them"),
     _Correct("examples.energy_layers.hopfield_jax:mine", "a Hopfield layer in JAX", "jax", costly=True),
 )
 

@@ -25,8 +25,12 @@ from cemverify.conformance.implementations.faults import NotAnArray, NotFinite, 
 from cemverify.conformance.questions.black_boxes import Form, Named, Question
 
 Arrays = dict[str, Tensor]
+SCALARS = ("energy", "Lagrangian")  # functions that return no array of the state's shape
 _SHAPES = 2  # of questions, where every shape is compiled
-_PADDED = (4, 512)  # rows of a call where every shape is compiled
+_PADDED = (128, 512)  # rows of a call where every shape is compiled: more than needed cost less than another shape
+# The judge's own derivatives of tiny arrays are quick however they are compiled; what a layer computes is compiled as
+# its author would have it.
+_QUICKLY = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 
 @dataclass(frozen=True)
@@ -151,6 +155,44 @@ class Box:
             name: as_tensor(array, like[name].shape)
             for name, array in zip(like, unpacked(returned, like), strict=True)
         }
+
+    # --- every function of the declaration -------------------------------------------------------------
+
+    def functions(self, q: Question) -> dict[str, Question]:
+        """What each declared function is asked where the layer is asked q, by the function's name.
+
+        The energy is asked at g = G(x). Of a step with a function for P, that function gets the state's numbers.
+        """
+        layer, of_state = self.layer, replace(q, memory={}, noise={})
+        asked = {"update": q}
+        if layer.energy is not None:
+            asked["energy"] = replace(q, x=self.mapped(q.x), noise={})
+        if layer.state_map is not None:
+            asked["state map"] = of_state
+        if layer.lagrangian is not None:
+            asked["Lagrangian"] = of_state
+        if callable(layer.step.preconditioner):
+            asked["preconditioner"] = of_state
+        return asked
+
+    def called_on(self, name: str, state: Any, memory: Any = None, noise: Any = None, mask: Any = None) -> Any:
+        """A function of that name on arrays of its own kind, unread."""
+        layer = self.layer
+        if name == "update":
+            return self.update_on(state, memory, noise, mask)
+        if name == "energy":
+            second = state if layer.reads_itself else memory
+            return self._energy(state, second, **({} if mask is None else {"mask": mask}))
+        functions: dict[str, Any] = {
+            "state map": layer.state_map,
+            "Lagrangian": layer.lagrangian,
+            "preconditioner": layer.step.preconditioner,
+        }
+        return functions[name](state)
+
+    def read_of(self, name: str, returned: Any, like: Named) -> Arrays:
+        """What a function of that name returned: arrays as those of the state, or the values of a scalar."""
+        return {name: as_tensor(returned)} if name in SCALARS else self.read(returned, like)
 
     # --- the energy ------------------------------------------------------------------------------------
 
@@ -444,10 +486,15 @@ def _jitted(function: Any) -> Any:
     return jax.jit(function)
 
 
+def compiled_quickly(function: Callable[..., Any]) -> Any:
+    """A function of JAX's that is the judge's own: compiled for each shape without LLVM's costly optimisations."""
+    jax: Any = importlib.import_module("jax")
+    return jax.jit(function, compiler_options=_QUICKLY)
+
+
 @lru_cache(maxsize=16)
 def _jitted_gradient(function: Any) -> Any:
-    jax: Any = importlib.import_module("jax")
-    return jax.jit(_gradient(function))
+    return compiled_quickly(_gradient(function))
 
 
 class Fixed(dict[str, Tensor]):

@@ -26,7 +26,7 @@ Source = Literal["small", "dense"]
 
 _DRAWN_ONE_BY_ONE = 32  # integers that Hypothesis draws each by itself; beyond, they follow from a seed
 _NUMBERS = 24  # numbers of an array that shrinking looks at one by one
-_A_FEW = {"B": 3, "J": 4}  # of other axes 3
+_A_FEW = {"B": 4, "J": 4}  # of other axes 3
 
 
 @dataclass(frozen=True)
@@ -158,13 +158,12 @@ def _lows(form: Form, least: Mapping[str, int]) -> dict[str, int]:
 def _one_of_few(form: Form, least: Mapping[str, int], which: int) -> dict[str, int]:
     """A few of everything, or the smallest sizes: all the shapes of a layer that is compiled for each.
 
-    Where two of something are the least, a few of it are taken: they are compiled for other properties too.
+    Where a property needs two of something, a few of everything are taken, which are compiled for others too.
     """
     lows = _lows(form, least)
-    few = {letter: max(low, _A_FEW.get(letter, 3)) for letter, low in lows.items()}
-    if which == 0:
-        return few
-    return {letter: low if low == form.least(letter) else few[letter] for letter, low in lows.items()}
+    if which == 0 or any(low > form.least(letter) for letter, low in lows.items()):
+        return {letter: max(low, _A_FEW.get(letter, 3)) for letter, low in lows.items()}
+    return lows
 
 
 def _shapes(shapes: Mapping[str, Shape], sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
@@ -211,7 +210,7 @@ def dressed(question: Question, texture: str) -> Question:
         case "zero-memory":
             return replace(q, memory={k: torch.zeros_like(a) for k, a in q.memory.items()})
         case "ties":
-            return replace(q, x=_tied(q.x), memory=_tied(q.memory))
+            return replace(q, x=_tied(q.x, q.seed % 2), memory=_tied(q.memory, q.seed % 2))
         case "non-contiguous":
             return replace(q, x=_strided(q.x), memory=_strided(q.memory))
     return q
@@ -227,9 +226,18 @@ def _with_zeros(array: Tensor) -> Tensor:
     return zeroed
 
 
-def _tied(named: Named) -> dict[str, Tensor]:
-    """Every token, or pattern, equals the first one."""
-    return {k: a[:, :1].expand_as(a).clone() if a.dim() > 2 else a for k, a in named.items()}
+def _tied(named: Named, but: int) -> dict[str, Tensor]:
+    """Every token, or pattern, equals the first one; in half of the questions all but the last.
+
+    Where all are equal, tokens that act on each other alone may have nothing to do.
+    """
+    tied = {}
+    for name, array in named.items():
+        tied[name] = array
+        if array.dim() > 2:
+            same = array.shape[1] - but
+            tied[name] = torch.cat((array[:, :1].expand_as(array[:, :same]), array[:, same:]), 1)
+    return tied
 
 
 def _strided(named: Named) -> dict[str, Tensor]:

@@ -70,7 +70,12 @@ def source(example: str) -> str:
 
 
 def right_layer(example: str) -> EnergyLayer:
-    """The example as it is."""
+    """The example as it is.
+
+    Raises:
+        LoadError: it is not there.
+    """
+    source(example)
     module = importlib.import_module(f"{_FOLDER}.{example}")
     found: EnergyLayer = module.mine
     return found
@@ -271,6 +276,21 @@ _SLIPS: tuple[tuple[str, str, str, str, str, str, str], ...] = (
      "structure/layer/batch-independence", "a batch row alone = the same row in a batch",
      "return -STEP_SIZE * torch.tanh(x - h @ U.to(h).T)",
      "return -STEP_SIZE * torch.tanh(x - h @ U.to(h).T) / x[..., 0].numel()"),
+    # tokens that repel each other
+    ("uniformity", "pairs-counted-once", "Each pair pushes one of its tokens only.", _GRADIENT, _UPDATE,
+     "return 4 * STEP_SIZE", "return 2 * STEP_SIZE"),
+    ("uniformity", "weights-of-each-row", "The weights sum to one for each token, not over all pairs.",
+     _GRADIENT, _UPDATE,
+     "torch.softmax(closeness(x).flatten(1), 1).reshape(len(x), x.shape[1], -1)", "torch.softmax(closeness(x), -1)"),
+    ("uniformity", "a-token-is-its-own-pair", "The weights count each token as a pair with itself.",
+     _GRADIENT, _UPDATE,
+     "w = torch.softmax(closeness(x).flatten(1), 1)",
+     "w = torch.softmax(closeness(x).masked_fill(torch.eye(x.shape[1], dtype=torch.bool), 0.0).flatten(1), 1)"),
+    ("uniformity", "attracts", "The tokens attract each other.", "descent/layer/slope", _SLOPE,
+     "return 4 * STEP_SIZE", "return -4 * STEP_SIZE"),
+    ("uniformity", "one-weight-transposed", "A token is pushed by the weights of its neighbour.",
+     "gradient/layer/symmetric-coupling", "the effect of token i on token j*",
+     "- w @ x)", "- w.roll(1, -1) @ x)"),
     # the control
     ("langevin_score", "called-conservative", "A learned score is declared to be a gradient.",
      "gradient/layer/conservative-field", "the Jacobian equals its transpose",

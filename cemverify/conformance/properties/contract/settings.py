@@ -25,27 +25,35 @@ def settings_are_left_alone(function: Function, caller: Caller, case: Case) -> E
     changed, seeded = _after_calls(caller, function.name, case)
     return judge(
         *(yes(f"the process keeps its {setting.name}", holds=setting.name not in changed) for setting in SETTINGS),
-        *(yes(f"the process keeps its random state of {name}", holds=name not in seeded) for name in _GENERATORS),
+        *(yes(f"the process keeps its random state of {name}", holds=name not in seeded) for name in GENERATORS),
     )
 
 
 @long_experiment
 def _after_calls(caller: Caller, name: str, case: Case) -> tuple[list[str], list[str]]:
     """The settings that two calls changed, and the generators that they seeded."""
-    kept = {library: state() for library, (_, state, _) in _GENERATORS.items()}
-    ends = []
     with caller.guarded():
         before = ProcessState.now()
-        for number in (1, 2):
-            for seed, _, _ in _GENERATORS.values():
-                seed(number)
-            caller.bound(name, case)()
-            ends.append({library: state() for library, (_, state, _) in _GENERATORS.items()})
+        seeded = seeded_by(caller.bound(name, case))
         changed = before.changed()
         before.restore()
-    for library, (_, _, put) in _GENERATORS.items():
-        put(kept[library])
-    return changed, [library for library in _GENERATORS if _equal(ends[0][library], ends[1][library])]
+    return changed, seeded
+
+
+def seeded_by(call: Callable[[], Any]) -> list[str]:
+    """The libraries whose random generator stands at the same place after a call, wherever it stood before."""
+    kept = {library: state() for library, (_, state, _) in GENERATORS.items()}
+    ends = []
+    try:
+        for number in (1, 2):
+            for seed, _, _ in GENERATORS.values():
+                seed(number)
+            call()
+            ends.append({library: state() for library, (_, state, _) in GENERATORS.items()})
+    finally:
+        for library, (_, _, put) in GENERATORS.items():
+            put(kept[library])
+    return [library for library in GENERATORS if _equal(ends[0][library], ends[1][library])]
 
 
 def _equal(state: Any, other: Any) -> bool:
@@ -62,7 +70,7 @@ def _put_numpy_state(state: tuple[Any, ...]) -> None:
 
 
 # by library: seeds it, reads its state, and sets it to a state
-_GENERATORS: Mapping[str, tuple[Callable[[int], Any], Callable[[], Any], Callable[[Any], Any]]] = {
+GENERATORS: Mapping[str, tuple[Callable[[int], Any], Callable[[], Any], Callable[[Any], Any]]] = {
     "torch": (torch.manual_seed, torch.get_rng_state, torch.set_rng_state),
     "NumPy": (np.random.seed, _numpy_state, _put_numpy_state),
     "Python": (random.seed, random.getstate, random.setstate),
@@ -98,13 +106,13 @@ def _default_dtype() -> Iterator[None]:
 
 @contextmanager
 def _seeded() -> Iterator[None]:
-    kept = {name: state() for name, (_, state, _) in _GENERATORS.items()}
-    for seed, _, _ in _GENERATORS.values():
+    kept = {name: state() for name, (_, state, _) in GENERATORS.items()}
+    for seed, _, _ in GENERATORS.values():
         seed(1234)
     try:
         yield
     finally:
-        for name, (_, _, put) in _GENERATORS.items():
+        for name, (_, _, put) in GENERATORS.items():
             put(kept[name])
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cemverify.conformance.properties.base import Property
-from cemverify.conformance.properties.layers import descent, gradient, modes, structure, training
+from cemverify.conformance.properties.layers import contract, descent, gradient, modes, structure, training
 
 
 def properties() -> Iterator[Property]:
     """The family of energy layers."""
-    for part in (gradient, descent, structure, training, modes):
+    for part in (gradient, descent, structure, contract, training, modes):
         yield from part.properties()

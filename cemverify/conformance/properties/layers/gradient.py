@@ -199,9 +199,9 @@ def properties() -> Iterator[Property]:
         share=0.5,
     )
     for texture, title, premise in (
-        ("huge-states", "At states 64 times as large,", "the gradient is not zero"),
+        ("huge-states", "At states 256 times as large,", "the gradient is not zero"),
         ("zero-states", "At a state of zeros,", "the gradient is not zero"),
-        ("ties", "If all tokens and memories are equal,", "the gradient is not zero"),
+        ("ties", "If tokens and memories are equal,", "the gradient is not zero"),
     ):
         yield layer_property(
             f"extremes/layer/{texture}",

@@ -1,4 +1,4 @@
-"""The same layer under another machine: compiled, mapped, with gradients recorded, in lower precision."""
+"""The same layer under another machine: compiled, mapped, on another device, in lower precision."""
 
 from __future__ import annotations
 
@@ -18,10 +18,8 @@ from cemverify.conformance.asking.experiments import compiling_experiment, exper
 from cemverify.conformance.implementations.faults import Fault
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.properties.base import Property
-from cemverify.conformance.properties.contract.settings import SURROUNDINGS
 from cemverify.conformance.properties.layers.base import Cases, layer_property
 from cemverify.conformance.properties.layers.oracle import along, compared, nudged, rounding
-from cemverify.conformance.properties.layers.structure import listed
 from cemverify.conformance.questions.black_boxes import Named, Question
 
 Mode = Callable[[Box, Any], Any]
@@ -55,31 +53,6 @@ def mapped_is_looped(box: Box, q: Question) -> Evidence:
         room = 2 * rounding(box, one, due)
         comparisons += compared("mapped = looped", {k: a[i] for k, a in got.items()}, due, room)
     return judge(*comparisons, telling=any(moved(c.expected, c.budget) for c in comparisons))
-
-
-def gradients_change_no_answer(box: Box, q: Question) -> Evidence:
-    """With gradients recorded for the arguments and without: the same answer."""
-    answers = {
-        "output with gradients recorded = as usual": _in(box, q, _recording),
-        "output without gradients = as usual": _in(box, q, _unrecorded),
-    }
-    return _as_usual(box, q, answers)
-
-
-def surroundings_change_no_answer(box: Box, q: Question) -> Evidence:
-    """The same output in inference mode, with another default dtype, another seed, another number of threads."""
-    answers = {}
-    for name in SURROUNDINGS:
-        if not ("inference" in name and "inference" in box.layer.not_offered):
-            answers[f"{name} = as usual"] = finite(_answer_within(box, q, name), q.x)
-    return _as_usual(box, q, answers)
-
-
-@experiment
-def _answer_within(box: Box, q: Question, surroundings: str) -> Arrays:
-    with SURROUNDINGS[surroundings]():
-        answer = box.answer_as_it_comes(q)
-    return {name: array.clone() for name, array in answer.items()}  # no tensors of inference mode
 
 
 def cuda_is_cpu(box: Box, q: Question) -> Evidence:
@@ -176,20 +149,6 @@ def _mapped(box: Box, update: Any) -> Any:
     return _jax_vmap(update) if box.layer.arrays == "jax" else torch.func.vmap(update)
 
 
-def _recording(_: Box, update: Any) -> Any:
-    def recorded(*arguments: Any) -> Any:
-        with torch.enable_grad():
-            for array in (a for argument in arguments for a in listed(argument)):
-                array.requires_grad_()
-            return update(*arguments)
-
-    return recorded
-
-
-def _unrecorded(_: Box, update: Any) -> Any:
-    return torch.no_grad()(update)
-
-
 @lru_cache(maxsize=8)
 def _jax_vmap(function: Any) -> Any:
     """Compiled: operation by operation takes a second."""
@@ -210,14 +169,6 @@ def properties() -> Iterator[Property]:
     yield layer_property(
         "modes/layer/vmap", "Mapping over an additional axis gives what a loop gives.", mapped_is_looped, plain,
         needs={"vmap"}, share=0.2, source="contract", controls={"random"}, cases=Cases(plain=True),
-    )  # fmt: skip
-    yield layer_property(
-        "modes/layer/no-gradients", "Recording gradients changes no output.", gradients_change_no_answer, plain,
-        needs={"torch"}, share=0.3, source="contract",
-    )  # fmt: skip
-    yield layer_property(
-        "modes/layer/surroundings", "Settings of the process change no output.", surroundings_change_no_answer, plain,
-        share=0.15, source="contract", cases=Cases(plain=True),
     )  # fmt: skip
     yield layer_property(
         "modes/layer/cuda", "On a CUDA device the output is that on the CPU.", cuda_is_cpu, plain,

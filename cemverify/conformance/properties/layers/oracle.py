@@ -8,6 +8,7 @@ to the answer: a layer may round its arguments, and be right about what it then 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from cemverify.conformance.asking.boxes import Arrays, Box, flat, shaped
 from cemverify.conformance.implementations.energy_layers import TOKENS
-from cemverify.conformance.implementations.faults import Discard
+from cemverify.conformance.implementations.faults import Discard, Fault
 from cemverify.conformance.oracle.evidence import Comparison
 from cemverify.conformance.questions.black_boxes import Named, Question
 
@@ -44,12 +45,27 @@ def golden(box: Box, q: Question) -> Golden:
     """T steps of -eta P dE/dg from the stated energy, and sigma times the noise."""
     P = preconditioner(box, q)
     found, how, error = _steps(box, q, P)
-    room = rounding(box, q, found) + error
+    room = rounding(box, q, found) + error + _normalised(box, q, found)
     for trial in range(_TRIALS):
         moved = _steps(box, nudged(q, nudge(box), trial), P)[0]
         shift = (flat(moved) - flat(found)).abs().amax(1)
         room = room + _NUDGED * terms(q) * nudge(box) * shift
     return Golden(found, room, how)
+
+
+def _normalised(box: Box, q: Question, found: Named) -> Tensor:
+    """What a gradient may be off by whose weights are exp(score - energy), scores and energy large: (B,).
+
+    The difference of two numbers of the energy's size is off by their spacing, and its exponential relatively so.
+    """
+    if box.layer.energy is None:
+        return torch.zeros(q.batch, dtype=torch.float64)
+    sizes = [torch.zeros(q.batch, dtype=torch.float64)]
+    for x in (q.x, {name: q.x[name] + found[name] for name in found}):
+        with suppress(Fault):  # what the energy itself does wrong, other properties say
+            values = box.energies(box.mapped(x), q.memory).abs()
+            sizes.append(values.reshape(q.batch, -1).amax(1) if values.dim() else values.expand(q.batch))
+    return _ROUNDINGS * box.eps * torch.stack(sizes).amax(0) * flat(found).abs().amax(1)
 
 
 @dataclass(frozen=True)

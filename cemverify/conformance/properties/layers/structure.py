@@ -1,4 +1,4 @@
-"""Who reads whom, and what a call may depend on: tokens, rows, masks, earlier calls, the layout of arrays."""
+"""Who reads whom: tokens, rows, masks."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cemverify.conformance.asking.answers import as_tensor, plain
-from cemverify.conformance.asking.boxes import Arrays, Box, Fixed, finite, flat, packed, unpacked
-from cemverify.conformance.asking.experiments import experiment, long_experiment
+from cemverify.conformance.asking.boxes import Arrays, Box, Fixed, flat
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.properties.base import Property
 from cemverify.conformance.properties.layers.base import Cases, layer_property
@@ -72,13 +70,13 @@ def energy_is_per_token(box: Box, q: Question) -> Evidence:
 
 def batch_rows_are_independent(box: Box, q: Question) -> Evidence:
     """Every row alone gives what it gives among others, in its update and in its energy."""
-    among = box.answer(q, padded=False)
+    among = box.answer(q)
     room = rounding(box, q, among)
     comparisons = []
     values = None
     if box.layer.energy is not None and box.layer.stated.per != "batch":
         g = box.mapped(q.x)
-        values = box.energies(g, q.memory, padded=False).reshape(q.batch, -1)
+        values = box.energies(g, q.memory).reshape(q.batch, -1)
     for i in range(q.batch if q.batch > 1 else 0):
         row = q.rows([i])
         alone = box.answer(row, padded=False)
@@ -107,109 +105,6 @@ def batch_energy_is_the_rows(box: Box, q: Question) -> Evidence:
     room = _spread(box, q, rows[:, None]).sum()
     what = f"the energy of the batch = the {'mean' if mean else 'sum'} of the rows'"
     return judge(Comparison(what, whole, due, room), telling=q.batch > 1 and moved(rows, room))
-
-
-def twice_gives_the_same(box: Box, q: Question) -> Evidence:
-    """The same call twice, with another between, gives the same bits, of both functions."""
-    other = replace(q, x={k: a + 1 for k, a in q.x.items()}, memory={k: a + 1 for k, a in q.memory.items()})
-    first, between, second = (box.answer_as_it_comes(asked) for asked in (q, other, q))
-    zero = torch.zeros(q.batch, dtype=torch.float64)
-    comparisons = compared("second call = first call", second, first, zero)
-    if box.layer.energy is not None:
-        g = box.mapped(q.x)
-        one, two = (box.energies_as_they_come(g, q.memory) for _ in range(2))
-        comparisons.append(Comparison("second energy = first energy", two, one, torch.zeros(())))
-    return judge(*comparisons, telling=not torch.equal(flat(between), flat(first)))
-
-
-def inputs_are_left_alone(box: Box, q: Question) -> Evidence:
-    """State, memory and noise are bit for bit what they were before the call, of the energy too."""
-    q = box.rounded(q)
-    before = {**q.x, **q.memory, **{f"noise {name}": array for name, array in q.noise.items()}}
-    after = finite(_after_a_call(box, q), before)
-    return judge(
-        *(Comparison(f"{name} after the call", after[name], array, torch.zeros(())) for name, array in before.items())
-    )
-
-
-@long_experiment
-def _after_a_call(box: Box, q: Question) -> dict[str, Tensor]:
-    """What the arguments hold after a call of each function."""
-    state, memory, noise, _ = box.own(q)
-    with box.caller.guarded():
-        box.update_on(state, memory, noise)
-        if box.layer.energy is not None:
-            box.layer.energy(
-                state, *(() if memory is None else (memory,)) if not box.layer.reads_itself else (state,)
-            )
-    names = [*q.x, *q.memory, *(f"noise {name}" for name in q.noise)]
-    return dict(zip(names, map(as_tensor, listed(state) + listed(memory) + listed(noise)), strict=False))
-
-
-def edits_are_seen(box: Box, q: Question) -> Evidence:
-    """Arrays that were edited in place are read anew, and an answer that was given does not move with them."""
-    other = replace(q, x={k: 3 - 2 * a for k, a in q.x.items()}, memory={k: 3 - 2 * a for k, a in q.memory.items()})
-    first, kept, again = (finite(answer, q.x) for answer in _around_an_edit(box, q, other))
-    fresh = box.answer(other)
-    room = rounding(box, other, fresh)
-    zero = torch.zeros(q.batch, dtype=torch.float64)
-    telling = moved(flat(fresh) - flat(first), along(room, flat(fresh)))
-    return judge(
-        *compared("an output after its arguments were edited = before", kept, first, zero),
-        *compared("update for edited arrays = update for new arrays", again, fresh, room),
-        telling=telling,
-    )
-
-
-@long_experiment
-def _around_an_edit(box: Box, q: Question, other: Question) -> tuple[Arrays, Arrays, Arrays]:
-    """An answer, the same answer after its arguments were edited, and the answer to what they hold then."""
-    state, memory, noise, _ = box.own(q)
-    with box.caller.guarded():
-        returned = box.update_on(state, memory, noise)
-        first = box.read(returned, q.x)
-        changed = box.own(other)
-        for array, new in zip(listed(state) + listed(memory), listed(changed[0]) + listed(changed[1]), strict=True):
-            array[...] = new
-        kept = box.read(returned, q.x)
-        return first, kept, box.read(box.update_on(state, memory, noise), q.x)
-
-
-def windows_are_read_as_they_lie(box: Box, q: Question) -> Evidence:
-    """Arrays that are windows into larger ones give what arrays of their own give."""
-    usual = box.answer_as_it_comes(q)
-    seen = finite(_of_windows(box, q), q.x)
-    room = rounding(box, q, usual)
-    return judge(
-        *compared("update for views = update for separate arrays", seen, usual, room),
-        telling=moved(flat(usual), along(room, flat(usual))),
-    )
-
-
-@experiment
-def _of_windows(box: Box, q: Question) -> Arrays:
-    around = replace(q, x={k: _wider(a) for k, a in q.x.items()}, memory={k: _wider(a) for k, a in q.memory.items()})
-    state, memory, _, _ = box.own(around)
-    noise = box.own(q)[2]
-    with box.caller.guarded():
-        returned = box.update_on(_inside(state, q.x, "State"), _inside(memory, q.memory, "Memory"), noise)
-        return box.read(returned, q.x)
-
-
-def answers_have_the_arguments_dtype(box: Box, q: Question) -> Evidence:
-    """What comes back has the dtype of what went in: a step is added to its state."""
-    got, due = (torch.tensor(widths, dtype=torch.float64) for widths in _widths(box, q))
-    what = "bytes per number of the output = of the state"
-    return judge(Comparison(what, got, due, torch.zeros(())))
-
-
-@experiment
-def _widths(box: Box, q: Question) -> tuple[list[float], list[float]]:
-    """Bytes per number: of each array of the answer, and of the state."""
-    state, memory, noise, _ = box.own(q)
-    with box.caller.guarded():
-        returned = unpacked(box.update_on(state, memory, noise), q.x)
-    return [_width(plain(array)) for array in returned], [_width(array) for array in listed(state)]
 
 
 def reordering_reorders(box: Box, q: Question) -> Evidence:
@@ -317,35 +212,10 @@ def _spread(box: Box, q: Question, values: Tensor) -> Tensor:
     return rounding(box, q, {"E": values}) * terms(q)
 
 
-def listed(given: Any) -> list[Any]:
-    if given is None:
-        return []
-    return list(given) if isinstance(given, tuple) else [given]
-
-
-def _wider(array: Tensor) -> Tensor:
-    """The same numbers with others around them, along the last axis."""
-    around = torch.full((*array.shape[:-1], array.shape[-1] + 3), 7.0, dtype=array.dtype)
-    around[..., 1 : 1 + array.shape[-1]] = array
-    return around
-
-
-def _inside(given: Any, like: Named, kind: str) -> Any:
-    """The windows into wider arrays that hold the numbers of `like`; views, where arrays have views."""
-    windows = [
-        array[..., 1 : 1 + narrow.shape[-1]] for array, narrow in zip(listed(given), like.values(), strict=True)
-    ]
-    return packed(dict(zip(like, windows, strict=True)), kind) if like else None
-
-
-def _width(array: Any) -> float:
-    return float(array.dtype.itemsize)
-
-
 def properties() -> Iterator[Property]:
     """The properties of the family."""
     several = Cases({"J": 2})
-    rows, plain = Cases({"B": 2}, plain=True), Cases(plain=True)
+    rows = Cases({"B": 2}, plain=True)
     for name, claim, check, premise, needs, cases, controls in (
         ("causality", "A token's update does not depend on later tokens.",
          future_is_not_read, _SEVERAL, {"causality"}, several, {"random"}),
@@ -358,25 +228,12 @@ def properties() -> Iterator[Property]:
         ("batch-energy", "The energy of a batch is the sum or mean of its rows' energies, as declared.",
          batch_energy_is_the_rows, "there are several rows, and their energies are not zero",
          {"energy", "batch-energy"}, rows, set()),
-        ("determinism", "The same call returns the same bits, whatever was called in between.",
-         twice_gives_the_same, "the call in between returns something else", set(), plain, set()),
-        ("inputs-unchanged", "A call of either function leaves its arguments unchanged.",
-         inputs_are_left_alone, "the call returns an answer", set(), plain, set()),
-        ("edited-arrays", "Arrays edited between calls are read again, and earlier outputs do not change.",
-         edits_are_seen, "the edit changes the update", {"editable"}, None, set()),
-        ("windows", "A view into a larger array is read correctly.",
-         windows_are_read_as_they_lie, "the update is not zero", set(), plain, set()),
-        ("dtype", "The output has the dtype of the state.",
-         answers_have_the_arguments_dtype, "the call returns an answer", set(), plain, set()),
         ("permutation", "The update of reordered tokens is the reordered update.",
          reordering_reorders, "the new order changes the update", {"permutable"}, several, {"random"}),
         ("mask", "Masked tokens change nothing.",
          masked_tokens_do_not_count, "a token is masked, and the others' updates are not zero",
          {"masked"}, several, set()),
     ):  # fmt: skip
-        share = {"batch-independence": 0.7, "dtype": 0.2, "inputs-unchanged": 0.4, "edited-arrays": 0.4}.get(
-            name, 1.0
-        )
         yield layer_property(
             f"structure/layer/{name}",
             claim,
@@ -384,8 +241,7 @@ def properties() -> Iterator[Property]:
             premise,
             needs=needs,
             cases=cases,
-            once=check is twice_gives_the_same,
-            share=share,
+            share=0.7 if name == "batch-independence" else 1.0,
             controls=controls,
             source="memory fixed during the call (Eq. 3)",
         )

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from cemverify.conformance.asking.answers import as_tensor
-from cemverify.conformance.asking.boxes import Box, finite, packed, unpacked
+from cemverify.conformance.asking.boxes import Box, compiled_quickly, finite, packed, unpacked
 from cemverify.conformance.asking.experiments import long_experiment
 from cemverify.conformance.implementations.faults import Discard, Fault, NotFinite
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
@@ -123,7 +123,7 @@ def _jax_product(box: Box, function: Any) -> Any:
             _, pull = jax.vjp(lambda x, memory: function(box, x, memory, noise), x, memory)
             return pull(cotangent)
 
-        _PRODUCTS[key] = (box, jax.jit(product))
+        _PRODUCTS[key] = (box, compiled_quickly(product) if function is _descended else jax.jit(product))
     return _PRODUCTS[key][1]
 
 

@@ -1,0 +1,357 @@
+"""What a call may depend on, and what it may change, asked of every function that the layer declares.
+
+The energy, the state map, the Lagrangian and a preconditioner that is a function are called as often as the update,
+and keep the same contract. Where tokens may be masked, every other question comes with a mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cemverify.conformance.asking.answers import as_tensor, plain
+from cemverify.conformance.asking.boxes import SCALARS, Arrays, Box, finite, flat, packed, unpacked
+from cemverify.conformance.asking.experiments import experiment, long_experiment
+from cemverify.conformance.asking.process_state import SETTINGS, ProcessState
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.properties.base import Property
+from cemverify.conformance.properties.contract.settings import GENERATORS, SURROUNDINGS, seeded_by
+from cemverify.conformance.properties.layers.base import Cases, layer_property
+from cemverify.conformance.properties.layers.oracle import along, rounding, token_count
+from cemverify.conformance.questions.black_boxes import Named, Question
+
+_MASKED = 0.7  # of tokens count
+
+
+def twice_gives_the_same(box: Box, q: Question) -> Evidence:
+    """The same call twice, with another between, gives the same bits."""
+    other, mask = replace(q, x=_each(_plus_one, q.x), memory=_each(_plus_one, q.memory)), mask_of(box, q)
+    between = box.functions(other)
+    comparisons, telling = [], False
+    for name, asked in box.functions(q).items():
+        first, amid, second = (answered(box, name, one, mask) for one in (asked, between[name], asked))
+        comparisons += _compared(name, "second call = first call", second, first, torch.zeros(q.batch))
+        if name == "update":
+            telling = not torch.equal(flat(amid), flat(first))
+    return judge(*comparisons, telling=telling)
+
+
+def inputs_are_left_alone(box: Box, q: Question) -> Evidence:
+    """State, memory, noise and mask are bit for bit what they were before the call."""
+    mask, comparisons = mask_of(box, q), []
+    for name, asked in box.functions(box.rounded(q)).items():
+        asked = box.rounded(asked)
+        before = {**asked.x, **asked.memory, **{f"noise {part}": array for part, array in asked.noise.items()}}
+        if mask is not None and name not in _UNMASKED:
+            before["mask"] = mask.to(torch.float64)
+        after = finite(_after_a_call(box, name, asked, mask), before)
+        said = "call" if name == "update" else f"call of the {name}"
+        comparisons += [
+            Comparison(f"{part} after the {said}", after[part], array, torch.zeros(()))
+            for part, array in before.items()
+        ]
+    return judge(*comparisons)
+
+
+def edits_are_seen(box: Box, q: Question) -> Evidence:
+    """Arrays that were edited in place are read anew, and an answer that was given does not move with them."""
+    other = replace(q, x=_each(_edited, q.x), memory=_each(_edited, q.memory))
+    mask, others = mask_of(box, q), box.functions(other)
+    comparisons, telling = [], False
+    for name, asked in box.functions(q).items():
+        edited = others[name]
+        first, kept, again = (finite(answer) for answer in _around_an_edit(box, name, asked, edited, mask))
+        fresh = answered(box, name, edited, mask)
+        room = rounding(box, edited, _rows(fresh, q.batch))
+        zero = torch.zeros(q.batch, dtype=torch.float64)
+        comparisons += _compared(name, "an output after its arguments were edited = before", kept, first, zero)
+        comparisons += _compared(name, "update for edited arrays = update for new arrays", again, fresh, room)
+        if name == "update":
+            telling = moved(flat(fresh) - flat(first), along(room, flat(fresh)))
+    return judge(*comparisons, telling=telling)
+
+
+def windows_are_read_as_they_lie(box: Box, q: Question) -> Evidence:
+    """Arrays that are windows into larger ones give what arrays of their own give."""
+    mask = mask_of(box, q)
+    return _as_usual(
+        box,
+        q,
+        lambda name, asked: {"update for views = update for separate arrays": of_windows(box, name, asked, mask)},
+    )
+
+
+def surroundings_change_no_answer(box: Box, q: Question) -> Evidence:
+    """The same output in inference mode, with another default dtype, another seed, another number of threads."""
+    mask = mask_of(box, q)
+    asked_in = [one for one in SURROUNDINGS if not ("inference" in one and "inference" in box.layer.not_offered)]
+    return _as_usual(
+        box,
+        q,
+        lambda name, asked: {f"{one} = as usual": _answer_within(box, name, asked, mask, one) for one in asked_in},
+    )
+
+
+def gradients_change_no_answer(box: Box, q: Question) -> Evidence:
+    """With gradients recorded for the arguments and without: the same answer."""
+    mask = mask_of(box, q)
+    return _as_usual(
+        box,
+        q,
+        lambda name, asked: {
+            "output with gradients recorded = as usual": _recorded(box, name, asked, mask, gradients=True),
+            "output without gradients = as usual": _recorded(box, name, asked, mask, gradients=False),
+        },
+    )
+
+
+def answers_have_the_arguments_dtype(box: Box, q: Question) -> Evidence:
+    """What comes back has the dtype of what went in: a step is added to its state."""
+    comparisons = []
+    for name, asked in box.functions(q).items():
+        got, due = (torch.tensor(widths, dtype=torch.float64) for widths in _widths(box, name, asked))
+        what = _said(name, "bytes per number of the output = of the state")
+        comparisons.append(Comparison(what, got, due, torch.zeros(())))
+    return judge(*comparisons)
+
+
+def settings_are_left_alone(box: Box, q: Question) -> Evidence:
+    """A call changes no setting of the process and seeds no random generator; it may draw from them."""
+    comparisons = []
+    for name, asked in box.functions(q).items():
+        changed, seeded = _after_calls(box, name, asked)
+        lost = {*changed, *(f"random state of {library}" for library in seeded)}
+        watched = [*(setting.name for setting in SETTINGS), *(f"random state of {library}" for library in GENERATORS)]
+        comparisons += [
+            Comparison(_said(name, f"the process keeps its {what}"), torch.tensor(float(what in lost)), _NO, _NO)
+            for what in watched
+        ]
+    return judge(*comparisons)
+
+
+# --- calls --------------------------------------------------------------------------------------------------
+
+
+def mask_of(box: Box, q: Question) -> Tensor | None:
+    """A mask (B, J) for every other question to a layer that takes one."""
+    if not box.layer.masked or q.seed % 2:
+        return None
+    drawn = torch.rand((q.batch, token_count(box, q)), generator=torch.Generator().manual_seed(q.seed % 2**31))
+    mask = drawn < _MASKED
+    mask[:, : box.layer.shortest] = True
+    return mask
+
+
+def answered(box: Box, name: str, q: Question, mask: Tensor | None) -> Arrays:
+    """What a plain call of a function returns."""
+    return finite(_answered(box, name, q, mask), None if name in SCALARS else q.x)
+
+
+@experiment
+def _answered(box: Box, name: str, q: Question, mask: Tensor | None) -> Arrays:
+    with box.caller.guarded():
+        return box.read_of(name, box.called_on(name, *_own(box, name, q, mask)), q.x)
+
+
+@experiment
+def _answer_within(box: Box, name: str, q: Question, mask: Tensor | None, surroundings: str) -> Arrays:
+    with SURROUNDINGS[surroundings]():
+        answer = _answered(box, name, q, mask)
+    return {part: array.clone() for part, array in answer.items()}  # no tensors of inference mode
+
+
+@experiment
+def _recorded(box: Box, name: str, q: Question, mask: Tensor | None, *, gradients: bool) -> Arrays:
+    state, memory, noise, own_mask = _own(box, name, q, mask)
+    with box.caller.guarded(), torch.set_grad_enabled(gradients):
+        if gradients:
+            for array in (*listed(state), *listed(memory), *listed(noise)):
+                array.requires_grad_()
+        return box.read_of(name, box.called_on(name, state, memory, noise, own_mask), q.x)
+
+
+@long_experiment
+def _after_a_call(box: Box, name: str, q: Question, mask: Tensor | None) -> Arrays:
+    """What the arguments hold after a call."""
+    state, memory, noise, own_mask = _own(box, name, q, mask)
+    with box.caller.guarded():
+        box.called_on(name, state, memory, noise, own_mask)
+    names = [*q.x, *q.memory, *(f"noise {part}" for part in q.noise)]
+    found = dict(zip(names, map(as_tensor, listed(state) + listed(memory) + listed(noise)), strict=False))
+    return found if own_mask is None else {**found, "mask": as_tensor(own_mask)}
+
+
+@long_experiment
+def _around_an_edit(
+    box: Box, name: str, q: Question, other: Question, mask: Tensor | None
+) -> tuple[Arrays, Arrays, Arrays]:
+    """An answer, the same answer after its arguments were edited, and the answer to what they hold then."""
+    state, memory, noise, own_mask = _own(box, name, q, mask)
+    changed = _own(box, name, other, mask)
+    with box.caller.guarded():
+        returned = box.called_on(name, state, memory, noise, own_mask)
+        first = box.read_of(name, returned, q.x)
+        for array, new in zip(listed(state) + listed(memory), listed(changed[0]) + listed(changed[1]), strict=True):
+            array[...] = new
+        kept = box.read_of(name, returned, q.x)
+        return first, kept, box.read_of(name, box.called_on(name, state, memory, noise, own_mask), q.x)
+
+
+@experiment
+def of_windows(box: Box, name: str, q: Question, mask: Tensor | None) -> Arrays:
+    """What a function says of arrays that are windows into wider ones."""
+    around = replace(q, x=_each(_wider, q.x), memory=_each(_wider, q.memory))
+    state, memory, _, _ = _own(box, name, around, None)
+    _, _, noise, own_mask = _own(box, name, q, mask)
+    with box.caller.guarded():
+        returned = box.called_on(
+            name, _inside(state, q.x, "State"), _inside(memory, q.memory, "Memory"), noise, own_mask
+        )
+        return box.read_of(name, returned, q.x)
+
+
+@experiment
+def _widths(box: Box, name: str, q: Question) -> tuple[list[float], list[float]]:
+    """Bytes per number: of each array of the answer, and of the state."""
+    state, memory, noise, _ = _own(box, name, q, None)
+    with box.caller.guarded():
+        returned = box.called_on(name, state, memory, noise)
+    due = [_width(array) for array in listed(state)]
+    if name in SCALARS:
+        return [_width(plain(returned))], due[:1]
+    return [_width(plain(array)) for array in unpacked(returned, q.x)], due
+
+
+@long_experiment
+def _after_calls(box: Box, name: str, q: Question) -> tuple[list[str], list[str]]:
+    """The settings that two calls changed, and the generators that they seeded."""
+    with box.caller.guarded():
+        before = ProcessState.now()
+        seeded = seeded_by(lambda: box.called_on(name, *_own(box, name, q, None)))
+        changed = before.changed()
+        before.restore()
+    return changed, seeded
+
+
+def _own(box: Box, name: str, q: Question, mask: Tensor | None) -> tuple[Any, Any, Any, Any]:
+    return box.own(q, None if name in _UNMASKED else mask)
+
+
+# --- comparisons ----------------------------------------------------------------------------------------------
+
+_UNMASKED = ("state map", "Lagrangian", "preconditioner")
+_NO = torch.zeros((), dtype=torch.float64)
+
+
+def _as_usual(box: Box, q: Question, answers: Callable[[str, Question], dict[str, Arrays]]) -> Evidence:
+    """Answers of every function in other circumstances, by what they must equal, against the usual one."""
+    mask, comparisons, telling = mask_of(box, q), [], False
+    for name, asked in box.functions(q).items():
+        usual = answered(box, name, asked, mask)
+        room = 2 * rounding(box, asked, _rows(usual, q.batch))
+        for what, got in answers(name, asked).items():
+            comparisons += _compared(name, what, finite(got), usual, room)
+        if name == "update":
+            telling = moved(flat(usual), along(room, flat(usual)))
+    return judge(*comparisons, telling=telling)
+
+
+def _compared(name: str, what: str, got: Named, due: Named, room: Tensor) -> list[Comparison]:
+    """One comparison per array; the room is per batch row, and the largest of them where values have no rows."""
+    found = []
+    for part, array in due.items():
+        rows = array.dim() > 0 and len(array) == len(room)
+        wide = along(room, array) if rows else room.amax().expand_as(array)
+        found.append(Comparison(_said(name, what, part if len(due) > 1 else ""), got[part], array, wide))
+    return found
+
+
+def _said(name: str, what: str, part: str = "") -> str:
+    of = [*([] if name == "update" else [name]), *([part] if part else [])]
+    return f"{what} ({', '.join(of)})" if of else what
+
+
+def _rows(values: Named, batch: int) -> Arrays:
+    """(B, n) each; the same for every row where values have none."""
+    return {
+        name: a.reshape(batch, -1) if a.dim() > 0 and len(a) == batch else a.reshape(1, -1).expand(batch, -1)
+        for name, a in values.items()
+    }
+
+
+# --- arrays -------------------------------------------------------------------------------------------------------
+
+
+def listed(given: Any) -> list[Any]:
+    """The arrays of an argument: none, one, or those of a named tuple."""
+    if given is None:
+        return []
+    return list(given) if isinstance(given, tuple) else [given]
+
+
+def _each(change: Callable[[Tensor], Tensor], named: Named) -> Arrays:
+    return {name: change(array) for name, array in named.items()}
+
+
+def _plus_one(array: Tensor) -> Tensor:
+    return array + 1
+
+
+def _edited(array: Tensor) -> Tensor:
+    return 3 - 2 * array
+
+
+def _wider(array: Tensor) -> Tensor:
+    """The same numbers with others around them, along the last axis."""
+    around = torch.full((*array.shape[:-1], array.shape[-1] + 3), 7.0, dtype=array.dtype)
+    around[..., 1 : 1 + array.shape[-1]] = array
+    return around
+
+
+def _inside(given: Any, like: Named, kind: str) -> Any:
+    """The windows into wider arrays that hold the numbers of `like`; views, where arrays have views."""
+    windows = [
+        array[..., 1 : 1 + narrow.shape[-1]] for array, narrow in zip(listed(given), like.values(), strict=True)
+    ]
+    return packed(dict(zip(like, windows, strict=True)), kind) if like else None
+
+
+def _width(array: Any) -> float:
+    return float(array.dtype.itemsize)
+
+
+def properties() -> Iterator[Property]:
+    """The properties of the family."""
+    for id_, claim, check, premise, needs, share in (
+        ("structure/layer/determinism", "The same call returns the same bits, whatever was called in between.",
+         twice_gives_the_same, "the call in between returns something else", set(), 1.0),
+        ("structure/layer/inputs-unchanged", "A call of any of the layer's functions leaves its arguments unchanged.",
+         inputs_are_left_alone, "the call returns an answer", set(), 0.4),
+        ("structure/layer/edited-arrays", "Edited arrays are read again, and earlier outputs do not change.",
+         edits_are_seen, "the edit changes the update", {"editable"}, 0.4),
+        ("structure/layer/windows", "A view into a larger array is read correctly.",
+         windows_are_read_as_they_lie, "the update is not zero", set(), 1.0),
+        ("structure/layer/dtype", "The output of each of the layer's functions has the dtype of the state.",
+         answers_have_the_arguments_dtype, "the call returns an answer", set(), 0.2),
+        ("structure/layer/settings", "A call changes no setting of the process and seeds no random generator.",
+         settings_are_left_alone, "the call returns an answer", set(), 0.05),
+        ("modes/layer/no-gradients", "Recording gradients changes no output.",
+         gradients_change_no_answer, "the update is not zero", {"torch"}, 0.3),
+        ("modes/layer/surroundings", "Settings of the process change no output.",
+         surroundings_change_no_answer, "the update is not zero", set(), 0.15),
+    ):  # fmt: skip
+        yield layer_property(
+            id_,
+            claim,
+            check,
+            premise,
+            needs=needs,
+            cases=Cases(plain=True),
+            once=check is twice_gives_the_same,
+            share=share,
+            source="contract",
+        )
