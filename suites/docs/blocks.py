@@ -1,0 +1,41 @@
+"""The code blocks of a page, as a Markdown parser sees them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from markdown_it import MarkdownIt
+
+
+@dataclass(frozen=True)
+class Block:
+    """A code block.
+
+    Attributes:
+        line: where it begins in its page. language: of a fenced block; "" if it is indented. title: the file that it
+            is, or what it is called. text: its lines. note: the HTML comment right above it.
+    """
+
+    line: int
+    language: str
+    title: str
+    text: str
+    note: str
+
+
+def blocks(page: Path) -> list[Block]:
+    """All code blocks of a page, in order."""
+    found, note = [], ""
+    for token in MarkdownIt().parse(page.read_text(encoding="utf-8")):
+        if token.type in ("fence", "code_block"):
+            assert token.map is not None
+            language, _, rest = token.info.partition(" ")
+            title = re.search(r'title="([^"]+)"', rest)
+            found.append(Block(token.map[0] + 1, language, title[1] if title else "", token.content, note))
+        comment = (
+            re.fullmatch(r"<!--(.*)-->\s*", token.content, flags=re.DOTALL) if token.type == "html_block" else None
+        )
+        note = comment[1].strip() if comment else ""
+    return found

@@ -1,0 +1,150 @@
+"""What the pages show is true: Python runs, commands are read by their parsers, files are read by their formats.
+
+Blocks of Python run in the order of the page, in one folder and one namespace. A block with a title is a file of that
+name. An HTML comment right above a block, which readers do not see, may say
+
+    <!-- before: CODE -->         what has been defined where the block stands
+    <!-- not run: REASON -->      compiled only
+
+Commands are not run but read, options and all, by the parser of the program. What they print is shown by tests of
+their own: `suites/test_tutorial.py`, `suites/test_examples.py`, `suites/conformance/test_ci_recipes.py`.
+"""
+
+from __future__ import annotations
+
+import configparser
+import json
+import re
+import shlex
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+
+from cemverify import cli
+from docs.making.parsers import PROGRAMS, parsers
+from suites.docs.blocks import Block, blocks
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
+# These have tests of their own, which run what they show and compare what is printed.
+FOLLOWED = {"README.md", "docs/tutorial.md"}
+OURS = (*PROGRAMS, "python -m cemverify")
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def fenced(*languages: str) -> list[Any]:
+    found = [(page, block) for page in PAGES for block in blocks(page) if block.language in languages]
+    return [pytest.param(block, id=f"{name(page)}:{block.line}") for page, block in found]
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    """Every command of ours that a page shows, with where it stands."""
+    for page in PAGES:
+        for block in blocks(page):
+            if block.language not in ("", "sh", "bash", "console", "yaml", "ini"):
+                continue
+            whole = block.text.replace("\\\n", " ")
+            for line in whole.splitlines():
+                # after a prompt, or where a recipe has its command
+                found = re.match(r"\s*(?:\$ |- run: |- |commands = )?(.*)", line)
+                if found and any(found[1].startswith(f"{program} ") for program in OURS):
+                    yield f"{name(page)}:{block.line}", found[1]
+
+
+COMMANDS = sorted({(where, command) for where, command in commands()})
+
+
+def words_of(command: str) -> list[str]:
+    """Its words, up to a comment, a pipe or a redirection; a word stands for what a service fills in."""
+    line = re.sub(r"\$\{\{.*?\}\}|\{env_tmp_dir\}", "X", command.replace("{posargs}", ""))
+    words = shlex.split(line, comments=True)
+    stop = next((i for i, word in enumerate(words) if word in ("|", ">", "&&", "||", ";")), len(words))
+    return words[:stop]
+
+
+@pytest.fixture(scope="module")
+def programs() -> dict[str, Any]:
+    """The parsers of all commands, by the words that begin a command line."""
+    found: dict[str, Any] = {}
+    for program in PROGRAMS:
+        found |= parsers(program)
+    return found
+
+
+def test_every_command_on_every_page_is_one_that_its_parser_reads(programs: dict[str, Any]) -> None:
+    assert len(COMMANDS) > 60
+    wrong = []
+    for where, command in COMMANDS:
+        words = words_of(command.replace("python -m cemverify", "cemverify"))
+        own = next(program for program in PROGRAMS if words[: len(program.split())] == program.split())
+        here, rest = own, words[len(own.split()) :]
+        while rest and f"{here} {rest[0]}" in programs:
+            here, rest = f"{here} {rest[0]}", rest[1:]
+        if {"-h", "--help", "--version"} & set(rest):
+            continue
+        try:
+            programs[here].parse_args(rest)
+        except Exception as error:
+            wrong.append(f"{where}: {command}: {error}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_command_that_does_not_exist_would_be_noticed() -> None:
+    with pytest.raises(Exception, match="no option --propertys"):
+        cli._parser(["check"]).parse_args(["check", "x:y", "--propertys", "gradient"])
+
+
+@pytest.mark.parametrize("block", fenced("toml", "yaml", "ini", "json"))
+def test_a_file_of_settings_can_be_read(block: Block) -> None:
+    match block.language:
+        case "toml":
+            assert tomllib.loads(block.text)
+        case "yaml":
+            assert yaml.safe_load(block.text)
+        case "json":
+            assert json.loads(block.text)
+        case _:
+            parser = configparser.ConfigParser(interpolation=None)
+            parser.read_string(block.text)
+            assert parser.sections()
+
+
+PYTHON = [page for page in PAGES if any(block.language == "python" for block in blocks(page))]
+
+
+@pytest.mark.parametrize("page", [page for page in PYTHON if name(page) not in FOLLOWED], ids=name)
+def test_the_python_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    before = set(sys.modules)
+    names: dict[str, Any] = {"__name__": "page"}
+    try:
+        for block in (block for block in blocks(page) if block.language == "python"):
+            kind, _, rest = block.note.partition(":")
+            code = compile("\n" * (block.line) + block.text, str(page), "exec")
+            if kind == "not run":
+                assert rest.strip(), "say why"
+                continue
+            if kind == "before":
+                exec(rest, names)  # noqa: S102  (our own pages)
+            if block.title:
+                Path(block.title).write_text(block.text)
+                module = ModuleType(Path(block.title).stem)
+                sys.modules[module.__name__] = module
+                exec(code, module.__dict__)  # noqa: S102
+            else:
+                exec(code, names)  # noqa: S102
+    finally:
+        for added in set(sys.modules) - before:
+            if getattr(sys.modules[added], "__file__", None) is None:
+                del sys.modules[added]
