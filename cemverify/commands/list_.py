@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import textwrap
+from collections.abc import Sequence
 
-from cemverify.commands import contract_page
+from cemverify import catalogue
+from cemverify.commands import contract_page, explaining
 from cemverify.commands.arguments import check_outputs
 from cemverify.conformance.implementations.contract import FEATURES
 from cemverify.conformance.judging.verdicts import largest
+from cemverify.conformance.listeners.colours import show_coloured
 from cemverify.conformance.properties import Property, select
+from cemverify.conformance.properties.explanations import explain
 from cemverify.results import Maker, Table, result, show, write
+from cemverify.screen import columns, is_live
 from cemverify.tables import grid
 
 
@@ -29,6 +35,27 @@ def run(options: argparse.Namespace) -> int:
         return 0
     check_outputs(options.json)
     properties = select(options.properties)
+    if [p.id for p in properties] == options.properties:
+        _explain(properties[0])
+    else:
+        _list(properties)
+    if options.json is not None:
+        maker = Maker.now(options.command, {"properties": options.properties}, 0, "cpu")
+        content = {"properties": [_described(p) for p in properties]}
+        write(options.json, result("list", maker, [_table(properties)], content))
+    return 0
+
+
+def _explain(property_: Property) -> None:
+    """Everything about one property; the violation takes a few seconds to find."""
+    width = columns(sys.stdout)
+    show_coloured(explaining.explanation(property_, width))
+    if is_live(sys.stderr):
+        print("\nasking a mutant ...", end="\r", file=sys.stderr, flush=True)
+    show_coloured(f"\n{explaining.violation(property_, width)}")
+
+
+def _table(properties: Sequence[Property]) -> Table:
     rows = [
         (
             p.id,
@@ -39,15 +66,18 @@ def run(options: argparse.Namespace) -> int:
         )
         for p in properties
     ]
-    table = Table("Properties", ("property", "claim", "source", "needs", "asked up to"), rows)
-    show(grid(table, "terminal"))
+    return Table("Properties", ("property", "claim", "source", "needs", "asked up to"), rows)
+
+
+def _list(properties: Sequence[Property]) -> None:
+    show(grid(_table(properties), "terminal"))
     reach = ", ".join(f"{a} = {n}" for a, n in largest(p.questions.reach() for p in properties).items())
     upto = f" They are asked up to {reach}." if reach else ""
-    show(f"\n{len(properties)} properties.{upto} `cemverify list --features` explains what they need.")
-    if options.json is not None:
-        maker = Maker.now(options.command, {"properties": options.properties}, 0, "cpu")
-        write(options.json, result("list", maker, [table], {"properties": [_described(p) for p in properties]}))
-    return 0
+    number = f"{len(properties)} {'property' if len(properties) == 1 else 'properties'}"
+    show(
+        f"\n{number}, catalogue {catalogue.current()}.{upto} `cemverify list ID` explains one in full, "
+        "`cemverify list --features` what they need."
+    )
 
 
 def _reach(property_: Property) -> str:
@@ -61,4 +91,8 @@ def _described(property_: Property) -> dict[str, object]:
         "source": property_.source,
         "needs": sorted(property_.needs),
         "asked_up_to": largest([property_.questions.reach()]),
+        "introduced": catalogue.introduced()[property_.id],
+        "formula": explain(property_.id).formula,
+        "why": explain(property_.id).why,
+        "kills": [mutant.id for mutant in explaining.killers(property_)],
     }

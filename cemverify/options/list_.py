@@ -7,9 +7,18 @@ from pathlib import Path
 
 from cemverify.options import completers
 
-DESCRIPTION = (
-    "Lists the properties with their sources, the features that an implementation can have, or the contract."
-)
+DESCRIPTION = """\
+Lists the properties with their sources, the features that an implementation can have, or the contract. With the full
+id of one property, explains it: its claim and formula, why it matters, how it is asked, which mutants it kills, and
+how a violation looks (which takes a few seconds: a mutant is asked).
+"""
+
+EPILOG = """\
+examples:
+  cemverify list                                 every property
+  cemverify list gradient 'structure/*/caus*'    some of them
+  cemverify list gradient/attention/alibi        one in full
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,0 +1,115 @@
+"""One property in full, for `cemverify list PROPERTY`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from textwrap import fill
+
+import torch
+
+from cemverify import catalogue
+from cemverify.conformance.implementations.contract import FEATURES
+from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.engine import judge_property
+from cemverify.conformance.judging.verdicts import Verdict, largest
+from cemverify.conformance.listeners import terminal
+from cemverify.conformance.properties import Property
+from cemverify.conformance.properties.base import Over
+from cemverify.conformance.properties.explanations import explain
+from cemverify.power.mutants import Mutant, mutants
+from cemverify.screen import READABLE
+
+_LABEL = 12  # columns of the words on the left
+
+
+def explanation(property_: Property, width: int | None) -> str:
+    """What it claims, why, and how it is asked.
+
+    Args:
+        width: columns of the terminal; None if there is none.
+    """
+    said = explain(property_.id)
+    killed = killers(property_)
+    rows = [
+        ("claim", [property_.claim]),
+        ("formula", [said.formula]),
+        ("source", [property_.source]),
+        ("why", [said.why]),
+        ("of", ["CEM implementations" if property_.door == "cem" else "energy layers"]),
+        ("needs", [_need(name) for name in sorted(property_.needs)] or ["nothing that could be absent"]),
+        ("asked", list(_asked(property_))),
+        ("telling", [_telling(property_)]),
+        ("controls", [_controls(property_)]),
+        ("since", [f"catalogue {catalogue.introduced()[property_.id]}"]),
+        ("kills", [f"{mutant.id}: {mutant.fault}" for mutant in killed]),
+    ]
+    lines = [property_.id, ""]
+    for label, texts in rows:
+        for i, text in enumerate(texts):
+            lines.append(_row("" if i else label, text, width))
+    return "\n".join(lines)
+
+
+def violation(property_: Property, width: int | None) -> str:
+    """What a run says of the first mutant that the property kills here: asked now, so it is what a run would say."""
+    own = [mutant for mutant in killers(property_) if mutant.property == property_.id]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        reason = "no mutant is its own"
+        for mutant in own:
+            record = judge_property(mutant.subject(), property_, Effort())
+            if record.verdict == Verdict.VIOLATED:
+                words = f"How a violation looks, found just now in the mutant {mutant.id}:\n\n"
+                return terminal.wrapped(words + terminal.violation(record), width)
+            reason = f"the mutant {mutant.id} was not found out ({record.reason or record.verdict})"
+        return terminal.wrapped(f"A violation cannot be shown here: {reason}", width)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def killers(property_: Property) -> Sequence[Mutant]:
+    """The mutants that it must kill, its own first."""
+    killed = [mutant for mutant in mutants() if mutant.kills(property_.id)]
+    return sorted(killed, key=lambda mutant: mutant.property != property_.id)
+
+
+def _row(label: str, text: str, width: int | None) -> str:
+    indent = " " * _LABEL if width is None or width >= 60 else "  "
+    columns = READABLE if width is None else min(width, READABLE)
+    if len(indent) < _LABEL:  # a narrow terminal: the label above the text
+        return "\n".join(filter(None, [label, fill(text, columns, initial_indent=indent, subsequent_indent=indent)]))
+    return fill(f"{label:<{_LABEL}}{text}", columns, subsequent_indent=indent, drop_whitespace=True)
+
+
+def _need(name: str) -> str:
+    return f"{name}: {FEATURES[name]}" if name in FEATURES else name
+
+
+def _asked(property_: Property) -> Iterator[str]:
+    dtype = "the dtype of the run" if property_.dtype is None else str(property_.dtype).removeprefix("torch.")
+    share = "" if property_.share == 1 else f", {property_.share:g} times as many examples as others"
+    yield f"in {dtype}{share}"
+    if reach := largest([property_.questions.reach()]):
+        yield "up to " + ", ".join(f"{letter} = {size}" for letter, size in reach.items())
+    if isinstance(property_.questions, Over):
+        kinds = {"small": "small integer cases", "dense": "dense normal ones"}
+        searched = [] if property_.questions.space.sizes else [kinds[source] for source in property_.sources]
+        yield ", then ".join([*searched, "cases spread evenly over sizes and options"])
+    if property_.first:
+        yield "before anything else, of a process of its own"
+    if property_.once:
+        yield "one failure proves a violation, even if it does not come back"
+
+
+def _telling(property_: Property) -> str:
+    return (
+        f"an example tells only if {property_.premise}; if fewer than {100 * property_.floor:.0f} % tell, "
+        "the property is inconclusive"
+    )
+
+
+def _controls(property_: Property) -> str:
+    if not property_.controls:
+        return "no trivial answer is tried on its examples"
+    return f"these trivial answers must fail it in every run: {', '.join(sorted(property_.controls))}"

@@ -1,0 +1,78 @@
+"""Every property can be explained in full: formula, why it matters, its mutants, and a real violation."""
+
+from __future__ import annotations
+
+import json
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+
+from cemverify import results
+from cemverify.catalogue import current, introduced
+from cemverify.cli import main
+from cemverify.commands import explaining
+from cemverify.conformance.properties import by_id, catalogue
+from cemverify.conformance.properties.explanations import _EXPLANATIONS, explain
+
+
+def test_every_property_has_a_formula_and_a_reason_in_a_sentence() -> None:
+    for id_ in introduced():
+        said = explain(id_)
+        assert said.formula
+        assert said.why[0].isupper() or said.why.startswith(("exp ", "x and h "))
+        assert said.why.endswith("."), id_
+
+
+def test_every_explanation_is_of_some_property() -> None:
+    def first(id_: str) -> str:
+        return next(pattern for pattern, _ in _EXPLANATIONS if fnmatchcase(id_, pattern))
+
+    assert {pattern for pattern, _ in _EXPLANATIONS} == {first(id_) for id_ in introduced()}
+
+
+def test_every_property_names_a_mutant_that_it_kills() -> None:
+    assert [p.id for p in catalogue() if not explaining.killers(p)] == []
+
+
+@pytest.mark.parametrize("width", [None, 40, 57, 80, 200])
+def test_an_explanation_fits_the_terminal(width: int | None) -> None:
+    for property_ in catalogue()[::10]:
+        _id, *lines = explaining.explanation(property_, width).splitlines()
+        assert max(map(len, lines)) <= (width or 110)
+
+
+def test_one_property_is_explained_with_a_violation_that_was_found_now(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    id_ = "gradient/mlp/silu"
+    assert main(["list", id_, "--json", str(tmp_path / "list.json")]) == 0
+    said = capsys.readouterr().out
+    for part in (
+        explain(id_).formula,
+        "controls",
+        f"catalogue {current()}",
+        f"VIOLATED {id_}",
+        "smallest case found",
+    ):
+        assert part in said
+    (mutant, *_) = explaining.killers(by_id(id_))
+    assert f"{mutant.id}: " in said
+    assert f"found just now in the mutant {mutant.id}" in said
+    (written,) = results.read(tmp_path / "list.json")["properties"]
+    assert written["introduced"] == introduced()[id_]
+    assert mutant.id in written["kills"]
+    assert json.dumps(written["formula"]) in (tmp_path / "list.json").read_text()
+
+
+def test_a_prefix_or_several_ids_are_listed_instead(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "tying/block"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("property ")
+    assert f"1 property, catalogue {current()}." in said
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("id_", [p.id for p in catalogue() if "cuda" not in p.id])
+def test_every_explanation_shows_a_violation(id_: str) -> None:
+    assert f"VIOLATED {id_}" in explaining.violation(by_id(id_), None)
