@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import os
 import sys
+from collections.abc import Sequence
 
 from cemverify.commands.arguments import check_outputs
+from cemverify.errors import UsageError
 from cemverify.power.bank import BANK, unavailable
 from cemverify.results import Maker, show, write, write_text
 from cemverify.runs import ShardFinished, run_options
@@ -33,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
         options.seeds,
         tuple(sorted(set(options.examples))),
         options.implementation,
-        () if options.no_bank else _correct(options.implementation),
+        () if options.no_bank else _correct(options.implementation, options.bank),
         frozenset(correct.name for correct in BANK if correct.costly),
         tuple(options.families),
         options.matrix,
@@ -63,12 +66,21 @@ def run(options: argparse.Namespace) -> int:
     return 0 if power.sound else 1
 
 
-def _correct(implementation: str | None) -> tuple[str, ...]:
-    """Whom nothing may call wrong: the given one, or the bank as far as it is installed here."""
+def _correct(implementation: str | None, patterns: Sequence[str]) -> tuple[str, ...]:
+    """Whom nothing may call wrong: the given one, or those of the bank that are asked for and installed here.
+
+    Raises:
+        UsageError: a pattern fits none of the bank.
+    """
     if implementation is not None:
         return (implementation,)
+    known = [correct.name for correct in BANK]
+    if strange := [pattern for pattern in patterns if not fnmatch.filter(known, pattern)]:
+        raise UsageError(f"no correct implementation is called {strange[0]!r}; there are {', '.join(known)}")
     names = []
     for correct in BANK:
+        if not any(fnmatch.fnmatchcase(correct.name, pattern) for pattern in patterns):
+            continue
         reason = unavailable(correct)
         if reason is None:
             names.append(correct.name)

@@ -63,6 +63,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--no-sweep", action="store_true", help="do not look for the smallest fault")
     parser.add_argument("--no-bank", action="store_true", help="do not look for false alarms")
+    parser.add_argument(
+        "--bank",
+        nargs="+",
+        default=["*"],
+        metavar="NAME",
+        help="look for them in these correct implementations only; * stands for any text (default: all)",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result file")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the page")
     add_run_arguments(parser, HOW)

@@ -207,6 +207,10 @@ def test_a_run_that_was_killed_goes_on_and_ends_the_same(tmp_path: Path, monkeyp
     ("arguments", "sentence"),
     [
         (("--families", "nonsense"), "unknown family of mutants 'nonsense'; choose from attention"),
+        (
+            ("--bank", "examples.nobody:*"),
+            "no correct implementation is called 'examples.nobody:*'; there are cemverify:",
+        ),
         (("nosuchmodule:x", "--no-bank"), "no module 'nosuchmodule'"),
         (("--json", "a", "--markdown", "a"), "same path"),
     ],
