@@ -20,6 +20,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "pictures": "pictures as SVG, each with its data as CSV",
         "compare": "old results against new ones",
         "matrix": "many implementations beside each other, and badges",
+        "mutants": "which property sees which fault, as a page",
     }
 )
 

@@ -1,0 +1,47 @@
+"""`python -m reports mutants`: which property sees which fault, as a page of Markdown."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+DESCRIPTION = """\
+Writes a page from a result of `cemverify power --matrix N --json FILE`: for every mutant how often the property named
+for it kills it, and which other properties call it wrong; for every property how many faults it sees; and how often
+correct implementations are called wrong. The page says when and from which commit it was measured.
+"""
+
+EPILOG = """\
+examples:
+  cemverify power --families subtle --matrix 1 --seeds 10 --examples 60 --no-sweep --json power.json
+  python -m reports mutants power.json                      print the page
+  python -m reports mutants power.json --output page.md     write it
+
+exit code: 0, or 2 with one sentence on stderr if the file is no such result or the page cannot be written.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds its arguments."""
+    parser.add_argument("result", metavar="FILE", type=Path, help="a result of `cemverify power --matrix N --json`")
+    parser.add_argument("--title", default="Which property sees which fault", help="the heading of the page")
+    parser.add_argument("--output", metavar="PAGE", type=Path, help="write the page here instead of printing it")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints the page, or writes it."""
+    import sys
+
+    from cemverify.results import show, write_text
+    from reports.collect import collect, complete
+    from reports.matrix.faults import page
+
+    (source,) = collect([options.result])
+    with complete(source):
+        text = page(source.content, options.title)
+    if options.output is None:
+        show(text.rstrip("\n"))
+        return 0
+    write_text(options.output, text)
+    print(f"wrote {options.output}", file=sys.stderr)
+    return 0
