@@ -300,8 +300,8 @@ def _precondition(case: Case, heads: Bounded) -> Bounded:
     lead = 1 if not config.preconditioner.per_head else w["P_d"].shape[0]
     d = w["P_d"].expand(lead, -1)  # (K or 1, D)
     value = torch.logaddexp(d, torch.zeros((), dtype=torch.float64))
-    # softplus' slope is at most 1: a rounded d moves it by u |d|
-    S = heads.of(value, heads.gamma(6) * (value + d.abs()))
+    # a rounded d moves softplus by u |d| times its slope, which for negative d is as small as softplus itself
+    S = heads.of(value, heads.gamma(6) * (value + d.abs() * torch.sigmoid(d)))
     if config.preconditioner.kind == "diagonal":
         return heads * _per_token(S)
     U, V = (heads.of(w[name].expand(lead, -1, -1)) for name in ("P_U", "P_V"))

@@ -198,9 +198,12 @@ def properties() -> Iterator[Property]:
             TRIVIAL - {"shuffled"},
             space.features() | {"start", *(f"preconditioner:{kind.kind}" for kind in kinds)},
         )
+        if layer == "mlp":  # other activations are 0 at x = 0, and so is their update
+            space = replace(space, choices={"activation": ("sigmoid", "softplus")})
         yield _property(
             f"{layer}/preconditioner-every-magnitude",
-            "Where entries of d have every size from 0.01 to 730, of either sign, the update is the gradient step.",
+            "Where x is zero, so that nothing hides a small update, and entries of d have any size from 0.01 to 730"
+            " and either sign, the update is the gradient step.",
             "Eq. 12, 13 (softplus)",
             holds_at("update at d of every magnitude", _with_every_d, _update_moves),
             space,
@@ -292,12 +295,13 @@ def _with_every_magnitude(case: Case) -> Case:
 
 
 def _with_every_d(case: Case) -> Case:
-    """Entries of d that walk through the magnitudes; where the walk begins and its signs differ between cases."""
+    """Entries of d that walk through the magnitudes, at x = 0; where the walk begins and its signs vary."""
     d = case.weights["P_d"]
     start = sum(case.x.shape) + d.numel()
     values = [_MAGNITUDES[(start + 7 * i) % len(_MAGNITUDES)] for i in range(d.numel())]  # 7: coprime to their number
     walked = torch.tensor(values, dtype=d.dtype).reshape(d.shape)
-    return replace(case, weights={**case.weights, "P_d": torch.where(d < 0, -walked, walked)})
+    weights = {**case.weights, "P_d": torch.where(d < 0, -walked, walked)}
+    return replace(case, x=torch.zeros_like(case.x), weights=weights)
 
 
 def _rescaled(case: Case, name: str, largest: float) -> Case:

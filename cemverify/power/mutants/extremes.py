@@ -164,6 +164,16 @@ class PreconditionerTurnsLinearAtTwenty(Plain):
         return functional.softplus(d)
 
 
+@ZOO.killed_by(
+    "The preconditioner's softplus is log(1 + e^d), which is 0 where d is below -37.",
+    "extremes/attention/preconditioner-every-magnitude",
+    "update at d of every magnitude",
+)
+class PreconditionerIsNotPositive(Plain):
+    def positive(self, d: Tensor) -> Tensor:
+        return torch.where(d < 30, (1 + d.clamp(max=30.0).exp()).log(), d)
+
+
 @ZOO.wraps(
     "The MLP's energy is wrong by one part in a million while it lies between 20 and 1000.",
     "extremes/mlp/energy-every-magnitude",
