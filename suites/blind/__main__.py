@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _ask(options: argparse.Namespace) -> int:
     round_ = load(options.round)
     found = answers(options.round)
-    everything = [*(fault.name for fault in round_.faults), *round_.bases, *round_.styles]
+    everything = [*(fault.name for fault in (*round_.faults, *round_.styles)), *round_.bases]
     names = [name for name in options.names or everything if _due(found.get(name), options.again)]
     commit = _commit()
     processes = context()

@@ -50,7 +50,7 @@ def _section(round_: Round, found: Mapping[str, Answer]) -> list[str]:
         parts.append(
             markdown([Table("What survived at first", ("fault", "what is wrong", "shown by", "today"), lines)])
         )
-    right = [*round_.bases, *round_.styles]
+    right = [*round_.bases, *(style.name for style in round_.styles)]
     if known := [name for name in right if name in found]:
         alarms = [name for name in known if _at_first(found[name])]
         still = sum(found[name]["violated"] for name in known)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import linecache
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,17 +16,19 @@ from cemverify import implementation
 from cemverify.conformance.implementations.contract import Implementation
 
 HERE = Path(__file__).parent
+KINDS = ("faults", "styles")
 FUNCTIONS = ("attention", "mlp", "block", "decode", "attention_energy", "mlp_energy")
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A base with one mistake.
+    """A base with one mistake; or, as a style, a base that is written in another way and still right.
 
     Attributes:
         name: of the implementation. framework: torch, numpy or jax. base: file that is patched, without its suffix.
         area: where the mistake lies, in its author's word. fault: what is wrong. shown_by: inputs on which it shows.
-        subtle: whether its author thought that it shows seldom. patches: pairs of lines of the base and new ones.
+        subtle: whether its author thought that it shows seldom. patches: pairs of lines of the base and new ones;
+            with none of the base, the new ones are appended, and so take the place of functions of their names.
     """
 
     name: str
@@ -45,8 +47,8 @@ class Round:
 
     Attributes:
         number: 1, 2, ... written: the date. instructions: what the author was told and what they read.
-        not_offered: by framework, what its bases do not offer.
-        styles: names of correct implementations that look unusual, with their framework.
+        not_offered: by framework, what its bases do not offer. bases: names of its bases, with their framework.
+        styles: correct implementations that look unusual.
     """
 
     number: int
@@ -55,7 +57,7 @@ class Round:
     not_offered: Mapping[str, tuple[str, ...]]
     faults: tuple[Fault, ...]
     bases: Mapping[str, str]
-    styles: Mapping[str, str]
+    styles: tuple[Fault, ...]
 
     @property
     def folder(self) -> Path:
@@ -63,17 +65,20 @@ class Round:
         return HERE / f"round_{self.number}"
 
     def source(self, name: str) -> str:
-        """The source of a base, a style or a fault.
+        """The source of a base, a fault or a style.
 
         Raises:
             ValueError: a patch fits no place of the base, or several.
             KeyError: no such implementation.
         """
-        if name in self.bases or name in self.styles:
+        if name in self.bases:
             return (self.folder / f"{name}.py").read_text()
         fault = self._by_name[name]
         source = (self.folder / f"{fault.base}.py").read_text()
         for old, new in fault.patches:
+            if not old:
+                source += f"\n\n{new}"
+                continue
             if source.count(old) != 1:
                 raise ValueError(f"{name}: {source.count(old)} places of {fault.base}.py read {old!r}")
             source = source.replace(old, new)
@@ -81,18 +86,20 @@ class Round:
 
     def implementation(self, name: str) -> Implementation:
         """The implementation of that name."""
-        found = self.bases.get(name) or self.styles.get(name) or self._by_name[name].framework
+        found = self.bases.get(name) or self._by_name[name].framework
         framework = cast(Literal["torch", "numpy", "jax"], found)
         module = _module(f"suites.blind.round_{self.number}.built_{name}", self.source(name))
         functions = {f: getattr(module, f) for f in FUNCTIONS if hasattr(module, f)}
         missing = [f for f in FUNCTIONS if f not in functions]
         return implementation(
-            **functions, arrays=framework, not_offered=tuple({*self.not_offered.get(framework, ()), *missing})
+            **functions,
+            arrays=framework,
+            not_offered=tuple({*self.not_offered[framework], *missing, *getattr(module, "NOT_OFFERED", ())}),
         )
 
     @property
     def _by_name(self) -> dict[str, Fault]:
-        return {fault.name: fault for fault in self.faults}
+        return {fault.name: fault for fault in (*self.faults, *self.styles)}
 
 
 @cache
@@ -104,15 +111,18 @@ def load(number: int) -> Round:
     """
     folder = HERE / f"round_{number}"
     about: dict[str, Any] = json.loads((folder / "round.json").read_text())
-    faults: Sequence[dict[str, Any]] = json.loads((folder / "faults.json").read_text())
+    faults, styles = (
+        tuple(_fault(row) for row in json.loads((folder / f"{kind}.json").read_text()))
+        for kind in ("faults", "styles")
+    )
     return Round(
         number,
         about["written"],
         about["instructions"],
         {framework: tuple(names) for framework, names in about["not_offered"].items()},
-        tuple(_fault(row) for row in faults),
+        faults,
         about["bases"],
-        about.get("styles", {}),
+        styles,
     )
 
 
