@@ -1,4 +1,4 @@
-"""The Hopfield layer of examples/energy_layers/hopfield_jax.py in torch: what JAX costs a check, apart from the layer."""
+"""The layer of examples/energy_layers/hopfield_jax.py in torch: what JAX costs a check, apart from the layer."""
 
 import torch
 from torch import Tensor

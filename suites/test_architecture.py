@@ -143,6 +143,7 @@ ROOMS: dict[str, set[str]] = {
     | shared("entry", "errors", "parsing"),
     "benchmarks": {
         "cemverify.cem",
+        "cemverify.conformance.implementations",
         "reports",
         *(f"synthetic.{room}" for room in ("corpora", "flops", "gp", "recursion")),
         "cemverify.statistics",
