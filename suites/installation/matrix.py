@@ -1,0 +1,183 @@
+"""`python -m suites.installation.matrix`: the versions of Python and torch that the package supports, one by one.
+
+Every Python from 3.11 to 3.14 with the torch of constraints.txt, and the oldest and the newest torch of the stated
+range with one of them. Each gets an empty environment with the wheel alone, and is tried there. What cannot be tried
+here is listed with the reason, never as passed: an interpreter that is missing, or a torch without a CPU build in the
+index, which would bring gigabytes of CUDA packages (--with-cuda installs them all the same). Of such a Python, what
+needs no torch is tried.
+
+Exit code 0 if whatever was tried went as it should; 1 if something did not, or, with --all, if something could not be
+tried. Leaves matrix.json and matrix.md in the folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from suites.installation.trials import FIRST_STEPS, VERSION_BY_VERSION, attempt
+from suites.installation.wheel import CONSTRAINTS, ROOT, build, find_links
+
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+
+_UV = shutil.which("uv") or "uv"
+
+# What torch's builds for CUDA bring along, and its builds for the CPU do not.
+_CUDA = re.compile(r"^(nvidia-|cuda-|triton==)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One combination, and what came of it.
+
+    Attributes:
+        python, torch: versions, as asked and then as found. standing: "passed", "failed", "without torch" (what needs
+            none passed), or "not tried". reason: why it is not "passed". trials: how many. seconds: all of them.
+    """
+
+    python: str
+    torch: str
+    standing: str = "not tried"
+    reason: str = ""
+    trials: int = 0
+    seconds: float = 0.0
+
+
+def combinations() -> list[Row]:
+    """What is to be tried."""
+    pinned = re.search(r"^torch==(\S+)", CONSTRAINTS.read_text(), re.MULTILINE)
+    stated = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    oldest = next(word.removeprefix("torch>=") for word in stated if word.startswith("torch>="))
+    assert pinned is not None
+    first = next((version for version in PYTHONS if interpreter(version)), PYTHONS[0])
+    rows = [Row(version, pinned[1]) for version in PYTHONS]
+    return [*rows, Row(first, f"{oldest}.0" if oldest.count(".") == 1 else oldest), Row(first, "newest")]
+
+
+def interpreter(version: str) -> str | None:
+    """A Python of that version, on the path, of pyenv, or known to uv; None if there is none."""
+    on_path = shutil.which(f"python{version}")
+    of_pyenv = Path.home().glob(f".pyenv/versions/{version}.*/bin/python")
+    for candidate in [*([on_path] if on_path else []), *map(str, of_pyenv)]:
+        # a shim of pyenv is there without its Python
+        said = subprocess.run([candidate, "-c", "import sys; print(sys.version)"], capture_output=True, text=True)
+        if said.returncode == 0 and said.stdout.startswith(f"{version}."):
+            return candidate
+    found = uv("python", "find", "--no-python-downloads", version)
+    return found.stdout.strip() if found.returncode == 0 else None
+
+
+def uv(*words: str | Path, given: str | None = None) -> subprocess.CompletedProcess[str]:
+    """What uv says."""
+    return subprocess.run([_UV, *words], input=given, capture_output=True, text=True)
+
+
+def wanted(row: Row, links: Sequence[str | Path]) -> tuple[str, str]:
+    """The version of torch that a row gets, and why it is not installed here; nothing is downloaded."""
+    torch = "torch" if row.torch == "newest" else f"torch=={row.torch}"
+    resolve = ("pip", "compile", "--quiet", "--only-binary", "torch", "--python-version", row.python, *links, "-")
+    resolved = uv(*resolve, given=torch)
+    if resolved.returncode != 0:
+        return row.torch, f"no wheel of torch {row.torch} for Python {row.python}"
+    found = re.search(r"^torch==(\S+)", resolved.stdout, re.MULTILINE)
+    assert found is not None
+    cuda = len(_CUDA.findall(resolved.stdout))
+    return found[1], f"the index has no CPU build for it; {cuda} CUDA packages would be installed" if cuda else ""
+
+
+def tried(row: Row, wheel: Path, *, with_cuda: bool) -> Row:
+    """The row with what came of it."""
+    links = ["--find-links", folder] if (folder := find_links()) else []
+    torch, reason = wanted(row, links)
+    row = replace(row, torch=torch)
+    python = interpreter(row.python)
+    if python is None:
+        return replace(row, reason=f"there is no Python {row.python} here")
+    version = subprocess.run([python, "-c", "import platform; print(platform.python_version())"], capture_output=True)
+    row = replace(row, python=version.stdout.decode().strip())
+    has_torch = not reason or (with_cuda and "CUDA" in reason)
+    with tempfile.TemporaryDirectory() as there:
+        place = Path(there)
+        problem = _install(place, python, wheel, torch if has_torch else None, links)
+        if problem:
+            return replace(row, standing="failed", reason=problem)
+        trials = [trial for trial in (*FIRST_STEPS, *VERSION_BY_VERSION) if has_torch or not trial.torch]
+        (place / "folder").mkdir()
+        outcomes = list(attempt([place / "environment" / "bin" / "cemverify"], trials, place / "folder"))
+    faults = [f"cemverify {o.trial.words}: {o.fault}" for o in outcomes if o.fault]
+    standing = "failed" if faults else "passed" if has_torch else "without torch"
+    said = "; ".join(faults) or ("" if has_torch else reason)
+    return replace(row, standing=standing, reason=said, trials=len(trials), seconds=sum(o.seconds for o in outcomes))
+
+
+def _install(place: Path, python: str, wheel: Path, torch: str | None, links: Sequence[str | Path]) -> str:
+    """Installs the wheel and what it needs, with that torch or without any; returns why it could not."""
+    environment = place / "environment"
+    pins = place / "pins.txt"
+    pins.write_text(re.sub(r"^torch==.*$", "", CONSTRAINTS.read_text(), flags=re.MULTILINE))
+    uv("venv", "--quiet", "--python", python, environment)
+    install = ("pip", "install", "--quiet", "--python", environment, "--constraints", pins, *links)
+    if torch is not None:
+        done = uv(*install, wheel, f"torch=={torch}")
+        return done.stderr.strip()[-400:] if done.returncode else ""
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    done = uv(*install, *(word for word in needed if not word.startswith("torch")))
+    alone = uv(*install, "--no-deps", wheel)
+    return (done.stderr + alone.stderr).strip()[-400:] if done.returncode or alone.returncode else ""
+
+
+def as_markdown(rows: Sequence[Row], made: str) -> str:
+    """The table, for the documentation."""
+    lines = [made, "", "| Python | torch | outcome | |", "|---|---|---|---|"]
+    for row in rows:
+        what = f"{row.standing}, {row.trials} commands" if row.trials else row.standing
+        lines.append(f"| {row.python} | {row.torch} | {what} | {row.reason} |")
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Tries every combination; see the module."""
+    parser = argparse.ArgumentParser(
+        prog="python -m suites.installation.matrix",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--output", type=Path, default=ROOT / "out" / "matrix", metavar="DIR")
+    parser.add_argument("--with-cuda", action="store_true", help="install torch with its CUDA packages if need be")
+    parser.add_argument("--all", action="store_true", help="exit with 1 if anything could not be tried")
+    parser.add_argument("--only", metavar="PYTHON", help="only this Python, such as 3.12")
+    options = parser.parse_args(arguments)
+    if shutil.which("uv") is None:
+        print("uv is not installed: it says what would be downloaded, before it is; pip install uv", file=sys.stderr)
+        return 2
+    wheel = build(options.output)
+    rows = []
+    for asked in combinations():
+        if options.only in (None, asked.python):
+            rows.append(tried(asked, wheel, with_cuda=options.with_cuda))
+            row = rows[-1]
+            print(f"Python {row.python:<8} torch {row.torch:<12} {row.standing}  {row.reason}", flush=True)
+    made = f"{datetime.now(UTC):%Y-%m-%d}, {platform.system()} {platform.machine()}, {wheel.name}"
+    (options.output / "matrix.json").write_text(
+        json.dumps({"made": made, "rows": [asdict(r) for r in rows]}, indent=1)
+    )
+    (options.output / "matrix.md").write_text(as_markdown(rows, made))
+    left = [row for row in rows if row.standing in ("without torch", "not tried")]
+    if left:
+        print(f"{len(left)} of {len(rows)} could not be tried in full: this run says nothing about them")
+    return 1 if any(row.standing == "failed" for row in rows) or (options.all and left) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""The tools that try an installation notice what they are for; `tox run -e wheel` and `matrix` say what they find."""
+
+from __future__ import annotations
+
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from suites.installation import matrix, wheel
+from suites.installation.matrix import Row, as_markdown, combinations, interpreter
+from suites.installation.trials import FIRST_STEPS, VERSION_BY_VERSION, Trial, attempt
+from suites.installation.wheel import DATA, ROOT, strangers
+
+
+def test_a_trial_fails_on_another_exit_code_and_on_other_words(tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text("import sys; print('said', *sys.argv[1:]); sys.exit(len(sys.argv) - 2)")
+    trials = (Trial("a", "said a"), Trial("a b", "said a b", 1), Trial("a b", "said"), Trial("a", "other"))
+    faults = [outcome.fault for outcome in attempt([sys.executable, script], trials, tmp_path)]
+    assert faults[:2] == ["", ""]
+    assert faults[2].startswith("exit code 1 in place of 0")
+    assert faults[3].startswith("'other' was not printed")
+
+
+def test_a_trial_does_not_find_the_clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    script = tmp_path / "program.py"
+    script.write_text("import os; print(os.environ.get('PYTHONPATH'))")
+    (outcome,) = attempt([sys.executable, script], [Trial("", "None")], tmp_path)
+    assert not outcome.fault
+
+
+def test_a_wheel_with_strangers_or_without_its_data_is_noticed(tmp_path: Path) -> None:
+    ours = [str(path.relative_to(ROOT)) for path in (ROOT / "cemverify").rglob("*.py")]
+    for name, left_out, added in (("good", "", []), ("bad", DATA[1], ["suites/devices.py"])):
+        with zipfile.ZipFile(tmp_path / f"{name}.whl", "w") as packed:
+            for path in [*ours, *DATA, *added]:
+                if path != left_out:
+                    packed.writestr(path, "")
+    assert strangers(tmp_path / "good.whl") == []
+    assert strangers(tmp_path / "bad.whl") == [
+        "suites/devices.py does not belong there",
+        "cemverify/catalogue.txt is missing",
+    ]
+
+
+def test_every_python_and_both_ends_of_torch_are_asked_for() -> None:
+    rows = combinations()
+    assert [row.python for row in rows[:4]] == list(matrix.PYTHONS)
+    assert [row.torch for row in rows[4:]] == ["2.6.0", "newest"]
+    assert all(row.standing == "not tried" for row in rows)
+
+
+def test_a_python_that_is_not_there_is_not_passed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(matrix, "wanted", lambda row, _: (row.torch, ""))
+    monkeypatch.setattr(matrix, "interpreter", lambda _: None)
+    row = matrix.tried(Row("3.14", "2.13.0"), tmp_path / "wheel", with_cuda=False)
+    assert (row.standing, row.reason) == ("not tried", "there is no Python 3.14 here")
+
+
+def test_this_python_is_found() -> None:
+    assert interpreter(f"{sys.version_info.major}.{sys.version_info.minor}") is not None
+
+
+def test_the_table_says_what_was_not_tried_and_why() -> None:
+    said = as_markdown(
+        [Row("3.11.7", "2.13.0", "passed", "", 12, 3.0), Row("3.14", "2.13.0", reason="none here")], "made"
+    )
+    assert "| 3.11.7 | 2.13.0 | passed, 12 commands |  |" in said
+    assert "| 3.14 | 2.13.0 | not tried | none here |" in said
+
+
+def test_trials_without_torch_are_among_the_first_steps() -> None:
+    assert {trial.torch for trial in FIRST_STEPS} == {True, False}
+    assert all(trial.torch for trial in VERSION_BY_VERSION)
+    assert wheel.ONE

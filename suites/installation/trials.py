@@ -1,0 +1,96 @@
+"""What is tried with an installed cemverify: each command in one empty folder, far from the clone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+# What the environment of a trial must not inherit: it would find the clone, or the environment of the tests.
+_CLEARED = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONSTARTUP", "COVERAGE_PROCESS_START")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A command line, and what must come of it.
+
+    Attributes:
+        words: after `cemverify`. says: must be printed. code: the exit code. torch: whether it needs torch.
+    """
+
+    words: str
+    says: str
+    code: int = 0
+    torch: bool = True
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a trial. `fault` is empty if it went as it should; otherwise it says how not."""
+
+    trial: Trial
+    seconds: float
+    fault: str
+
+
+# Whoever tries cemverify starts with these.
+FIRST_STEPS = (
+    Trial("--version", "cemverify ", torch=False),
+    Trial("check --help", "--catalogue", torch=False),
+    Trial("completion bash", "cemverify", torch=False),
+    Trial("check --examples none", "is not a whole number", 2, torch=False),
+    Trial("list gradient/attention/plain", "gradient/attention/plain"),
+    Trial("demo", "VIOLATED gradient/attention/plain"),
+    Trial("init --kind energy --no-check", "wrote energy_layer.py"),
+    Trial("check energy_layer:mine --properties gradient/layer/energy --examples 10", "1 run: 1 hold"),
+    Trial("check nosuch:layer", "no module 'nosuch'", 2),
+)
+
+# Where Python and torch differ from version to version: how functions are mapped, differentiated and rounded, what
+# state a process has, how workers are started, how a result file is written.
+VERSION_BY_VERSION = (
+    Trial(
+        "check reference --examples 10 --json out/check.json --junit out/check.xml "
+        "--properties gradient/attention/plain gradient/mlp/silu gradient/attention/conservative-field "
+        "training/attention/plain training/mlp/silu structure/attention/causality "
+        "structure/decode/cached-equals-uncached-plain precision/attention/bfloat16 modes/attention/vmap "
+        "modes/attention/no-gradients contract/attention/settings-unchanged contract/attention/inputs-unchanged "
+        "rejection/attention/nan-input",
+        "0 violated, 0 inconclusive, 0 suite errors",
+    ),
+    Trial("check fast --examples 10 --properties gradient/attention/plain gradient/mlp/silu", "2 run: 2 hold"),
+    Trial("claims 1-scale", "1-scale"),
+)
+
+
+def attempt(program: Sequence[str | Path], trials: Sequence[Trial], folder: Path) -> Iterator[Outcome]:
+    """Tries one after another.
+
+    Args:
+        program: what `cemverify` is. folder: where; later trials find what earlier ones wrote.
+    """
+    for trial in trials:
+        started = time.monotonic()
+        done = subprocess.run(
+            [*map(str, program), *trial.words.split()],
+            cwd=folder,
+            env=_environment(os.environ),
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+        yield Outcome(trial, time.monotonic() - started, _fault(trial, done))
+
+
+def _environment(inherited: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in inherited.items() if name not in _CLEARED} | {"OMP_NUM_THREADS": "1"}
+
+
+def _fault(trial: Trial, done: subprocess.CompletedProcess[str]) -> str:
+    said = done.stdout + done.stderr
+    if done.returncode != trial.code:
+        return f"exit code {done.returncode} in place of {trial.code}: {said.strip()[-400:]}"
+    return "" if trial.says in said else f"{trial.says!r} was not printed: {said.strip()[-400:]}"
