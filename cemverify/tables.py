@@ -119,6 +119,11 @@ def grid(table: Table, style: Style) -> str:
     return shown.replace(_OPEN, r"\textbf{").replace(_CLOSE, "}") if style == "latex" else shown
 
 
+def fitted(table: Table, width: int) -> str:
+    """The same for a terminal of so many columns: wrapped, and in blocks below each other if need be."""
+    return "\n".join(_blocks(table, width))
+
+
 def _strong(cell: Cell, text: str, style: Style) -> str:
     if not isinstance(cell, Strong) or not text:
         return text

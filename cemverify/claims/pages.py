@@ -14,8 +14,9 @@ from cemverify.claims.arguments import Finding
 from cemverify.claims.base import ARXIV, DRAFT
 from cemverify.claims.findings import TOP_TEN
 from cemverify.results import Maker, Table, result
-from cemverify.tables import grid
+from cemverify.tables import fitted, grid
 
+_NARROW = ("claim", "verdict", "statement")
 _SHORT = ("claim", "where", "verdict", "statement")
 _COLUMNS = ("claim", "kind", "version", "section", "verdict", "statement", "condition")
 _PREFACE = f"""\
@@ -98,8 +99,15 @@ def claims_table(judged: Sequence[JudgedClaim]) -> Table:
     return Table("What the paper states, and what is true", _COLUMNS, rows)
 
 
-def as_terminal(judged: Sequence[JudgedClaim]) -> str:
-    """The table, statements folded, and the counts."""
+def as_terminal(judged: Sequence[JudgedClaim], width: int | None = None) -> str:
+    """The table, statements folded, and the counts.
+
+    Args:
+        width: columns of the terminal; None if there is none.
+    """
+    if width is not None:
+        found = [(j.claim.id, str(j.verdict), j.claim.statement) for j in judged]
+        return f"{fitted(Table('Claims', _NARROW, found), width)}\n\n{summary(judged)}"
     rows = [
         (
             j.claim.id,

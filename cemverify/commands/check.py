@@ -25,7 +25,7 @@ from cemverify.conformance.workers import isolation
 from cemverify.conformance.workers.limits import check_memory, usual_memory
 from cemverify.results import Maker, Table, show, write, write_text
 from cemverify.screen import columns
-from cemverify.tables import grid
+from cemverify.tables import fitted, grid
 
 
 def run(options: argparse.Namespace) -> int:
@@ -92,7 +92,9 @@ def _run_trained(options: argparse.Namespace) -> int:
     maker = Maker.now(options.command, configuration, options.seed, options.device)
     found, weights = trained.judge(options)
     table, words = trained_layer.table(found), trained_layer.summary(found, weights)
-    show(f"{table.title}\n\n{grid(table, 'terminal')}\n\n{words}\n")
+    width = columns(sys.stdout)
+    shown = grid(table, "terminal") if width is None else fitted(table, width)
+    show(f"{table.title}\n\n{shown}\n\n{terminal.wrapped(words, width)}\n")
     more = {"trained": trained_layer.as_json(found, weights)}
     return _tell(options, found.finished, measured_against, maker, [table], words, more)
 

@@ -11,6 +11,7 @@ from cemverify.claims import PUBLISHED, ClaimVerdict, JudgedClaim, find_claim, j
 from cemverify.commands.arguments import check_outputs
 from cemverify.errors import UsageError
 from cemverify.results import Maker, show, write, write_text
+from cemverify.screen import columns
 
 
 def run(options: argparse.Namespace) -> int:
@@ -37,5 +38,5 @@ def run(options: argparse.Namespace) -> int:
         write_text(options.markdown, pages.as_markdown(judged))
     if options.latex:
         write_text(options.latex, pages.as_latex(judged))
-    show(pages.in_full(judged[0]) if options.claim else pages.as_terminal(judged))
+    show(pages.in_full(judged[0]) if options.claim else pages.as_terminal(judged, columns(sys.stdout)))
     return 1 if any(j.verdict == ClaimVerdict.UNDECIDED for j in judged) else 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import inspect
+import sys
 
 from cemverify.conformance.implementations.contract import Implementation
 from cemverify.conformance.judging import engine
@@ -12,8 +13,10 @@ from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import counts, violations
 from cemverify.conformance.listeners import terminal
+from cemverify.conformance.listeners.colours import show_coloured
 from cemverify.conformance.properties import select
 from cemverify.results import show
+from cemverify.screen import columns
 from cemverify.start import demo_layer
 
 # A few of those that a run would ask: the update is the gradient, the energy falls, later tokens are not read.
@@ -26,8 +29,10 @@ def run(_options: argparse.Namespace) -> int:
     show(f"An attention layer. It has one mistake, which its outputs do not show.\n\n{before}")
     wrong = _judge(demo_layer.with_mistake, "with the mistake")
     found = violations(wrong.records)
-    show("\n\n".join(terminal.violation(record) for record in found[:1]))
-    show(f"\n{terminal.summary(wrong)}")
+    width = columns(sys.stdout)
+    for record in found[:1]:
+        show_coloured(terminal.wrapped(terminal.violation(record), width))
+    show_coloured(f"\n{terminal.wrapped(terminal.summary(wrong), width)}")
     show(
         "\nThe case is small enough to check by hand: W_Q is zero, so the energy does not depend on x, its gradient\n"
         "is zero, and yet the layer moves. It projects back with the wrong matrix:\n"
@@ -35,7 +40,8 @@ def run(_options: argparse.Namespace) -> int:
     lines = list(difflib.unified_diff(before.splitlines()[1:], after.splitlines()[1:], lineterm="", n=1))
     show("\n".join(lines[3:]))
     right = _judge(demo_layer.without, "mended")
-    show(f"\n{terminal.summary(right)}\n\nNow yours: `cemverify init` writes the files to start from.")
+    show_coloured(f"\n{terminal.wrapped(terminal.summary(right), width)}")
+    show("\nNow yours: `cemverify init` writes the files to start from.")
     return 0 if found and counts(right.records)["holds"] == len(right.records) else 1
 
 

@@ -13,11 +13,14 @@ from cemverify.commands.arguments import check_outputs
 from cemverify.conformance.implementations.contract import FEATURES
 from cemverify.conformance.judging.verdicts import largest
 from cemverify.conformance.listeners.colours import show_coloured
+from cemverify.conformance.listeners.terminal import wrapped
 from cemverify.conformance.properties import Property, select
 from cemverify.conformance.properties.explanations import explain
 from cemverify.results import Maker, Table, result, show, write
 from cemverify.screen import columns, is_live
-from cemverify.tables import grid
+from cemverify.tables import fitted, grid
+
+_FOR_SOURCES = 120  # columns from which on there is room for them
 
 
 def run(options: argparse.Namespace) -> int:
@@ -27,18 +30,21 @@ def run(options: argparse.Namespace) -> int:
     if options.contract:
         show(contract_page.as_markdown())
         return 0
+    width = columns(sys.stdout)
     if options.features:
-        show(grid(Table("Features", ("feature", "meaning"), list(FEATURES.items())), "terminal"))
-        show(
-            "\nThe word before a colon stands for the whole group: not_offered=('diagonal',) declares both diagonals."
+        table = Table("Features", ("feature", "meaning"), list(FEATURES.items()))
+        show(grid(table, "terminal") if width is None else fitted(table, width))
+        words = (
+            "The word before a colon stands for the whole group: not_offered=('diagonal',) declares both diagonals."
         )
+        show(f"\n{wrapped(words, width)}")
         return 0
     check_outputs(options.json)
     properties = select(options.properties)
     if [p.id for p in properties] == options.properties:
-        _explain(properties[0])
+        _explain(properties[0], width)
     else:
-        _list(properties)
+        _list(properties, width)
     if options.json is not None:
         maker = Maker.now(options.command, {"properties": options.properties}, 0, "cpu")
         content = {"properties": [_described(p) for p in properties]}
@@ -46,9 +52,8 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _explain(property_: Property) -> None:
+def _explain(property_: Property, width: int | None) -> None:
     """Everything about one property; the violation takes a few seconds to find."""
-    width = columns(sys.stdout)
     show_coloured(explaining.explanation(property_, width))
     if is_live(sys.stderr):
         print("\nasking a mutant ...", end="\r", file=sys.stderr, flush=True)
@@ -69,15 +74,20 @@ def _table(properties: Sequence[Property]) -> Table:
     return Table("Properties", ("property", "claim", "source", "needs", "asked up to"), rows)
 
 
-def _list(properties: Sequence[Property]) -> None:
-    show(grid(_table(properties), "terminal"))
+def _list(properties: Sequence[Property], width: int | None) -> None:
+    if width is None:
+        show(grid(_table(properties), "terminal"))
+    else:
+        rows = [(p.id, p.claim, *((p.source,) if width >= _FOR_SOURCES else ())) for p in properties]
+        show(fitted(Table("", ("property", "claim", "source")[: len(rows[0])], rows), width))
     reach = ", ".join(f"{a} = {n}" for a, n in largest(p.questions.reach() for p in properties).items())
     upto = f" They are asked up to {reach}." if reach else ""
     number = f"{len(properties)} {'property' if len(properties) == 1 else 'properties'}"
-    show(
-        f"\n{number}, catalogue {catalogue.current()}.{upto} `cemverify list ID` explains one in full, "
+    words = (
+        f"{number}, catalogue {catalogue.current()}.{upto} `cemverify list ID` explains one in full, "
         "`cemverify list --features` what they need."
     )
+    show(f"\n{wrapped(words, width)}")
 
 
 def _reach(property_: Property) -> str:

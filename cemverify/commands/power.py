@@ -13,6 +13,7 @@ from cemverify.errors import UsageError
 from cemverify.power.bank import BANK, unavailable
 from cemverify.results import Maker, show, write, write_text
 from cemverify.runs import ShardFinished, run_options
+from cemverify.screen import columns
 
 
 def run(options: argparse.Namespace) -> int:
@@ -62,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
         write(options.json, pages.as_json(power, maker))
     if options.markdown:
         write_text(options.markdown, pages.as_markdown(power, options.command))
-    show(pages.as_terminal(power))
+    show(pages.as_terminal(power, columns(sys.stdout)))
     return 0 if power.sound else 1
 
 

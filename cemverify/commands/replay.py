@@ -12,9 +12,11 @@ from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import Verdict, counts
 from cemverify.conformance.listeners import files, terminal
+from cemverify.conformance.listeners.colours import show_coloured
 from cemverify.conformance.properties import catalogue
 from cemverify.conformance.workers.isolation import ask_again
 from cemverify.results import Maker, show, write
+from cemverify.screen import columns
 
 
 def run(options: argparse.Namespace) -> int:
@@ -31,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     record = ask_again(name, chosen[0], saved.question, saved.dtype, saved.device, effort)
     finished = RunFinished(name, [record], record.seconds)
     if record.verdict == Verdict.VIOLATED:
-        show(terminal.violation(record))
+        show_coloured(terminal.wrapped(terminal.violation(record), columns(sys.stdout)))
     else:
         show(f"{record.verdict.upper()} {record.id}\n  {record.reason or f'when it was saved: {saved.reason}'}")
     if options.json:

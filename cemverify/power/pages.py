@@ -12,13 +12,17 @@ from cemverify.results import Maker, Table, result
 from cemverify.tables import grid, terminal
 
 
-def as_terminal(power: Power) -> str:
-    """The tables and a summary; of the mutants, only those that survived with some seed."""
+def as_terminal(power: Power, width: int | None = None) -> str:
+    """The tables and a summary; of the mutants, only those that survived with some seed.
+
+    Args:
+        width: columns of the terminal; None if there is none.
+    """
     tables = [table for table in (families_table(power), alarms_table(power), smallest_table(power)) if table.rows]
     weak = [m for m in power.applicable if not m.killed]
     if weak:
         tables.append(mutants_table(power, weak, "Survivors"))
-    return "\n\n".join((terminal(tables), summary(power)))
+    return "\n\n".join((terminal(tables, width=width), summary(power)))
 
 
 def summary(power: Power) -> str:

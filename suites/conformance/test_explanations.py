@@ -11,7 +11,7 @@ import pytest
 from cemverify import results
 from cemverify.catalogue import current, introduced
 from cemverify.cli import main
-from cemverify.commands import explaining
+from cemverify.commands import explaining, list_
 from cemverify.conformance.properties import by_id, catalogue
 from cemverify.conformance.properties.explanations import _EXPLANATIONS, explain
 
@@ -70,6 +70,16 @@ def test_a_prefix_or_several_ids_are_listed_instead(capsys: pytest.CaptureFixtur
     said = capsys.readouterr().out
     assert said.startswith("property ")
     assert f"1 property, catalogue {current()}." in said
+
+
+@pytest.mark.parametrize("width", [40, 57, 80, 119, 200])
+def test_the_list_fits_the_terminal(width: int, capsys: pytest.CaptureFixture[str]) -> None:
+    chosen = catalogue()[::7]
+    list_._list(chosen, width)
+    said = capsys.readouterr().out
+    assert max(map(len, said.splitlines())) <= width
+    flat = "".join(said.split())
+    assert all(p.id in flat or width < 80 for p in chosen)
 
 
 @pytest.mark.thorough

@@ -410,7 +410,7 @@ _EXPLANATIONS: tuple[tuple[str, Explanation], ...] = (
         Explanation("dtype(x') = dtype(x)", "A layer that changes the dtype changes that of all that follows."),
     ),
     (
-        "*/settings-unchanged",
+        "*/settings*",
         Explanation(
             "settings of the process and states of generators after the call = before",
             "A default dtype, a number of threads or a seed that a layer leaves behind changes other people's "
