@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from types import MappingProxyType
 from typing import Any
@@ -218,6 +218,14 @@ def _gelu_tanh(x: Tensor) -> Tensor:
 
 def _identity(x: Tensor) -> Tensor:
     return x
+
+
+def without_values(activation: Activation) -> Activation:
+    """The activation with a primitive whose derivative is sigma, and whose value is 0.
+
+    Who needs only gradients of an energy spares the values, which cost more than all the rest of it.
+    """
+    return replace(activation, primitive=_primitive(torch.zeros_like, activation.sigma))
 
 
 def _activation(name: str, sigma: Function, value: Function, max_slope: float, min_slope: float) -> Activation:

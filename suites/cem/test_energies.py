@@ -165,6 +165,20 @@ def test_the_head_gradients_sum_to_the_gradient(diagonal: str, position: str) ->
 
 @each_diagonal
 @each_position
+def test_the_energies_of_heads_sum_to_the_energy_and_have_the_gradients_of_heads(
+    diagonal: str, position: str
+) -> None:
+    energy = interaction(diagonal=diagonal, position=position)
+    x, memory = randn(2, 5, 6, seed=12).requires_grad_(), energy.remember(randn(2, 5, 6, seed=13))
+    heads = energy.of_heads(x, memory)  # (B, K, J)
+    assert relative_error(heads.sum(dim=1), energy(x, memory)) <= ROUNDING
+    for k in range(energy.heads):
+        (own,) = torch.autograd.grad(heads[:, k].sum(), x, retain_graph=True)
+        assert relative_error(energy.head_gradients(x, memory)[:, k], own) <= ROUNDING
+
+
+@each_diagonal
+@each_position
 def test_a_head_gradient_is_the_gradient_of_that_head_alone(diagonal: str, position: str) -> None:
     energy = interaction(diagonal=diagonal, position=position)
     x, h = randn(1, 5, 6, seed=12), randn(1, 5, 6, seed=13)

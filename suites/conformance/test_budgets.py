@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -93,13 +94,14 @@ def test_steps_may_be_added_to_the_state_in_any_order(
     for scale in (0.1, 1.0, 30.0):
         x = (scale * torch.randn(200, generator=generator, dtype=torch.float64)).to(dtype)
         terms = torch.randn(5, 200, generator=generator, dtype=torch.float64).to(dtype)
-        exact = [Bounded(a.double(), torch.zeros_like(a.double()), unit_roundoff(dtype)) for a in (x, terms)]
+        arrays = [a.double().numpy() for a in (x, terms)]
+        exact = [Bounded(a, np.zeros_like(a), unit_roundoff(dtype)) for a in arrays]
         bounded = exact[0].plus_terms(exact[1], 0)
         # what float64 itself rounds is not seen in float64, and so its sums are taken in integers
         right = _exactly(x, terms)
         for order in itertools.islice(itertools.permutations(range(5)), 0, None, 7):
             error = _apart(add(x, [terms[k] for k in order]), right)
-            worst = max(worst, float((error / bounded.error).max()))
+            worst = max(worst, float((error.numpy() / bounded.error).max()))
     assert worst <= 1
     assert worst >= 0.2  # nor is it much more than that
 
@@ -123,15 +125,14 @@ def _integer(value: float) -> int:
 
 def test_one_step_costs_one_rounding_of_the_result() -> None:
     u = unit_roundoff(torch.float32)
-    one = torch.ones((), dtype=torch.float64)
-    x, term = (Bounded(value, torch.zeros_like(value), u) for value in (3 * one, 2 * one[None]))
+    x, term = (Bounded(value, np.zeros_like(value), u) for value in (np.array(3.0), np.array([2.0])))
     assert float(x.plus_terms(term, 0).error) == pytest.approx(5 * u, rel=1e-6)
 
 
 def test_of_several_steps_every_rounding_but_the_last_is_of_the_largest_sum_there_may_be() -> None:
     u = unit_roundoff(torch.float32)
-    x = Bounded(torch.tensor(1.0, dtype=torch.float64), torch.tensor(0.0, dtype=torch.float64), u)
-    terms = torch.tensor([2.0, -7.0, 3.0], dtype=torch.float64)  # sums between -7 and 6: the largest is of size 7
+    x = Bounded(np.array(1.0), np.array(0.0), u)
+    terms = np.array([2.0, -7.0, 3.0])  # sums between -7 and 6: the largest is of size 7
     bounded = x.plus_terms(x.of(terms), 0)
     assert float(bounded.value) == -1.0
     assert float(bounded.error) == pytest.approx((2 * 7 + 1) * u, rel=1e-6)
@@ -207,9 +208,8 @@ def test_a_margin_near_one_is_the_rounding_of_the_state_which_every_implementati
 
 
 def test_a_sum_too_long_for_float32_has_no_bound() -> None:
-    one = torch.ones((), dtype=torch.float64)
     u = unit_roundoff(torch.float32)
-    numbers = Bounded(one, 0 * one, u)
+    numbers = Bounded(np.array(1.0), np.array(0.0), u)
     assert numbers.summed(round(1.5 / u)) == numbers.gamma(1.5 / u) == math.inf
     assert 0 < numbers.summed(round(0.5 / u)) < math.inf
 

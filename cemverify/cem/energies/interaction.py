@@ -68,6 +68,10 @@ class Interaction:
         """The energy of every token, unreduced: x (B, J, D) -> (B, J)."""
         return -self.temperature * torch.logsumexp(self.scores(x, memory), dim=-1).sum(dim=1)
 
+    def of_heads(self, x: Tensor, memory: InteractionMemory) -> Tensor:
+        """Each head's share of the energy of every token, (B, K, J); their sum is the energy."""
+        return -self.temperature * torch.logsumexp(self.scores(x, memory), dim=-1)
+
     def remember(self, h: Tensor, past: InteractionMemory | None = None) -> InteractionMemory:
         """The memory of h (B, J, D), appended to `past` when decoding incrementally."""
         keys = torch.einsum("bjd,krd->bkjr", h, self.W_K)

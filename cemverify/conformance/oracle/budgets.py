@@ -16,15 +16,21 @@ because position 257 is none of bfloat16's numbers.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from cemverify.cem.activations import Activation, activation
 from cemverify.cem.layers import AttentionConfig
-from cemverify.cem.positions import Alibi, alibi_slopes
+from cemverify.cem.positions import alibi_slopes
 from cemverify.conformance.questions.cases import Case
+
+Array = NDArray[np.float64]  # operations on small arrays take NumPy a third of torch's time
 
 
 def unit_roundoff(dtype: torch.dtype) -> float:
@@ -39,16 +45,17 @@ def output_budget(case: Case, dtype: torch.dtype) -> Tensor:
     """
     # the golden is itself computed in float64
     share = 1 + unit_roundoff(torch.float64) / unit_roundoff(dtype)
-    return share * _output(case.to(torch.float64), unit_roundoff(dtype)).error
+    with np.errstate(all="ignore"):  # infinite and undefined bounds are answers
+        return torch.from_numpy(share * _output(_Arrays.of(case), unit_roundoff(dtype)).error)
 
 
 def energy_budget(case: Case, x: Tensor, dtype: torch.dtype) -> Tensor:
     """Bound on the error of the energies at x, which are off by at most their roundoff: (B, J)."""
     share = 1 + unit_roundoff(torch.float64) / unit_roundoff(dtype)
-    case = case.to(torch.float64)
-    exact = Bounded(x, torch.zeros_like(x), unit_roundoff(dtype))
-    bounded = _interaction_energy(case, exact) if case.layer == "attention" else _elementwise_energy(case, exact)
-    return share * bounded.error
+    with np.errstate(all="ignore"):
+        exact = _exactly(x.double().numpy(), unit_roundoff(dtype))
+        energy = _interaction_energy if case.layer == "attention" else _elementwise_energy
+        return torch.from_numpy(share * energy(_Arrays.of(case), exact).error)
 
 
 @dataclass(frozen=True)
@@ -59,13 +66,13 @@ class Bounded:
         value: float64. error: at least 0, same shape. u: the unit roundoff of the arithmetic that is bounded.
     """
 
-    value: Tensor
-    error: Tensor
+    value: Array
+    error: Array
     u: float
 
-    def of(self, value: Tensor, error: Tensor | None = None) -> Bounded:
+    def of(self, value: Array, error: Array | None = None) -> Bounded:
         """Other numbers in the same arithmetic; exact if no error is given."""
-        return Bounded(value, torch.zeros_like(value) if error is None else error, self.u)
+        return Bounded(value, np.zeros_like(value) if error is None else error, self.u)
 
     def gamma(self, n: float) -> float:
         """gamma_n, infinite once n u reaches 1."""
@@ -78,129 +85,153 @@ class Bounded:
 
     def rounded(self, roundings: float = 1) -> Bounded:
         """The same numbers after that many more roundings."""
-        return replace(self, error=self.error + self.gamma(roundings) * (self.value.abs() + self.error))
+        return self.of(self.value, self.error + self.gamma(roundings) * self.most)
+
+    @property
+    def most(self) -> Array:
+        """The largest magnitude that each number may have."""
+        magnitude: Array = np.abs(self.value) + self.error
+        return magnitude
 
     def __add__(self, other: Bounded) -> Bounded:
         return self.of(self.value + other.value, self.error + other.error).rounded()
 
     def __mul__(self, other: Bounded) -> Bounded:
-        a, b = self, other
-        error = a.value.abs() * b.error + a.error * b.value.abs() + a.error * b.error
-        return self.of(a.value * b.value, error).rounded()
+        error = np.abs(self.value) * other.error + self.error * other.most
+        return self.of(self.value * other.value, error).rounded()
 
-    def scaled(self, factor: float | Tensor) -> Bounded:
+    def __getitem__(self, index: Any) -> Bounded:
+        """A view, for another axis of length one."""
+        return self.of(self.value[index], self.error[index])
+
+    @property
+    def mT(self) -> Bounded:
+        """Transposed matrices, as a view."""
+        return self.of(self.value.swapaxes(-1, -2), self.error.swapaxes(-1, -2))
+
+    def scaled(self, factor: float | Array) -> Bounded:
         """Multiplied by an exact factor that the implementation may have to compute (a quotient, a square root)."""
-        factor = torch.as_tensor(factor, dtype=torch.float64)
-        return self.of(self.value * factor, self.error * factor.abs()).rounded(3)
+        return self.of(self.value * factor, self.error * np.abs(factor)).rounded(3)
 
-    def einsum(self, equation: str, other: Bounded, terms: int) -> Bounded:
-        """A contraction of sums of `terms` products."""
-        a, b = self, other
-        b_most = b.value.abs() + b.error
+    def __matmul__(self, other: Bounded) -> Bounded:
+        """A product of matrices, each number of which is a sum of as many products as the inner axis is long."""
+        magnitude = self.most @ other.most
+        error = self.summed(self.value.shape[-1]) * magnitude
         # |a||db| + |da|(|b| + |db|), left out where there is no error to carry
-        carried = torch.zeros((), dtype=torch.float64)
-        if _any(b.error):
-            carried = carried + torch.einsum(equation, a.value.abs(), b.error)
-        if _any(a.error):
-            carried = carried + torch.einsum(equation, a.error, b_most)
-        magnitude = torch.einsum(equation, a.value.abs() + a.error, b_most)
-        value = torch.einsum(equation, a.value, b.value)
-        return self.of(value, carried + self.summed(terms) * magnitude)
+        if other.error.any():
+            error = error + np.abs(self.value) @ other.error
+        if self.error.any():
+            error = error + self.error @ other.most
+        return self.of(self.value @ other.value, error)
 
-    def sum(self, dim: int) -> Bounded:
+    def sum(self, axis: int) -> Bounded:
         """A sum over one axis."""
-        n = self.value.shape[dim]
-        magnitude = (self.value.abs() + self.error).sum(dim)
-        return self.of(self.value.sum(dim), self.error.sum(dim) + self.gamma(n) * magnitude)
+        n = self.value.shape[axis]
+        return self.of(self.value.sum(axis), self.error.sum(axis) + self.gamma(n) * self.most.sum(axis))
 
-    def plus_terms(self, terms: Bounded, dim: int) -> Bounded:
-        """self + sum of the terms along `dim`, added up in whatever order, every addition rounded to the dtype.
+    def plus_terms(self, terms: Bounded, axis: int) -> Bounded:
+        """self + sum of the terms along `axis`, added up in whatever order, every addition rounded to the dtype.
 
         So the terms may be summed first, or be added to self one after the other, as a fused residual kernel does.
         Of n additions the last rounds the result. Every other rounds a sum of some of the terms, with or without
         self, which lies between that of the negative terms and that of the positive ones.
         """
-        n = terms.value.shape[dim]
-        value = self.value + terms.value.sum(dim)
-        error = self.error + terms.error.sum(dim)
-        rise, fall = terms.value.clamp(min=0).sum(dim), terms.value.clamp(max=0).sum(dim)
-        sums = torch.stack([rise, fall, self.value + rise, self.value + fall])
-        reach = sums.abs().amax(0) + error
+        n = terms.value.shape[axis]
+        value = self.value + terms.value.sum(axis)
+        error = self.error + terms.error.sum(axis)
+        rise, fall = np.maximum(terms.value, 0).sum(axis), np.minimum(terms.value, 0).sum(axis)
+        # of rise >= 0 >= fall, and of the same with self added to both
+        reach = np.maximum(np.maximum(rise, -fall), np.maximum(self.value + rise, -(self.value + fall))) + error
         return self.of(value, error + self.gamma(n - 1) * reach).rounded()
 
 
-def _any(error: Tensor) -> bool:
-    return bool((error != 0).any())
+def _exactly(value: Array, u: float) -> Bounded:
+    return Bounded(value, np.zeros_like(value), u)
+
+
+@dataclass(frozen=True)
+class _Arrays:
+    """A case whose arrays are NumPy's, in float64.
+
+    Attributes:
+        case: for its options. x, h: (B, J, D). w: the weights by name.
+    """
+
+    case: Case
+    x: Array
+    h: Array
+    w: Mapping[str, Array]
+
+    @classmethod
+    def of(cls, case: Case) -> _Arrays:
+        x, h = case.x.double().numpy(), case.h.double().numpy()
+        return cls(case, x, h, {name: w.double().numpy() for name, w in case.weights.items()})
 
 
 # --- a layer in bounded numbers -----------------------------------------------------------------
 
 
-def _output(case: Case, u: float) -> Bounded:
-    zero = torch.zeros_like(case.x)
-    if case.layer == "block":
-        attention, mlp = case.part("attention"), case.part("mlp")
-        start = Bounded(case.x, zero, u)
-        middle = _descend(attention, start, _norm_into(attention, Bounded(case.h, torch.zeros_like(case.h), u)))
+def _output(asked: _Arrays, u: float) -> Bounded:
+    start, memory = _exactly(asked.x, u), _exactly(asked.h, u)
+    if asked.case.layer == "block":
+        attention, mlp = (_Arrays.of(asked.case.part(part)) for part in ("attention", "mlp"))
+        middle = _descend(attention, start, _norm_into(attention, memory))
         return _descend(mlp, middle, _norm_into(mlp, middle))
-    return _descend(case, Bounded(case.x, zero, u), Bounded(case.h, torch.zeros_like(case.h), u))
+    return _descend(asked, start, memory)
 
 
-def _descend(case: Case, x: Bounded, h: Bounded) -> Bounded:
-    config = case.layer_config
+def _descend(asked: _Arrays, x: Bounded, h: Bounded) -> Bounded:
+    config = asked.case.layer_config
     for _ in range(config.steps):
-        n = _norm_into(case, x)
+        n = _norm_into(asked, x)
         # one direction per head or hidden unit: (B, K or M, J, D)
-        directions = _attended(case, n, h) if case.layer == "attention" else _gated(case, n, h)
+        directions = _attended(asked, n, h) if asked.case.layer == "attention" else _gated(asked, n, h)
         if config.norm == "folded":
-            directions = directions * n.of(case.weights["gain"])
-        x = x.plus_terms(_precondition(case, directions).scaled(config.step_size), 1)
+            directions = directions * n.of(asked.w["gain"])
+        x = x.plus_terms(_precondition(asked, directions).scaled(config.step_size), 1)
     return x
 
 
-def _attended(case: Case, n: Bounded, h: Bounded) -> Bounded:
+def _attended(asked: _Arrays, n: Bounded, h: Bounded) -> Bounded:
     """-grad of each head's energy: (B, K, J, D)."""
-    config, w = case.attention, case.weights
-    W_Q = n.of(w["W_Q"])
-    keys, scores = _scores(case, n, h)
+    config, w = asked.case.attention, asked.w
+    keys, scores = _scores(asked, n, h)
     weights = _softmax(scores)
-    attended = _average("bkjs,bksr->bkjr", weights, keys)
+    attended = _average(weights, keys)
     first = h.value.shape[1] - n.value.shape[1]  # the queries are the last of those remembered
-    out = _rotated(config, attended, first, inverse=True).einsum("bkjr,krd->bkjd", W_Q, config.R)
+    out = _rotated(config, attended, first, inverse=True) @ n.of(w["W_Q"])
     if "diagonal" in w:
-        states = replace(h, value=h.value[:, None], error=h.error[:, None])  # (B, 1, S, D)
-        context = _average("bkjs,bnsd->bkjd", weights, states)
-        out = out + context * n.of(w["diagonal"].expand(config.heads, -1)[:, None])
+        context = _average(weights, h[:, None])  # (B, K, J, D)
+        out = out + context * n.of(_of_each_head(w["diagonal"], config.heads))
     return out
 
 
-def _scores(case: Case, n: Bounded, h: Bounded) -> tuple[Bounded, Bounded]:
+def _of_each_head(diagonal: Array, heads: int) -> Array:
+    """d (D,) or (K, D) as (K, 1, D)."""
+    return np.broadcast_to(diagonal, (heads, diagonal.shape[-1]))[:, None]
+
+
+def _scores(asked: _Arrays, n: Bounded, h: Bounded) -> tuple[Bounded, Bounded]:
     """Keys (B, K, S, R) and scores (B, K, J, S), -inf where masked."""
-    config, w = case.attention, case.weights
-    D = config.dim
+    config, w = asked.case.attention, asked.w
     J, S = n.value.shape[1], h.value.shape[1]
-    keys = _rotated(config, h.einsum("bsd,krd->bksr", n.of(w["W_K"]), D), 0)
-    queries = _rotated(config, n.einsum("bjd,krd->bkjr", n.of(w["W_Q"]), D), S - J)
-    scores = queries.einsum("bkjr,bksr->bkjs", keys, config.R)
+    keys = _rotated(config, h[:, None] @ n.of(w["W_K"]).mT, 0)
+    queries = _rotated(config, n[:, None] @ n.of(w["W_Q"]).mT, S - J)
+    scores = queries @ keys.mT
     if "diagonal" in w:
-        scaled = replace(n, value=n.value[:, None], error=n.error[:, None]) * n.of(
-            w["diagonal"].expand(config.heads, -1)[:, None]
-        )  # (B, K, J, D)
-        scores = scores + scaled.einsum("bkjd,bsd->bkjs", h, D)
+        scaled = n[:, None] * n.of(_of_each_head(w["diagonal"], config.heads))  # (B, K, J, D)
+        scores = scores + scaled @ h[:, None].mT
     scores = scores.scaled(1 / config.tau)
-    rows, columns = torch.arange(S - J, S), torch.arange(S)
+    rows, columns = np.arange(S - J, S)[:, None], np.arange(S)
     if config.position == "alibi":
-        slopes = torch.tensor(alibi_slopes(config.heads), dtype=torch.float64)
-        scores = scores + n.of(Alibi(slopes)(rows, columns)).rounded(4)
+        slopes = np.array(alibi_slopes(config.heads))[:, None, None]
+        scores = scores + n.of(-slopes * np.abs(rows - columns)).rounded(4)
     elif config.position == "self-cross":
-        own = (rows[:, None] == columns)[None]
-        bias = torch.where(own, w["to_self"][:, None, None], w["to_others"][:, None, None])
-        scores = scores + n.of(bias)
+        own, others = (w[name][:, None, None] for name in ("to_self", "to_others"))
+        scores = scores + n.of(np.where(rows == columns, own, others))
     if config.causal:
-        future = columns > rows[:, None]
-        scores = replace(
-            scores, value=scores.value.masked_fill(future, -math.inf), error=scores.error.masked_fill(future, 0.0)
-        )
+        future = columns > rows
+        scores = n.of(np.where(future, -math.inf, scores.value), np.where(future, 0.0, scores.error))
     return keys, scores
 
 
@@ -209,22 +240,22 @@ def _rotated(config: AttentionConfig, x: Bounded, start: int, *, inverse: bool =
     if config.position != "rotary":
         return x
     length, width = x.value.shape[-2:]
-    plane = torch.arange(0, width, 2, dtype=torch.float64)
-    angle = torch.arange(start, start + length, dtype=torch.float64)[:, None] * 10000.0 ** (-plane / width)
+    plane = np.arange(0.0, width, 2)
+    angle = np.arange(float(start), float(start + length))[:, None] * 10000.0 ** (-plane / width)
     if inverse:
         angle = -angle
-    off = 8 * min(x.u, unit_roundoff(torch.float32)) * angle.abs()
-    cos = x.of(angle.cos(), off).rounded()
-    sin = x.of(angle.sin(), off).rounded()
+    off = 8 * min(x.u, unit_roundoff(torch.float32)) * np.abs(angle)
+    cos = x.of(np.cos(angle), off).rounded()
+    sin = x.of(np.sin(angle), off).rounded()
     a, b = _halves(x)
     minus = x.of(-b.value, b.error)
     first, second = a * cos + minus * sin, b * cos + a * sin
-    return x.of(torch.cat((first.value, second.value), -1), torch.cat((first.error, second.error), -1))
+    return x.of(np.concatenate((first.value, second.value), -1), np.concatenate((first.error, second.error), -1))
 
 
 def _halves(x: Bounded) -> tuple[Bounded, Bounded]:
-    values, errors = x.value.chunk(2, -1), x.error.chunk(2, -1)
-    return x.of(values[0], errors[0]), x.of(values[1], errors[1])
+    half = (x.value.shape[-1] + 1) // 2
+    return x[..., :half], x[..., half:]
 
 
 @dataclass(frozen=True)
@@ -238,45 +269,42 @@ class _Weights:
             the shift is rounded, (B, K, J, 1).
     """
 
-    value: Tensor
-    relative: Tensor
-    common: Tensor
+    value: Array
+    relative: Array
+    common: Array
 
 
 def _softmax(scores: Bounded) -> _Weights:
     """log a_j moves by at most delta_j + log sum_l a_l exp(delta_l), delta the error of the scores."""
-    weights = torch.softmax(scores.value, -1)
-    top = scores.value.amax(-1, keepdim=True)
-    distance = torch.where(weights > 0, top - scores.value, 0.0)  # s - max is rounded too
-    delta = torch.expm1(scores.error + scores.u * distance)
-    average = (weights * delta).sum(-1, keepdim=True)
-    relative = torch.where(average < 1, (1 + delta) / (1 - average) - 1, torch.inf)
-    return _Weights(weights, torch.where(weights > 0, relative, 0.0), 2 * scores.u * top.abs())
+    top = scores.value.max(-1, keepdims=True)
+    weights = np.exp(scores.value - top)
+    weights /= weights.sum(-1, keepdims=True)
+    distance = np.where(weights > 0, top - scores.value, 0.0)  # s - max is rounded too
+    delta = np.expm1(scores.error + scores.u * distance)
+    average = (weights * delta).sum(-1, keepdims=True)
+    relative = np.where(average < 1, (1 + delta) / (1 - average) - 1, math.inf)
+    return _Weights(weights, np.where(weights > 0, relative, 0.0), 2 * scores.u * np.abs(top))
 
 
-def _average(equation: str, weights: _Weights, values: Bounded) -> Bounded:
+def _average(weights: _Weights, values: Bounded) -> Bounded:
     """sum_s a_s v_s. Errors of the scores count times |v - mean| only, since the weights still sum to one."""
-    mean = torch.einsum(equation, weights.value, values.value)  # (B, K, J, C)
-    spread = (values.value[:, :, None] - mean[:, :, :, None]).abs()  # (B, K, J, S, C)
-    from_scores = ((weights.value * weights.relative)[..., None] * spread).sum(-2)
-    magnitude = torch.einsum(equation, weights.value, values.value.abs() + values.error)
-    carried = torch.einsum(equation, weights.value, values.error)
+    mean = weights.value @ values.value  # (B, K, J, C)
+    spread = np.abs(values.value[:, :, None] - mean[:, :, :, None])  # (B, K, J, S, C)
+    from_scores = ((weights.value * weights.relative)[..., None, :] @ spread)[..., 0, :]
     own = values.summed(2 * weights.value.shape[-1]) + values.gamma(10)
-    return values.of(mean, from_scores + carried + (own + weights.common) * magnitude)
+    error = from_scores + (own + weights.common) * (weights.value @ values.most)
+    return values.of(mean, error + weights.value @ values.error if values.error.any() else error)
 
 
-def _gated(case: Case, n: Bounded, h: Bounded) -> Bounded:
+def _gated(asked: _Arrays, n: Bounded, h: Bounded) -> Bounded:
     """V_m (W h)_m sigma((V n)_m) of each hidden unit, or their sum where P mixes features: (B, M or 1, J, D)."""
-    w, config = case.weights, case.mlp
-    gate = h.einsum("bjd,md->bjm", n.of(w["W"]), config.dim)
-    hidden = _sigma(activation(config.activation), n.einsum("bjd,md->bjm", n.of(w["V"]), config.dim))
-    units = gate * hidden
-    apart = n.of(units.value.mT[..., None], units.error.mT[..., None])  # (B, M, J, 1)
-    units = apart * n.of(w["V"][:, None])
+    w, config = asked.w, asked.case.mlp
+    gate = h @ n.of(w["W"].T)
+    units = gate * _sigma(activation(config.activation), n @ n.of(w["V"].T))
+    units = units.mT[..., None] * n.of(w["V"][:, None])  # (B, M, J, 1) times (M, 1, D)
     if not config.preconditioner.kind.startswith("low-rank"):
         return units
-    total = n.of(torch.zeros_like(n.value)).plus_terms(units, 1)
-    return n.of(total.value[:, None], total.error[:, None])
+    return n.of(np.zeros_like(n.value)).plus_terms(units, 1)[:, None]
 
 
 def _sigma(sigma: Activation, z: Bounded) -> Bounded:
@@ -285,94 +313,84 @@ def _sigma(sigma: Activation, z: Bounded) -> Bounded:
     Eight of them. GELU needs the most: where 1 + erf(z / sqrt 2) cancels, the polynomial that oneDNN takes for erf in
     float32 leaves 11 u in that sum, which makes 5.3 u |z| of the 9 u |z| that are granted (measured, torch 2.13).
     """
-    value = sigma.sigma(z.value)
+    value = sigma.sigma(torch.from_numpy(z.value)).numpy()
     slope = sigma.slope_bound
-    steepness = 2 * (z.value.abs() + z.error) if math.isinf(slope) else torch.full_like(value, slope)
-    own = z.gamma(8) * (value.abs() + steepness * z.value.abs())
+    steepness = 2 * z.most if math.isinf(slope) else slope
+    own = z.gamma(8) * (np.abs(value) + steepness * np.abs(z.value))
     return z.of(value, steepness * z.error + own)
 
 
-def _precondition(case: Case, heads: Bounded) -> Bounded:
+def _precondition(asked: _Arrays, heads: Bounded) -> Bounded:
     """P g per head or hidden unit: (B, K or M, J, D), the same."""
-    config, w = case.layer_config, case.weights
+    config, w = asked.case.layer_config, asked.w
     if config.preconditioner.kind == "identity":
         return heads
-    lead = 1 if not config.preconditioner.per_head else w["P_d"].shape[0]
-    d = w["P_d"].expand(lead, -1)  # (K or 1, D)
-    value = torch.logaddexp(d, torch.zeros((), dtype=torch.float64))
+    # one matrix per head, or one for all: the leading axis is K or 1
+    d, *factors = (
+        w[name] if config.preconditioner.per_head else w[name][None] for name in ("P_d", "P_U", "P_V") if name in w
+    )
+    value = np.logaddexp(d, 0.0)
     # a rounded d moves softplus by u |d| times its slope, which for negative d is as small as softplus itself
-    S = heads.of(value, heads.gamma(6) * (value + d.abs() * torch.sigmoid(d)))
+    slope = np.exp(d - value)
+    S = heads.of(value, heads.gamma(6) * (value + np.abs(d) * slope))[:, None]  # (K, 1, D)
     if config.preconditioner.kind == "diagonal":
-        return heads * _per_token(S)
-    U, V = (heads.of(w[name].expand(lead, -1, -1)) for name in ("P_U", "P_V"))
+        return heads * S
+    U, V = (heads.of(factor) for factor in factors)
     if config.preconditioner.kind == "low-rank-printed":
-        return heads * _per_token(S) + _cross(heads, U, V)
-    root = S.value.sqrt()
-    S_root = _per_token(S.of(root, S.error / root).rounded(2))
-    norms = 2 * torch.linalg.matrix_norm(U.value) * torch.linalg.matrix_norm(V.value)
-    c = torch.minimum(torch.ones_like(norms), 0.99 / norms)
-    terms = U.value[0].numel()
+        return heads * S + _cross(heads, U, V)
+    root = np.sqrt(S.value)
+    S_root = S.of(root, S.error / root).rounded(2)
+    norms = 2 * np.linalg.norm(U.value, axis=(-2, -1)) * np.linalg.norm(V.value, axis=(-2, -1))
+    c = np.minimum(1.0, 0.99 / norms)[:, None, None]
+    terms = U.value[0].size
     inner = heads * S_root
-    shrunk = _cross(inner, U, V) * heads.of(c[:, None, None], heads.gamma(2 * terms + 8) * c[:, None, None])
+    shrunk = _cross(inner, U, V) * heads.of(c, heads.gamma(2 * terms + 8) * c)
     return (inner + shrunk) * S_root
-
-
-def _per_token(d: Bounded) -> Bounded:
-    """(K, D) -> (K, 1, D)."""
-    return d.of(d.value[:, None], d.error[:, None])
 
 
 def _cross(g: Bounded, U: Bounded, V: Bounded) -> Bounded:
     """(U V^T + V U^T) g."""
-    heads, _, rank = U.value.shape
-    D = g.value.shape[-1]
-    K = g.value.shape[1]
-    U, V = (m.of(m.value.expand(max(heads, K), -1, -1)) for m in (U, V))
-    first = g.einsum("bkjd,kdr->bkjr", V, D).einsum("bkjr,kdr->bkjd", U, rank)
-    second = g.einsum("bkjd,kdr->bkjr", U, D).einsum("bkjr,kdr->bkjd", V, rank)
-    return first + second
+    return (g @ V) @ U.mT + (g @ U) @ V.mT
 
 
-def _norm_into(case: Case, x: Bounded) -> Bounded:
+def _norm_into(asked: _Arrays, x: Bounded) -> Bounded:
     """G x / sqrt(|x|^2 / D + eps)."""
-    config = case.layer_config
+    config = asked.case.layer_config
     if config.norm == "none":
         return x
     D = config.dim
-    mean_square = (x.value**2).mean(-1, keepdim=True) + config.norm_eps
+    mean_square = (x.value**2).mean(-1, keepdims=True) + config.norm_eps
     # relative error of the mean square: 2 |x||dx| + |dx|^2, and the roundings of a sum of squares
-    moved = ((2 * x.value.abs() + x.error) * x.error).mean(-1, keepdim=True) / mean_square
-    root = mean_square.rsqrt()
+    moved = ((2 * np.abs(x.value) + x.error) * x.error).mean(-1, keepdims=True) / mean_square
+    root = 1 / np.sqrt(mean_square)
     # |1/sqrt(1 + m) - 1| <= 1/sqrt(1 - m) - 1 for |m| < 1
-    relative = torch.where(moved < 1, (1 - moved).clamp(min=0).rsqrt() - 1, torch.inf) + x.summed(D) + x.gamma(4)
-    return (x * x.of(root, relative * root)) * x.of(case.weights["gain"])
+    relative = np.where(moved < 1, 1 / np.sqrt(np.maximum(1 - moved, 0)) - 1, math.inf) + x.summed(D) + x.gamma(4)
+    return (x * x.of(root, relative * root)) * x.of(asked.w["gain"])
 
 
 # --- energies in bounded numbers --------------------------------------------------------------------
 
 
-def _interaction_energy(case: Case, x: Bounded) -> Bounded:
-    _, scores = _scores(case, x, x.of(case.h))
+def _interaction_energy(asked: _Arrays, x: Bounded) -> Bounded:
+    _, scores = _scores(asked, x, x.of(asked.h))
     S = scores.value.shape[-1]
-    value = torch.logsumexp(scores.value, -1)  # (B, K, J)
-    weights = torch.softmax(scores.value, -1)
-    delta = torch.expm1(scores.error + scores.u * scores.value.masked_fill(weights == 0, 0.0).abs())
+    value = np.logaddexp.reduce(scores.value, -1)  # (B, K, J)
+    weights = _softmax(scores).value
+    delta = np.expm1(scores.error + scores.u * np.abs(np.where(weights == 0, 0.0, scores.value)))
     # log sum exp is 1-Lipschitz in the weighted sense, and rounds its top score and its logarithm
-    error = torch.log1p((weights * delta).sum(-1)) + x.gamma(S + 10) * (1 + value.abs())
-    return x.of(value, error).sum(1).scaled(-case.attention.tau)
+    error = np.log1p((weights * delta).sum(-1)) + x.gamma(S + 10) * (1 + np.abs(value))
+    return x.of(value, error).sum(1).scaled(-asked.case.attention.tau)
 
 
-def _elementwise_energy(case: Case, x: Bounded) -> Bounded:
-    w, config = case.weights, case.mlp
+def _elementwise_energy(asked: _Arrays, x: Bounded) -> Bounded:
+    w, config = asked.w, asked.case.mlp
     sigma = activation(config.activation)
-    gate = x.of(case.h).einsum("bjd,md->bjm", x.of(w["W"]), config.dim)
-    z = x.einsum("bjd,md->bjm", x.of(w["V"]), config.dim)
-    value = sigma.primitive(z.value)
-    reach = (
-        sigma.sigma(z.value).abs() + (2 * (z.value.abs() + z.error) if config.activation == "relu2" else 2) * z.error
-    )
+    gate = x.of(asked.h) @ x.of(w["W"].T)
+    z = x @ x.of(w["V"].T)
+    at = torch.from_numpy(z.value)
+    steep = 2 * z.most if config.activation == "relu2" else 2
+    reach = np.abs(sigma.sigma(at).numpy()) + steep * z.error
     # textbook primitives cancel terms of size (1 + |z|)^2, so that much roundoff is anybody's
-    phi = z.of(
-        value, reach * z.error + x.gamma(16) * (1 + z.value.abs()) ** (3 if config.activation == "relu2" else 2)
-    )
+    cancelled = (1 + np.abs(z.value)) ** (3 if config.activation == "relu2" else 2)
+    phi = z.of(sigma.primitive(at).numpy(), reach * z.error + x.gamma(16) * cancelled)
     return (gate * phi).sum(-1).scaled(-1.0)

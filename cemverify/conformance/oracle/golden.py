@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from cemverify.cem.activations import activation
+from cemverify.cem.activations import activation, without_values
 from cemverify.cem.energies import Elementwise, Energy, Interaction
 from cemverify.cem.layers import MLPConfig
 from cemverify.cem.positions import Alibi, Bias, Rotary, SelfCross, alibi_slopes
@@ -76,14 +76,17 @@ def energies_at(case: Case, x: Tensor) -> Tensor:
 
 def gradient(case: Case, u: Tensor) -> Tensor:
     """Autograd of the energy, summed over tokens, with respect to u: (B, J, D)."""
-    return _autograd(energy_of(case), case.h, u)
+    energy = energy_of(case)
+    if isinstance(energy, Elementwise):
+        energy = replace(energy, activation=without_values(energy.activation))
+    return _autograd(lambda u: energy(u, energy.remember(case.h)).sum(), u)
 
 
 def head_gradients(case: Case, u: Tensor) -> Tensor:
-    """Autograd of each head's part of the energy: (B, K, J, D)."""
+    """Autograd of each head's share of the energy: (B, K, J, D)."""
     energy = energy_of(case)
     assert isinstance(energy, Interaction)
-    return torch.stack([_autograd(_one_head(energy, k), case.h, u) for k in range(energy.heads)], dim=1)
+    return _autograd(lambda u: energy.of_heads(u, energy.remember(case.h)).sum((0, 2)), u).movedim(0, 1)
 
 
 def energy_of(case: Case) -> Energy:
@@ -128,21 +131,12 @@ def norm_into(case: Case, x: Tensor) -> Tensor:
     return case.weights["gain"] * F.rms_norm(x, (config.dim,), eps=config.norm_eps)
 
 
-def _autograd(energy: Energy, h: Tensor, u: Tensor) -> Tensor:
+def _autograd(energy: Callable[[Tensor], Tensor], u: Tensor) -> Tensor:
+    """The gradient with respect to u (B, J, D) of a scalar (), or of each of several, (N,): (N, B, J, D)."""
     with torch.enable_grad():  # whoever asks may have turned it off
         differentiated = u.requires_grad  # by `products`, for which the graph is kept
         # a node of its own: the memory may be made of the very same tensor, and stays fixed
         u = u.clone() if differentiated else u.detach().requires_grad_()
-        total = energy(u, energy.remember(h)).sum()
-        return torch.autograd.grad(total, u, create_graph=differentiated)[0]
-
-
-def _one_head(energy: Interaction, k: int) -> Interaction:
-    diagonal = energy.diagonal[k] if energy.diagonal is not None and energy.diagonal.dim() == 2 else energy.diagonal
-    bias = energy.bias
-    if isinstance(bias, Alibi):
-        bias = Alibi(bias.slopes[k : k + 1])
-    elif isinstance(bias, SelfCross):
-        bias = SelfCross(bias.to_self[k : k + 1], bias.to_others[k : k + 1])
-    W_Q, W_K = energy.W_Q[k : k + 1], energy.W_K[k : k + 1]
-    return replace(energy, W_Q=W_Q, W_K=W_K, diagonal=diagonal, bias=bias)
+        total = energy(u)
+        each = torch.eye(len(total), dtype=torch.float64) if total.dim() else None
+        return torch.autograd.grad(total, u, each, create_graph=differentiated, is_grads_batched=each is not None)[0]
