@@ -6,6 +6,7 @@ Options: --implementation, --device, --dtype, --examples choose what `suites/con
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import signal
@@ -84,6 +85,12 @@ def pytest_report_header() -> str:
     return (
         f"cemverify: {torch.cuda.device_count()} CUDA devices, catalogue seed {os.environ.get('CEMVERIFY_SEED', '0')}"
     )
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: the garbage collector need not look through it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -176,7 +176,8 @@ def test_a_call_that_costs_the_process_leaves_its_case_behind(
     assert main(["replay", str(saved)]) == 1
     assert main(["replay", str(saved), "--implementation", "reference"]) == 0
     script = [sys.executable, str(saved.with_suffix(".py"))]
-    for implementation, code in ((subject, 1), ("cemverify.conformance.implementations.reference:reference", 0)):
+    right = [("cemverify.conformance.implementations.reference:reference", 0)] if name == "exits" else []
+    for implementation, code in ((subject, 1), *right):
         done = subprocess.run([*script, implementation], capture_output=True, text=True, check=False)
         assert done.returncode == code, done.stdout + done.stderr
     assert not list(tmp_path.glob("cemverify-*"))  # the pages that questions were noted on
