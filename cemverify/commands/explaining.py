@@ -10,7 +10,7 @@ import torch
 from cemverify import catalogue
 from cemverify.conformance.implementations.contract import FEATURES
 from cemverify.conformance.judging.effort import Effort
-from cemverify.conformance.judging.engine import judge_property
+from cemverify.conformance.judging.engine import judge_property, not_offered
 from cemverify.conformance.judging.verdicts import Verdict, largest
 from cemverify.conformance.listeners import terminal
 from cemverify.conformance.properties import Property
@@ -19,6 +19,7 @@ from cemverify.conformance.properties.explanations import explain
 from cemverify.power.mutants import Mutant, mutants
 from cemverify.screen import READABLE
 
+_MUTANTS = 3  # that are asked for a violation, at most
 _LABEL = 12  # columns of the words on the left
 
 
@@ -52,17 +53,22 @@ def explanation(property_: Property, width: int | None) -> str:
 
 def violation(property_: Property, width: int | None) -> str:
     """What a run says of the first mutant that the property kills here: asked now, so it is what a run would say."""
-    own = [mutant for mutant in killers(property_) if mutant.property == property_.id]
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        reason = "no mutant is its own"
-        for mutant in own:
-            record = judge_property(mutant.subject(), property_, Effort())
+        reason = "it has no mutant"
+        for mutant in killers(property_)[:_MUTANTS]:
+            subject = mutant.subject()
+            effort = Effort()
+            absent = not_offered(property_, subject.not_offered, effort.dtype)
+            record = absent or judge_property(subject, property_, effort)
             if record.verdict == Verdict.VIOLATED:
                 words = f"How a violation looks, found just now in the mutant {mutant.id}:\n\n"
                 return terminal.wrapped(words + terminal.violation(record), width)
-            reason = f"the mutant {mutant.id} was not found out ({record.reason or record.verdict})"
+            reason = f"of the mutant {mutant.id}, nothing was found ({record.reason or record.verdict})"
+            if record.verdict == Verdict.NOT_OFFERED:
+                reason = record.reason or ""
+                break
         return terminal.wrapped(f"A violation cannot be shown here: {reason}", width)
     finally:
         torch.set_num_threads(threads)

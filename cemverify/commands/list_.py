@@ -16,6 +16,7 @@ from cemverify.conformance.listeners.colours import show_coloured
 from cemverify.conformance.listeners.terminal import wrapped
 from cemverify.conformance.properties import Property, select
 from cemverify.conformance.properties.explanations import explain
+from cemverify.errors import UsageError
 from cemverify.results import Maker, Table, result, show, write
 from cemverify.screen import columns, is_live
 from cemverify.tables import fitted, grid
@@ -41,6 +42,11 @@ def run(options: argparse.Namespace) -> int:
         return 0
     check_outputs(options.json)
     properties = select(options.properties)
+    if options.newer_than is not None:
+        pinned = catalogue.check_version(options.newer_than)
+        properties = tuple(p for p in properties if catalogue.is_newer(p.id, pinned))
+        if not properties:
+            raise UsageError(f"none of these properties is newer than catalogue {pinned}")
     if [p.id for p in properties] == options.properties:
         _explain(properties[0], width)
     else:

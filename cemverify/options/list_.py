@@ -30,4 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     instead.add_argument(
         "--contract", action="store_true", help="print what an implementation must do and must not do, as Markdown"
     )
+    newer = parser.add_argument(
+        "--newer-than", metavar="VERSION", help="only what came after this version of the catalogue, which CI may pin"
+    )
+    completers.complete_with(newer, completers.versions)
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the properties as a result file")

@@ -10,11 +10,14 @@ from xml.etree import ElementTree
 import pytest
 
 from cemverify import catalogue, results
+from cemverify.api import Check
 from cemverify.catalogue import check_version, current, introduced, is_newer, versions
 from cemverify.cli import main
 from cemverify.conformance import properties
 from cemverify.conformance.gate.baselines import Baseline, Conditions, compare
 from cemverify.conformance.gate.pinning import pin
+from cemverify.conformance.implementations.contract import implementation
+from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import Record, Verdict, counts, exit_code, violations
 from cemverify.conformance.listeners import files, terminal
@@ -151,12 +154,39 @@ def test_a_run_without_a_pin_enforces_everything() -> None:
     assert (tally["violated"], tally["not_enforced"]) == (1, 0)
 
 
+@pytest.mark.usefixtures("later")
+@pytest.mark.parametrize(
+    ("id_", "pinned", "outcome"),
+    [
+        (NEW, "2026.11", pytest.xfail.Exception),
+        (NEW, "2027.02", pytest.fail.Exception),
+        (OLD, "2026.11", pytest.fail.Exception),
+    ],
+)
+def test_pytest_expects_the_failure_of_what_is_not_enforced(
+    id_: str, pinned: str, outcome: type[BaseException]
+) -> None:
+    idle = implementation(attention=lambda x, h, weights, config: x)
+    with pytest.raises(outcome):
+        Check(idle, properties.by_id(id_), Effort(examples=3, shrink=False), pinned=pinned)()
+
+
 # --- the command line -----------------------------------------------------------------------------
 
 
 def test_a_pin_that_is_not_known_is_refused_before_the_work(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "cemverify:reference", "--catalogue", "2099.01"]) == 2
     assert "there is no catalogue '2099.01' here" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("later")
+def test_what_is_newer_than_a_pin_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "gradient", "--newer-than", "2026.11"]) == 0
+    said = capsys.readouterr().out
+    assert NEW in said
+    assert "1 property, catalogue 2027.02" in said
+    assert main(["list", "--newer-than", "2027.02"]) == 2
+    assert "none of these properties is newer than catalogue 2027.02" in capsys.readouterr().err
 
 
 def test_the_version_says_which_catalogue_there_is(capsys: pytest.CaptureFixture[str]) -> None:
