@@ -106,7 +106,8 @@ class ProgressBar:
         row = Table.grid(padding=(0, 1), expand=True)
         row.add_column(ratio=1)
         row.add_column(no_wrap=True)
-        row.add_row(Bar(self._total, done), self.time())
+        style = OF_VERDICTS[Verdict.VIOLATED if self._tally[Verdict.VIOLATED] else Verdict.HOLDS]
+        row.add_row(Bar(self._total, done, complete_style=style, finished_style=style), self.time())
         tally = Text(no_wrap=True, overflow="ellipsis")
         for verdict, count in sorted(self._tally.items(), key=lambda item: list(Verdict).index(item[0])):
             tally.append(f"{', ' if tally else ''}{count} {'hold' if verdict == Verdict.HOLDS else verdict}")

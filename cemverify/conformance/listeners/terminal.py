@@ -105,7 +105,7 @@ def findings(event: RunFinished, *, width: int | None = None) -> str:
     parts += [f"{r.verdict.upper()} {r.id}\n  {r.reason}" for r in undecided if not r.not_enforced]
     parts += [f"NOT ENFORCED {r.id}\n  {r.verdict}, but {too_new(r)}\n  {r.reason}" for r in asked if r.not_enforced]
     if absent := _absences(event.records):
-        parts.append(absent)
+        parts.append(fill(absent, READABLE, subsequent_indent="  ") if width is None else absent)
     if reach := how_far(event):
         parts.append(reach)
     parts.append(summary(event))
@@ -156,7 +156,7 @@ def _absences(records: Sequence[Record]) -> str:
     absent = [r.reason or "" for r in records if r.verdict == Verdict.NOT_OFFERED]
     first = Counter(reason.partition(": ")[0] for reason in absent)
     listed = ", ".join(f"{name} ({count})" for name, count in first.most_common())
-    return fill(f"not offered, by the first missing feature: {listed}", 110, subsequent_indent="  ") if absent else ""
+    return f"not offered, by the first missing feature: {listed}" if absent else ""
 
 
 def summary(event: RunFinished) -> str:
