@@ -171,7 +171,7 @@ def test_colours_change_nothing_but_colours(width: int, monkeypatch: pytest.Monk
     assert ANSI.sub("", out.getvalue()) == f"{said}\n"
     assert re.search(rf"\x1b\[1;31mVIOLATED {VIOLATED.id[:20]}", out.getvalue())
     assert "\x1b[32m" in out.getvalue()
-    assert re.search(r"slow.*\x1b\[33minconclusive", out.getvalue(), re.DOTALL)
+    assert "\x1b[33minconclusive" in out.getvalue()
     assert not re.search(r"\x1b\[[0-9;]+m0 ", out.getvalue()), "what there is none of does not stand out"
     monkeypatch.setattr("sys.stdout", pipe := io.StringIO())
     show_coloured(said)
