@@ -48,7 +48,7 @@ ROOMS: dict[str, set[str]] = {
     "cemverify.screen": set(),
     "cemverify.statistics": shared("errors"),
     "cemverify.cem": set(),
-    "cemverify.runs": shared("cores", "errors", "files", "orphans", "parsing"),
+    "cemverify.runs": shared("cores", "errors", "files", "orphans", "parsing", "screen"),
     "cemverify.conformance": set(),
     "cemverify.conformance.implementations": {"cemverify.cem"} | shared("errors"),
     "cemverify.conformance.questions": {"cemverify.cem"},
@@ -92,7 +92,7 @@ ROOMS: dict[str, set[str]] = {
     | shared("_version", "catalogue", "entry", "parsing"),
     "cemverify.__main__": {"cemverify.cli"},
     "reports": {"cemverify.statistics"}
-    | shared("entry", "errors", "files", "lines", "parsing", "results", "tables")
+    | shared("entry", "errors", "files", "lines", "parsing", "results", "screen", "tables")
     | verifier("gate"),
     "synthetic": set(),
     "synthetic.flops": set(),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
 from collections.abc import Callable
 from typing import TextIO
+
+from cemverify.screen import columns, is_live
 
 # Elsewhere than on a terminal, there are no more lines than about this many.
 MOST_LINES = 200
@@ -30,7 +31,7 @@ class Progress:
         self.done, self.failed, self.spent = 0, 0, 0.0
         self._stream = sys.stderr if stream is None else stream
         self._clock, self._started = clock, clock()
-        self._live = self._stream.isatty()
+        self._live = is_live(self._stream)
         self._said, self._latest = 0, ""
 
     def finished(self, label: str, cost: float, failure: str | None = None) -> None:
@@ -77,8 +78,8 @@ class Progress:
 
     def _rewrite(self, running: int = 0) -> None:
         text = self.line() + (f" ({running} in the air)" if running else "")
-        columns = shutil.get_terminal_size().columns
-        print(f"{self._blank()}{text[: columns - 1]}", end="", file=self._stream, flush=True)
+        width = columns(self._stream) or len(text) + 1
+        print(f"{self._blank()}{text[: width - 1]}", end="", file=self._stream, flush=True)
 
     def _blank(self) -> str:
         return "\r\033[K" if self._live else ""

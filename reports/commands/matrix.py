@@ -48,10 +48,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints the table, and writes the files."""
-    import shutil
     import sys
 
     from cemverify.results import show
+    from cemverify.screen import columns
     from cemverify.tables import RENDERERS, terminal
     from reports.collect import collect
     from reports.matrix.standings import lines_of, sheet, table
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     if options.format == "csv":
         text = numbers(sheet(lines)).rstrip("\n")
     elif options.format == "terminal":
-        text = terminal([found], (), shutil.get_terminal_size().columns if sys.stdout.isatty() else None)
+        text = terminal([found], (), columns(sys.stdout))
     else:
         text = RENDERERS[options.format]([found], ())
     if options.output is not None:

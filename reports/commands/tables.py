@@ -62,7 +62,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints the tables."""
+    import sys
+
     from cemverify.results import show
+    from cemverify.screen import columns
     from cemverify.tables import comma_separated, terminal
     from reports.collect import collect, tables_of
 
@@ -70,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
     found = [(source, shown) for source in sources for shown in tables_of(source, fold=not options.all)]
     tables, origins = [shown.table for _, shown in found], [source.origin for source, _ in found]
     if options.format == "terminal":
-        text = terminal(tables, origins, options.width or _terminal_width())
+        text = terminal(tables, origins, options.width or columns(sys.stdout))
     elif options.format == "csv":
         text = comma_separated(tables, origins, [shown.csv for _, shown in found])
     else:
@@ -104,10 +107,3 @@ def write_all(folder: Path, sources: Sequence[ResultFile]) -> None:
         write_text(path, content)
     write(folder / "report.json", merge(sources))
     print(f"wrote {folder}: report.md, report.json and {len(whole)} CSV", file=sys.stderr)
-
-
-def _terminal_width() -> int | None:
-    import shutil
-    import sys
-
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

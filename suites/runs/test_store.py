@@ -424,7 +424,8 @@ def test_elsewhere_than_on_a_terminal_progress_is_plain_lines_that_say_how_long(
     ]
 
 
-def test_on_a_terminal_progress_is_one_line_that_is_rewritten() -> None:
+def test_on_a_terminal_progress_is_one_line_that_is_rewritten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
     stream = Terminal()
     told = progress(stream, [0, 10, 20, 30])
     for name in ("a", "b", "c"):
