@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -43,6 +44,7 @@ def _ask(options: argparse.Namespace) -> int:
     found = answers(options.round)
     everything = [*(fault.name for fault in (*round_.faults, *round_.styles)), *round_.bases]
     names = [name for name in options.names or everything if _due(found.get(name), options.again)]
+    random.Random(0).shuffle(names)  # noqa: S311 -- so that what a stopped run has asked is a fair sample
     commit = _commit()
     processes = context()
     with ThreadPoolExecutor(options.workers) as threads:
