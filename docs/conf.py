@@ -5,11 +5,8 @@ The source folder is the repository itself, so that links mean the same here and
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
-
-from sphinx.application import Sphinx
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
@@ -31,6 +28,7 @@ extensions = [
     "sphinx_copybutton",
     "docs.making.contents",
     "docs.making.commands",
+    "docs.making.docstrings",
     "docs.making.schema",
 ]
 
@@ -46,6 +44,7 @@ smartquotes = False  # words of files and commands stand in running text too
 
 # Docstrings are plain text with code in backticks.
 default_role = "code"
+highlight_language = "none"
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
@@ -59,36 +58,3 @@ html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_copy_source = False
-
-
-def setup(app: Sphinx) -> None:
-    """Docstrings are mended before napoleon reads them, and signatures before they are shown."""
-    app.connect("autodoc-process-docstring", _mend, priority=100)
-    app.connect("autodoc-process-signature", _without_factories)
-
-
-def _mend(_app: Sphinx, _what: str, _name: str, _obj: object, _options: object, lines: list[str]) -> None:
-    """Docstrings are plain text: what is indented keeps its lines, |V| is a norm, and several names are each one.
-
-    What stands below Args, Attributes or Raises is left to napoleon.
-    """
-    mended: list[str] = []
-    in_list = literal = False
-    for line in lines:
-        indented = line.startswith(" ")
-        if line and not indented:
-            in_list, literal = bool(re.match(r"(Args|Attributes|Raises|Returns|Yields):$", line)), False
-        if indented and not in_list and not literal and mended[-1:] == [""]:
-            mended += ["::", ""]
-            literal = True
-        text = line if literal else line.replace("|", "\\|")
-        several = re.match(r"(\s+)(\w+(?:, \w+)+): (.*)", text) if in_list else None
-        mended += [f"{several[1]}{name}: {several[3]}" for name in several[2].split(", ")] if several else [text]
-    lines[:] = mended
-
-
-def _without_factories(
-    _app: Sphinx, _what: str, _name: str, _obj: object, _options: object, signature: str | None, returns: str | None
-) -> tuple[str | None, str | None]:
-    """`<factory>`, the default of a dataclass field, is no Python; Sphinx shows what it cannot read as it is."""
-    return (None if signature is None else signature.replace("<factory>", "...")), returns
