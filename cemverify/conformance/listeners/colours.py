@@ -19,10 +19,12 @@ OF_VERDICTS: Mapping[str, str] = MappingProxyType(
 # What is coloured in a report, and how: a cell of the table, a heading, a count of the last line.
 _PATTERNS: Mapping[str, str] = MappingProxyType(
     {
-        r"(?m)(?<=[ ]{2})((all )?[1-9]\d* hold|holds)(?=,|  |$)": GREEN,
-        r"(?m)(?<=[ ]{2}|, )([1-9]\d* )?violated(?!,? (known|not enforced))(?=,|  |$)": RED,
-        r"(?m)(?<=[ ]{2}|, )([1-9]\d* )?(violated, (known|not enforced)|inconclusive)(?=,|  |$)": YELLOW,
-        r"(?m)(?<=[ ]{2}|, )([1-9]\d* )?suite errors?(?=,|  |$)": MAGENTA,
+        # a cell of a row, and a count among others in that of a family
+        r"(?m)(?<=[ ]{2})((all )?[1-9]\d* hold(?=,|  |$)|holds(?=  |$))": GREEN,
+        r"(?m)(?<=[ ]{2}|, )([1-9]\d* violated(?!, (known|not))(?=,|  |$)|violated(?=  |$))": RED,
+        r"(?m)(?<=[ ]{2}|, )([1-9]\d* )?violated, (known|not enforced)(?=,|  |$)": YELLOW,
+        r"(?m)(?<=[ ]{2}|, )([1-9]\d* inconclusive(?=,|  |$)|inconclusive(?=  |$))": YELLOW,
+        r"(?m)(?<=[ ]{2}|, )([1-9]\d* suite errors?(?=,|  |$)|suite error(?=  |$))": MAGENTA,
         r"(?m)^(ALSO )?VIOLATED\b.*$|^ *(STALE|REGRESSION)\b": RED,
         r"(?m)^(INCONCLUSIVE|NOT ENFORCED)\b.*$": YELLOW,
         r"(?m)^SUITE ERROR\b.*$": MAGENTA,
