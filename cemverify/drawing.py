@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from hypothesis import Phase, given, settings
 from hypothesis.internal.conjecture.providers import HypothesisProvider
+from hypothesis.strategies import none
 
 
 def _no_constant(*_: Any, **__: Any) -> None:
@@ -28,3 +30,14 @@ def from_the_seed_alone() -> Iterator[None]:
         yield
     finally:
         HypothesisProvider._maybe_draw_constant = draws  # type: ignore[method-assign]
+
+
+def get_ready() -> None:
+    """Draws once, since the first draw of a process takes longest: Hypothesis registers NumPy's generator then."""
+
+    @settings(max_examples=1, database=None, deadline=None, phases=[Phase.generate])
+    @given(none())
+    def drawn(_: None) -> None: ...
+
+    with from_the_seed_alone():
+        drawn()

@@ -51,7 +51,7 @@ def slip(id_: str) -> Record:
 def test_a_layer_written_from_its_paper_holds_with_all_that_its_declaration_implies(example: str) -> None:
     if example.endswith("_jax"):
         pytest.importorskip("jax", reason="the extra `jax` is not installed")
-    records = check_implementation(load(f"examples.energy_layers.{example}:mine"), examples=6)
+    records = check_implementation(load(f"examples.energy_layers.{example}:mine"), examples=9)
     wrong = [(r.id, r.reason) for r in records if r.verdict not in (Verdict.HOLDS, Verdict.NOT_OFFERED)]
     assert not wrong
     assert sum(r.verdict == Verdict.HOLDS for r in records) > 10

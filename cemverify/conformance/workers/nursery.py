@@ -1,9 +1,9 @@
 """Starts and ends worker processes, even if the implementation stops or kills the server that forks them.
 
-Linux forks them from a server that has imported torch and the judge, and nothing of the implementation: that takes
-50 ms rather than the seconds of an import, which counts where one worker after another is lost. Code under test can
-stop or kill that server. So every wait for it has a deadline: a server that does not answer is killed, and the next
-process starts another.
+Linux forks them from a server that has imported torch and the judge (see `preloaded`), and nothing of the
+implementation: that takes 50 ms rather than the seconds of an import, which counts where one worker after another is
+lost. Code under test can stop or kill that server. So every wait for it has a deadline: a server that does not answer
+is killed, and the next process starts another.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ENDING = 2.0  # seconds in which the server tells of the end of a process that 
 @cache
 def _context() -> Any:
     context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
-    context.set_forkserver_preload(["cemverify.conformance.workers.judging"])
+    context.set_forkserver_preload(["cemverify.conformance.workers.preloaded"])
     return context
 
 

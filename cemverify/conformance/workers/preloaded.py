@@ -1,0 +1,16 @@
+"""What the server of workers has before it forks the first: the judge, and what would cost each of them a moment.
+
+Imported by that server alone (see `nursery`).
+"""
+
+from __future__ import annotations
+
+import gc
+
+from cemverify.conformance.workers import judging
+from cemverify.drawing import get_ready
+
+__all__ = ["judging"]
+
+get_ready()
+gc.freeze()  # or each worker's collector would look through all that is imported, and copy its pages
