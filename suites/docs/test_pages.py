@@ -54,10 +54,12 @@ def commands() -> Iterator[tuple[str, str]]:
                 continue
             whole = block.text.replace("\\\n", " ")
             for line in whole.splitlines():
-                # after a prompt, or where a recipe has its command
-                found = re.match(r"\s*(?:\$ |- run: |- |commands = )?(.*)", line)
+                # after a prompt, where a recipe has its command, or behind what starts it
+                starts = r"\$ |- run: |- |commands = |(?:uvx|pipx run) .*(?=cemverify )|eval \"\$\("
+                found = re.match(rf"\s*(?:{starts})?(.*)", line.replace("torchrun --nproc-per-node 8", "python"))
                 if found and any(found[1].startswith(f"{program} ") for program in OURS):
-                    yield f"{name(page)}:{block.line}", found[1]
+                    command = found[1].partition(')"')[0] if "eval" in line else found[1]
+                    yield f"{name(page)}:{block.line}", command
 
 
 COMMANDS = sorted({(where, command) for where, command in commands()})
@@ -96,6 +98,17 @@ def test_every_command_on_every_page_is_one_that_its_parser_reads(programs: dict
         except Exception as error:
             wrong.append(f"{where}: {command}: {error}")
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_what_other_programs_are_told_exists(page: Path) -> None:
+    text = "\n".join(block.text for block in blocks(page) if block.language in ("", "sh", "bash", "console"))
+    environments = re.findall(r"^\[testenv:(\w+)\]", (ROOT / "tox.ini").read_text(), flags=re.MULTILINE)
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(re.findall(r"tox run -e (\w+)", text)) <= set(environments)
+    assert {extra for found in re.findall(r"'\.\[([\w,]+)\]'", text) for extra in found.split(",")} <= set(extras)
+    for path in re.findall(r"pytest (suites/[\w/.]+)", text):
+        assert (ROOT / path).exists(), path
 
 
 def test_a_command_that_does_not_exist_would_be_noticed() -> None:
