@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 import cemverify
-from docs.making.docstrings import mended
 from docs.making.parsers import PROGRAMS, parsers
-from docs.making.schema import kinds
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -43,6 +41,9 @@ def test_every_command_has_a_parser_with_arguments_and_words(program: str) -> No
 
 
 def test_the_schema_page_has_every_kind_with_its_keys() -> None:
+    pytest.importorskip("sphinx")
+    from docs.making.schema import kinds
+
     found = kinds()
     assert {"check", "claims", "power", "counterexample", "readings", "list"} <= set(found)
     keys = {row.key: row for row in found["check"]}
@@ -51,6 +52,9 @@ def test_the_schema_page_has_every_kind_with_its_keys() -> None:
 
 
 def test_a_docstring_that_speaks_of_several_names_in_a_line_is_read_as_one_entry_each() -> None:
+    pytest.importorskip("sphinx")
+    from docs.making.docstrings import mended
+
     lines = [
         "What |V| is.",
         "",
