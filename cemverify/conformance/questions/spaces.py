@@ -314,7 +314,7 @@ def _shared(pick: _Pick, space: Space, options: Mapping[str, Any]) -> dict[str, 
     """Draws the options that attention and the MLP have in common."""
     drawn: dict[str, Any] = {"steps": pick.one_of(space.steps), "step_size": pick.one_of(space.step_sizes)}
     if options.get("norm", "none") != "none":
-        drawn["norm_eps"] = pick.one_of((1e-5, 1e-2, 1e-6))
+        drawn["norm_eps"] = pick.one_of((1e-5, 1e-2, 1e-6, 1e-12))
     return drawn
 
 

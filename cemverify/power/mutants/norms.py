@@ -103,6 +103,12 @@ class EpsilonOutsideTheRoot(Plain):
         return root
 
 
+@ZOO.killed_by("An epsilon below 1e-8 is taken for 1e-8.", "gradient/attention/norm-channel")
+class EpsilonHasFloor(Plain):
+    def root(self, x: Tensor, c: Any) -> Tensor:
+        return super().root(x, replace(c, norm_eps=max(c.norm_eps, 1e-8)))
+
+
 @ZOO.killed_by(
     "The root mean square has the epsilon 1e-6, whatever the configuration says.", "gradient/attention/norm-channel"
 )
