@@ -14,8 +14,6 @@ from statistics import fmean, stdev
 from typing import Any, Literal, TypeVar
 
 import numpy as np
-from scipy import stats
-from scipy.optimize import brentq
 
 # Two errors within this factor of each other count as equal, unless a study chooses another margin.
 MARGIN = 0.02
@@ -91,6 +89,8 @@ def paired_ratio(values: Sequence[float], references: Sequence[float], confidenc
     Raises:
         ValueError: not as many values as references.
     """
+    from scipy import stats  # here and below, since its import takes half a second, and few commands need it
+
     logs = spread(_logs(values, references))
     if logs.std is None:
         return Ratio(math.exp(logs.mean), None, None)
@@ -135,6 +135,8 @@ def _corrected(comparison: PairedComparison, p: float) -> PairedComparison:
 
 def t_test(differences: Sequence[float]) -> float:
     """The two-sided p-value of "their mean is 0", for at least two normal differences."""
+    from scipy import stats
+
     found = spread(differences)
     assert found.std is not None
     if found.std == 0:
@@ -145,6 +147,8 @@ def t_test(differences: Sequence[float]) -> float:
 
 def sign_flip(differences: Sequence[float]) -> float:
     """The two-sided p-value of "each is as likely to have the other sign", from all sign flips or from 2^16 draws."""
+
+    from scipy import stats
 
     def total(flipped: Any, axis: int) -> Any:
         return np.sum(flipped, axis)
@@ -177,6 +181,9 @@ def smallest_detectable(differences: Sequence[float], power: float = 0.8, alpha:
     Args:
         differences: log ratios, at least two.
     """
+    from scipy import stats
+    from scipy.optimize import brentq
+
     found = spread(differences)
     assert found.std is not None
     freedom = found.n - 1

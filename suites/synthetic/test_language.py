@@ -250,22 +250,35 @@ def test_an_interrupt_ends_all_processes_soon_and_says_how_to_go_on(corpora: Pat
     pytest.fail("a process is still there")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["train", "--text", "nowhere"], "no file or folder nowhere"),
-        (["study", "diagonal"], "torchrun trains one model together, and study several by themselves"),
-    ],
-)
-def test_what_is_wrong_is_told_once_by_all_the_processes_of_torchrun(
-    arguments: list[str], sentence: str, corpora: Path, tmp_path: Path
+@pytest.mark.parametrize(("rank", "told"), [("0", 1), ("1", 0)])
+def test_a_study_under_torchrun_is_refused_and_the_first_process_says_so(
+    rank: str, told: int, corpora: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", rank)
+    assert main(["language", "study", "diagonal", "--device", "cpu", "--corpora", str(corpora)]) == 2
+    sentence = "error: torchrun trains one model together, and study several by themselves"
+    assert capsys.readouterr().err.count(sentence) == told
+
+
+@pytest.mark.slow
+def test_what_is_wrong_is_told_once_by_all_the_processes_of_torchrun(corpora: Path) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command += ["-m", "synthetic", "language", *arguments, "--device", "cpu", "--corpora", str(corpora)]
+    command += [
+        "-m",
+        "synthetic",
+        "language",
+        "train",
+        "--text",
+        "nowhere",
+        "--device",
+        "cpu",
+        "--corpora",
+        str(corpora),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 1  # torchrun's own
-    assert done.stderr.count(f"error: {sentence}") == 1
+    assert done.stderr.count("error: no file or folder nowhere") == 1
     assert "Connection closed" not in done.stderr
     assert "synthetic/language" not in done.stderr  # no traceback of ours
 

@@ -19,7 +19,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t as student
+from scipy.special import stdtrit
 from torch import Tensor, from_numpy
 
 from cemverify.errors import UsageError
@@ -156,7 +156,7 @@ class Chain:
             return None
         batches = from_numpy(stretch[: each * BATCHES_OF_MEANS].reshape(BATCHES_OF_MEANS, each).astype(np.int64))
         means = self.surprisals(batches)[:, BURN_IN:].mean(1)
-        half = float(student.ppf(0.975, len(means) - 1)) * float(means.std(ddof=1)) / math.sqrt(len(means))
+        half = float(stdtrit(len(means) - 1, 0.975)) * float(means.std(ddof=1)) / math.sqrt(len(means))
         return Rate(float(means.mean()), float(means.mean()) - half, float(means.mean()) + half)
 
 

@@ -21,13 +21,12 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 from cemverify.cem.models import LanguageModel
 from cemverify.errors import UsageError
 from cemverify.files import replacing, sweep
 from cemverify.results import flaw
-from synthetic.language.training.machine import agree
+from synthetic.language.training.machine import agree, is_in_pieces
 
 FORMAT = 1
 _MOST = 2**53  # what a float holds exactly
@@ -140,7 +139,7 @@ def saved_step(path: Path) -> int:
 
 def whole(tensor: Tensor) -> Tensor:
     """A tensor without its distribution over processes, which all take part in: contiguous, on the CPU."""
-    return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).cpu().contiguous()
+    return (tensor.full_tensor() if is_in_pieces(tensor) else tensor).cpu().contiguous()
 
 
 def _read(path: Path, *, tensors: bool = True) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -165,7 +164,9 @@ def _damaged(path: Path, why: str) -> UsageError:
 
 def _like(tensor: Tensor, parameter: Tensor) -> Tensor:
     """A whole tensor, placed as a parameter is."""
-    if isinstance(parameter, DTensor):
+    if is_in_pieces(parameter):
+        from torch.distributed.tensor import distribute_tensor
+
         return distribute_tensor(tensor.to(parameter.device), parameter.device_mesh, parameter.placements)
     return tensor.to(parameter.device)
 

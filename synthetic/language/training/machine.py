@@ -10,12 +10,13 @@ import contextlib
 import os
 import resource
 import shutil
+import sys
 import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +25,9 @@ from torch import distributed as dist
 from cemverify.cem.models import LanguageModel
 from cemverify.devices import find_device
 from cemverify.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
 PEAK_SECONDS = 0.5  # for how long products are repeated to find a device's speed
 
@@ -136,6 +140,12 @@ def leave(*, together: bool = True) -> None:
         if together:
             dist.barrier()
         dist.destroy_process_group()
+
+
+def is_in_pieces(tensor: Tensor) -> TypeGuard[DTensor]:
+    """Whether each process holds a piece of it. Where nobody has imported its class, which takes long, none does."""
+    distributed = sys.modules.get("torch.distributed.tensor")
+    return distributed is not None and isinstance(tensor, distributed.DTensor)
 
 
 def one_of_several() -> bool:

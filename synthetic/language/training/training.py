@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch import distributed as dist
-from torch.distributed.tensor import DTensor
 from torch.nn import functional as F
 
 from cemverify.cem.models import LanguageModel
@@ -22,7 +21,7 @@ from cemverify.errors import UsageError
 from synthetic.corpora.batches import Batches
 from synthetic.language.training.checkpoints import State, restore, save, whole
 from synthetic.language.training.guard import first_non_finite, first_non_finite_gradient
-from synthetic.language.training.machine import Machine
+from synthetic.language.training.machine import Machine, is_in_pieces
 from synthetic.language.training.recipe import Recipe
 
 VECTORS_PER_HEAD = frozenset({"p", "diagonal"})  # one vector for each head may make a parameter of two axes
@@ -156,7 +155,7 @@ def score(model: LanguageModel, windows: Tensor, recipe: Recipe, machine: Machin
 
 def unsharded(model: LanguageModel) -> LanguageModel:
     """The model itself, or a whole copy of one that is split over processes, which all take part in."""
-    if not any(isinstance(parameter, DTensor) for parameter in model.parameters()):
+    if not any(is_in_pieces(parameter) for parameter in model.parameters()):
         return model
     copy = LanguageModel(model.config, torch.Generator())
     copy.load_state_dict({name: whole(parameter.detach()) for name, parameter in model.named_parameters()})
@@ -217,7 +216,7 @@ def _gathering(model: nn.Module, last: bool) -> Iterator[None]:
 
 
 def _full(norm: Tensor) -> Tensor:
-    return norm.full_tensor() if isinstance(norm, DTensor) else norm
+    return norm.full_tensor() if is_in_pieces(norm) else norm
 
 
 def _where(model: LanguageModel, tokens: Tensor, recipe: Recipe, machine: Machine) -> str | None:

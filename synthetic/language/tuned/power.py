@@ -12,8 +12,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from scipy import stats
-
 from cemverify.results import Cell, Table
 from cemverify.statistics import spread
 from synthetic.language.paper.summary import MARGIN
@@ -88,11 +86,15 @@ def _fewest(power_of: Callable[[int], float]) -> int | None:
 
 
 def _power_to_find(shift: float, deviation: float, n: int) -> float:
+    from scipy import stats  # here and below, since its import takes half a second
+
     critical = stats.t.ppf(1 - ALPHA / 2, n - 1)
     return float(stats.nct.sf(critical, n - 1, shift * math.sqrt(n) / deviation))
 
 
 def _power_to_equal(shift: float, deviation: float, n: int) -> float:
+    from scipy import stats
+
     critical = stats.t.ppf(1 - ALPHA, n - 1)
     one_side = float(stats.nct.sf(critical, n - 1, shift * math.sqrt(n) / deviation))
     return max(0.0, 2 * one_side - 1)
