@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 DESCRIPTION = """\
-Writes a page from a result of `cemverify power --matrix N --json FILE`: for every mutant how often the property named
+Writes a page from results of `cemverify power --matrix N --json FILE`: for every mutant how often the property named
 for it kills it, and which other properties call it wrong; for every property how many faults it sees; and how often
 correct implementations are called wrong. The page says when and from which commit it was measured.
 """
@@ -23,7 +23,13 @@ exit code: 0, or 2 with one sentence on stderr if the file is no such result or 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds its arguments."""
-    parser.add_argument("result", metavar="FILE", type=Path, help="a result of `cemverify power --matrix N --json`")
+    parser.add_argument(
+        "results",
+        metavar="FILE",
+        nargs="+",
+        type=Path,
+        help="results of `cemverify power --json` from one commit, at least one with --matrix",
+    )
     parser.add_argument("--title", default="Which property sees which fault", help="the heading of the page")
     parser.add_argument("--output", metavar="PAGE", type=Path, help="write the page here instead of printing it")
 
@@ -36,9 +42,9 @@ def run(options: argparse.Namespace) -> int:
     from reports.collect import collect, complete
     from reports.matrix.faults import page
 
-    (source,) = collect([options.result])
-    with complete(source):
-        text = page(source.content, options.title)
+    sources = collect(options.results)
+    with complete(sources[0]):
+        text = page([source.content for source in sources], options.title)
     if options.output is None:
         show(text.rstrip("\n"))
         return 0

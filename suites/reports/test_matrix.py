@@ -88,10 +88,12 @@ def test_without_a_verdict_there_is_no_matrix(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_a_page_says_which_property_sees_which_fault(tmp_path: Path) -> None:
-    seen = {"mutant-0": {"gradient/attention/case-0": 1, "descent/a/b": 1, "descent/a/c": 0}, "mutant-1": {}}
+    seen = {"mutant-0": {"gradient/attention/case-0": 1, "descent/a/b": 1, "descent/a/c": 0}}
     content = {**a_power(), "matrix": {"seeds": 1, "detected": seen}}
     write(tmp_path / "power.json", content)
-    assert main(["mutants", str(tmp_path / "power.json"), "--output", str(tmp_path / "page.md")]) == 0
+    write(tmp_path / "more.json", a_power())  # measured without a matrix
+    files = [str(tmp_path / name) for name in ("power.json", "more.json")]
+    assert main(["mutants", *files, "--output", str(tmp_path / "page.md")]) == 0
     text = (tmp_path / "page.md").read_text()
     assert f"Measured on {content['made_by']['created'][:10]}" in text
     rows = {
@@ -100,7 +102,7 @@ def test_a_page_says_which_property_sees_which_fault(tmp_path: Path) -> None:
         if len(row) > 3
     }
     assert rows["mutant-0"] == ["gradient/attention/case-0", "5 of 5", "descent/a/b"]
-    assert rows["mutant-1"] == ["gradient/attention/case-0", "5 of 5", ""]
+    assert rows["mutant-1"] == ["gradient/attention/case-0", "5 of 5", "(not asked)"]
     assert rows["descent/a/b"] == ["0", "1", "1"]
     assert rows["descent/a/c"] == ["0", "0", "1"]
 
@@ -108,4 +110,4 @@ def test_a_page_says_which_property_sees_which_fault(tmp_path: Path) -> None:
 def test_a_result_without_a_matrix_makes_no_such_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path / "power.json", a_power())
     assert main(["mutants", str(tmp_path / "power.json")]) == 2
-    assert "it holds no matrix" in capsys.readouterr().err
+    assert "no matrix is there" in capsys.readouterr().err
