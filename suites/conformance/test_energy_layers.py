@@ -122,6 +122,14 @@ def test_an_update_that_is_too_long_by_the_number_of_tokens_is_told_so() -> None
     assert record.because.endswith("times what it must be: the number of tokens")
 
 
+def test_an_error_in_the_last_digits_is_not_called_a_factor_of_one() -> None:
+    record = judged(quadratic(update=lambda x, m: (m - x) * (1 + 1e-11)), "gradient/layer/energy")
+    assert record.verdict == Verdict.VIOLATED
+    assert record.part != "a constant factor"
+    record = judged(quadratic(update=lambda x, m: (m - x) * (1 + 1e-6)), "gradient/layer/energy")
+    assert record.part == "a constant factor"
+
+
 @pytest.mark.parametrize(
     "id_", ["hopfield-heads-beta-of-the-other-head", "hopfield-heads-one-beta-for-all", "cem-attention-heads-swapped"]
 )
