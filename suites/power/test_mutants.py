@@ -17,6 +17,7 @@ _BY_ID = {p.id: p for p in catalogue()}
 _ALSO = [
     (m, p)
     for m in mutants()
+    if m.also_killed_by
     for p in catalogue()
     if m.kills(p.id) and p.id != m.property and p.door == _BY_ID[m.property].door
 ]
