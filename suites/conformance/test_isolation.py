@@ -132,7 +132,7 @@ def test_a_wrong_answer_never_holds_whatever_its_process_writes_or_replaces(name
 )
 def test_whom_an_implementation_stops_or_kills_delays_the_run_and_never_turns_it_green(name: str) -> None:
     started = time.monotonic()
-    found = records(name, replace(IMPATIENTLY, timeout=10.0))
+    found = records(name, replace(IMPATIENTLY, timeout=6.0))
     attention = found["gradient/attention/plain"]
     assert attention.verdict in (Verdict.VIOLATED, Verdict.INCONCLUSIVE), attention.reason
     assert found["gradient/mlp/silu"].verdict == Verdict.HOLDS
