@@ -18,7 +18,9 @@ Weights = Mapping[str, Tensor]
 
 
 def attention(x: Tensor, h: Tensor, weights: Weights, config: Any) -> Tensor:
-    refuse(x, h, weights, config, {"W_Q": (config.heads, config.R, config.dim)})
+    K, D = config.heads, config.dim
+    diagonal = (K, D) if config.diagonal == "per-head" else (D,)
+    refuse(x, h, weights, config, {"W_Q": (K, config.R, D), "W_K": (K, config.R, D), "diagonal": diagonal})
     W_Q, keys = weights["W_Q"], einsum("krd,bjd->bkjr", weights["W_K"], h)
     J = h.shape[1]
     future = torch.full((J, J), -math.inf, dtype=x.dtype, device=x.device).triu(1)
@@ -36,7 +38,7 @@ def attention(x: Tensor, h: Tensor, weights: Weights, config: Any) -> Tensor:
 
 
 def mlp(x: Tensor, h: Tensor, weights: Weights, config: Any) -> Tensor:
-    refuse(x, h, weights, config, {"V": (config.hidden, config.dim)})
+    refuse(x, h, weights, config, dict.fromkeys(("V", "W"), (config.hidden, config.dim)))
     V, gate = weights["V"], einsum("md,bjd->bjm", weights["W"], h)
     for _ in range(config.steps):
         hidden = gate * SIGMA[config.activation](einsum("md,bjd->bjm", V, x))
@@ -81,19 +83,21 @@ def crossed(g: Tensor, U: Tensor, V: Tensor) -> Tensor:
 
 
 def refuse(x: Tensor, h: Tensor, weights: Weights, config: Any, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Raises a sentence about whatever is wrong with the input; a layer's two weights have one shape."""
+    """Raises a sentence about whatever is wrong with the input."""
     if config.steps < 1 or not config.step_size > 0 or not getattr(config, "tau", 1.0) > 0:
         raise ValueError("steps, step size and temperature must be positive")
     if x.shape != h.shape:
         raise ValueError(f"x is {tuple(x.shape)} but h is {tuple(h.shape)}: they must be alike")
-    if not x.is_floating_point():
-        raise TypeError(f"x must be floating point, not {x.dtype}")
     if not bool(x.isfinite().all()):
         raise ValueError("x has NaN or infinite values")
-    for first, shape in shapes.items():
-        for name in (first, {"W_Q": "W_K", "V": "W"}[first]):
-            if tuple(weights[name].shape) != shape:
-                raise ValueError(f"{name} must be {shape}, not {tuple(weights[name].shape)}")
+    p = config.preconditioner
+    lead = (config.heads,) if p.per_head else ()
+    shapes = {**shapes, "P_d": (*lead, config.dim), **dict.fromkeys(("P_U", "P_V"), (*lead, config.dim, p.rank))}
+    for name, array in {"x": x, **weights}.items():
+        if not array.is_floating_point():
+            raise TypeError(f"{name} must be floating point, not {array.dtype}")
+        if name != "x" and tuple(array.shape) != shapes[name]:
+            raise ValueError(f"{name} must be {shapes[name]}, not {tuple(array.shape)}")
 
 
 # no function that looks at its numbers, for NaN say, can be mapped

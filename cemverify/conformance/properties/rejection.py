@@ -6,7 +6,7 @@ Returning an output is a violation, and so is any other error that a tensor libr
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 import torch
@@ -17,22 +17,24 @@ from cemverify.conformance.asking.experiments import experiment
 from cemverify.conformance.implementations.faults import Raised, words
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
 from cemverify.conformance.properties.base import Over, Property
+from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.questions.cases import Case, Layer, unchecked
 from cemverify.conformance.questions.spaces import Space
 
-Spoil = Callable[[Case], Case]
+Spoil = Callable[[Case], Iterable[tuple[str, Case]]]  # ways to spoil a case, each in a word or two
 
 
 def rejects(spoil: Spoil) -> Callable[[Caller, Case], Evidence]:
-    """A check that the invalid case is refused and the valid one is not."""
+    """A check that the valid case is answered and that each of its spoiled ones is refused."""
 
     def check(caller: Caller, case: Case) -> Evidence:
         caller.output(case)
-        outcome = _outcome(caller, case.layer, spoil(case))
-        refused = torch.tensor([float(outcome == "refused")])
-        return judge(
-            Comparison(f"bad input is refused (1 = yes): it {outcome}", refused, torch.ones(1), torch.zeros(1))
-        )
+        for way, spoiled in spoil(case):
+            outcome = _outcome(caller, case.layer, spoiled)
+            if outcome != "refused":
+                what = f"bad input is refused (1 = yes): {way}: it {outcome}"
+                return judge(Comparison(what, torch.zeros(1), torch.ones(1), torch.zeros(1)))
+        return judge(Comparison("bad input is refused (1 = yes)", torch.ones(1), torch.ones(1), torch.zeros(1)))
 
     return check
 
@@ -55,12 +57,15 @@ def properties() -> Iterator[Property]:
     """The properties of the family."""
     both: tuple[Layer, ...] = ("attention", "mlp")
     for layer in both:
-        weight = "W_K" if layer == "attention" else "W"
+        arrays: list[tuple[str, str, Spoil]] = [
+            ("wrong-weight-shape", "a weight with an axis one too long, or cut to length 1,", _misshapen),
+            ("integer-input", "x or a weight with an integer dtype", _integers),
+            ("nan-input", "NaN anywhere in x", _nan_x),
+            ("mismatched-memory", "x and h with different numbers of tokens", _other_memory),
+        ]
+        for name, what, spoil in arrays:  # over all options, since each brings arrays of its own
+            yield _property(layer, name, what, spoil, mixed(layer, textures=("plain",)))
         spoiled: list[tuple[str, str, Spoil]] = [
-            ("wrong-weight-shape", f"{weight} with one feature too many", _wider(weight)),
-            ("mismatched-memory", "x and h with different numbers of tokens", _longer_memory),
-            ("integer-input", "x with an integer dtype", _integer_x),
-            ("nan-input", "NaN in x", _nan_x),
             ("zero-steps", "T = 0", _config(steps=0)),
             ("negative-step-size", "a negative step size", _config(step_size=-1.0)),
         ]
@@ -70,50 +75,62 @@ def properties() -> Iterator[Property]:
                 ("zero-temperature", "a temperature of zero", _config(temperature=0.0)),
             ]
         for name, what, spoil in spoiled:
-            space = Space(layer, textures=("plain",))
-            needs = space.features() | {"validation"}
-            if name == "zero-steps":
-                needs |= {"steps"}
-            if name == "negative-step-size":
-                needs |= {"step-size"}
-            if name.endswith("-temperature"):
-                needs |= {"temperature"}
-            if name == "mismatched-memory":
-                needs |= {"start"}
-            yield Property(
-                f"rejection/{layer}/{name}",
-                f"{what[0].upper()}{what[1:]} raises a ValueError or TypeError with a message.",
-                "contract",
-                rejects(spoil),
-                Over(space),
-                needs,
-                share=0.15,
-                premise="the valid input is answered",
-                floor=1.0,
-                controls=frozenset({"identity"}),
-            )
+            yield _property(layer, name, what, spoil, Space(layer, textures=("plain",)))
 
 
-def _wider(name: str) -> Spoil:
-    def spoil(case: Case) -> Case:
-        w = case.weights[name]
-        return replace(case, weights={**case.weights, name: torch.cat((w, w[..., :1]), dim=-1)})
-
-    return spoil
-
-
-def _longer_memory(case: Case) -> Case:
-    return replace(case, h=torch.cat((case.h, case.h[:, :1]), dim=1))
+_NEEDS = {
+    "zero-steps": {"steps"},
+    "negative-step-size": {"step-size"},
+    "negative-temperature": {"temperature"},
+    "zero-temperature": {"temperature"},
+    "mismatched-memory": {"start"},
+}
 
 
-def _integer_x(case: Case) -> Case:
-    return _with_x(case, case.x.to(torch.int64))
+def _property(layer: Layer, name: str, what: str, spoil: Spoil, space: Space) -> Property:
+    return Property(
+        f"rejection/{layer}/{name}",
+        f"{what[0].upper()}{what[1:]} raises a ValueError or TypeError with a message.",
+        "contract",
+        rejects(spoil),
+        Over(space),
+        space.features() | {"validation"} | _NEEDS.get(name, set()),
+        share=0.15,
+        premise="the valid input is answered",
+        floor=1.0,
+        controls=frozenset({"identity"}),
+    )
 
 
-def _nan_x(case: Case) -> Case:
-    x: Tensor = case.x.clone()
-    x[0, -1, 0] = math.nan
-    return _with_x(case, x)
+def _misshapen(case: Case) -> Iterator[tuple[str, Case]]:
+    for name, w in case.weights.items():
+        for axis in range(w.dim()):
+            first = w.narrow(axis, 0, 1)
+            ways = {f"axis {axis} of {name} one too long": torch.cat((w, first), axis)}
+            if w.shape[axis] > 1:
+                ways[f"axis {axis} of {name} cut to length 1"] = first
+            for way, wrong in ways.items():
+                yield way, replace(case, weights={**case.weights, name: wrong})
+
+
+def _other_memory(case: Case) -> Iterator[tuple[str, Case]]:
+    yield "h with a token more", replace(case, h=torch.cat((case.h, case.h[:, :1]), dim=1))
+    if case.h.shape[1] > 1:
+        yield "h with a token less", replace(case, h=case.h[:, 1:])
+
+
+def _integers(case: Case) -> Iterator[tuple[str, Case]]:
+    yield "x of integers", _with_x(case, case.x.to(torch.int64))
+    for name, w in case.weights.items():
+        yield f"{name} of integers", replace(case, weights={**case.weights, name: w.to(torch.int64)})
+
+
+def _nan_x(case: Case) -> Iterator[tuple[str, Case]]:
+    B, J, D = case.x.shape
+    for row, token, feature in sorted({(0, J - 1, 0), (B - 1, 0, D - 1), (B // 2, J // 2, D // 2)}):
+        x: Tensor = case.x.clone()
+        x[row, token, feature] = math.nan
+        yield f"NaN in row {row}, token {token}", _with_x(case, x)
 
 
 def _with_x(case: Case, x: Tensor) -> Case:
@@ -122,4 +139,5 @@ def _with_x(case: Case, x: Tensor) -> Case:
 
 
 def _config(**options: float) -> Spoil:
-    return lambda case: replace(case, config=unchecked(case.config, **options))
+    said = ", ".join(f"{name} = {value:g}" for name, value in options.items())
+    return lambda case: [(said, replace(case, config=unchecked(case.config, **options)))]

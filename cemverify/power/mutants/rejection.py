@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+import torch
 
 from cemverify.conformance.implementations import reference
 from cemverify.conformance.implementations.contract import Implementation
@@ -62,3 +65,58 @@ def refuses_without_a_word(implementation: Implementation) -> Implementation:
         return refuses
 
     return around(implementation, change)
+
+
+def _corrected(implementation: Implementation, correct: Callable[[Any, Any], tuple[Any, Any]]) -> Implementation:
+    """One that sees x and the weights corrected, and so refuses less than it should."""
+
+    def change(_: str, function: Function) -> Function:
+        def answer(x: Any, h: Any, weights: Any, config: Any) -> Any:
+            x, weights = correct(x, weights)
+            return function(x, h, weights, config)
+
+        return answer
+
+    return around(implementation, change)
+
+
+@ZOO.wraps(
+    "Weights of an integer dtype are converted without a word.",
+    "rejection/attention/integer-input",
+    "bad input is refused*accepted it",
+    also=("rejection/mlp/integer-input",),
+    original=_careful,
+)
+def converts_integer_weights(implementation: Implementation) -> Implementation:
+    def correct(x: Any, weights: Any) -> tuple[Any, Any]:
+        return x, {name: w.to(x.dtype) for name, w in weights.items()}
+
+    return _corrected(implementation, correct)
+
+
+@ZOO.wraps(
+    "A vector of length 1 is stretched to the length that it should have.",
+    "rejection/attention/wrong-weight-shape",
+    "bad input is refused*accepted it",
+    also=("rejection/mlp/wrong-weight-shape",),
+    original=_careful,
+)
+def stretches_vectors(implementation: Implementation) -> Implementation:
+    vectors = ("P_d", "diagonal")  # a gain of length 1 may be the scalar norm's
+
+    def correct(x: Any, weights: Any) -> tuple[Any, Any]:
+        D = x.shape[-1]
+        return x, {n: w.expand(D) if n in vectors and w.shape == (1,) else w for n, w in weights.items()}
+
+    return _corrected(implementation, correct)
+
+
+@ZOO.wraps(
+    "NaN is looked for in the first row alone.",
+    "rejection/attention/nan-input",
+    "bad input is refused*accepted it",
+    also=("rejection/mlp/nan-input",),
+    original=_careful,
+)
+def looks_for_nan_in_one_row(implementation: Implementation) -> Implementation:
+    return _corrected(implementation, lambda x, weights: (torch.cat((x[:1], x[1:].nan_to_num())), weights))
