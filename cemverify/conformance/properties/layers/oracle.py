@@ -61,7 +61,8 @@ def _normalised(box: Box, q: Question, found: Named) -> Tensor:
     if box.layer.energy is None:
         return torch.zeros(q.batch, dtype=torch.float64)
     sizes = [torch.zeros(q.batch, dtype=torch.float64)]
-    for x in (q.x, {name: q.x[name] + found[name] for name in found}):
+    moved = {name: q.x[name] + found[name] for name in found}  # a second step takes its gradient there
+    for x in (q.x, moved) if len(box.layer.step.sizes) > 1 else (q.x,):
         with suppress(Fault):  # what the energy itself does wrong, other properties say
             values = box.energies(box.mapped(x), q.memory).abs()
             sizes.append(values.reshape(q.batch, -1).amax(1) if values.dim() else values.expand(q.batch))
