@@ -93,10 +93,10 @@ def refuse(x: Tensor, h: Tensor, weights: Weights, config: Any, shapes: Mapping[
     p = config.preconditioner
     lead = (config.heads,) if p.per_head else ()
     shapes = {**shapes, "P_d": (*lead, config.dim), **dict.fromkeys(("P_U", "P_V"), (*lead, config.dim, p.rank))}
-    for name, array in {"x": x, **weights}.items():
+    for name, array in {"x": x, "h": h, **weights}.items():
         if not array.is_floating_point():
             raise TypeError(f"{name} must be floating point, not {array.dtype}")
-        if name != "x" and tuple(array.shape) != shapes[name]:
+        if name in weights and tuple(array.shape) != shapes[name]:
             raise ValueError(f"{name} must be {shapes[name]}, not {tuple(array.shape)}")
 
 

@@ -126,7 +126,8 @@ def _preface(power: Power, command: str) -> str:
     if power.plan.implementation is not None:
         whose = f"The faults are those of the mutants, put into `{power.plan.implementation}`."
     return (
-        f"Which faults a run of the verifier catches, and how reliably. {whose} This page is generated "
+        f"Which faults a run of the verifier catches, and how reliably. {whose} They were written beside the "
+        "properties that kill them; [blind rounds](blind-rounds.md) ask faults that were not. This page is generated "
         f"by `{command}`."
     )
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from cemverify.conformance.asking.process_state import ProcessState
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import applicable, judge_property, not_offered
 from cemverify.conformance.judging.verdicts import Verdict
@@ -53,11 +54,12 @@ def asked(number: int, name: str) -> Answer:
     began = time.process_time()
     round_ = load(number)
     subject, area = round_.implementation(name), round_.area(name)
-    undecided: dict[str, str] = {}
+    usual, undecided = ProcessState.now(), dict[str, str]()
     for property_ in sorted(applicable(subject, catalogue()), key=lambda p: _order(p, area)):
         if not_offered(property_, subject.not_offered, torch.float64) is not None:
             continue
         record = judge_property(subject, property_, Effort(shrink=False))
+        usual.restore()  # as the process does that holds an implementation in a check
         if record.verdict == Verdict.VIOLATED:
             return {
                 "violated": True,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cemverify.results import Table
-from cemverify.tables import markdown
+from cemverify.tables import grid
 from suites.blind.asking import Answer
 from suites.blind.rounds import Round, answers, rounds
 
@@ -16,7 +16,8 @@ PREFACE = """\
 Our own mutants were written beside the properties that kill them. The faults on this page were not: their authors had
 the [contract](contract.md) and the [mathematics](mathematics.md), and had seen neither properties nor mutants nor
 tests. Each fault is asked at the default budget with one seed, until a first property is violated. What survived was
-generalised: the gap was closed for all faults of its kind, and then the survivors were asked again.
+generalised: the gap was closed for all faults of its kind, and then the survivors were asked again. A round that was
+not asked to its end was asked in random order, so that its shares are those of a fair sample.
 
 The faults lie in `suites/blind`; `python -m suites.blind ask N` asks round N again, `cemverify check
 suites.blind.round_N:NAME` checks one of them, and `python -m suites.blind page` writes this page."""
@@ -42,14 +43,13 @@ def _section(round_: Round, found: Mapping[str, Answer]) -> list[str]:
     parts = [
         f"## Round {round_.number}, {round_.written}",
         f"*What the author was told:* {round_.instructions}",
-        markdown([Table("Faults", columns, rows)]),
+        grid(Table("Faults", columns, rows), "markdown"),
     ]
     survivors = [f for f in round_.faults if f.name in found and not _at_first(found[f.name])]
     if survivors:
         lines = [(f.name, f.fault, f.shown_by, _now(found[f.name])) for f in survivors]
-        parts.append(
-            markdown([Table("What survived at first", ("fault", "what is wrong", "shown by", "today"), lines)])
-        )
+        table = Table("What survived at first", ("fault", "what is wrong", "shown by", "today"), lines)
+        parts += [f"### {table.title}", grid(table, "markdown")]
     right = [*round_.bases, *(style.name for style in round_.styles)]
     if known := [name for name in right if name in found]:
         alarms = [name for name in known if _at_first(found[name])]

@@ -59,7 +59,7 @@ def properties() -> Iterator[Property]:
     for layer in both:
         arrays: list[tuple[str, str, Spoil]] = [
             ("wrong-weight-shape", "a weight with an axis one too long, or cut to length 1,", _misshapen),
-            ("integer-input", "x or a weight with an integer dtype", _integers),
+            ("integer-input", "x, h or a weight with an integer dtype", _integers),
             ("nan-input", "NaN anywhere in x", _nan_x),
             ("mismatched-memory", "x and h with different numbers of tokens", _other_memory),
         ]
@@ -121,6 +121,8 @@ def _other_memory(case: Case) -> Iterator[tuple[str, Case]]:
 
 def _integers(case: Case) -> Iterator[tuple[str, Case]]:
     yield "x of integers", _with_x(case, case.x.to(torch.int64))
+    if case.h is not case.x:
+        yield "h of integers", replace(case, h=case.h.to(torch.int64))
     for name, w in case.weights.items():
         yield f"{name} of integers", replace(case, weights={**case.weights, name: w.to(torch.int64)})
 

@@ -172,6 +172,28 @@ def returns_what_it_keeps(implementation: Implementation) -> Implementation:
     return _each(answer)(implementation)
 
 
+@ZOO.wraps(
+    "Weights in bfloat16 are widened once and kept, so that later edits of them are not seen.",
+    "contract/attention/edited-arrays",
+    "output for edited arrays = output for new arrays",
+    also=("contract/*/edited-arrays", "contract/*/first-calls"),
+    edits=True,
+)
+def keeps_widened_weights(implementation: Implementation) -> Implementation:
+    kept: dict[int, tuple[Any, Any]] = {}
+
+    def answer(function: Function, *arguments: Any) -> Any:
+        *states, weights, config = arguments
+        if states[0].dtype == torch.bfloat16:
+            for w in weights.values():
+                if id(w) not in kept:
+                    kept[id(w)] = (w, w.clone())  # the array too, or its id would be another's soon
+            weights = {name: kept[id(w)][1] for name, w in weights.items()}
+        return function(*states, weights, config)
+
+    return _each(answer)(implementation)
+
+
 # --- memory ---------------------------------------------------------------------------------------------
 
 

@@ -140,6 +140,22 @@ def _mutants() -> Zoo:
     return found
 
 
+def to_one_thread(implementation: Implementation) -> Implementation:
+    return changing(lambda: torch.set_num_threads(1), implementation)
+
+
+def allows_low_products(implementation: Implementation) -> Implementation:
+    def changes(_: str, function: Function) -> Function:
+        def answer(*arguments: Any) -> Any:
+            if arguments[0].dtype == torch.float32:
+                torch.set_float32_matmul_precision("high")
+            return function(*arguments)
+
+        return answer
+
+    return around(implementation, changes)
+
+
 def _made(wrap: Callable[[Implementation], Implementation], name: str) -> Implementation:
     if name.startswith("JAX"):
         importlib.import_module("jax")  # before the first call: what is loaded later changes nothing
@@ -147,3 +163,13 @@ def _made(wrap: Callable[[Implementation], Implementation], name: str) -> Implem
 
 
 ZOO += _mutants()
+ZOO.wraps(
+    "Every call sets torch to one thread, which a process with one thread does not show.",
+    "contract/decode/settings-unchanged",
+    "the process keeps its number of threads*",
+)(to_one_thread)
+ZOO.wraps(
+    "Calls in float32 allow products of a lower precision, and leave it so.",
+    "contract/mlp/settings-unchanged",
+    "the process keeps its precision of matrix products*",
+)(allows_low_products)

@@ -32,7 +32,7 @@ def settings_are_left_alone(function: Function, caller: Caller, case: Case) -> E
 @long_experiment
 def _after_calls(caller: Caller, name: str, case: Case) -> tuple[list[str], list[str]]:
     """The settings that two calls changed, and the generators that they seeded."""
-    with caller.guarded():
+    with caller.guarded(), _threads(2):  # a worker has one thread: a call that sets one would change nothing
         before = ProcessState.now()
         seeded = seeded_by(caller.bound(name, case))
         changed = before.changed()
@@ -117,9 +117,9 @@ def _seeded() -> Iterator[None]:
 
 
 @contextmanager
-def _threads() -> Iterator[None]:
+def _threads(more: int = 1) -> Iterator[None]:
     before = torch.get_num_threads()
-    torch.set_num_threads(before + 1)
+    torch.set_num_threads(before + more)
     try:
         yield
     finally:
