@@ -140,10 +140,29 @@ def _mutants() -> Zoo:
     return found
 
 
+def _made(wrap: Callable[[Implementation], Implementation], name: str) -> Implementation:
+    if name.startswith("JAX"):
+        importlib.import_module("jax")  # before the first call: what is loaded later changes nothing
+    return wrap(sound())
+
+
+ZOO += _mutants()
+
+
+@ZOO.wraps(
+    "Every call sets torch to one thread, which a process with one thread does not show.",
+    "contract/decode/settings-unchanged",
+    "the process keeps its number of threads*",
+)
 def to_one_thread(implementation: Implementation) -> Implementation:
     return changing(lambda: torch.set_num_threads(1), implementation)
 
 
+@ZOO.wraps(
+    "Calls in float32 allow products of a lower precision, and leave it so.",
+    "contract/mlp/settings-unchanged",
+    "the process keeps its precision of matrix products*",
+)
 def allows_low_products(implementation: Implementation) -> Implementation:
     def changes(_: str, function: Function) -> Function:
         def answer(*arguments: Any) -> Any:
@@ -154,22 +173,3 @@ def allows_low_products(implementation: Implementation) -> Implementation:
         return answer
 
     return around(implementation, changes)
-
-
-def _made(wrap: Callable[[Implementation], Implementation], name: str) -> Implementation:
-    if name.startswith("JAX"):
-        importlib.import_module("jax")  # before the first call: what is loaded later changes nothing
-    return wrap(sound())
-
-
-ZOO += _mutants()
-ZOO.wraps(
-    "Every call sets torch to one thread, which a process with one thread does not show.",
-    "contract/decode/settings-unchanged",
-    "the process keeps its number of threads*",
-)(to_one_thread)
-ZOO.wraps(
-    "Calls in float32 allow products of a lower precision, and leave it so.",
-    "contract/mlp/settings-unchanged",
-    "the process keeps its precision of matrix products*",
-)(allows_low_products)
