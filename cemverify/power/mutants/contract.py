@@ -176,7 +176,7 @@ def returns_what_it_keeps(implementation: Implementation) -> Implementation:
     "Weights in bfloat16 are widened once and kept, so that later edits of them are not seen.",
     "contract/attention/edited-arrays",
     "output for edited arrays = output for new arrays",
-    also=("contract/*/edited-arrays", "contract/*/first-calls"),
+    also=("contract/*/edited-arrays",),
     edits=True,
 )
 def keeps_widened_weights(implementation: Implementation) -> Implementation:
