@@ -133,7 +133,7 @@ def load(number: int) -> Round:
 
 def answers_file(number: int) -> Path:
     """Where what was found about a round is kept."""
-    return HERE.parents[1] / "docs" / "results" / f"blind-round-{number}.json"
+    return HERE / f"round_{number}" / "answers.json"
 
 
 def answers(number: int) -> dict[str, dict[str, Any]]:

@@ -101,6 +101,7 @@ def contract_property(
     *,
     rows: float = 1.0,
     textures: tuple[str, ...] = (),
+    every_dtype: bool = False,
     **more: Any,
 ) -> Property:
     """A property of one function over mixed options.
@@ -111,14 +112,15 @@ def contract_property(
     Args:
         name: the last part of its id. check: gets the function first. premise: what makes an example telling.
         rows: scattered questions as a multiple of the usual number, 28 where 60 examples are asked for.
-        textures: of the arrays, if not all of them.
+        textures: of the arrays, if not all of them. every_dtype: whether some questions are asked in the lower dtypes.
     """
     space = mixed(function.layer, steps=(1, 2), apart=not function.starts_at_the_memory)
     if textures:
         space = replace(space, textures=textures)
 
     def checked(caller: Caller, case: Case) -> Evidence:
-        caller = caller.at(_dtype_of_its_turn(caller, case))
+        if every_dtype:
+            caller = caller.at(_dtype_of_its_turn(caller, case))
         return check(function, caller, function.question(case, caller.dtype))
 
     return Property(

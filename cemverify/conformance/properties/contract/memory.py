@@ -223,6 +223,7 @@ def properties() -> Iterator[Property]:
             f"{name} reads edited arrays again, and what it returned before does not change.",
             numbers_are_read_anew,
             "other numbers give another output",
+            every_dtype=True,
             rows=0.5,
             once=True,
         )

@@ -143,6 +143,7 @@ def properties() -> Iterator[Property]:
             f"A call of {function.name} leaves the settings of the process unchanged, and seeds no random generator.",
             settings_are_left_alone,
             "the call returns an answer",
+            every_dtype=True,
             rows=0.5,
             floor=1.0,
         )
