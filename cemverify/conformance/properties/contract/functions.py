@@ -112,7 +112,7 @@ def contract_property(
     Args:
         name: the last part of its id. check: gets the function first. premise: what makes an example telling.
         rows: scattered questions as a multiple of the usual number, 28 where 60 examples are asked for.
-        textures: of the arrays, if not all of them. every_dtype: whether some questions are asked in the lower dtypes.
+        textures: of the arrays, if not all. every_dtype: whether some questions are asked in the lower dtypes.
     """
     space = mixed(function.layer, steps=(1, 2), apart=not function.starts_at_the_memory)
     if textures:
