@@ -19,7 +19,7 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.contract import Subject
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Discard, Fault, NotAnArray, words
-from cemverify.conformance.oracle.budgets import energy_budget, output_budget
+from cemverify.conformance.oracle.budgets import energy_budget, output_budget, unit_roundoff
 from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.oracle.golden import energies_at, golden
 from cemverify.conformance.questions.cases import Case
@@ -117,11 +117,15 @@ class Recorder:
 
 
 def due(call: Recorded, dtype: torch.dtype) -> tuple[Tensor, Tensor] | None:
-    """The right answer to a call through the first door, and how far from it roundoff may lead; None if unknown."""
+    """The right answer to a call through the first door, and how far from it roundoff may lead; None if unknown.
+
+    A property may ask in another dtype than the one given: roundoff is that of the call's arrays, if it is greater.
+    """
     if call.function in ("update", "energy"):
         return None
     try:
-        h = call.arguments["h"].to(torch.float64)
+        h = call.arguments["h"]
+        dtype, h = max(dtype, h.dtype, key=unit_roundoff), h.to(torch.float64)
         x = call.arguments["x"].to(torch.float64) if "x" in call.arguments else h
         case = Case(call.config, x, h, {name: w.to(torch.float64) for name, w in call.arguments["weights"].items()})
         if call.function.endswith("_energy"):
