@@ -39,7 +39,7 @@ def _section(round_: Round, found: Mapping[str, Answer]) -> list[str]:
         rows.append((framework, *_counts([f.name for f in chosen], found)))
     subtle = [f.name for f in round_.faults if f.subtle]
     rows.append(("of them subtle, says their author", *_counts(subtle, found)))
-    columns = ("faults", "written", "asked", "killed at first", "share", "killed now", "share now")
+    columns = ("faults", "written", "asked", "killed at first", "share", "killed when last asked", "share then")
     parts = [
         f"## Round {round_.number}, {round_.written}",
         f"*What the author was told:* {round_.instructions}",
@@ -48,7 +48,7 @@ def _section(round_: Round, found: Mapping[str, Answer]) -> list[str]:
     survivors = [f for f in round_.faults if f.name in found and not _at_first(found[f.name])]
     if survivors:
         lines = [(f.name, f.fault, f.shown_by, _now(found[f.name])) for f in survivors]
-        table = Table("What survived at first", ("fault", "what is wrong", "shown by", "today"), lines)
+        table = Table("What survived at first", ("fault", "what is wrong", "shown by", "when last asked"), lines)
         parts += [f"### {table.title}", grid(table, "markdown")]
     right = [*round_.bases, *(style.name for style in round_.styles)]
     if known := [name for name in right if name in found]:
@@ -57,7 +57,7 @@ def _section(round_: Round, found: Mapping[str, Answer]) -> list[str]:
         named = f" ({', '.join(alarms)})" if alarms else ""
         parts.append(
             f"Correct implementations by the same author: {len(right)}, of which {len(known)} were asked,"
-            f" {len(alarms)} called wrong at first{named} and {still} today."
+            f" {len(alarms)} called wrong at first{named} and {still} when last asked."
         )
     return parts
 
