@@ -16,7 +16,7 @@ from cemverify.cores import cores
 from cemverify.files import replacing
 from suites.blind.asking import Answer, apart, context
 from suites.blind.page import page
-from suites.blind.rounds import answers, answers_file, load
+from suites.blind.rounds import answers, answers_file, load, rounds
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "blind-rounds.md"
@@ -30,20 +30,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ask = commands.add_parser("ask", help="ask the faults of a round, and its correct styles")
     ask.add_argument("round", type=int)
     ask.add_argument("--names", nargs="+", metavar="NAME", help="these implementations only")
-    ask.add_argument("--again", action="store_true", help="survivors once more, with today's properties")
+    ask.add_argument("--again", action="store_true", help="once more what was misjudged, with today's properties")
     ask.add_argument("--workers", type=int, default=cores(), metavar="N", help="processes (default: all cores)")
     ask.set_defaults(run=_ask)
     write = commands.add_parser("page", help="write docs/blind-rounds.md from the answers")
     write.set_defaults(run=_page)
     options = parser.parse_args(arguments)
+    if (number := getattr(options, "round", None)) is not None:
+        if number not in (known := [r.number for r in rounds()]):
+            parser.error(f"no round {number}; choose from {', '.join(map(str, known))}")
+        if unknown := [name for name in options.names or () if name not in load(number).names]:
+            parser.error(f"round {number} has no implementation {unknown[0]!r}; its faults.json names them")
     return int(options.run(options))
 
 
 def _ask(options: argparse.Namespace) -> int:
     round_ = load(options.round)
     found = answers(options.round)
-    everything = [*(fault.name for fault in (*round_.faults, *round_.styles)), *round_.bases]
-    names = [name for name in options.names or everything if _due(found.get(name), options.again)]
+    names = [
+        name
+        for name in options.names or round_.names
+        if name not in found
+        or "error" in found[name]
+        or (options.again and found[name]["violated"] == round_.is_right(name))
+    ]
     random.Random(0).shuffle(names)  # noqa: S311 -- so that what a stopped run has asked is a fair sample
     commit = _commit()
     processes = context()
@@ -63,10 +73,6 @@ def _ask(options: argparse.Namespace) -> int:
 def _write(path: Path, text: str) -> None:
     with replacing(path) as aside:
         aside.write_text(text)
-
-
-def _due(answer: Answer | None, again: bool) -> bool:
-    return answer is None or "error" in answer or (again and not answer["violated"])
 
 
 def _said(answer: Answer) -> str:

@@ -20,7 +20,7 @@ generalised: the gap was closed for all faults of its kind, and then the survivo
 not asked to its end was asked in random order, so that its shares are those of a fair sample.
 
 The faults lie in `suites/blind`; `python -m suites.blind ask N` asks round N again, `cemverify check
-suites.blind.round_N:NAME` checks one of them, and `python -m suites.blind page` writes this page."""
+suites.blind.faults:NAME` checks one of them, and `python -m suites.blind page` writes this page."""
 
 
 def page() -> str:

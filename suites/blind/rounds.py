@@ -16,6 +16,7 @@ from cemverify import implementation
 from cemverify.conformance.implementations.contract import Implementation
 
 HERE = Path(__file__).parent
+BASES = HERE / "bases"
 KINDS = ("faults", "styles")
 FUNCTIONS = ("attention", "mlp", "block", "decode", "attention_energy", "mlp_energy")
 
@@ -25,7 +26,7 @@ class Fault:
     """A base with one mistake; or, as a style, a base that is written in another way and still right.
 
     Attributes:
-        name: of the implementation. framework: torch, numpy or jax. base: file that is patched, without its suffix.
+        name: of the implementation. framework: torch, numpy or jax. base: what is patched, by its name.
         area: where the mistake lies, in its author's word. fault: what is wrong. shown_by: inputs on which it shows.
         subtle: whether its author thought that it shows seldom. patches: pairs of lines of the base and new ones;
             with none of the base, the new ones are appended, and so take the place of functions of their names.
@@ -59,28 +60,26 @@ class Round:
     bases: Mapping[str, str]
     styles: tuple[Fault, ...]
 
-    @property
-    def folder(self) -> Path:
-        """Where it lies."""
-        return HERE / f"round_{self.number}"
-
     def source(self, name: str) -> str:
         """The source of a base, a fault or a style.
+
+        A base that is another way to write its framework's first one is appended to that.
 
         Raises:
             ValueError: a patch fits no place of the base, or several.
             KeyError: no such implementation.
         """
         if name in self.bases:
-            return (self.folder / f"{name}.py").read_text()
+            first = f"base_{self.bases[name]}"
+            return "\n\n".join((BASES / f"{part}.py").read_text() for part in dict.fromkeys((first, name)))
         fault = self._by_name[name]
-        source = (self.folder / f"{fault.base}.py").read_text()
+        source = self.source(fault.base)
         for old, new in fault.patches:
             if not old:
                 source += f"\n\n{new}"
                 continue
             if source.count(old) != 1:
-                raise ValueError(f"{name}: {source.count(old)} places of {fault.base}.py read {old!r}")
+                raise ValueError(f"{name}: {source.count(old)} places of {fault.base} read {old!r}")
             source = source.replace(old, new)
         return source
 
@@ -90,10 +89,14 @@ class Round:
         return "" if fault is None else fault.area
 
     def implementation(self, name: str) -> Implementation:
-        """The implementation of that name."""
+        """The implementation of that name.
+
+        Raises:
+            KeyError: there is none.
+        """
         found = self.bases.get(name) or self._by_name[name].framework
         framework = cast(Literal["torch", "numpy", "jax"], found)
-        module = _module(f"suites.blind.round_{self.number}.built_{name}", self.source(name))
+        module = _module(f"suites.blind.round_{self.number}.{name}", self.source(name))
         functions = {f: getattr(module, f) for f in FUNCTIONS if hasattr(module, f)}
         missing = [f for f in FUNCTIONS if f not in functions]
         return implementation(
@@ -101,6 +104,15 @@ class Round:
             arrays=framework,
             not_offered=tuple({*self.not_offered[framework], *missing, *getattr(module, "NOT_OFFERED", ())}),
         )
+
+    @property
+    def names(self) -> list[str]:
+        """All that can be asked: faults, styles and bases."""
+        return [*self._by_name, *self.bases]
+
+    def is_right(self, name: str) -> bool:
+        """Whether it is a base or a style, which must not be called wrong."""
+        return name in self.bases or self._by_name[name] in self.styles
 
     @property
     def _by_name(self) -> dict[str, Fault]:
@@ -148,11 +160,7 @@ def rounds() -> list[Round]:
 
 
 def _fault(row: Mapping[str, Any]) -> Fault:
-    base = row.get("base", f"base_{row['framework']}")
-    patches = tuple((old, new) for old, new in row["patches"])
-    return Fault(
-        row["name"], row["framework"], base, row["area"], row["fault"], row["shown_by"], row["subtle"], patches
-    )
+    return Fault(**{**row, "patches": tuple((old, new) for old, new in row["patches"])})
 
 
 def _module(name: str, source: str) -> ModuleType:
