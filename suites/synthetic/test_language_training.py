@@ -88,11 +88,19 @@ def test_matrices_are_decayed_and_vectors_are_not() -> None:
         model = model_of(contender)
         names = {id(parameter): name for name, parameter in model.named_parameters()}
         groups = adamw(model, RECIPE).param_groups
-        decayed, spared = ({names[id(p)].rpartition(".")[2] for p in group["params"]} for group in groups)
-        assert [group["weight_decay"] for group in groups] == [0.1, 0]
-        assert {"embedding", "head", "W_Q", "W_K"} <= decayed
-        assert spared <= {"gain", "diagonal", "p"}
+        members = {g["weight_decay"]: {names[id(p)].rpartition(".")[2] for p in g["params"]} for g in groups}
+        assert {"embedding", "head", "W_Q", "W_K"} <= members[0.1]
+        assert members[0.0] <= {"gain", "diagonal", "p"}
         assert sum(len(group["params"]) for group in groups) == len(names)
+
+
+def test_the_embedding_has_a_decay_of_its_own() -> None:
+    model = model_of(SMALL[0])
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    groups = adamw(model, replace(RECIPE, embedding_decay=0.03)).param_groups
+    members = {g["weight_decay"]: {names[id(p)].rpartition(".")[2] for p in g["params"]} for g in groups}
+    assert members[0.03] == {"embedding"}
+    assert "head" in members[0.1]
 
 
 def test_the_defaults_are_those_of_table_2() -> None:

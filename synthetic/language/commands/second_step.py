@@ -46,7 +46,7 @@ HOW = """\
 --per-parameter N     tokens for each parameter of Llama, the same for all rows (default: 20)
 --rows NAME ...       only these rows, as in the tables: 'T = 1' 'T = 1, eta 2' 'T = 2, eta 1/2'
 --seeds N --seed S    N seeds judge, from S on (default: 8 from 0)
---tuning N            tune at 1/N of the length (default: 4), with --tuning-seeds N (default: 1)
+--tuning N            tune at 1/N of the length (default: 2), with --tuning-seeds N (default: 1)
 other numbers:        --steps N --batch B --context J --accumulate N --dim D --layers L --heads K
                       (--learning-rate is what the study finds)
 """
@@ -76,7 +76,7 @@ def add_arguments(parser: Command) -> None:
     add("--seeds", type=whole(1), default=8)
     add("--seed", type=seed, default=0)
     add("--tuning-seeds", type=whole(1), default=1)
-    add("--tuning", type=whole(1), default=4)
+    add("--tuning", type=whole(1), default=2)
     add_when = add_compact(parser, "when, and where to", WHEN)
     add_when("--estimate", action="store_true")
     add_when("--tflops", type=positive)

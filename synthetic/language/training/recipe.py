@@ -18,7 +18,8 @@ class Recipe:
         accumulate: in how many passes a process's share of a batch goes through the model.
         learning_rate: at the end of the warm-up; final: the share of it at the end of the cosine.
         warm_up: the share of the steps that rise linearly.
-        weight_decay: on matrices only (`training.adamw`). clip: the largest norm of the gradient.
+        weight_decay: of matrices (`training.adamw`). embedding_decay: of the embedding, which is one, too.
+        clip: the largest norm of the gradient.
         precision: "bfloat16" multiplies matrices in it and keeps float32 parameters; "float64" is for yardsticks.
 
     Raises:
@@ -35,6 +36,7 @@ class Recipe:
     betas: tuple[float, float] = (0.9, 0.95)
     eps: float = 1e-9
     weight_decay: float = 0.1
+    embedding_decay: float = 0.1
     clip: float = 1.0
     precision: Literal["float32", "bfloat16", "float64"] = "float32"
 

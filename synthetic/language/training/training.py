@@ -163,20 +163,18 @@ def unsharded(model: LanguageModel) -> LanguageModel:
 
 
 def adamw(model: nn.Module, recipe: Recipe) -> torch.optim.AdamW:
-    """The recipe's optimiser; gains, biases and diagonals are spared the weight decay.
+    """The recipe's optimiser: one group of parameters for each weight decay; gains, biases and diagonals have none.
 
     The paper does not say what is decayed. Decay pulls a parameter to 0, which for a matrix is the simplest map and
     for a vector here is none: a gain of 0 silences a layer, and p = 0 makes a preconditioner ln 2 instead of 1.
     """
-    matrices: list[nn.Parameter] = []
-    vectors: list[nn.Parameter] = []
+    decays: dict[float, list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
-        one_each = parameter.dim() < 2 or name.rpartition(".")[2] in VECTORS_PER_HEAD
-        (vectors if one_each else matrices).append(parameter)
-    groups = [
-        {"params": matrices, "weight_decay": recipe.weight_decay},
-        {"params": vectors, "weight_decay": 0.0},
-    ]
+        last = name.rpartition(".")[2]
+        one_each = parameter.dim() < 2 or last in VECTORS_PER_HEAD
+        of_a_matrix = recipe.embedding_decay if last == "embedding" else recipe.weight_decay
+        decays.setdefault(0.0 if one_each else of_a_matrix, []).append(parameter)
+    groups = [{"params": parameters, "weight_decay": decay} for decay, parameters in decays.items()]
     return torch.optim.AdamW(groups, lr=recipe.learning_rate, betas=recipe.betas, eps=recipe.eps, fused=True)
 
 

@@ -22,8 +22,9 @@ LAYERS = {"attention": "CEM attention", "mlp": "CEM MLPs", "full": "full CEM"}
 _DESIGN = """\
 ## How it was measured
 
-- **Recipe.** Embeddings are N(0, 1) and all layers N(0, 1/D), in all rows alike. All rows see {tokens:,} tokens
-  ({steps:,} steps of {batch} x {context}), {per:.3g} for each parameter of Llama, on {corpus}.
+- **Recipe.** Embeddings are N(0, 1) and have no weight decay; all layers are N(0, 1/D). It is the same in all rows.
+  All see {tokens:,} tokens ({steps:,} steps of {batch} x {context}), {per:.3g} for each parameter of Llama, on
+  {corpus}.
 - **Tuning.** Each row by itself: at least four learning rates, doubling, in trainings of {short:.3g} of the length;
   the best and its neighbours at {long:.3g}. At both, more rates are tried until the best has a worse one on each
   side. The rate is the lowest point of the parabola through those three. It is found with {tuning_seeds} seed(s) that
