@@ -30,9 +30,6 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
-import torch
-from jsonschema import Draft202012Validator
-
 from cemverify._version import VERSION
 from cemverify.errors import Refusal
 from cemverify.files import replacing, sweep
@@ -147,6 +144,8 @@ def commit_of(folder: Path) -> str | None:
 
 def describe_device(device: str) -> dict[str, Any]:
     """The device in words: its type, its name and how many threads computed."""
+    import torch
+
     name = torch.cuda.get_device_name(device) if device.startswith("cuda") else _processor()
     return {
         "type": device,
@@ -261,6 +260,8 @@ def read(path: Path) -> dict[str, Any]:
 
 def flaw(content: Any, schema: Mapping[str, Any]) -> str | None:
     """How a value departs from what a JSON schema describes: " at PLACE: what is wrong"; None if it does not."""
+    from jsonschema import Draft202012Validator
+
     for error in Draft202012Validator(schema).iter_errors(content):
         place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
         said = error.message if len(error.message) <= 200 else f"{error.message[:200]} ..."

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from textwrap import wrap
 from typing import TextIO
 
 # Less than this is not even tried: words would be cut.
@@ -34,3 +35,17 @@ def is_coloured(stream: TextIO) -> bool:
 def columns(stream: TextIO) -> int | None:
     """How wide a text may be there; None if it may be as wide as it is."""
     return max(shutil.get_terminal_size().columns, NARROWEST) if stream.isatty() else None
+
+
+def wrapped(text: str, width: int | None) -> str:
+    """A text whose lines fit the terminal; what is continued is indented further than its beginning."""
+    if width is None:
+        return text
+    width = min(width, READABLE)
+    lines = []
+    for line in text.splitlines():
+        indent = len(line) - len(line.lstrip())
+        hanging = " " * min(indent + 4, width // 2)
+        # an id is not broken at its hyphens
+        lines += wrap(line, width, subsequent_indent=hanging, break_on_hyphens=False) if len(line) > width else [line]
+    return "\n".join(lines)

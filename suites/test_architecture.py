@@ -42,6 +42,7 @@ ROOMS: dict[str, set[str]] = {
     "cemverify.files": set(),
     "cemverify.lines": set(),
     "cemverify.entry": shared("errors", "lines"),
+    "cemverify.listing": set(),
     "cemverify.parsing": shared("errors"),
     "cemverify.results": shared("_version", "errors", "files"),
     "cemverify.tables": shared("lines", "results"),
@@ -55,9 +56,10 @@ ROOMS: dict[str, set[str]] = {
     "cemverify.conformance.asking": verifier("implementations", "questions"),
     "cemverify.conformance.oracle": {"cemverify.cem"} | verifier("implementations", "questions"),
     "cemverify.conformance.properties": {"cemverify.cem"}
+    | shared("listing")
     | verifier("implementations", "questions", "asking", "oracle"),
     "cemverify.conformance.judging": {"cemverify.cem"}
-    | shared("catalogue", "devices", "drawing")
+    | shared("catalogue", "devices", "drawing", "listing")
     | verifier("implementations", "questions", "asking", "oracle", "properties"),
     "cemverify.conformance.workers": shared("drawing", "orphans")
     | verifier("implementations", "questions", "asking", "properties", "judging"),
@@ -85,7 +87,9 @@ ROOMS: dict[str, set[str]] = {
     | verifier("workers"),
     "cemverify.commands": {"cemverify.claims", "cemverify.options", "cemverify.power", "cemverify.runs"}
     | {"cemverify.start"}
-    | shared("_version", "catalogue", "cores", "devices", "errors", "parsing", "results", "screen", "tables")
+    | shared(
+        "_version", "catalogue", "cores", "devices", "errors", "listing", "parsing", "results", "screen", "tables"
+    )
     | verifier("implementations", "asking", "properties", "judging", "trained", "workers", "gate")
     | verifier("counterexamples", "listeners"),
     "cemverify.cli": {"cemverify.options", "cemverify.commands"}
@@ -311,12 +315,14 @@ def test_the_reference_needs_torch_and_nothing_else_of_ours() -> None:
         ("cemverify.cli", "--help"),
         ("cemverify.cli", "--version"),
         *(("cemverify.cli", f"{command} --help") for command in COMMANDS),
+        ("cemverify.cli", "list"),
+        ("cemverify.cli", "list --features"),
         ("synthetic.__main__", "--help"),
         ("reports.__main__", "--help"),
         ("benchmarks.__main__", "--help"),
     ],
 )
-def test_help_and_version_come_at_once(module: str, word: str) -> None:
+def test_help_versions_and_lists_come_at_once(module: str, word: str) -> None:
     """Torch takes more than a second to import, so they come without it."""
     code = (
         f"import sys\nfrom {module} import main\ntry: main({word.split()!r})\n"

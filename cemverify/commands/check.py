@@ -24,7 +24,7 @@ from cemverify.conformance.properties import select
 from cemverify.conformance.workers import isolation
 from cemverify.conformance.workers.limits import check_memory, usual_memory
 from cemverify.results import Maker, Table, show, write, write_text
-from cemverify.screen import columns
+from cemverify.screen import columns, wrapped
 from cemverify.tables import fitted, grid
 
 
@@ -94,7 +94,7 @@ def _run_trained(options: argparse.Namespace) -> int:
     table, words = trained_layer.table(found), trained_layer.summary(found, weights)
     width = columns(sys.stdout)
     shown = grid(table, "terminal") if width is None else fitted(table, width)
-    show(f"{table.title}\n\n{shown}\n\n{terminal.wrapped(words, width)}\n")
+    show(f"{table.title}\n\n{shown}\n\n{wrapped(words, width)}\n")
     more = {"trained": trained_layer.as_json(found, weights)}
     return _tell(options, found.finished, measured_against, maker, [table], words, more)
 
@@ -121,7 +121,7 @@ def _tell(
     width = columns(sys.stdout)
     show_coloured(terminal.report(finished, verbose=options.verbose, width=width))
     if settled is not None or compared is not None:
-        show_coloured(f"\n{terminal.wrapped(ci.report(settled, compared), width)}")
+        show_coloured(f"\n{wrapped(ci.report(settled, compared), width)}")
     if any(outcome is not None and outcome.failed for outcome in (settled, compared)):
         return 1
     return exit_code(finished.records)

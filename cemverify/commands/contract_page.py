@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from cemverify.conformance.asking.process_state import SETTINGS
 from cemverify.conformance.implementations.clauses import CLAUSES, Clause
-from cemverify.conformance.implementations.contract import FEATURES, FUNCTIONS, OPTIONS, WEIGHTS
+from cemverify.conformance.implementations.features import FEATURES, FUNCTIONS, OPTIONS, WEIGHTS
 from cemverify.results import Table
 from cemverify.tables import grid
 

@@ -16,7 +16,7 @@ from cemverify.conformance.listeners import terminal
 from cemverify.conformance.listeners.colours import show_coloured
 from cemverify.conformance.properties import select
 from cemverify.results import show
-from cemverify.screen import columns
+from cemverify.screen import columns, wrapped
 from cemverify.start import demo_layer
 
 # A few of those that a run would ask: the update is the gradient, the energy falls, later tokens are not read.
@@ -31,8 +31,8 @@ def run(_options: argparse.Namespace) -> int:
     found = violations(wrong.records)
     width = columns(sys.stdout)
     for record in found[:1]:
-        show_coloured(terminal.wrapped(terminal.violation(record), width))
-    show_coloured(f"\n{terminal.wrapped(terminal.summary(wrong), width)}")
+        show_coloured(wrapped(terminal.violation(record), width))
+    show_coloured(f"\n{wrapped(terminal.summary(wrong), width)}")
     show(
         "\nThe case is small enough to check by hand: W_Q is zero, so the energy does not depend on x, its gradient\n"
         "is zero, and yet the layer moves. It projects back with the wrong matrix:\n"
@@ -40,7 +40,7 @@ def run(_options: argparse.Namespace) -> int:
     lines = list(difflib.unified_diff(before.splitlines()[1:], after.splitlines()[1:], lineterm="", n=1))
     show("\n".join(lines[3:]))
     right = _judge(demo_layer.without, "mended")
-    show_coloured(f"\n{terminal.wrapped(terminal.summary(right), width)}")
+    show_coloured(f"\n{wrapped(terminal.summary(right), width)}")
     show("\nNow yours: `cemverify init` writes the files to start from.")
     return 0 if found and counts(right.records)["holds"] == len(right.records) else 1
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from textwrap import fill
 
 import torch
 
 from cemverify import catalogue
-from cemverify.conformance.implementations.contract import FEATURES
+from cemverify.conformance.implementations.features import FEATURES
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_property, not_offered
-from cemverify.conformance.judging.verdicts import Verdict, largest
+from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.listeners import terminal
-from cemverify.conformance.properties import Property
+from cemverify.conformance.properties import Property, by_id
 from cemverify.conformance.properties.base import Over
 from cemverify.conformance.properties.explanations import explain
+from cemverify.listing import Listed, largest
 from cemverify.power.mutants import Mutant, mutants
-from cemverify.screen import READABLE
+from cemverify.screen import READABLE, wrapped
 
 _MUTANTS = 3  # that are asked for a violation, at most
 _LABEL = 12  # columns of the words on the left
@@ -64,14 +66,26 @@ def violation(property_: Property, width: int | None) -> str:
             record = absent or judge_property(subject, property_, effort)
             if record.verdict == Verdict.VIOLATED:
                 words = f"How a violation looks, found just now in the mutant {mutant.id}:\n\n"
-                return terminal.wrapped(words + terminal.violation(record), width)
+                return wrapped(words + terminal.violation(record), width)
             reason = f"of the mutant {mutant.id}, nothing was found ({record.reason or record.verdict})"
             if record.verdict == Verdict.NOT_OFFERED:
                 reason = record.reason or ""
                 break
-        return terminal.wrapped(f"A violation cannot be shown here: {reason}", width)
+        return wrapped(f"A violation cannot be shown here: {reason}", width)
     finally:
         torch.set_num_threads(threads)
+
+
+def described(listed: Listed) -> dict[str, object]:
+    """The same for a result file, without the violation."""
+    said = explain(listed.id)
+    return {
+        **asdict(listed),
+        "introduced": catalogue.introduced()[listed.id],
+        "formula": said.formula,
+        "why": said.why,
+        "kills": [mutant.id for mutant in killers(by_id(listed.id))],
+    }
 
 
 def killers(property_: Property) -> Sequence[Mutant]:

@@ -1,4 +1,8 @@
-"""`cemverify list`: explains the properties, and the features that they need."""
+"""`cemverify list`: the properties, explained, and the features that they need.
+
+Its tables come without torch, which takes seconds to import. Whatever needs it is imported where it is used: what is
+said of one property in full, the contract, and the result file.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +10,14 @@ import argparse
 import sys
 import textwrap
 from collections.abc import Sequence
+from pathlib import Path
 
 from cemverify import catalogue
-from cemverify.commands import contract_page, explaining
-from cemverify.commands.arguments import check_outputs
-from cemverify.conformance.implementations.contract import FEATURES
-from cemverify.conformance.judging.verdicts import largest
-from cemverify.conformance.listeners.colours import show_coloured
-from cemverify.conformance.listeners.terminal import wrapped
-from cemverify.conformance.properties import Property, select
-from cemverify.conformance.properties.explanations import explain
+from cemverify.conformance.implementations.features import FEATURES
 from cemverify.errors import UsageError
+from cemverify.listing import Listed, chosen, largest, listed
 from cemverify.results import Maker, Table, result, show, write
-from cemverify.screen import columns, is_live
+from cemverify.screen import columns, is_live, wrapped
 from cemverify.tables import fitted, grid
 
 _FOR_SOURCES = 120  # columns from which on there is room for them
@@ -29,6 +28,8 @@ def run(options: argparse.Namespace) -> int:
     if options.json is not None and (options.features or options.contract):
         raise ValueError(f"--json writes properties; leave out --{'features' if options.features else 'contract'}")
     if options.contract:
+        from cemverify.commands import contract_page
+
         show(contract_page.as_markdown())
         return 0
     width = columns(sys.stdout)
@@ -40,53 +41,64 @@ def run(options: argparse.Namespace) -> int:
         )
         show(f"\n{wrapped(words, width)}")
         return 0
-    check_outputs(options.json)
-    properties = select(options.properties)
-    if options.newer_than is not None:
-        pinned = catalogue.check_version(options.newer_than)
-        properties = tuple(p for p in properties if catalogue.is_newer(p.id, pinned))
-        if not properties:
-            raise UsageError(f"none of these properties is newer than catalogue {pinned}")
+    properties = _chosen(options)
+    if options.json is not None:
+        from cemverify.commands.arguments import check_outputs
+
+        check_outputs(options.json)
     if [p.id for p in properties] == options.properties:
-        _explain(properties[0], width)
+        _explain(properties[0].id, width)
     else:
         _list(properties, width)
     if options.json is not None:
-        maker = Maker.now(options.command, {"properties": options.properties}, 0, "cpu")
-        content = {"properties": [_described(p) for p in properties]}
-        write(options.json, result("list", maker, [_table(properties)], content))
+        _write(options.json, options, properties)
     return 0
 
 
-def _explain(property_: Property, width: int | None) -> None:
+def _chosen(options: argparse.Namespace) -> Sequence[Listed]:
+    every = {p.id: p for p in listed()}
+    properties = [every[id_] for id_ in chosen(options.properties, every)]
+    if options.newer_than is not None:
+        pinned = catalogue.check_version(options.newer_than)
+        properties = [p for p in properties if catalogue.is_newer(p.id, pinned)]
+        if not properties:
+            raise UsageError(f"none of these properties is newer than catalogue {pinned}")
+    return properties
+
+
+def _explain(id_: str, width: int | None) -> None:
     """Everything about one property; the violation takes a few seconds to find."""
-    show_coloured(explaining.explanation(property_, width))
+    from cemverify.commands import explaining
+    from cemverify.conformance.listeners.colours import show_coloured
+    from cemverify.conformance.properties import by_id
+
+    show_coloured(explaining.explanation(by_id(id_), width))
     if is_live(sys.stderr):
         print("\nasking a mutant ...", end="\r", file=sys.stderr, flush=True)
-    show_coloured(f"\n{explaining.violation(property_, width)}")
+    show_coloured(f"\n{explaining.violation(by_id(id_), width)}")
 
 
-def _table(properties: Sequence[Property]) -> Table:
+def _table(properties: Sequence[Listed]) -> Table:
     rows = [
         (
             p.id,
             textwrap.fill(p.claim, 52),
             textwrap.fill(p.source, 28),
-            textwrap.fill(", ".join(sorted(p.needs)), 30),
-            textwrap.fill(_reach(p), 14),
+            textwrap.fill(", ".join(p.needs), 30),
+            textwrap.fill(", ".join(f"{letter} {size}" for letter, size in p.asked_up_to.items()), 14),
         )
         for p in properties
     ]
     return Table("Properties", ("property", "claim", "source", "needs", "asked up to"), rows)
 
 
-def _list(properties: Sequence[Property], width: int | None) -> None:
+def _list(properties: Sequence[Listed], width: int | None) -> None:
     if width is None:
         show(grid(_table(properties), "terminal"))
     else:
         rows = [(p.id, p.claim, *((p.source,) if width >= _FOR_SOURCES else ())) for p in properties]
         show(fitted(Table("", ("property", "claim", "source")[: len(rows[0])], rows), width))
-    reach = ", ".join(f"{a} = {n}" for a, n in largest(p.questions.reach() for p in properties).items())
+    reach = ", ".join(f"{a} = {n}" for a, n in largest(p.asked_up_to for p in properties).items())
     upto = f" They are asked up to {reach}." if reach else ""
     number = f"{len(properties)} {'property' if len(properties) == 1 else 'properties'}"
     words = (
@@ -96,19 +108,9 @@ def _list(properties: Sequence[Property], width: int | None) -> None:
     show(f"\n{wrapped(words, width)}")
 
 
-def _reach(property_: Property) -> str:
-    return ", ".join(f"{letter} {size}" for letter, size in largest([property_.questions.reach()]).items())
+def _write(path: Path, options: argparse.Namespace, properties: Sequence[Listed]) -> None:
+    from cemverify.commands.explaining import described
 
-
-def _described(property_: Property) -> dict[str, object]:
-    return {
-        "id": property_.id,
-        "claim": property_.claim,
-        "source": property_.source,
-        "needs": sorted(property_.needs),
-        "asked_up_to": largest([property_.questions.reach()]),
-        "introduced": catalogue.introduced()[property_.id],
-        "formula": explain(property_.id).formula,
-        "why": explain(property_.id).why,
-        "kills": [mutant.id for mutant in explaining.killers(property_)],
-    }
+    maker = Maker.now(options.command, {"properties": options.properties}, 0, "cpu")
+    content = {"properties": [described(p) for p in properties]}
+    write(path, result("list", maker, [_table(properties)], content))

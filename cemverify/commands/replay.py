@@ -16,7 +16,7 @@ from cemverify.conformance.listeners.colours import show_coloured
 from cemverify.conformance.properties import catalogue
 from cemverify.conformance.workers.isolation import ask_again
 from cemverify.results import Maker, show, write
-from cemverify.screen import columns
+from cemverify.screen import columns, wrapped
 
 
 def run(options: argparse.Namespace) -> int:
@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     record = ask_again(name, chosen[0], saved.question, saved.dtype, saved.device, effort)
     finished = RunFinished(name, [record], record.seconds)
     if record.verdict == Verdict.VIOLATED:
-        show_coloured(terminal.wrapped(terminal.violation(record), columns(sys.stdout)))
+        show_coloured(wrapped(terminal.violation(record), columns(sys.stdout)))
     else:
         show(f"{record.verdict.upper()} {record.id}\n  {record.reason or f'when it was saved: {saved.reason}'}")
     if options.json:

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from cemverify import cli
+from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
 from cemverify.conformance.implementations.clauses import CLAUSES
-from cemverify.conformance.implementations.contract import OPTIONS, WEIGHTS
+from cemverify.conformance.implementations.features import FEATURES, OPTIONS, WEIGHTS
 from cemverify.conformance.properties import catalogue, select
 from cemverify.conformance.questions.cases import weight_shapes
 
@@ -30,6 +31,11 @@ def test_the_page_is_what_the_command_prints() -> None:
 def test_the_page_names_every_option_of_a_configuration() -> None:
     named = {f.name for config in (AttentionConfig, MLPConfig) for f in fields(config)}
     assert set(OPTIONS) == named
+
+
+def test_every_activation_is_a_feature() -> None:
+    features = [name.partition(":")[2] for name in FEATURES if name.startswith("activation:")]
+    assert features == list(ACTIVATIONS)
 
 
 @pytest.mark.parametrize("per_head", [False, True], ids=["shared", "per-head"])

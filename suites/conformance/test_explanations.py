@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from cemverify import results
+from cemverify import listing, results
 from cemverify.catalogue import current, introduced
 from cemverify.cli import main
 from cemverify.commands import explaining, list_
+from cemverify.commands import listing as commands_listing
 from cemverify.conformance.properties import by_id, catalogue
 from cemverify.conformance.properties.explanations import _EXPLANATIONS, explain
 
@@ -29,6 +30,11 @@ def test_every_explanation_is_of_some_property() -> None:
         return next(pattern for pattern, _ in _EXPLANATIONS if fnmatchcase(id_, pattern))
 
     assert {pattern for pattern, _ in _EXPLANATIONS} == {first(id_) for id_ in introduced()}
+
+
+def test_the_list_says_what_the_properties_declare() -> None:
+    command = "python -m cemverify.commands.listing > cemverify/listing.jsonl"
+    assert listing.FILE.read_text(encoding="utf-8") == commands_listing.text(), f"write it again: {command}"
 
 
 def test_every_property_names_a_mutant_that_it_kills() -> None:
@@ -74,7 +80,7 @@ def test_a_prefix_or_several_ids_are_listed_instead(capsys: pytest.CaptureFixtur
 
 @pytest.mark.parametrize("width", [40, 57, 80, 119, 200])
 def test_the_list_fits_the_terminal(width: int, capsys: pytest.CaptureFixture[str]) -> None:
-    chosen = catalogue()[::7]
+    chosen = listing.listed()[::7]
     list_._list(chosen, width)
     said = capsys.readouterr().out
     assert max(map(len, said.splitlines())) <= width

@@ -8,7 +8,7 @@ import importlib.util
 import pytest
 
 from cemverify.conformance.asking.process_state import SETTINGS
-from cemverify.conformance.implementations.contract import FUNCTIONS
+from cemverify.conformance.implementations.features import FUNCTIONS
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_property
 from cemverify.conformance.properties import select

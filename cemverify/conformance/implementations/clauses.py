@@ -1,6 +1,6 @@
 """The contract of a CEM implementation in words, clause by clause, with the properties that ask for each clause.
 
-`cemverify list --contract` prints it, with the tables of `contract`; docs/contract.md is what it printed.
+`cemverify list --contract` prints it, with the tables of `features`; docs/contract.md is what it printed.
 """
 
 from __future__ import annotations

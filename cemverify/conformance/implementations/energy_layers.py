@@ -20,6 +20,8 @@ from typing import Any, Literal
 
 import torch
 
+from cemverify.conformance.implementations.features import LAYER_FEATURES, SHARED_FEATURES
+
 ArrayKind = Literal["torch", "numpy", "jax"]
 Per = Literal["token", "sequence", "batch"]
 MeanOver = Literal["tokens", "batch"]
@@ -31,17 +33,6 @@ Shape = tuple[Axis, ...]
 TOKENS = "J"  # the axis of a shape that counts tokens
 PRESENT_STATE = "present state"  # memory that is the state itself, held fixed while the energy is differentiated
 SOME_POSITIVE_DEFINITE = "some positive definite"  # a preconditioner that is fixed but not given
-
-LAYER_FEATURES: Mapping[str, str] = MappingProxyType(
-    {
-        "energy": "an energy in addition to the update (energy layers)",
-        "causality": "a token's update does not depend on later tokens (energy layers)",
-        "autograd": "the energy can be differentiated by torch or JAX (energy layers)",
-        "inference": "it works in torch's inference mode (energy layers)",
-    }
-)
-# features of both doors that an energy layer may declare absent
-SHARED_FEATURES = ("gradients", "vmap", "compile", "cuda", "dtype:float32", "dtype:bfloat16")
 
 
 @dataclass(frozen=True)

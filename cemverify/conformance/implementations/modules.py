@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cemverify.conformance.implementations.contract import WEIGHTS, Implementation, implementation
+from cemverify.conformance.implementations.contract import Implementation, implementation
+from cemverify.conformance.implementations.features import WEIGHTS
 
 Build = Callable[[Any], nn.Module]
 

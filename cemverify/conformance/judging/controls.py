@@ -18,8 +18,9 @@ from torch import Tensor
 from cemverify.conformance.asking.answers import as_tensor
 from cemverify.conformance.asking.calls import Caller, jax_array
 from cemverify.conformance.implementations import reference
-from cemverify.conformance.implementations.contract import FUNCTIONS, Implementation, Subject
+from cemverify.conformance.implementations.contract import Implementation, Subject
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
+from cemverify.conformance.implementations.features import FUNCTIONS
 
 CONTROLS: Mapping[str, str] = MappingProxyType(
     {

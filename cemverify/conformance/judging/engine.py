@@ -13,9 +13,10 @@ import torch
 
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.experiments import Elsewhere, Lost, long_experiment
-from cemverify.conformance.implementations.contract import FUNCTIONS, Subject
+from cemverify.conformance.implementations.contract import Subject
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Discard, Fault, Hung, words
+from cemverify.conformance.implementations.features import FUNCTIONS
 from cemverify.conformance.judging.controls import CONTROLS, control
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.events import Event, PropertyFinished, PropertyStarted, RunFinished, RunStarted

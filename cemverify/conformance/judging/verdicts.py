@@ -10,6 +10,7 @@ from typing import Any
 
 from cemverify import catalogue
 from cemverify.conformance.questions.saving import Saved
+from cemverify.listing import largest
 
 
 class Verdict(StrEnum):
@@ -128,14 +129,6 @@ def violations(records: Iterable[Record]) -> list[Record]:
 def asked_up_to(records: Iterable[Record]) -> dict[str, int]:
     """The largest sizes at which anything that holds was asked, by letter: no green says anything beyond them."""
     return largest(record.asked_up_to for record in records if record.verdict == Verdict.HOLDS)
-
-
-def largest(sizes: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """The largest of each size, in the order T, J, B, M, K, D."""
-    found: dict[str, int] = {}
-    for some in sizes:
-        found |= {letter: max(size, found.get(letter, 0)) for letter, size in some.items()}
-    return {letter: found[letter] for letter in "TJBMKD" if letter in found}
 
 
 def counts(records: Iterable[Record]) -> dict[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from textwrap import fill, shorten, wrap
+from textwrap import fill, shorten
 from typing import Any
 
 from cemverify import catalogue
@@ -13,7 +13,7 @@ from cemverify.conformance.implementations.faults import Crashed, Hung
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import Record, Verdict, asked_up_to, counts, violations
 from cemverify.results import Table
-from cemverify.screen import READABLE
+from cemverify.screen import READABLE, wrapped
 from cemverify.tables import grid, narrowed
 
 _IN_FULL = 3  # violations that are shown with their cases
@@ -110,20 +110,6 @@ def findings(event: RunFinished, *, width: int | None = None) -> str:
         parts.append(reach)
     parts.append(summary(event))
     return wrapped("\n\n".join(parts), width)
-
-
-def wrapped(text: str, width: int | None) -> str:
-    """A text whose lines fit the terminal; what is continued is indented further than its beginning."""
-    if width is None:
-        return text
-    width = min(width, READABLE)
-    lines = []
-    for line in text.splitlines():
-        indent = len(line) - len(line.lstrip())
-        hanging = " " * min(indent + 4, width // 2)
-        # an id is not broken at its hyphens
-        lines += wrap(line, width, subsequent_indent=hanging, break_on_hyphens=False) if len(line) > width else [line]
-    return "\n".join(lines)
 
 
 def too_new(record: Record) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from functools import lru_cache
 
 from cemverify.conformance.properties import (
@@ -25,6 +24,7 @@ from cemverify.conformance.properties import (
     tying,
 )
 from cemverify.conformance.properties.base import Asked, Door, Property
+from cemverify.listing import chosen
 
 # The most fundamental first: reports keep this order, so the first violation is the headline.
 _FAMILIES = (
@@ -73,18 +73,8 @@ def select(patterns: Sequence[str]) -> tuple[Property, ...]:
     Raises:
         ValueError: a pattern that matches nothing.
     """
-    if not patterns:
-        return catalogue()
-    for pattern in patterns:
-        if not any(_matches(p, pattern) for p in catalogue()):
-            families = ", ".join(dict.fromkeys(p.family for p in catalogue()))
-            raise ValueError(f"no property matches {pattern!r}; families are: {families}; see `cemverify list`")
-    return tuple(p for p in catalogue() if any(_matches(p, pattern) for pattern in patterns))
-
-
-def _matches(property_: Property, pattern: str) -> bool:
-    id_ = property_.id
-    return id_ == pattern or id_.startswith(pattern.rstrip("/") + "/") or fnmatchcase(id_, pattern)
+    wanted = set(chosen(patterns, (p.id for p in catalogue())))
+    return tuple(p for p in catalogue() if p.id in wanted)
 
 
 __all__ = ["Asked", "Door", "Property", "by_id", "catalogue", "select"]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
 
-from cemverify.conformance.implementations.contract import FUNCTIONS
+from cemverify.conformance.implementations.features import FUNCTIONS
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import Property
 

@@ -28,7 +28,8 @@ import numpy as np
 import torch
 from torch.nn.modules.module import register_module_forward_hook
 
-from cemverify.conformance.implementations.contract import FUNCTIONS, Implementation
+from cemverify.conformance.implementations.contract import Implementation
+from cemverify.conformance.implementations.features import FUNCTIONS
 from cemverify.power.mutants.base import Function, Mutant, Zoo, around, sound
 
 ZOO = Zoo("settings")

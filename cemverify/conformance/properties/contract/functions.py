@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from cemverify.conformance.asking.calls import Caller
-from cemverify.conformance.implementations.contract import FUNCTIONS
+from cemverify.conformance.implementations.features import FUNCTIONS
 from cemverify.conformance.oracle.budgets import energy_budget, output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, moved
 from cemverify.conformance.oracle.golden import energies_at, golden

@@ -1,0 +1,66 @@
+"""The properties as `cemverify list` shows them, read from `listing.jsonl` in a moment, without torch.
+
+Properties are declared in code that needs torch and Hypothesis. The file repeats what they say of themselves, one
+line for each, in the order of the catalogue. It is written from the declarations, and a test compares the two:
+
+    python -m cemverify.commands.listing > cemverify/listing.jsonl
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+
+FILE = Path(__file__).with_name("listing.jsonl")
+
+
+@dataclass(frozen=True)
+class Listed:
+    """What is told of a property.
+
+    Attributes:
+        id, claim, source: as it declares them. needs: the features that it needs, sorted.
+        asked_up_to: the largest sizes of its questions, by letter; empty where they are not known.
+    """
+
+    id: str
+    claim: str
+    source: str
+    needs: Sequence[str]
+    asked_up_to: Mapping[str, int]
+
+
+@cache
+def listed() -> Sequence[Listed]:
+    """Every property, in the order of the catalogue."""
+    return tuple(Listed(**json.loads(line)) for line in FILE.read_text(encoding="utf-8").splitlines())
+
+
+def chosen(patterns: Sequence[str], ids: Iterable[str]) -> list[str]:
+    """The ids that match an id, a prefix of an id up to a slash, or a shell pattern; all if no pattern is given.
+
+    Raises:
+        ValueError: a pattern that matches nothing.
+    """
+    ids = list(ids)
+    for pattern in patterns:
+        if not any(_matches(id_, pattern) for id_ in ids):
+            families = ", ".join(dict.fromkeys(id_.partition("/")[0] for id_ in ids))
+            raise ValueError(f"no property matches {pattern!r}; families are: {families}; see `cemverify list`")
+    return [id_ for id_ in ids if not patterns or any(_matches(id_, pattern) for pattern in patterns)]
+
+
+def _matches(id_: str, pattern: str) -> bool:
+    return id_ == pattern or id_.startswith(pattern.rstrip("/") + "/") or fnmatchcase(id_, pattern)
+
+
+def largest(sizes: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """The largest of each size, in the order T, J, B, M, K, D."""
+    found: dict[str, int] = {}
+    for some in sizes:
+        found |= {letter: max(size, found.get(letter, 0)) for letter, size in some.items()}
+    return {letter: found[letter] for letter in "TJBMKD" if letter in found}
