@@ -94,7 +94,8 @@ def path_for(descent: Descent, energy: Energy, start: Tensor, memory: Any) -> Pa
 
 def usual_path(descent: Descent, energy: Interaction | Elementwise, start: Tensor, memory: Any) -> Path:
     """The path that size alone decides, whatever the device and the caller's will."""
-    again = descent.steps > KEPT_STEPS and torch.is_grad_enabled()
+    # steps that differ, or carry the last move on, are no function of the state alone: they are kept
+    again = descent.alike and descent.steps > KEPT_STEPS and torch.is_grad_enabled()
     if isinstance(energy, Elementwise):
         hidden = start.numel() // start.shape[-1] * energy.V.shape[0]
         return "tiles" if again and hidden >= HIDDEN else "formula"
@@ -134,7 +135,8 @@ def descend(
 ) -> Tensor:
     """`descent(energy, start, memory)`, by blocks: (B, J, D) -> (B, J, D).
 
-    Where a derivative of another kind is asked for (vmap, forward mode, a second derivative) the formula answers.
+    Where a derivative of another kind is asked for (vmap, forward mode, a second derivative), or where steps differ or
+    have momentum, the formula answers.
 
     Args:
         rows: tokens in a block. tile: rows of attention weights computed together; the usual ones if not given.
@@ -148,7 +150,7 @@ def descend(
             raise ValueError(f"a block and a tile have at least 1 row, not {size}")
     if not isinstance(energy, Interaction | Elementwise):
         raise TypeError(f"{type(energy).__name__} does not say which part of its memory a block of tokens sees")
-    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+    if not descent.alike or torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
         return descent(energy, start, memory)
     if isinstance(energy, Interaction):
         energy = TiledInteraction.of(energy, tile or usual_tile(start), kept=True)

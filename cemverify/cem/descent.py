@@ -1,11 +1,16 @@
 """Descent: how a layer minimises its energy (Eq. 3, 12, 13).
 
 x^(0) = start,   x^(t+1) = x^(t) - eta P grad eps(x^(t) | memory),   t = 0 ... T-1, memory fixed
+
+Beyond the paper, momentum mu carries the last move on, and each step may have an eta, a P and a temperature of its
+own (docs/mathematics.md §18):
+
+x^(t+1) = x^(t) - eta_t P_t grad eps_t(x^(t) | memory) + mu (x^(t) - x^(t-1)),   x^(-1) = x^(0)
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -30,6 +35,19 @@ class Trajectory:
 
 
 @dataclass(frozen=True)
+class Own:
+    """What one step of a descent has for itself alone; None is what all steps share.
+
+    Attributes:
+        step_size: eta_t. preconditioner: P_t. temperature: tau_t, of an interaction energy.
+    """
+
+    step_size: float | Tensor | None = None
+    preconditioner: Preconditioner | None = None
+    temperature: float | None = None
+
+
+@dataclass(frozen=True)
 class Descent:
     """T preconditioned gradient steps on an energy whose memory stays fixed.
 
@@ -38,28 +56,73 @@ class Descent:
         step_size: eta > 0; a tensor, so that it can be learned, broadcasts against (B, J, D).
         preconditioner: P. One per head needs an interaction energy.
         norm: the normalisation inside the recursion.
+        momentum: mu; a tensor () where it is learned. own: what each of the T steps has for itself; () if nothing.
 
     Raises:
-        ValueError: T is less than 1, or a constant step size is not positive.
+        ValueError: T is less than 1, a constant step size is not positive, or `own` is not about T steps.
     """
 
     steps: int = 1
     step_size: float | Tensor = 1.0
     preconditioner: Preconditioner = Identity()
     norm: Norm = NoNorm()
+    momentum: float | Tensor = 0.0
+    own: tuple[Own, ...] = ()
 
     def __post_init__(self) -> None:
         if self.steps < 1:
             raise ValueError(f"a descent needs T >= 1 steps, not {self.steps}")
         if isinstance(self.step_size, float | int) and not self.step_size > 0:
             raise ValueError(f"the step size must be positive, not {self.step_size}")
+        if len(self.own) not in (0, self.steps):
+            raise ValueError(f"{self.steps} steps cannot have what {len(self.own)} steps have for themselves")
 
     def __call__(self, energy: Energy, start: Tensor, memory: Any) -> Tensor:
         """x^(T) from x^(0) = start: (B, J, D) -> (B, J, D)."""
-        x = start
-        for _ in range(self.steps):
-            x = self.step(energy, x, memory)
+        x = before = start
+        for t in range(self.steps):
+            x, before = self.move(t, energy, x, before, memory), x
         return x
+
+    @property
+    def alike(self) -> bool:
+        """Whether all steps are the same map of the state, `step`, as they are in the paper."""
+        return not (self.own or self.has_momentum)
+
+    @property
+    def has_momentum(self) -> bool:
+        """Whether a move is carried on; one that is learned may be."""
+        return isinstance(self.momentum, Tensor) or self.momentum != 0
+
+    def at(self, t: int) -> Descent:
+        """Step t alone, without momentum and at the temperature of the energy: a descent of one step."""
+        if not self.own:
+            return replace(self, steps=1, momentum=0.0)
+        own = self.own[t]
+        step_size = self.step_size if own.step_size is None else own.step_size
+        return Descent(1, step_size, own.preconditioner or self.preconditioner, self.norm)
+
+    def energy_at(self, t: int, energy: Energy) -> Energy:
+        """The energy that step t descends: the one given, at the step's own temperature if it has one.
+
+        Raises:
+            TypeError: the step has a temperature, and the energy has none.
+        """
+        temperature = self.own[t].temperature if self.own else None
+        if temperature is None:
+            return energy
+        if not isinstance(energy, Interaction):
+            raise TypeError("a step with a temperature needs an energy with one, an Interaction")
+        return replace(energy, temperature=temperature)
+
+    def move(self, t: int, energy: Energy, x: Tensor, before: Tensor, memory: Any) -> Tensor:
+        """x^(t+1) from x^(t) = x and x^(t-1) = before: (B, J, D) -> (B, J, D)."""
+        if self.alike:
+            return self.step(energy, x, memory)
+        stepped = self.at(t).step(self.energy_at(t, energy), x, memory)
+        if t == 0 or not self.has_momentum:  # x^(-1) = x^(0)
+            return stepped
+        return stepped + self.momentum * (x - before)
 
     def step(self, energy: Energy, x: Tensor, memory: Any) -> Tensor:
         """x + update: (B, J, D) -> (B, J, D)."""
@@ -69,10 +132,10 @@ class Descent:
         return torch.sub(x, self.direction(energy, x, memory), alpha=self.step_size)
 
     def trajectory(self, energy: Energy, start: Tensor, memory: Any) -> Trajectory:
-        """The same descent with all intermediate states and energies."""
+        """The same descent with all intermediate states and energies, these at the temperature of the energy."""
         states = [start]
-        for _ in range(self.steps):
-            states.append(self.step(energy, states[-1], memory))
+        for t in range(self.steps):
+            states.append(self.move(t, energy, states[-1], states[max(0, t - 1)], memory))
         energies = [energy(self.norm.into(x), memory) for x in states]
         return Trajectory(torch.stack(states), torch.stack(energies))
 

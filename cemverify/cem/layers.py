@@ -20,7 +20,8 @@ from torch import Tensor, nn
 
 from cemverify.cem import blocked
 from cemverify.cem.activations import activation
-from cemverify.cem.descent import Descent, Trajectory
+from cemverify.cem.beyond import PAPER, Beyond
+from cemverify.cem.descent import Descent, Own, Trajectory
 from cemverify.cem.energies import Elementwise, Energy, Interaction, InteractionMemory
 from cemverify.cem.norms import Norm, NormKind, norm
 from cemverify.cem.positions import Alibi, Bias, Rotary, SelfCross, alibi_slopes, printed_alibi
@@ -74,6 +75,7 @@ class LayerConfig:
         norm: RMSNorm inside the recursion; "folded" puts a per-channel gain into both paths.
         norm_eps: the number that the norm adds to the mean square.
         init_std: standard deviation of the initial weights.
+        beyond: what the paper does not have.
     """
 
     dim: int
@@ -84,14 +86,24 @@ class LayerConfig:
     norm: NormKind = field(default="none", kw_only=True)
     norm_eps: float = field(default=1e-5, kw_only=True)
     init_std: float = field(default=0.02, kw_only=True)
+    beyond: Beyond = field(default=PAPER, kw_only=True, metadata={"added": True})
 
     def __post_init__(self) -> None:
         check_word("norm", self.norm, NormKind)
         check_word("step", self.step, StepKind)
+        if self.beyond.own_steps and self.step != "learned":
+            raise ValueError('steps have sizes of their own where they are learned: give step="learned"')
+        if self.beyond.own_preconditioners and self.preconditioner.kind == "identity":
+            raise ValueError("the identity preconditioner is the same in every step: steps cannot have their own")
         if self.steps < 1:
             raise ValueError(f"T must be at least 1, not {self.steps}")
         if not (self.step_size > 0 and math.isfinite(self.step_size)):
             raise ValueError(f"the step size must be positive and finite, not {self.step_size}")
+
+    @property
+    def temperatures(self) -> tuple[float | None, ...]:
+        """tau_t of each of the T steps; None where it is that of all, or where there is none."""
+        return (None,) * self.steps
 
 
 @dataclass(frozen=True)
@@ -135,6 +147,12 @@ class AttentionConfig(LayerConfig):
         """The temperature."""
         return math.sqrt(self.R) if self.temperature is None else self.temperature
 
+    @property
+    def temperatures(self) -> tuple[float | None, ...]:
+        """tau_t = tau cooling^t of each of the T steps; None where all have tau."""
+        cooling = self.beyond.cooling
+        return tuple(None if cooling == 1 else self.tau * cooling**t for t in range(self.steps))
+
 
 @dataclass(frozen=True)
 class MLPConfig(LayerConfig):
@@ -153,6 +171,8 @@ class MLPConfig(LayerConfig):
         activation(self.activation)  # refuses an unknown name
         if self.preconditioner.per_head:
             raise ValueError("an MLP has no heads: its preconditioner cannot be per head")
+        if self.beyond.cooling != 1:
+            raise ValueError("an MLP has no temperature: it cannot be cooled")
         super().__post_init__()
 
 
@@ -214,15 +234,25 @@ class CEMLayer(nn.Module):
     """A layer of CEM: an energy and a descent, both made of its parameters on each call.
 
     Parameters: of the preconditioner and of the norm; log_step (), where the step size is learned, so that it stays
-    positive; those of the energy are its kinds'.
+    positive, or (T,) where each step has its own; momentum (), where it is learned; preconditioners of the later
+    steps, where each step has its own; those of the energy are its kinds'.
     """
 
     def __init__(self, config: LayerConfig, heads: int, generator: torch.Generator) -> None:
         super().__init__()
         self.preconditioner = LearnedPreconditioner(config.preconditioner, config.dim, heads, generator)
         self.norm = LearnedNorm(config.norm, config.dim, config.norm_eps)
-        self._steps, self._step_size = config.steps, config.step_size
-        self.log_step = nn.Parameter(torch.zeros(())) if config.step == "learned" else None
+        beyond = config.beyond
+        self._steps, self._step_size, self._temperatures = config.steps, config.step_size, config.temperatures
+        self._apart = beyond.own_steps or beyond.own_preconditioners or beyond.cooling != 1
+        sizes = (config.steps,) if beyond.own_steps else ()
+        self.log_step = nn.Parameter(torch.zeros(sizes)) if config.step == "learned" else None
+        self._momentum = beyond.momentum
+        self.momentum = nn.Parameter(torch.tensor(beyond.momentum)) if beyond.learn_momentum else None
+        self.later_preconditioners = nn.ModuleList(
+            LearnedPreconditioner(config.preconditioner, config.dim, heads, generator)
+            for _ in range(config.steps - 1 if beyond.own_preconditioners else 0)
+        )
 
     @property
     def energy(self) -> Energy:
@@ -232,13 +262,24 @@ class CEMLayer(nn.Module):
     @property
     def descent(self) -> Descent:
         """The descent that minimises the energy."""
-        step_size = self._step_size if self.log_step is None else self._step_size * self.log_step.exp()
-        return Descent(self._steps, step_size, self.preconditioner(), self.norm())
+        T, P = self._steps, self.preconditioner()
+        eta = self._step_size if self.log_step is None else self._step_size * self.log_step.exp()
+        momentum = self._momentum if self.momentum is None else self.momentum
+        if not self._apart:
+            return Descent(T, eta, P, self.norm(), momentum)
+        etas = eta.unbind() if isinstance(eta, Tensor) and eta.dim() else (eta,) * T
+        later = [preconditioner() for preconditioner in self.later_preconditioners] or [P] * (T - 1)
+        own = tuple(map(Own, etas, (P, *later), self._temperatures))
+        return Descent(T, etas[0], P, self.norm(), momentum, own)
 
     def forward(self, x: Tensor, h: Tensor | None = None) -> Tensor:
         """x^(T) from x^(0) = x with memory h, x itself if not given: (B, J, D) -> (B, J, D)."""
         energy = self.energy
         return blocked.run(self.descent, energy, x, energy.remember(x if h is None else h))
+
+    def descend(self, x: Tensor, memory: Any) -> Tensor:
+        """The same with a memory that the energy has made: (B, J, D) -> (B, J, D)."""
+        return blocked.run(self.descent, self.energy, x, memory)
 
     def trajectory(self, x: Tensor, h: Tensor | None = None) -> Trajectory:
         """The same descent with every intermediate state and its energy."""

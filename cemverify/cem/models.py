@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from cemverify.cem.energies import ElementwiseMemory
 from cemverify.cem.layers import AttentionConfig, CEMAttention, CEMGatedMLP, MLPConfig, normal
 from cemverify.cem.llama import LlamaAttention, LlamaAttentionConfig, RMSNorm, SwiGLU, SwiGLUConfig
 
 
 @dataclass(frozen=True)
 class BlockConfig:
-    """A pre-norm block; either half may be CEM's or Llama's."""
+    """A pre-norm block; either half may be CEM's or Llama's.
+
+    Attributes:
+        rounds: how often the halves take turns, each with what it remembered in the first round. More than once
+            descends the sum of two energies, which only CEM's halves have, and is not the paper's
+            (docs/mathematics.md §18d).
+    """
 
     attention: AttentionConfig | LlamaAttentionConfig
     mlp: MLPConfig | SwiGLUConfig
+    rounds: int = field(default=1, metadata={"added": True})
 
     def __post_init__(self) -> None:
+        if self.rounds < 1:
+            raise ValueError(f"the halves of a block take turns at least once, not {self.rounds} times")
+        if self.rounds > 1 and not (isinstance(self.attention, AttentionConfig) and isinstance(self.mlp, MLPConfig)):
+            raise ValueError("only halves that have energies, CEM's, descend their sum: Llama's go one round")
         if self.attention.dim != self.mlp.dim:
             raise ValueError(f"attention and MLP must have the same dim, not {self.attention.dim} and {self.mlp.dim}")
 
@@ -64,8 +76,28 @@ class RegressorConfig:
             raise ValueError(f"the state has {self.mlp.dim} dimensions, fewer than the {self.inputs} inputs")
 
 
+@dataclass(frozen=True)
+class Walk:
+    """The way of a state through a block.
+
+    Attributes:
+        states: h, after attention, after the MLP, and so on for each round: 2 rounds + 1 of (B, J, D).
+        attention: what attention remembers, its cache when decoding. mlp: what a CEM MLP remembers, None of Llama's.
+    """
+
+    states: tuple[Tensor, ...]
+    attention: Any
+    mlp: ElementwiseMemory | None
+
+
 class Block(nn.Module):
-    """h -> attention.residual -> mlp.residual, the standard pre-norm block."""
+    """h -> attention.residual -> mlp.residual, the standard pre-norm block, or several rounds of both.
+
+    With memories a of N(h), and b of N(x^(1/2)), the state after the first turn of attention:
+
+        x^(t+1/2) = x^(t) - eta P grad eps(N(x^(t)) | a)              attention, T steps of it
+        x^(t+1) = x^(t+1/2) - eta P grad xi(N(x^(t+1/2)) | b)         the MLP, T steps of it
+    """
 
     def __init__(self, config: BlockConfig, generator: torch.Generator) -> None:
         super().__init__()
@@ -79,11 +111,35 @@ class Block(nn.Module):
             self.mlp = CEMGatedMLP(config.mlp, generator)
         else:
             self.mlp = SwiGLU(config.mlp, generator)
+        self.rounds = config.rounds
 
     def forward(self, h: Tensor, past: Any = None) -> tuple[Tensor, Any]:
         """The block's output (B, J, D), and what attention remembers, its cache when decoding."""
-        h, memory = self.attention.residual(h, past)
-        return self.mlp.residual(h), memory
+        walk = self.walk(h, past)
+        return walk.states[-1], walk.attention
+
+    def walk(self, h: Tensor, past: Any = None) -> Walk:
+        """The same with every state on the way."""
+        x, memory = self.attention.residual(h, past)
+        if not (isinstance(self.attention, CEMAttention) and isinstance(self.mlp, CEMGatedMLP)):
+            return Walk((h, x, self.mlp.residual(x)), memory, None)
+        gate = self.mlp.energy.remember(self.mlp.norm().into(x))
+        states = [h, x, self.mlp.descend(x, gate)]
+        for _ in range(self.rounds - 1):
+            states.append(self.attention.descend(states[-1], memory))
+            states.append(self.mlp.descend(states[-1], gate))
+        return Walk(tuple(states), memory, gate)
+
+    def joint_energy(self, x: Tensor, walk: Walk) -> Tensor:
+        """What the rounds descend: eps(N(x) | a) + xi(N(x) | b), with the memories of a walk: (B, J, D) -> (B, J).
+
+        Raises:
+            TypeError: a half is Llama's and has no energy.
+        """
+        if not (isinstance(self.attention, CEMAttention) and isinstance(self.mlp, CEMGatedMLP)) or walk.mlp is None:
+            raise TypeError("only a block of CEM attention and a CEM MLP has a joint energy")
+        of_attention = self.attention.energy(self.attention.norm().into(x), walk.attention)
+        return of_attention + self.mlp.energy(self.mlp.norm().into(x), walk.mlp)
 
 
 class LanguageModel(nn.Module):

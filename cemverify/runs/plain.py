@@ -1,6 +1,8 @@
 """Specifications as plain JSON values, and back.
 
 A frozen dataclass becomes an object that names its class under "is"; what reads it back is the type annotations.
+A field that was added to a class whose specifications are already stored says so, `field(..., metadata={"added":
+True})`, and is left out where it has its default: the keys of those specifications stay what they were.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ def plain(value: Any, where: str = "specification") -> Any:
         content = {
             f.name: plain(_as_declared(getattr(value, f.name), hints[f.name]), f"{where}.{f.name}")
             for f in fields(value)
-            if f.init
+            if f.init and not (f.metadata.get("added") and getattr(value, f.name) == f.default)
         }
         return {"is": type(value).__name__, **content}
     if isinstance(value, Mapping):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cemverify.cem.beyond import Beyond
 from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
 from cemverify.cem.llama import LlamaAttentionConfig, RMSNorm, SwiGLUConfig
 from cemverify.cem.models import Block, BlockConfig, LanguageModel, LanguageModelConfig
@@ -22,6 +23,7 @@ _LAYER = {
     "norm": "none",
     "norm_eps": 1e-5,
     "init_std": 0.02,
+    "beyond": Beyond(momentum=0.0, learn_momentum=False, own_steps=False, own_preconditioners=False, cooling=1.0),
 }
 
 
@@ -36,7 +38,7 @@ _LAYER = {
         (MLPConfig, _LAYER | {"activation": "silu"}),
         (LlamaAttentionConfig, {"position": "rotary", "norm_eps": 1e-5, "init_std": 0.02}),
         (SwiGLUConfig, {"norm_eps": 1e-5, "init_std": 0.02}),
-        (BlockConfig, {}),
+        (BlockConfig, {"rounds": 1}),
         (LanguageModelConfig, {"init_std": 0.02, "embedding_std": None}),
     ],
 )

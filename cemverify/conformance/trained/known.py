@@ -1,4 +1,4 @@
-"""What the layers of `cemverify.cem` are as energy layers: one step of their recursion, in the variables it moves in.
+"""What the layers of `cemverify.cem` are as energy layers: the first step of their recursion, in its own variables.
 
     x' = x - eta P dE/du        u = N(x),   memory N(h)
 
@@ -26,8 +26,8 @@ PER_HEAD = "one preconditioner per head is no preconditioner of the whole gradie
 
 
 def declared(layer: CEMLayer) -> EnergyLayer:
-    """One step of a CEM layer as an energy layer: state x, memory N(h), both (J, D)."""
-    descent, D = layer.descent, layer.preconditioner.dim
+    """The first step of a CEM layer as an energy layer: state x, memory N(h), both (J, D)."""
+    descent, D = layer.descent.at(0), layer.preconditioner.dim
     per_head = descent.preconditioner.per_head
     kind, gain = layer.norm.kind, layer.norm.gain
     state_map, lagrangian = _norm(layer)
@@ -41,7 +41,7 @@ def declared(layer: CEMLayer) -> EnergyLayer:
     @torch.no_grad()
     def update(x: Tensor, memory: Tensor) -> Tensor:
         energy = layer.energy
-        return layer.descent.update(energy, x, energy.remember(memory))
+        return layer.descent.at(0).update(energy, x, energy.remember(memory))
 
     def value(u: Tensor, memory: Tensor) -> Tensor:
         energy: Any = layer.energy

@@ -1,0 +1,581 @@
+"""Beyond the paper: momentum, and an eta, a P and a temperature for each step (docs/mathematics.md §18).
+
+Each property below must hold of the reference, and must fail of every mutant that is listed with it: the reference
+with one fault.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd import gradcheck
+from torch.func import functional_call
+
+from cemverify.cem import blocked, layers
+from cemverify.cem.activations import activation
+from cemverify.cem.beyond import Beyond
+from cemverify.cem.descent import Descent, Own
+from cemverify.cem.energies import Elementwise, Energy, Interaction
+from cemverify.cem.layers import AttentionConfig, CEMAttention, CEMGatedMLP, CEMLayer, MLPConfig, PreconditionerConfig
+from cemverify.cem.preconditioners import Diagonal, Identity, LowRank
+from suites.cem.helpers import (
+    ROUNDING,
+    U,
+    generator,
+    interaction,
+    randn,
+    randomised,
+    relative_error,
+    scalar_mlp,
+    token,
+    vector,
+)
+
+D, K, M = 6, 2, 7
+LOW_RANK = PreconditionerConfig("low-rank", rank=2)
+PER_HEAD = replace(LOW_RANK, per_head=True)
+EVERYTHING: dict[str, Any] = {"momentum": 0.4, "learn_momentum": True, "own_steps": True, "own_preconditioners": True}
+
+
+def attention(steps: int = 3, *, cooling: float = 1.0, seed: int = 0, **options: Any) -> CEMAttention:
+    """CEM attention with random parameters; `options` are those of the config and of `Beyond`."""
+    config = AttentionConfig(D, K, head_dim=4, steps=steps, **_sorted(options, cooling=cooling))
+    return randomised(CEMAttention(config, generator(0)), seed)
+
+
+def mlp(steps: int = 3, *, seed: int = 0, **options: Any) -> CEMGatedMLP:
+    return randomised(CEMGatedMLP(MLPConfig(D, M, steps=steps, **_sorted(options)), generator(0)), seed, 0.3)
+
+
+def _sorted(options: dict[str, Any], **beyond: Any) -> dict[str, Any]:
+    ours = {name: options.pop(name) for name in list(options) if name in Beyond.__dataclass_fields__}
+    learned = {"step": "learned"} if ours.get("own_steps") else {}
+    return {"step_size": 0.3, **learned, **options, "beyond": Beyond(**ours, **beyond)}
+
+
+def everything() -> list[CEMLayer]:
+    """Layers with every option at once."""
+    own = {**EVERYTHING, "preconditioner": LOW_RANK}
+    return [
+        attention(cooling=0.6, position="alibi", diagonal="shared", norm="channel", **own),
+        attention(cooling=0.6, norm="folded", **{**own, "preconditioner": PER_HEAD}),
+        mlp(norm="channel", **own),
+    ]
+
+
+# --- the formula, written out ---------------------------------------------------------------------------
+
+
+def matrices(layer: CEMLayer) -> list[Tensor]:
+    """P_t of each step, dense: T of (K or 1, D, D)."""
+    steps = layer.descent.steps
+    own = [layer.preconditioner, *layer.later_preconditioners]
+    found = [own[t if len(own) > 1 else 0]().matrix(D).detach() for t in range(steps)]
+    return [P if P.dim() == 3 else P[None] for P in found]
+
+
+def written_out(layer: CEMLayer, x: Tensor, h: Tensor) -> list[Tensor]:
+    """x^(0) ... x^(T) by autograd of the energy and dense matrices, from the layer's parameters alone."""
+    config: Any = layer.config
+    steps, norm = config.steps, layer.norm()
+    s = torch.zeros(steps) if layer.log_step is None else layer.log_step.detach().expand(steps)
+    mu = config.beyond.momentum if layer.momentum is None else float(layer.momentum.detach())
+    states = [x, x]  # x^(-1) = x^(0)
+    for t, P in enumerate(matrices(layer)):
+        energy: Any = layer.energy
+        if isinstance(energy, Interaction):
+            energy = replace(energy, temperature=config.tau * config.beyond.cooling**t)
+        u = norm.into(states[-1]).detach().requires_grad_()
+        shares = (
+            energy.of_heads(u, energy.remember(h)).movedim(1, 0)
+            if len(P) > 1
+            else energy(u, energy.remember(h))[None]
+        )
+        g = torch.stack(
+            [torch.autograd.grad(share.sum(), u, retain_graph=True)[0] for share in shares]
+        )  # (K, B, J, D)
+        move = -config.step_size * float(s[t].exp()) * torch.einsum("kde,kbje->bjd", P, norm.out(g))
+        states.append((states[-1] + move + mu * (states[-1] - states[-2])).detach())
+    return states[1:]
+
+
+def close(a: Tensor, b: Tensor, steps: int = 3) -> None:
+    assert relative_error(a, b) <= 4 * steps * ROUNDING
+
+
+# --- properties -----------------------------------------------------------------------------------------
+
+
+def neutral_options_are_the_paper() -> None:
+    """Momentum that has learned 0, and equal P_t, change nothing to the last bit; equal eta_t only roundoff."""
+    x, h = randn(2, 4, D, seed=5), randn(2, 4, D, seed=6)
+    for make, norm in product((attention, mlp), ("none", "channel")):
+        plain = make(norm=norm, preconditioner=LOW_RANK)
+        for options in ({"learn_momentum": True}, {"own_preconditioners": True}, {"own_steps": True}):
+            layer = make(norm=norm, preconditioner=LOW_RANK, **options)
+            found = dict(layer.named_parameters())
+            with torch.no_grad():
+                for name, parameter in plain.named_parameters():
+                    found[name].copy_(parameter)
+                for name, parameter in layer.named_parameters():
+                    if name in ("momentum", "log_step"):
+                        parameter.zero_()
+                    if name.startswith("later_preconditioners"):
+                        parameter.copy_(found["preconditioner." + name.rpartition(".")[2]])
+            if "own_steps" in options:
+                close(layer(x, h), plain(x, h))
+            else:
+                assert torch.equal(layer(x, h), plain(x, h)), options
+
+
+def one_step_is_the_paper() -> None:
+    """At T = 1 momentum and cooling have nothing to do: the step is the paper's, to the last bit."""
+    x, h = randn(2, 4, D, seed=5), randn(2, 4, D, seed=6)
+    for norm in ("none", "channel"):
+        assert torch.equal(attention(1, norm=norm, momentum=0.9, cooling=0.5)(x, h), attention(1, norm=norm)(x, h))
+        assert torch.equal(mlp(1, norm=norm, momentum=0.9)(x, h), mlp(1, norm=norm)(x, h))
+
+
+def steps_follow_the_formula() -> None:
+    """Every option at once and by itself: each state is that of the formula, by autograd of the energy."""
+    alone: list[dict[str, Any]] = [
+        {"momentum": 0.7},
+        {"own_steps": True},
+        {"own_preconditioners": True, "preconditioner": LOW_RANK},
+    ]
+    every = [
+        *everything(),
+        attention(cooling=0.5),
+        *(make(**options) for make in (attention, mlp) for options in alone),
+    ]
+    x, h = randn(2, 4, D, seed=5), randn(2, 4, D, seed=6)
+    for layer in every:
+        expected = written_out(layer, x, h)
+        for got, wanted in zip(layer.trajectory(x, h).states, expected, strict=True):
+            close(got, wanted)
+        close(layer(x, h), expected[-1])
+
+
+def gradients_flow_everywhere() -> None:
+    """The derivatives with respect to start, memory and every parameter are those of finite differences."""
+    x, h = randn(1, 3, D, seed=5), randn(1, 3, D, seed=6)
+    for layer in everything():
+        names = [name for name, _ in layer.named_parameters()]
+        values = [p.detach().clone().requires_grad_() for p in layer.parameters()]
+
+        def answer(*tensors: Tensor, layer: CEMLayer = layer, names: list[str] = names) -> Tensor:
+            own = dict(zip(names, tensors[2:], strict=True))
+            output: Tensor = functional_call(layer, own, tensors[:2])
+            return output.square().sum()
+
+        assert _gradcheck(answer, (x.requires_grad_(), h.requires_grad_(), *values))
+
+
+def _gradcheck(answer: Callable[..., Tensor], inputs: tuple[Tensor, ...]) -> bool:
+    return bool(gradcheck(answer, inputs, raise_exception=False, fast_mode=True))
+
+
+def every_step_falls_by_its_own_inequality() -> None:
+    """Without momentum: eps_t(x') <= eps_t(x) - eta_t g.P_t g at the step's own temperature, for any eta_t."""
+    for seed, eta in product(range(4), (0.1, 3.0, 50.0)):
+        energy, x, h = (
+            interaction(diagonal="shared", position="alibi", seed=seed),
+            randn(2, 4, D, seed=5),
+            randn(2, 4, D, seed=6),
+        )
+        Ps = [LowRank(randn(D, seed=10 * t), randn(D, 2, seed=1 + t), randn(D, 2, seed=2 + t)) for t in range(3)]
+        descent = Descent(3, eta, own=tuple(Own(eta / (1 + t), Ps[t], 2.0 / 4**t) for t in range(3)))
+        states = descent.trajectory(energy, x, energy.remember(h)).states
+        for t, (before, after) in enumerate(pairwise(states)):
+            cooled = replace(energy, temperature=2.0 / 4**t)
+            memory = cooled.remember(h)
+            g = cooled.gradient(before, memory)
+            drop = eta / (1 + t) * (g * (g @ Ps[t].matrix(D))).sum(-1)
+            rise = cooled(after, memory) - (cooled(before, memory) - drop)
+            assert float(rise.max()) <= _room(cooled, states, h)
+
+
+def momentum_lowers_a_concave_energy_further() -> None:
+    """eps(x') <= eps(x) - eta g.P_t g + mu g.v and g.v <= 0, where v is the last move: for any eta and mu >= 0."""
+    for seed, eta, mu in product(range(4), (0.1, 3.0, 50.0), (0.5, 0.99, 3.0)):
+        energy, x, h = (
+            interaction(diagonal="per-head", position="self-cross", seed=seed),
+            randn(2, 4, D, seed=5),
+            randn(2, 4, D, seed=6),
+        )
+        Ps = [LowRank(randn(D, seed=10 * t), randn(D, 2, seed=1 + t), randn(D, 2, seed=2 + t)) for t in range(4)]
+        descent = Descent(4, eta, momentum=mu, own=tuple(Own(None, P) for P in Ps))
+        memory = energy.remember(h)
+        states = descent.trajectory(energy, x, memory).states
+        room = _room(energy, states, h)
+        for t in range(1, 4):
+            here, there, v = states[t], states[t + 1], states[t] - states[t - 1]
+            g = energy.gradient(here, memory)
+            carried = mu * (g * v).sum(-1)
+            assert float(carried.max()) <= room
+            drop = eta * (g * (g @ Ps[t].matrix(D))).sum(-1)
+            assert float((energy(there, memory) - (energy(here, memory) - drop + carried)).max()) <= room
+
+
+def _room(energy: Interaction, states: Tensor, h: Tensor) -> float:
+    """Roundoff of energies and products of gradients: of sums of terms as large as the largest score can be."""
+    beta = float(
+        torch.linalg.matrix_norm(energy.W_Q, ord=2).max() * torch.linalg.matrix_norm(energy.W_K, ord=2).max()
+    )
+    beta += 0.0 if energy.diagonal is None else float(energy.diagonal.abs().max())
+    reach = float(states.norm(dim=-1).max()) * beta * float(h.norm(dim=-1).max()) + 8 * energy.temperature
+    return 1024 * U * energy.heads * reach
+
+
+def momentum_keeps_its_promise_where_the_energy_bends() -> None:
+    """xi + mu/(2 eta) v.P^-1 v never rises for eta <= 2 (1 - mu) / (L lambda_max(P)); xi itself may."""
+    for seed, mu in product(range(6), (0.2, 0.5, 0.9)):
+        V, W = (
+            (torch.ones(1, 1).double(), -torch.ones(1, 1).double())
+            if seed == 0
+            else (randn(M, D, seed=seed), randn(M, D, seed=seed + 1))
+        )
+        energy = Elementwise(V, W, activation("identity" if seed == 0 else "silu"))
+        dim = V.shape[1]
+        x, h = (token(1.0), token(1.0)) if seed == 0 else (randn(1, 1, D, seed=5), randn(1, 1, D, seed=6))
+        P = Diagonal(torch.zeros(dim).double() if seed == 0 else randn(dim, seed=7))
+        memory = energy.remember(h)
+        eta = 0.999 * (1 - mu) * float(energy.curvature(memory).safe_step(P.largest_eigenvalue()).min())
+        run = Descent(6, eta, P, momentum=mu).trajectory(energy, x, memory)
+        moves = torch.cat((torch.zeros_like(x)[None], run.states.diff(dim=0)))
+        kinetic = mu / (2 * eta) * (moves.square() @ (1 / P.matrix(dim).diagonal()))
+        total = run.energies + kinetic
+        scale = float(run.energies.abs().max() + kinetic.max()) + 1
+        assert float(total.diff(dim=0).max()) <= 1024 * U * scale
+
+
+def decoding_is_the_full_pass() -> None:
+    """Token by token from a cache, attention with every option gives what it gives at once."""
+    h = randn(2, 5, D, seed=5)
+    for layer in everything():
+        if not isinstance(layer, CEMAttention):
+            continue
+        memory, outputs = None, []
+        for i in range(h.shape[1]):
+            output, memory = layer.residual(h[:, i : i + 1], memory)
+            outputs.append(output)
+        close(torch.cat(outputs, 1), layer.residual(h)[0])
+
+
+def fast_paths_are_the_formula() -> None:
+    """By tiles and by blocks of tokens, with their derivatives."""
+    x, h = randn(2, 5, D, seed=5), randn(2, 5, D, seed=6)
+    for layer in everything():
+        expected = layer(x, h)
+        wanted = torch.autograd.grad(expected.square().sum(), list(layer.parameters()))
+        for path in ("tiles", "blocks"):
+            with blocked.using(path, rows=2, tile=2):  # type: ignore[arg-type]
+                found = layer(x, h)
+            close(found, expected)
+            for a, b in zip(torch.autograd.grad(found.square().sum(), list(layer.parameters())), wanted, strict=True):
+                torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-10)
+
+
+def a_learned_step_is_positive_and_what_it_says() -> None:
+    """The layer with log_step = s is the layer with a fixed step of eta e^s, whatever s is; its slope is eta's."""
+    x, h = randn(2, 4, D, seed=5), randn(2, 4, D, seed=6)
+    for make, s in product((attention, mlp), (-3.0, 0.0, 0.4)):
+        learned = make(step="learned")
+        with torch.no_grad():
+            assert learned.log_step is not None
+            learned.log_step.fill_(s)
+        fixed = make(step_size=0.3 * math.exp(s))
+        with torch.no_grad():
+            for name, parameter in fixed.named_parameters():
+                parameter.copy_(learned.get_parameter(name))
+        close(learned(x, h), fixed(x, h))
+        (slope,) = torch.autograd.grad(
+            learned(x, h).square().sum(), learned.log_step, allow_unused=True, materialize_grads=True
+        )
+        ahead, behind = (
+            float(_with_step(fixed, 0.3 * math.exp(s + d))(x, h).square().sum().detach()) for d in (1e-6, -1e-6)
+        )
+        assert float(slope) == pytest.approx((ahead - behind) / 2e-6, rel=1e-5, abs=1e-5)
+
+
+def _with_step(layer: CEMLayer, eta: float) -> CEMLayer:
+    layer._step_size = eta
+    return layer
+
+
+Property = Callable[[], None]
+
+# --- mutants: one fault each ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Patch:
+    """What a mutant puts in the place of an attribute."""
+
+    owner: Any
+    name: str
+    fault: Any
+
+
+def faulty_move(carry: Callable[[Descent, int, Tensor, Tensor], Tensor]) -> Patch:
+    """What momentum adds, instead of mu (x - before)."""
+
+    def move(self: Descent, t: int, energy: Energy, x: Tensor, before: Tensor, memory: Any) -> Tensor:
+        stepped = self.at(t).step(self.energy_at(t, energy), x, memory)
+        return stepped + carry(self, t, x, before) if self.has_momentum else stepped
+
+    return Patch(Descent, "move", move)
+
+
+def nesterov() -> Patch:
+    def move(self: Descent, t: int, energy: Energy, x: Tensor, before: Tensor, memory: Any) -> Tensor:
+        ahead = x + self.momentum * (x - before)
+        return self.at(t).step(self.energy_at(t, energy), ahead, memory)
+
+    return Patch(Descent, "move", move)
+
+
+def averaged() -> Patch:
+    """mu v - (1 - mu) eta g, an average of gradients."""
+
+    def move(self: Descent, t: int, energy: Energy, x: Tensor, before: Tensor, memory: Any) -> Tensor:
+        update = self.at(t).update(self.energy_at(t, energy), x, memory)
+        return x + (1 - self.momentum) * update + self.momentum * (x - before)
+
+    return Patch(Descent, "move", move)
+
+
+def at_step(choose: Callable[[Descent, int], int]) -> Patch:
+    """Another step's own eta and P."""
+    right = Descent.at
+    return Patch(Descent, "at", lambda self, t: right(self, choose(self, t)))
+
+
+def faulty_energy(temperature: Callable[[Descent, int, float], float]) -> Patch:
+    def energy_at(self: Descent, t: int, energy: Any) -> Any:
+        own = self.own[t].temperature if self.own else None
+        return energy if own is None else replace(energy, temperature=temperature(self, t, own))
+
+    return Patch(Descent, "energy_at", energy_at)
+
+
+def trajectory_without_momentum() -> Patch:
+    def trajectory(self: Descent, energy: Energy, start: Tensor, memory: Any) -> Any:
+        return right(replace(self, momentum=0.0), energy, start, memory)
+
+    right = Descent.trajectory
+    return Patch(Descent, "trajectory", trajectory)
+
+
+def faulty_own(change: Callable[[Own], Own]) -> Patch:
+    """What a layer gives its steps."""
+    return Patch(layers, "Own", lambda *fields: change(Own(*fields)))
+
+
+def learned(change: Callable[[Descent, CEMLayer], Descent]) -> Patch:
+    """The descent that a layer makes of its parameters."""
+    right = CEMLayer.descent.fget  # type: ignore[attr-defined]
+    return Patch(CEMLayer, "descent", property(lambda self: change(right(self), self)))
+
+
+def linear_step(descent: Descent, layer: CEMLayer) -> Descent:
+    """eta (1 + s) where eta e^s belongs."""
+    if layer.log_step is None or layer.log_step.dim():
+        return descent
+    return replace(descent, step_size=layer._step_size * (1 + layer.log_step))
+
+
+def detached_step(descent: Descent, layer: CEMLayer) -> Descent:
+    step_size = descent.step_size
+    return replace(descent, step_size=step_size.detach()) if isinstance(step_size, Tensor) else descent
+
+
+MUTANTS: Mapping[str, Callable[[], Patch]] = {
+    "no momentum": lambda: faulty_move(lambda d, t, x, b: 0 * x),
+    "momentum the wrong way": lambda: faulty_move(lambda d, t, x, b: -d.momentum * (x - b)),
+    "momentum twice": lambda: faulty_move(lambda d, t, x, b: 2 * d.momentum * (x - b)),
+    "momentum of all tokens together": lambda: faulty_move(
+        lambda d, t, x, b: d.momentum * (x - b).mean(1, keepdim=True)
+    ),
+    "a velocity at the start": lambda: faulty_move(lambda d, t, x, b: d.momentum * (x - b if t else x)),
+    "momentum even where it is 0": lambda: faulty_move(lambda d, t, x, b: (d.momentum + 1e-9) * (x - b)),
+    "momentum that carries no gradient": lambda: faulty_move(lambda d, t, x, b: d.momentum * (x - b).detach()),
+    "the last step without momentum": lambda: faulty_move(
+        lambda d, t, x, b: (t + 1 < d.steps) * d.momentum * (x - b)
+    ),
+    "Nesterov's momentum": nesterov,
+    "gradients averaged": averaged,
+    "a trajectory without momentum": trajectory_without_momentum,
+    "the first step's own for all": lambda: at_step(lambda d, t: 0),
+    "steps in reverse": lambda: at_step(lambda d, t: d.steps - 1 - t),
+    "the last step's own for all": lambda: at_step(lambda d, t: d.steps - 1),
+    "never cooled": lambda: faulty_energy(lambda d, t, tau: d.own[0].temperature or tau),
+    "cooled one step late": lambda: faulty_energy(lambda d, t, tau: d.own[max(0, t - 1)].temperature or tau),
+    "cooled from the first step on": lambda: faulty_energy(lambda d, t, tau: tau / 2),
+    "a layer without temperatures": lambda: faulty_own(lambda own: replace(own, temperature=None)),
+    "a layer without its preconditioners": lambda: faulty_own(lambda own: replace(own, preconditioner=Identity())),
+    "step sizes without gradient": lambda: faulty_own(
+        lambda own: replace(
+            own, step_size=own.step_size.detach() if isinstance(own.step_size, Tensor) else own.step_size
+        )
+    ),
+    "a step that is linear in s": lambda: learned(linear_step),
+    "a step that is not learned": lambda: learned(detached_step),
+    "all steps alike": lambda: Patch(Descent, "alike", property(lambda self: True)),
+    "blocks for any descent": lambda: Patch(Descent, "__call__", _like_blocks),
+}
+
+
+def _like_blocks(self: Descent, energy: Energy, start: Tensor, memory: Any) -> Tensor:
+    """T times the step that all share, as blocks of tokens take it."""
+    x = start
+    for _ in range(self.steps):
+        x = self.step(energy, x, memory)
+    return x
+
+
+KILLS: Mapping[Property, tuple[str, ...]] = {
+    neutral_options_are_the_paper: ("momentum even where it is 0", "a layer without its preconditioners"),
+    one_step_is_the_paper: ("a velocity at the start", "cooled from the first step on", "gradients averaged"),
+    steps_follow_the_formula: (
+        "no momentum",
+        "momentum the wrong way",
+        "momentum twice",
+        "momentum of all tokens together",
+        "a velocity at the start",
+        "the last step without momentum",
+        "Nesterov's momentum",
+        "gradients averaged",
+        "a trajectory without momentum",
+        "the first step's own for all",
+        "steps in reverse",
+        "the last step's own for all",
+        "never cooled",
+        "cooled one step late",
+        "cooled from the first step on",
+        "a layer without temperatures",
+        "a layer without its preconditioners",
+        "all steps alike",
+        "blocks for any descent",
+    ),
+    gradients_flow_everywhere: ("momentum that carries no gradient", "step sizes without gradient"),
+    every_step_falls_by_its_own_inequality: (
+        "the first step's own for all",
+        "steps in reverse",
+        "never cooled",
+        "cooled one step late",
+    ),
+    momentum_lowers_a_concave_energy_further: ("momentum the wrong way", "steps in reverse"),
+    momentum_keeps_its_promise_where_the_energy_bends: ("momentum twice",),
+    decoding_is_the_full_pass: ("momentum of all tokens together",),
+    fast_paths_are_the_formula: ("all steps alike",),
+    a_learned_step_is_positive_and_what_it_says: ("a step that is linear in s", "a step that is not learned"),
+}
+
+
+@pytest.mark.parametrize("claim", KILLS, ids=lambda claim: claim.__name__)
+def test_the_reference_has_the_property(claim: Property) -> None:
+    claim()
+
+
+@pytest.mark.parametrize(
+    ("claim", "mutant"),
+    [(claim, mutant) for claim, mutants in KILLS.items() for mutant in mutants],
+    ids=lambda value: value if isinstance(value, str) else value.__name__,
+)
+def test_the_property_kills_the_mutant(claim: Property, mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    patch = MUTANTS[mutant]()
+    monkeypatch.setattr(patch.owner, patch.name, patch.fault)
+    with pytest.raises(AssertionError):
+        claim()
+
+
+def test_every_property_kills_a_mutant_and_every_mutant_is_killed() -> None:
+    assert all(KILLS.values())
+    assert {mutant for mutants in KILLS.values() for mutant in mutants} == set(MUTANTS)
+
+
+# --- what is not promised -------------------------------------------------------------------------------
+
+
+def test_heavy_ball_can_raise_an_energy_that_bends() -> None:
+    # xi = x^2 / 2 and a safe step without momentum: 1, 0.1, -0.8
+    energy, x = scalar_mlp(1.0, -1.0, "identity"), token(1.0)
+    run = Descent(2, 0.9, momentum=0.9).trajectory(energy, x, energy.remember(x))
+    assert run.states.flatten().tolist() == pytest.approx([1.0, 0.1, -0.8])
+    assert run.energies[2] > run.energies[1]
+    plain = Descent(2, 0.9).trajectory(energy, x, energy.remember(x))
+    assert plain.energies.flatten().diff().max() < 0
+
+
+def test_a_cold_step_can_raise_the_energy_of_the_layer_itself() -> None:
+    # keys 1, -1, -1, -1 at x = 1: cold, the nearest draws; warm, the mean of all does, which lies on the other side
+    W = torch.ones(1, 1, 1).double()
+    warm = Interaction(W, W, 4.0, causal=False)
+    memory = warm.remember(vector(1.0, -1.0, -1.0, -1.0)[None, :, None])
+    x = vector(1.0, 0.0, 0.0, 0.0)[None, :, None]
+    run = Descent(1, 0.1, own=(Own(temperature=0.25),)).trajectory(warm, x, memory)
+    assert float(run.states[1, 0, 0, 0]) > 1
+    assert float(run.energies[1, 0, 0]) > float(run.energies[0, 0, 0])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_without_biases_cooling_raises_the_energy_by_no_more_than_its_entropy_allows(seed: int) -> None:
+    energy, x, h = interaction(diagonal="shared", seed=seed), randn(2, 4, D, seed=5), randn(2, 4, D, seed=6)
+    memory = energy.remember(h)
+    cold = replace(energy, temperature=energy.temperature / 3)
+    rise = cold(x, memory) - energy(x, memory)  # (B, J)
+    seen = torch.arange(1, 5).double()
+    bound = (energy.temperature - cold.temperature) * energy.heads * seen.log()
+    assert bool((rise >= -ROUNDING).all())
+    assert bool((rise <= bound + ROUNDING * (1 + bound)).all())
+
+
+# --- how it is asked for --------------------------------------------------------------------------------
+
+
+def test_every_option_is_trained_from_the_start() -> None:
+    config = AttentionConfig(
+        D, K, head_dim=4, steps=3, step="learned", preconditioner=LOW_RANK, beyond=Beyond(**EVERYTHING, cooling=0.5)
+    )
+    layer = CEMAttention(config, generator(0)).double()
+    assert layer.log_step is not None
+    assert layer.log_step.shape == (3,)
+    assert len(layer.later_preconditioners) == 2
+    layer(randn(1, 4, D, seed=5)).square().sum().backward()  # type: ignore[no-untyped-call]
+    for name, parameter in layer.named_parameters():
+        assert parameter.grad is not None
+        assert bool(parameter.grad.any()) == (not name.endswith(".U")), name  # beside a V of zero
+
+
+@pytest.mark.parametrize(
+    ("build", "told"),
+    [
+        (lambda: Beyond(momentum=1.0), "momentum must be at least 0 and less than 1, not 1.0"),
+        (lambda: Beyond(momentum=math.nan), "momentum must be"),
+        (lambda: Beyond(cooling=0.0), "cooling must be positive and finite, not 0.0"),
+        (lambda: MLPConfig(4, 4, beyond=Beyond(cooling=0.5)), "an MLP has no temperature"),
+        (lambda: MLPConfig(4, 4, beyond=Beyond(own_steps=True)), 'give step="learned"'),
+        (
+            lambda: MLPConfig(4, 4, beyond=Beyond(own_preconditioners=True)),
+            "identity preconditioner is the same in every",
+        ),
+        (lambda: Descent(3, own=(Own(), Own())), "3 steps cannot have what 2 steps have for themselves"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_a_sentence(build: Callable[[], object], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        build()
+
+
+def test_a_temperature_needs_an_energy_that_has_one() -> None:
+    energy, x = scalar_mlp(1.0, -1.0, "identity"), token(1.0)
+    with pytest.raises(TypeError, match="an Interaction"):
+        Descent(own=(Own(temperature=0.5),))(energy, x, energy.remember(x))
