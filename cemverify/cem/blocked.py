@@ -135,8 +135,8 @@ def descend(
 ) -> Tensor:
     """`descent(energy, start, memory)`, by blocks: (B, J, D) -> (B, J, D).
 
-    Where a derivative of another kind is asked for (vmap, forward mode, a second derivative), or where steps differ or
-    have momentum, the formula answers.
+    Where a derivative of another kind is asked for (vmap, forward mode, a second derivative) the formula answers, and
+    where steps differ or have momentum.
 
     Args:
         rows: tokens in a block. tile: rows of attention weights computed together; the usual ones if not given.
