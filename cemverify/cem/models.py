@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cemverify.cem.energies import ElementwiseMemory
 from cemverify.cem.layers import AttentionConfig, CEMAttention, CEMGatedMLP, MLPConfig, normal
 from cemverify.cem.llama import LlamaAttention, LlamaAttentionConfig, RMSNorm, SwiGLU, SwiGLUConfig
 
@@ -82,12 +81,11 @@ class Walk:
 
     Attributes:
         states: h, after attention, after the MLP, and so on for each round: 2 rounds + 1 of (B, J, D).
-        attention: what attention remembers, its cache when decoding. mlp: what a CEM MLP remembers, None of Llama's.
+        attention: what attention remembers, its cache when decoding.
     """
 
     states: tuple[Tensor, ...]
     attention: Any
-    mlp: ElementwiseMemory | None
 
 
 class Block(nn.Module):
@@ -121,14 +119,15 @@ class Block(nn.Module):
     def walk(self, h: Tensor, past: Any = None) -> Walk:
         """The same with every state on the way."""
         x, memory = self.attention.residual(h, past)
-        if not (isinstance(self.attention, CEMAttention) and isinstance(self.mlp, CEMGatedMLP)):
-            return Walk((h, x, self.mlp.residual(x)), memory, None)
-        gate = self.mlp.energy.remember(self.mlp.norm().into(x))
-        states = [h, x, self.mlp.descend(x, gate)]
+        if self.rounds == 1:
+            return Walk((h, x, self.mlp.residual(x)), memory)
+        attention, mlp = self._halves()
+        gate = mlp.energy.remember(mlp.norm().into(x))
+        states = [h, x, mlp.descend(x, gate)]
         for _ in range(self.rounds - 1):
-            states.append(self.attention.descend(states[-1], memory))
-            states.append(self.mlp.descend(states[-1], gate))
-        return Walk(tuple(states), memory, gate)
+            states.append(attention.descend(states[-1], memory))
+            states.append(mlp.descend(states[-1], gate))
+        return Walk(tuple(states), memory)
 
     def joint_energy(self, x: Tensor, walk: Walk) -> Tensor:
         """What the rounds descend: eps(N(x) | a) + xi(N(x) | b), with the memories of a walk: (B, J, D) -> (B, J).
@@ -136,10 +135,14 @@ class Block(nn.Module):
         Raises:
             TypeError: a half is Llama's and has no energy.
         """
-        if not (isinstance(self.attention, CEMAttention) and isinstance(self.mlp, CEMGatedMLP)) or walk.mlp is None:
+        attention, mlp = self._halves()
+        gate = mlp.energy.remember(mlp.norm().into(walk.states[1]))
+        return attention.energy(attention.norm().into(x), walk.attention) + mlp.energy(mlp.norm().into(x), gate)
+
+    def _halves(self) -> tuple[CEMAttention, CEMGatedMLP]:
+        if not (isinstance(self.attention, CEMAttention) and isinstance(self.mlp, CEMGatedMLP)):
             raise TypeError("only a block of CEM attention and a CEM MLP has a joint energy")
-        of_attention = self.attention.energy(self.attention.norm().into(x), walk.attention)
-        return of_attention + self.mlp.energy(self.mlp.norm().into(x), walk.mlp)
+        return self.attention, self.mlp
 
 
 class LanguageModel(nn.Module):

@@ -1,0 +1,300 @@
+"""Blocks whose halves take turns on the sum of their energies (docs/mathematics.md §18d).
+
+Each property must hold of the reference, and must fail of every mutant that is listed with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd import gradcheck
+from torch.func import functional_call
+
+from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
+from cemverify.cem.llama import LlamaAttentionConfig, SwiGLUConfig
+from cemverify.cem.models import Block, BlockConfig, LanguageModel, LanguageModelConfig, Walk
+from suites.cem.helpers import ROUNDING, U, generator, randn, randomised, relative_error, token
+
+D, K, M = 6, 2, 7
+LOW_RANK = PreconditionerConfig("low-rank", rank=2)
+
+
+def block(rounds: int, *, eta: float = 0.3, scale: float = 0.4, seed: int = 0, **options: Any) -> Block:
+    attention = AttentionConfig(D, K, head_dim=4, diagonal="shared", position="alibi", step_size=eta, **options)
+    return randomised(
+        Block(BlockConfig(attention, MLPConfig(D, M, step_size=eta, **options), rounds), generator(0)), seed, scale
+    )
+
+
+def full(rounds: int) -> Block:
+    """With everything that halves may have: a norm, a preconditioner, two steps a turn."""
+    return block(rounds, norm="channel", preconditioner=LOW_RANK, steps=2)
+
+
+# --- properties -----------------------------------------------------------------------------------------
+
+
+def one_round_is_the_ordinary_block() -> None:
+    for made in (block(1), full(1)):
+        h = randn(2, 4, D, seed=5)
+        between, memory = made.attention.residual(h)
+        output, cache = made(h)
+        assert torch.equal(output, made.mlp.residual(between))
+        assert torch.equal(cache.keys, memory.keys)
+
+
+def each_turn_is_a_step_on_the_joint_energy() -> None:
+    """By autograd: with memories fixed, attention steps along the slope of eps, and the MLP along that of xi."""
+    made, h = block(3), randn(2, 4, D, seed=5)
+    attention, mlp = made._halves()
+    walk = made.walk(h)
+    a = attention.energy.remember(h)
+    b = mlp.energy.remember(h - 0.3 * _slope(lambda x: attention.energy(x, a), h))
+    x = h
+    for t in range(3):
+        of_attention = _slope(lambda x: attention.energy(x, a), x)
+        y = x - 0.3 * of_attention
+        of_mlp = _slope(lambda x: mlp.energy(x, b), y)
+        assert relative_error(walk.states[2 * t + 1], y) <= 16 * ROUNDING
+        assert relative_error(walk.states[2 * t + 2], y - 0.3 * of_mlp) <= 16 * ROUNDING
+        both = _slope(lambda x: made.joint_energy(x, walk), y)
+        assert relative_error(both, of_mlp + _slope(lambda x: attention.energy(x, a), y)) <= 16 * ROUNDING
+        x = y - 0.3 * of_mlp
+    assert torch.equal(walk.states[-1], made(h)[0])
+
+
+def _slope(energy: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    at = x.detach().clone().requires_grad_()
+    (slope,) = torch.autograd.grad(energy(at).sum(), at)
+    return slope
+
+
+def a_round_keeps_its_promise() -> None:
+    """E(x') <= E(x) - eta (1 - eta L/2) |G|^2 + eta^2 L |grad eps(x)| |G|, with P = I, no norm and one step size."""
+    for seed, eta in product(range(8), (0.01, 0.3, 1.0)):
+        made, h = block(3, eta=eta, seed=seed), randn(2, 4, D, seed=5)
+        attention, mlp = made._halves()
+        walk = made.walk(h)
+        gate = mlp.energy.remember(walk.states[1])
+        L = mlp.energy.curvature(gate).upper  # (B, J), on both sides: |sigma'| bounds it
+        for t in range(3):
+            x, y, after = walk.states[2 * t : 2 * t + 3]
+            of_attention = attention.energy.gradient(x, walk.attention)
+            G = (of_attention + mlp.energy.gradient(y, gate)).norm(dim=-1)
+            bound = made.joint_energy(x, walk) - eta * (1 - eta * L / 2) * G**2
+            bound = bound + eta**2 * L * of_attention.norm(dim=-1) * G
+            terms = 1 + made.joint_energy(x, walk).abs() + made.joint_energy(after, walk).abs() + eta * G**2
+            assert bool((made.joint_energy(after, walk) <= bound + 1024 * U * terms).all())
+
+
+def with_small_steps_the_sum_falls_to_first_order() -> None:
+    """The drop over a round is eta |grad E|^2, up to terms of eta^2."""
+    made, h = block(2, eta=1e-6), randn(2, 4, D, seed=5)
+    walk = made.walk(h)
+    x, after = walk.states[2], walk.states[4]
+    drop = made.joint_energy(x, walk) - made.joint_energy(after, walk)
+    expected = 1e-6 * _slope(lambda x: made.joint_energy(x, walk), x).square().sum(-1)
+    torch.testing.assert_close(drop, expected, rtol=1e-3, atol=1e-13)
+
+
+def decoding_is_the_full_pass() -> None:
+    h = randn(2, 5, D, seed=5)
+    made = full(2)
+    past, outputs = None, []
+    for i in range(h.shape[1]):
+        output, past = made(h[:, i : i + 1], past)
+        outputs.append(output)
+    assert relative_error(torch.cat(outputs, 1), made(h)[0]) <= 32 * ROUNDING
+
+
+def gradients_flow_everywhere() -> None:
+    made, h = full(2), randn(1, 3, D, seed=5).requires_grad_()
+    names = [name for name, _ in made.named_parameters()]
+
+    def answer(*tensors: Tensor) -> Tensor:
+        output: Tensor = functional_call(made, dict(zip(names, tensors[1:], strict=True)), (tensors[0],))[0]
+        return output.square().sum()
+
+    values = [p.detach().clone().requires_grad_() for p in made.parameters()]
+    assert gradcheck(answer, (h, *values), raise_exception=False, fast_mode=True)
+
+
+Property = Callable[[], None]
+
+# --- mutants: one fault each ----------------------------------------------------------------------------
+
+Way = Callable[[Block, Tensor, Any], Walk]
+
+
+def way(turn: Callable[[Any, Any, Tensor, Any, Any, list[Tensor]], list[Tensor]], *, gate_of: str = "between") -> Way:
+    """A walk whose later rounds, or whose MLP's memory, are wrong."""
+
+    def walk(self: Block, h: Tensor, past: Any = None) -> Walk:
+        attention, mlp = self._halves()
+        x, memory = attention.residual(h, past)
+        gate = mlp.energy.remember(mlp.norm().into({"between": x, "start": h}[gate_of]))
+        states = [h, x, mlp.descend(x, gate)]
+        for _ in range(self.rounds - 1):
+            states += turn(attention, mlp, h, memory, gate, states)
+        return Walk(tuple(states), memory)
+
+    return walk
+
+
+def _right(attention: Any, mlp: Any, h: Tensor, memory: Any, gate: Any, states: list[Tensor]) -> list[Tensor]:
+    y = attention.descend(states[-1], memory)
+    return [y, mlp.descend(y, gate)]
+
+
+def _anew(attention: Any, mlp: Any, h: Tensor, memory: Any, gate: Any, states: list[Tensor]) -> list[Tensor]:
+    y, _ = attention.residual(states[-1])
+    return [y, mlp.residual(y)]
+
+
+def _gate_anew(attention: Any, mlp: Any, h: Tensor, memory: Any, gate: Any, states: list[Tensor]) -> list[Tensor]:
+    y = attention.descend(states[-1], memory)
+    return [y, mlp.residual(y)]
+
+
+def _from_the_start(
+    attention: Any, mlp: Any, h: Tensor, memory: Any, gate: Any, states: list[Tensor]
+) -> list[Tensor]:
+    y = attention.descend(h, memory)
+    return [y, mlp.descend(y, gate)]
+
+
+def _other_order(attention: Any, mlp: Any, h: Tensor, memory: Any, gate: Any, states: list[Tensor]) -> list[Tensor]:
+    y = mlp.descend(states[-1], gate)
+    return [y, attention.descend(y, memory)]
+
+
+def _uphill(attention: Any, mlp: Any, h: Tensor, memory: Any, gate: Any, states: list[Tensor]) -> list[Tensor]:
+    y = attention.descend(states[-1], memory)
+    return [y, 2 * y - mlp.descend(y, gate)]
+
+
+def _no_attention(attention: Any, mlp: Any, h: Tensor, memory: Any, gate: Any, states: list[Tensor]) -> list[Tensor]:
+    return [states[-1], mlp.descend(states[-1], gate)]
+
+
+def _detached(attention: Any, mlp: Any, h: Tensor, memory: Any, gate: Any, states: list[Tensor]) -> list[Tensor]:
+    y = attention.descend(states[-1].detach(), memory)
+    return [y, mlp.descend(y, gate)]
+
+
+def _mean_of_tokens(
+    attention: Any, mlp: Any, h: Tensor, memory: Any, gate: Any, states: list[Tensor]
+) -> list[Tensor]:
+    y = attention.descend(states[-1], memory)
+    return [y, mlp.descend(y, gate) + 0.01 * y.mean(1, keepdim=True)]
+
+
+MUTANTS: Mapping[str, Way] = {
+    "the MLP remembers h": way(_right, gate_of="start"),
+    "both memories read anew": way(_anew),
+    "the MLP's memory read anew": way(_gate_anew),
+    "attention starts at h in each round": way(_from_the_start),
+    "the MLP goes first": way(_other_order),
+    "the MLP climbs": way(_uphill),
+    "attention takes one turn": way(_no_attention),
+    "rounds that carry no gradient": way(_detached),
+    "tokens that see each other": way(_mean_of_tokens),
+}
+KILLS: Mapping[Property, tuple[str, ...]] = {
+    one_round_is_the_ordinary_block: ("the MLP remembers h",),
+    each_turn_is_a_step_on_the_joint_energy: (
+        "the MLP remembers h",
+        "both memories read anew",
+        "the MLP's memory read anew",
+        "attention starts at h in each round",
+        "the MLP goes first",
+        "the MLP climbs",
+        "attention takes one turn",
+        "tokens that see each other",
+    ),
+    a_round_keeps_its_promise: ("the MLP climbs",),
+    with_small_steps_the_sum_falls_to_first_order: (
+        "the MLP climbs",
+        "attention takes one turn",
+        "attention starts at h in each round",
+    ),
+    decoding_is_the_full_pass: ("both memories read anew", "tokens that see each other"),
+    gradients_flow_everywhere: ("rounds that carry no gradient",),
+}
+
+
+@pytest.mark.parametrize("claim", KILLS, ids=lambda claim: claim.__name__)
+def test_the_reference_has_the_property(claim: Property) -> None:
+    claim()
+
+
+@pytest.mark.parametrize(
+    ("claim", "mutant"),
+    [(claim, mutant) for claim, mutants in KILLS.items() for mutant in mutants],
+    ids=lambda value: value if isinstance(value, str) else value.__name__,
+)
+def test_the_property_kills_the_mutant(claim: Property, mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Block, "walk", MUTANTS[mutant])
+    with pytest.raises(AssertionError):
+        claim()
+
+
+def test_every_property_kills_a_mutant_and_every_mutant_is_killed() -> None:
+    assert all(KILLS.values())
+    assert {mutant for mutants in KILLS.values() for mutant in mutants} == set(MUTANTS)
+
+
+# --- what is not promised -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("eta", [1.0, 0.01])
+def test_with_different_step_sizes_the_sum_can_rise_at_any_step_size(eta: float) -> None:
+    # E = -2 x + x: attention moves by 2 eta, the MLP, whose step is three times as long, by -3 eta
+    attention = AttentionConfig(1, 1, temperature=1.0, step_size=eta)
+    mlp = MLPConfig(1, 1, activation="identity", step_size=3 * eta)
+    made = Block(BlockConfig(attention, mlp, rounds=2), generator(0)).double()
+    halves = made._halves()
+    with torch.no_grad():
+        halves[0].W_Q.fill_(2.0)
+        halves[0].W_K.fill_(1.0)
+        halves[1].V.fill_(1e-3)  # so flat that its slope is that of where it starts
+        halves[1].W.fill_(-1e6 / (1 + 2 * eta) ** 2)
+    walk = made.walk(token(1.0))
+    start, after = walk.states[0], walk.states[2]
+    assert float((after - start).detach()) == pytest.approx(-eta, rel=1e-6)
+    assert float(made.joint_energy(after, walk).detach()) > float(made.joint_energy(start, walk).detach())
+
+
+def test_a_model_of_joint_blocks_decodes_from_its_cache() -> None:
+    made = full(2)
+    config = LanguageModelConfig(5, 2, BlockConfig(made.attention.config, made.mlp.config, 2))
+    model = randomised(LanguageModel(config, generator(0)), 0, 0.3)
+    text = torch.tensor([[0, 3, 1, 4, 2]])
+    first, cache = model.decode(text[:, :2])
+    rest, _ = model.decode(text[:, 2:], cache)
+    assert relative_error(torch.cat((first, rest), 1), model(text)) <= 64 * ROUNDING
+
+
+@pytest.mark.parametrize(
+    ("build", "told"),
+    [
+        (lambda: BlockConfig(AttentionConfig(4, 2), MLPConfig(4, 4), 0), "take turns at least once, not 0 times"),
+        (lambda: BlockConfig(LlamaAttentionConfig(4, 2), MLPConfig(4, 4), 2), "Llama's go one round"),
+        (lambda: BlockConfig(AttentionConfig(4, 2), SwiGLUConfig(4, 4), 2), "Llama's go one round"),
+    ],
+)
+def test_rounds_that_cannot_be_are_refused_in_a_sentence(build: Callable[[], object], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        build()
+
+
+def test_a_llama_block_has_no_joint_energy() -> None:
+    made = Block(BlockConfig(LlamaAttentionConfig(4, 2), SwiGLUConfig(4, 4)), generator(0))
+    x = torch.zeros(1, 2, 4)
+    with pytest.raises(TypeError, match="has a joint energy"):
+        made.joint_energy(x, made.walk(x))
