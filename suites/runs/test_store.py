@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, make_dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any, Literal
@@ -81,6 +81,15 @@ def test_a_specification_survives_json_whatever_it_is_made_of() -> None:
 
 def test_one_and_one_point_zero_have_one_key_where_a_float_is_declared() -> None:
     assert walk.cell(Walk(0, 3, scale=2)).key == walk.cell(Walk(0, 3, scale=2.0)).key
+
+
+def test_a_field_that_was_added_later_leaves_the_keys_of_specifications_without_it_alone() -> None:
+    before = make_dataclass("Path", [("length", int)], frozen=True)
+    added = ("bends", int, field(default=1, metadata={"added": True}))
+    after = make_dataclass("Path", [("length", int), added], frozen=True)
+    assert plain(after(3)) == plain(before(3))
+    assert plain(after(3, 2)) == {**plain(before(3)), "bends": 2}
+    assert (restore(after, plain(after(3))), restore(after, plain(after(3, 2)))) == (after(3), after(3, 2))
 
 
 def test_classes_with_the_same_fields_have_different_keys() -> None:

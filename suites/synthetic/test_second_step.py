@@ -16,19 +16,26 @@ import torch
 from scipy import stats
 
 from cemverify import results
+from cemverify.cem.models import Block
 from cemverify.errors import UsageError
 from cemverify.runs import CellStore, bring, ctrl_c_after, hand_on
+from cemverify.runs.plain import plain
 from synthetic.__main__ import main
+from synthetic.corpora.batches import Batches
 from synthetic.corpora.chains import ChainSpec
 from synthetic.corpora.choice import CorpusChoice, PinnedCorpus
 from synthetic.corpora.tokens import Tokens
-from synthetic.language.paper.studies import TINY_SIZE, tiny_frame
+from synthetic.language.paper.studies import TINY_SIZE, tiny_dims, tiny_frame
+from synthetic.language.training.guard import first_non_finite
 from synthetic.language.training.looped import paired
+from synthetic.language.training.recipe import Recipe
 from synthetic.language.training.steps import steps_of, warnings
-from synthetic.language.tuned import designs, power
+from synthetic.language.training.training import train
+from synthetic.language.tuned import designs, power, tables
 from synthetic.language.tuned.cells import TrialCell, TrialRecord, compute_trial, part_windows, read_record
-from synthetic.language.tuned.designs import AGAIN, REPLACED, TWICE, WIDER, Replaced, cost, parameters, rows
+from synthetic.language.tuned.designs import AGAIN, REPLACED, TWICE, WIDER, Replaced, beyond, cost, parameters, rows
 from synthetic.language.tuned.halving import Curve, optimum, rate, starts, wanted
+from synthetic.language.tuned.page import sentences
 from synthetic.language.tuned.plan import SecondStepPlan, plan
 from synthetic.language.tuned.study import State, state
 from synthetic.language.tuned.summary import summarise
@@ -74,6 +81,86 @@ def test_a_learned_step_starts_where_it_is_said_to_and_is_trained() -> None:
     steps = {name: p for name, p in learned.named_parameters() if name.endswith("log_step")}
     assert len(steps) == TINY_SIZE.layers
     assert all(p.grad is not None and float(p.grad) != 0 for p in steps.values())
+
+
+@pytest.mark.parametrize("replaced", REPLACED)
+def test_rows_beyond_the_paper_begin_as_t_2_or_say_why_not(replaced: Replaced) -> None:
+    frame = tiny_frame(16)
+    deep = paired(next(r for r in rows(replaced, frame, 8) if r.name == "T = 2, eta 1/2").design.looped, 0)
+    found = {row.name.removeprefix("T = 2, "): row for row in beyond(replaced, frame)}
+    assert ("temperature per step" in found) == (replaced != "mlp")
+    assert ("joint" in found) == (replaced == "full")
+    assert all(row.beyond for row in found.values())
+    tokens = torch.arange(8)[None]
+    same = {
+        what: bool(torch.allclose(paired(row.design.looped, 0)(tokens), deep(tokens), rtol=0, atol=1e-5))
+        for what, row in found.items()
+    }
+    # the gains of all norms are 1 at the start; what is cold or taken in turns is another model from the start
+    cold = {"temperature per step", "all of these"} if replaced != "mlp" else set()
+    assert {what for what, is_same in same.items() if not is_same} == cold | ({"joint"} & set(found)) | {
+        name for name in found if name.startswith("T = 1")
+    }
+
+
+@pytest.mark.parametrize("replaced", REPLACED)
+def test_what_a_row_beyond_the_paper_learns_is_trained(replaced: Replaced) -> None:
+    (row,) = (row for row in beyond(replaced, tiny_frame(16)) if row.name == "T = 2, all of these")
+    model = paired(row.design.looped, 0)
+    model(torch.arange(8)[None]).square().sum().backward()
+    learned = {
+        name: parameter
+        for name, parameter in model.named_parameters()
+        if name.rpartition(".")[2] in ("momentum", "log_step") or "later_preconditioners" in name
+    }
+    kinds = {name.split(".", 3)[3] for name in learned}
+    assert {"momentum", "log_step", "later_preconditioners.0.p"} <= kinds
+    for name, parameter in learned.items():
+        assert parameter.grad is not None
+        assert bool(parameter.grad.any()) == (not name.endswith(".U")), name  # beside a V of zero
+
+
+def test_every_row_beyond_the_paper_learns() -> None:
+    tokens = torch.arange(200).remainder(5)
+    recipe = Recipe(steps=12, batch=2, context=8, learning_rate=0.01)
+    for row in beyond("full", tiny_frame(5, tiny_dims(dim=8, layers=1, heads=2))):
+        batches = Batches(Tokens((tokens.numpy().astype(np.uint16),)), 0, 2, 8)
+        done = train(paired(row.design.looped, 0), recipe, batches)
+        assert done.diverged_at is None, row.name
+        assert done.bits[-1] < done.bits[0] - 0.3, row.name
+
+
+def test_turns_of_a_joint_block_are_told_like_steps() -> None:
+    (row,) = (row for row in beyond("full", tiny_frame(16)) if row.name == "T = 2, joint")
+    model, tokens = paired(row.design.looped, 0), torch.arange(8)[None]
+    found = steps_of(model, tokens)
+    assert [(s.kind, s.layer) for s in found] == [("attention", 1), ("MLP", 1), ("attention", 2), ("MLP", 2)]
+    assert all((len(s.lengths), len(s.turns), len(s.energies)) == (2, 1, 3) for s in found)
+    block = model.blocks[0]
+    assert isinstance(block, Block)
+    walk = block.walk(model.embedding[tokens])
+    h, first = walk.states[0], walk.states[2]
+    second = (walk.states[3] - first).norm(dim=-1) / first.norm(dim=-1)
+    assert found[0].lengths[1] == pytest.approx(float(second.detach().mean()), rel=1e-4)
+    assert found[0].stream == pytest.approx(float(h.detach().square().mean().sqrt()), rel=1e-4)
+    assert all(s.nearness[0] == pytest.approx(1) for s in found)
+    assert first_non_finite(model, tokens) is None
+    with torch.no_grad():
+        block.get_parameter("mlp.W").fill_(3e38)
+    assert first_non_finite(model, tokens) == "layer 1, MLP, round 1 of 2"
+
+
+def test_layers_that_take_turns_are_not_reused_too() -> None:
+    (row,) = (row for row in beyond("full", tiny_frame(16)) if row.name == "T = 2, joint")
+    with pytest.raises(UsageError, match="take turns in several rounds"):
+        replace(row.design, times=2).looped  # noqa: B018
+
+
+def test_options_that_came_later_are_not_in_the_names_of_cells_without_them() -> None:
+    (usual, joint) = (rows("full", tiny_frame(16), 8)[0].design, beyond("full", tiny_frame(16))[5].design)
+    assert "rounds" not in plain(usual)
+    assert plain(joint)["rounds"] == 2
+    assert "beyond" not in json.dumps(plain(usual.looped))
 
 
 # --- how a rate is found ----------------------------------------------------------------------------
@@ -190,6 +277,25 @@ def test_it_pays_only_if_it_beats_the_longer_update_too(deep: float, longer: flo
     assert why in summary.why
 
 
+def test_each_row_beyond_the_paper_is_held_to_the_same_rule() -> None:
+    names = ("T = 1", "T = 1, eta 2", "T = 2, eta 1/2")
+    asked = plan("full", 256, names=names, with_beyond=True)
+    bits = {"T = 1, eta 2": 1.95, "T = 2, momentum": 1.90, "T = 2, joint": 1.95, "T = 2, P per step": 2.2}
+    summary = summarise(asked, made(asked, bits))
+    found = {answer.row: answer for answer in summary.beyond}
+    assert found["T = 2, momentum"].verdict == "pays"
+    assert (found["T = 2, joint"].verdict, found["T = 2, P per step"].verdict) == ("does not pay", "does not pay")
+    assert found["T = 2, joint"].why == "T = 2, joint is equivalent to (within 0.5%) T = 1, eta 2"
+    assert summary.pair("T = 2, scalar norm", "T = 1, scalar norm") is not None
+    assert "T = 1, scalar norm" not in found
+    (table,) = tables.beyond(asked, summary)
+    assert len(table.rows) == len(found)
+    told = " ".join(sentences(asked, summary))
+    assert "Beyond the paper, by the same rule, a second step pays in *T = 2, momentum*; does not pay in" in told
+    plain_study = plan("full", 256, names=names)
+    assert summarise(plain_study, made(plain_study, bits)).beyond == ()
+
+
 def test_too_few_seeds_are_undecided() -> None:
     asked = plan("attention", 256, names=FEW, seeds=2)
     assert summarise(asked, made(asked, {"T = 2, eta 1/2": 1.995}, noise=0.02)).verdict == "undecided"
@@ -263,6 +369,18 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(corpora: Path, folder: Path, *arguments: str, store: str = "store") -> int:
     places = ("--corpora", str(corpora), "--store", str(corpora.parent / store), "--output", str(folder / "o.json"))
     return main(["language", "second-step", *SHORT, *places, *arguments])
+
+
+def test_the_table_beyond_the_paper_prints_before_anything_is_trained(
+    corpora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows_ = ("--replaced", "full", "--rows", "T = 1", "T = 1, eta 2", "--beyond")
+    assert run(corpora, tmp_path, *rows_, "--until", "0", "--page", "page.md", store="empty") == 0
+    printed = capsys.readouterr().out
+    assert "Beyond the paper: the same rule for each row in the place of T = 2" in printed
+    assert {a["verdict"] for a in results.read(tmp_path / "o.json")["beyond"]} == {"undecided"}
+    assert "--beyond" in (tmp_path / "page.md").read_text()
 
 
 def test_another_machine_makes_the_same_page_from_the_cells_alone(

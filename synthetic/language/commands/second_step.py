@@ -45,6 +45,7 @@ HOW = """\
 --size SIZE           tiny (default), small (a million parameters, context 256), 86M, 108M, 134M, 162M
 --per-parameter N     tokens for each parameter of Llama, the same for all rows (default: 20)
 --rows NAME ...       only these rows, as in the tables: 'T = 1' 'T = 1, eta 2' 'T = 2, eta 1/2'
+--beyond              also rows that the paper does not have: momentum, P per step, cooling, joint ...
 --seeds N --seed S    N seeds judge, from S on (default: 8 from 0)
 --tuning N            tune at 1/N of the length (default: 2), with --tuning-seeds N (default: 1)
 other numbers:        --steps N --batch B --context J --accumulate N --dim D --layers L --heads K
@@ -73,6 +74,7 @@ def add_arguments(parser: Command) -> None:
     add("--per-parameter", type=positive, default=20.0)
     add("--depth", type=whole(2), default=2)
     add("--rows", nargs="+", default=())
+    add("--beyond", action="store_true")
     add("--seeds", type=whole(1), default=8)
     add("--seed", type=seed, default=0)
     add("--tuning-seeds", type=whole(1), default=1)
@@ -136,6 +138,7 @@ def run(options: argparse.Namespace) -> int:
             per_parameter=options.per_parameter,
             changes=recipe_changes(options),
             names=tuple(options.rows),
+            with_beyond=options.beyond,
             seeds=options.seeds,
             seed=options.seed,
             tuning_seeds=options.tuning_seeds,
@@ -171,6 +174,7 @@ def run(options: argparse.Namespace) -> int:
     found = study.conduct(asked, pinned, device, where, options.until)
     summary = summarise(asked, found)
     shown = [
+        *tables.beyond(asked, summary),
         tables.models(asked, found, summary, corpus.unit),
         tables.pairs(summary),
         tables.tuning(found, corpus.unit),
@@ -205,6 +209,8 @@ def _command(options: argparse.Namespace, device: str) -> str:
     for name, value in usual.items():
         if getattr(options, name) != value:
             words += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
+    if options.beyond:
+        words.append("--beyond")
     if options.rows:
         words += ["--rows", *options.rows]
     words += changes_words(recipe_changes(options), *shape(options))

@@ -29,12 +29,19 @@ def first_non_finite(model: LanguageModel, tokens: Tensor) -> str | None:
     h = model.embedding[tokens]  # (B, J, D)
     for i, block in enumerate(model.blocks):
         assert isinstance(block, Block)
+        if block.rounds > 1:
+            states = block.walk(h).states
+            for turn, state in enumerate(states[1:]):
+                if not finite(state):
+                    return f"layer {i + 1}, {('attention', 'MLP')[turn % 2]}, round {turn // 2 + 1} of {block.rounds}"
+            h = states[-1]
+            continue
         for kind, layer in _in_order(model, block):
             if isinstance(layer, CEMLayer):
-                states = layer.trajectory(h, layer.norm().into(h)).states  # (T+1, B, J, D)
-                for step, state in enumerate(states[1:], start=1):
+                reached = layer.trajectory(h, layer.norm().into(h)).states  # (T+1, B, J, D)
+                for step, state in enumerate(reached[1:], start=1):
                     if not finite(state):
-                        return f"layer {i + 1}, {kind}, recursion step {step} of {len(states) - 1}"
+                        return f"layer {i + 1}, {kind}, recursion step {step} of {len(reached) - 1}"
             out = layer.residual(h)  # type: ignore[operator]  # torch types an attribute of a module so
             h = out[0] if isinstance(out, tuple) else out
             if not finite(h):

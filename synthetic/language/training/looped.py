@@ -28,7 +28,7 @@ class LoopedConfig:
         model: its parameters. attention, mlp: how often; once is the plain model.
 
     Raises:
-        UsageError: less than once.
+        UsageError: less than once, or more than once in blocks of several rounds.
     """
 
     model: LanguageModelConfig
@@ -38,6 +38,8 @@ class LoopedConfig:
     def __post_init__(self) -> None:
         if min(self.attention, self.mlp) < 1:
             raise UsageError(f"a layer is applied at least once, not {min(self.attention, self.mlp)} times")
+        if self.model.block.rounds > 1 and max(self.attention, self.mlp) > 1:
+            raise UsageError("layers that take turns in several rounds are not also applied several times in a row")
 
 
 class LoopedModel(LanguageModel):
@@ -61,6 +63,9 @@ class LoopedModel(LanguageModel):
         h = self.embedding[tokens]  # (B, J, D)
         for block in self.blocks:
             assert isinstance(block, Block)
+            if block.rounds > 1:
+                h, _memory = block(h)
+                continue
             for _ in range(self.attention_times):
                 h, _memory = block.attention.residual(h)
             for _ in range(self.mlp_times):
@@ -97,7 +102,7 @@ def first_std(name: str, config: LanguageModelConfig) -> float | None:
         return config.embedding_std
     if last in ("embedding", "head"):
         return config.init_std
-    if "preconditioner" in path:
+    if any("preconditioner" in part for part in path):
         return LOW_RANK_STD if last == "U" else None
     if last in ("W_Q", "W_K", "W_V", "W_O"):
         return config.block.attention.init_std

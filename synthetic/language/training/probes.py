@@ -61,10 +61,10 @@ def probe(model: LanguageModel, tokens: Tensor) -> tuple[LayerProbe, ...]:
             found.append(_probe_cem(i, "attention", block.attention, h, _cem_entropy(block.attention, h)))
         else:
             found.append(LayerProbe(i, "attention", entropy=_llama_entropy(block.attention, h)))
-        h, _ = block.attention.residual(h)
+        walk = block.walk(h)
         if isinstance(block.mlp, CEMGatedMLP):
-            found.append(_probe_cem(i, "MLP", block.mlp, h, None))
-        h = block.mlp.residual(h)
+            found.append(_probe_cem(i, "MLP", block.mlp, walk.states[1], None))
+        h = walk.states[-1]
     return tuple(found)
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from cemverify.cem.layers import CEMAttention, CEMGatedMLP
-from cemverify.cem.models import Block, LanguageModel
+from cemverify.cem.layers import CEMAttention, CEMGatedMLP, CEMLayer
+from cemverify.cem.models import Block, LanguageModel, Walk
 from synthetic.language.training.looped import LoopedModel
 
 
@@ -29,6 +30,8 @@ class Steps:
         turns: the cosine of each step with the one before, T-1 of them.
         nearness: the cosine of N(x^(t)), where step t is asked, and N(h), for t = 0 ... T-1; the first is 1.
         energies: at N(x^(t)), t = 0 ... T.
+
+    Where attention and MLP take turns, a step is a turn, and the last energy is that at the end of the block.
     """
 
     layer: int
@@ -56,6 +59,11 @@ def steps_of(model: LanguageModel, tokens: Tensor) -> tuple[Steps, ...]:
     h = model.embedding[tokens]  # (B, J, D)
     for i, block in enumerate(model.blocks, start=1):
         assert isinstance(block, Block)
+        if block.rounds > 1:
+            walk = block.walk(h)
+            found += turns_of(block, walk, i)
+            h = walk.states[-1]
+            continue
         for n in range(1, attention_times + 1):
             if isinstance(block.attention, CEMAttention):
                 found.append(layer_steps(block.attention, h, i, "attention", n))
@@ -70,21 +78,47 @@ def steps_of(model: LanguageModel, tokens: Tensor) -> tuple[Steps, ...]:
 @torch.no_grad()
 def layer_steps(layer: CEMAttention | CEMGatedMLP, h: Tensor, i: int, kind: str, application: int = 1) -> Steps:
     """The steps of one layer that starts at h (B, J, D)."""
-    norm = layer.norm()
-    memory = norm.into(h)
+    memory = layer.norm().into(h)
     run = layer.trajectory(h, memory)
-    states, moves = run.states, run.states.diff(dim=0)  # (T+1, B, J, D), (T, B, J, D)
-    asked = norm.into(states[:-1])
-    lengths = moves.norm(dim=-1) / states[:-1].norm(dim=-1).clamp_min(torch.finfo(h.dtype).tiny)
+    return _described(layer, (i, kind, application), run.states[:-1], run.states[1:], memory, run.energies)
+
+
+@torch.no_grad()
+def turns_of(block: Block, walk: Walk, i: int) -> tuple[Steps, Steps]:
+    """The turns of the two halves of a block of several rounds, each as the steps of a layer."""
+    attention, mlp = block.attention, block.mlp
+    assert isinstance(attention, CEMAttention)
+    assert isinstance(mlp, CEMGatedMLP)
+    between, end = walk.states[1], walk.states[-1]
+    gate = mlp.energy.remember(mlp.norm().into(between))
+    halves: tuple[tuple[str, CEMLayer, Any], ...] = (("attention", attention, walk.attention), ("MLP", mlp, gate))
+    found = []
+    for first, (kind, layer, memory) in enumerate(halves):
+        before, after = torch.stack(walk.states[first:-1:2]), torch.stack(walk.states[first + 1 :: 2])
+        energy: Any = layer.energy
+        energies = torch.stack([energy(layer.norm().into(x), memory) for x in (*before, end)])
+        found.append(_described(layer, (i, kind, 1), before, after, layer.norm().into(before[0]), energies))
+    return found[0], found[1]
+
+
+def _described(
+    layer: CEMLayer,
+    place: tuple[int, str, int],
+    before: Tensor,
+    after: Tensor,
+    memory: Tensor,
+    energies: Tensor,
+) -> Steps:
+    """Steps from states before to states after (T, B, J, D), with a memory N(h) and energies (T+1, B, J)."""
+    moves, asked = after - before, layer.norm().into(before)
+    lengths = moves.norm(dim=-1) / before.norm(dim=-1).clamp_min(torch.finfo(before.dtype).tiny)
     return Steps(
-        i,
-        kind,
-        application,
-        float(f"{float(h.double().square().mean().sqrt()):.6g}"),
+        *place,
+        float(f"{float(before[0].double().square().mean().sqrt()):.6g}"),
         _means(lengths),
         _means(F.cosine_similarity(moves[1:], moves[:-1], dim=-1)),
         _means(F.cosine_similarity(asked, memory.expand_as(asked), dim=-1)),
-        _means(run.energies),
+        _means(energies),
     )
 
 

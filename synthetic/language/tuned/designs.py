@@ -7,12 +7,13 @@ later leave the keys of cells alone that do not use them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Literal
 
 from cemverify.cem import presets as paper
-from cemverify.cem.layers import LayerConfig
+from cemverify.cem.beyond import Beyond
+from cemverify.cem.layers import LayerConfig, MLPConfig
 from synthetic.language.paper.studies import Frame, PreconditionerName
 from synthetic.language.training.cost import Cost, cost_of
 from synthetic.language.training.looped import LoopedConfig, looped_on_meta
@@ -20,6 +21,9 @@ from synthetic.language.training.looped import LoopedConfig, looped_on_meta
 Replaced = Literal["attention", "mlp", "full"]
 REPLACED: tuple[Replaced, ...] = ("attention", "mlp", "full")
 EMBEDDING_STD = 1.0
+BEYOND = tuple(option.name for option in fields(Beyond))
+# c of §18c: the second step is this much colder than the first.
+COOLING = 0.5
 Option = tuple[str, int | float | str]
 
 
@@ -31,8 +35,9 @@ class Design:
         replaced: what of Llama is CEM's; "llama-alibi" and "llama-rotary" replace nothing.
         size: D, L, K, M. vocabulary: V.
         embedding_std: of the first embedding. init_std: of all other first weights.
-        layer: options of the CEM layers that are not their defaults: (("steps", 2), ("step_size", 0.5)).
-        times: how often each CEM layer is applied in a row.
+        layer: options of the CEM layers, and of what is beyond the paper in them, that are not their defaults:
+            (("steps", 2), ("step_size", 0.5), ("momentum", 0.5)).
+        times: how often each CEM layer is applied in a row. rounds: how often attention and MLP take turns.
     """
 
     replaced: Literal["attention", "mlp", "full", "llama-alibi", "llama-rotary"]
@@ -42,6 +47,7 @@ class Design:
     init_std: float
     layer: tuple[Option, ...] = ()
     times: int = 1
+    rounds: int = field(default=1, metadata={"added": True})
 
     @property
     def looped(self) -> LoopedConfig:
@@ -59,12 +65,16 @@ class Design:
             attention_times=self.times if in_attention else 1,
             mlp_times=self.times if in_mlp else 1,
         )
-        return replace(found, model=replace(found.model, embedding_std=self.embedding_std))
+        block = replace(found.model.block, rounds=self.rounds)
+        return replace(found, model=replace(found.model, block=block, embedding_std=self.embedding_std))
 
     def _with(self, config: Any) -> Any:
         assert isinstance(config, LayerConfig)
         changes: dict[str, Any] = dict(self.layer)
-        return replace(config, **changes)
+        beyond = {name: changes.pop(name) for name in BEYOND if name in changes}
+        if isinstance(config, MLPConfig):
+            beyond.pop("cooling", None)  # an MLP has no temperature
+        return replace(config, **changes, beyond=Beyond(**beyond))
 
 
 @dataclass(frozen=True)
@@ -73,13 +83,14 @@ class Row:
 
     Attributes:
         name: in the tables. design: the model. weights: is added to a seed for the first weights alone, 0 for all but
-            the A/A row. why: what the row is there for.
+            the A/A row. why: what the row is there for. beyond: whether it is beyond the paper.
     """
 
     name: str
     design: Design
     weights: int = 0
     why: str = ""
+    beyond: bool = False
 
 
 # Far from any seed that judges or tunes.
@@ -100,7 +111,7 @@ AGAIN, WIDER, TWICE, LEARNED_ONE, LLAMA = "T = 1 again", "T = 1, wider", "T = 1,
 
 
 def rows(replaced: Replaced, frame: Frame, context: int, depth: int = 2) -> tuple[Row, ...]:
-    """All rows, those first without which nothing can be said.
+    """The rows of every study, those first without which nothing can be said.
 
     Args:
         context: J, which decides what attention costs. depth: T.
@@ -128,6 +139,38 @@ def rows(replaced: Replaced, frame: Frame, context: int, depth: int = 2) -> tupl
         Row(LEARNED_ONE, design(("step", "learned")), why="one step size a layer, learned from 1"),
         Row(LLAMA, llama, why="nothing replaced"),
     )
+
+
+def beyond(replaced: Replaced, frame: Frame, depth: int = 2) -> tuple[Row, ...]:
+    """Rows of T steps that differ from one another, or are taken jointly: what the paper does not have (§18).
+
+    All begin with steps of 1/T, as T = depth does. Those that learn what is new begin where it is nothing.
+    """
+    deep: tuple[Option, ...] = (("steps", depth), ("step_size", 1 / depth))
+    learned: tuple[Option, ...] = (("step", "learned"), ("own_steps", True))
+    momentum: tuple[Option, ...] = (("learn_momentum", True),)
+    own: tuple[Option, ...] = (("own_preconditioners", True),)
+    cooled: tuple[Option, ...] = () if replaced == "mlp" else (("cooling", COOLING),)
+
+    def row(what: str, why: str, *layer: Option, T: int = depth, rounds: int = 1) -> Row:
+        design = Design(replaced, frame.size, frame.vocabulary, EMBEDDING_STD, frame.init_std, layer, rounds=rounds)
+        return Row(f"T = {T}, {what}", design, why=why, beyond=True)
+
+    found = [
+        row("momentum", "heavy ball, mu learned from 0", *deep, *momentum),
+        row("P per step", "each step learns a preconditioner of its own", *deep, *own),
+        row("eta per step", f"each step learns a size of its own, from 1/{depth}", *deep, *learned),
+    ]
+    if cooled:
+        found.append(row("temperature per step", f"step t has tau {COOLING}^t", *deep, *cooled))
+    found.append(row("all of these", "all that is above", *deep, *momentum, *own, *learned, *cooled))
+    if replaced == "full":
+        why = f"attention and MLP take {depth} turns on the sum of their energies, memories fixed"
+        found.append(row("joint", why, ("step_size", 1 / depth), rounds=depth))
+    for norm in ("scalar", "folded"):
+        found.append(row(f"{norm} norm", f"the norm inside is {norm}", *deep, ("norm", norm)))
+        found.append(row(f"{norm} norm", "its control", ("norm", norm), T=1))
+    return tuple(found)
 
 
 def chosen(every: Sequence[Row], names: Sequence[str]) -> tuple[Row, ...]:

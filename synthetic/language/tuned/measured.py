@@ -66,4 +66,5 @@ def everything(found: State, summary: Summary) -> dict[str, Any]:
             for tuned in found.rows
         ],
         "pairs": [asdict(pair) for pair in summary.pairs],
+        "beyond": [asdict(answer) for answer in summary.beyond],
     }

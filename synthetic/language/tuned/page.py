@@ -85,6 +85,7 @@ def write_page(
         ),
         markdown(
             [
+                *tables.beyond(plan, summary),
                 tables.pairs(summary),
                 tables.models(plan, found, summary, unit),
                 tables.tuning(found, unit),
@@ -136,12 +137,24 @@ def sentences(plan: SecondStepPlan, summary: Summary) -> Iterator[str]:
         )
     else:
         yield f"With fewer than three seeds nothing can be said about differences of {MARGIN:.1%}."
+    if summary.beyond:
+        yield _beyond(summary)
     scale = max(parameters(row.design) for row in plan.rows)
     yield (
         f"The models have at most {scale:,} parameters, a thousandth of the paper's at size tiny."
         if (plan.size == "tiny")
         else f"The models have at most {scale:,} parameters."
     )
+
+
+def _beyond(summary: Summary) -> str:
+    """What came of the rows that are beyond the paper."""
+    told = []
+    for word in ("pays", "does not pay", "undecided"):
+        rows = [f"*{answer.row}*" for answer in summary.beyond if answer.verdict == word]
+        if rows:
+            told.append(f"{'is undecided' if word == 'undecided' else word} in {_and(rows)}")
+    return f"Beyond the paper, by the same rule, a second step {'; '.join(told)}."
 
 
 def _and(parts: list[str]) -> str:

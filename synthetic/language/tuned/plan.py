@@ -12,7 +12,7 @@ from synthetic.corpora.choice import PinnedCorpus
 from synthetic.language.paper.studies import TINY, Frame, paper_recipe, tiny_frame, tiny_recipe
 from synthetic.language.training.recipe import Recipe, RecipeChanges
 from synthetic.language.tuned.cells import Part, TrialCell
-from synthetic.language.tuned.designs import Replaced, Row, chosen, parameters, rows
+from synthetic.language.tuned.designs import Replaced, Row, beyond, chosen, parameters, rows
 from synthetic.language.tuned.halving import rate
 
 # Seeds that tune are far from those that judge.
@@ -85,6 +85,7 @@ def plan(
     per_parameter: float = 20.0,
     changes: RecipeChanges = NO_CHANGES,
     names: Sequence[str] = (),
+    with_beyond: bool = False,
     seeds: int = 8,
     seed: int = 0,
     tuning_seeds: int = 1,
@@ -94,7 +95,7 @@ def plan(
 
     Args:
         vocabulary: V; the paper's sizes need its 32,000. dims: instead of the size's, at "tiny".
-        names: of the rows to run, all if ().
+        names: of the rows to run; if (), all that are usual. with_beyond: and all rows that are beyond the paper.
 
     Raises:
         UsageError: there is no such size or row, or a number is out of its range.
@@ -105,12 +106,13 @@ def plan(
     if changes.learning_rate is not None:
         raise UsageError("the study finds the learning rate of each row itself: leave out --learning-rate")
     recipe = changes.of(recipe)
-    every = rows(replaced, frame, recipe.context, depth)
+    usual, others = rows(replaced, frame, recipe.context, depth), beyond(replaced, frame, depth)
     if changes.steps is None:
-        llama = parameters(every[-1].design)
+        llama = parameters(usual[-1].design)
         recipe = replace(recipe, steps=math.ceil(per_parameter * llama / (recipe.batch * recipe.context)))
     try:
-        taken = chosen(every, names)
+        also = [row.name for row in others if with_beyond]
+        taken = chosen((*usual, *others), [*(names or [row.name for row in usual]), *also])
     except ValueError as error:
         raise UsageError(str(error)) from None
     return SecondStepPlan(

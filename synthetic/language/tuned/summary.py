@@ -45,18 +45,33 @@ class Pair:
 
 
 @dataclass(frozen=True)
+class Answer:
+    """Whether the second step of one row pays.
+
+    Attributes:
+        row: its name. verdict: by the rule of the study, with the row in the place of T = depth. why: in a sentence.
+    """
+
+    row: str
+    verdict: Verdict
+    why: str
+
+
+@dataclass(frozen=True)
 class Summary:
     """The study in short.
 
     Attributes:
         pairs: all comparisons. verdict: whether the second step pays. why: in a sentence.
         deviation: of the log ratios of T = depth over T = 1, where at least three seeds tell it.
+        beyond: whether the second step pays in each row that is beyond the paper.
     """
 
     pairs: tuple[Pair, ...]
     verdict: Verdict
     why: str
     deviation: float | None
+    beyond: tuple[Answer, ...] = ()
 
     def pair(self, model: str, base: str) -> Pair | None:
         """The comparison of two rows."""
@@ -70,6 +85,9 @@ def summarise(plan: SecondStepPlan, found: State) -> Summary:
     asked = [(name, one) for name in names if name != one]
     asked += [(deep, base) for base in (longer, designs.WIDER, designs.TWICE, designs.LLAMA)]
     asked += [(name, longer) for name in (f"T = {plan.depth}, eta 1", f"T = {plan.depth}, eta learned")]
+    others = [row for row in plan.rows if row.beyond and not row.name.startswith(f"{one},")]
+    asked += [(row.name, base) for row in others for base in (longer, deep, designs.WIDER, designs.TWICE)]
+    asked += [(row.name, row.name.replace(f"T = {plan.depth}", one)) for row in others]
     rows = {tuned.row.name: tuned for tuned in found.rows}
     pairs = [_pair(rows[model], rows[base]) for model, base in asked if model in rows and base in rows]
     corrected = correct([pair.comparison for pair in pairs])
@@ -77,7 +95,11 @@ def summarise(plan: SecondStepPlan, found: State) -> Summary:
     by_name = {(pair.model, pair.base): pair for pair in pairs}
     verdict, why = _verdict(deep, [by_name.get((deep, base)) for base in (one, longer)])
     deviation = _deviation(by_name.get((deep, one)))
-    return Summary(tuple(pairs), verdict, why, deviation)
+    answers = [
+        Answer(row.name, *_verdict(row.name, [by_name.get((row.name, base)) for base in (one, longer)]))
+        for row in others
+    ]
+    return Summary(tuple(pairs), verdict, why, deviation, tuple(answers))
 
 
 def detectable(deviation: float, seeds: int) -> float:

@@ -9,7 +9,7 @@ from cemverify.results import Cell, Table
 from cemverify.statistics import PairedComparison, spread
 from synthetic.language.paper.estimates import Speed
 from synthetic.language.training.steps import Steps
-from synthetic.language.tuned import power
+from synthetic.language.tuned import designs, power
 from synthetic.language.tuned.designs import cost, parameters
 from synthetic.language.tuned.halving import rate
 from synthetic.language.tuned.plan import SecondStepPlan
@@ -83,6 +83,20 @@ def pairs(summary: Summary) -> Table:
         "verdict",
     )
     return Table("Comparisons at equal tokens, paired by seed", columns, rows)
+
+
+def beyond(plan: SecondStepPlan, summary: Summary) -> list[Table]:
+    """Each row beyond the paper against its controls, with its verdict; no table where the study has none."""
+    if not summary.beyond:
+        return []
+    bases = (designs.one(), designs.one(plan.depth), designs.several(plan.depth), designs.WIDER, designs.TWICE)
+    rows: list[list[Cell]] = []
+    for answer in summary.beyond:
+        against = [summary.pair(answer.row, base) for base in bases]
+        shown = [ratio(None if pair is None else pair.comparison) for pair in against]
+        rows.append([answer.row, *shown, answer.verdict])
+    columns = ("row", *(f"over {base}" for base in bases), "a second step")
+    return [Table(f"Beyond the paper: the same rule for each row in the place of T = {plan.depth}", columns, rows)]
 
 
 def tuning(found: State, unit: str) -> Table:
