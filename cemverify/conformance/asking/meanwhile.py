@@ -1,8 +1,10 @@
 """A call during which another thread makes one: the two are made to interleave, the same way every time.
 
-The first call runs up to one of its lines of Python. There it waits until the second, in another thread, has come
-halfway; then the first runs to its end, and the second after it. So each goes on with whatever the other left behind.
-Where the implementation makes one wait for the other, as with a lock, the first does not wait for long.
+The first call runs up to one of its lines of Python. There it waits until the second, in another thread, has come to
+one of its own; then the first runs to its end, and the second after it. So each goes on with whatever the other left
+behind. Which lines these are depends on the question alone, and differs from question to question: a call has few
+lines at which state that is shared does harm. Where the implementation makes one wait for the other, as with a lock,
+the first does not wait for long.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import zlib
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -23,7 +26,9 @@ from cemverify.conformance.asking.experiments import long_experiment
 from cemverify.conformance.questions.cases import Case
 
 _PATIENCE = 0.2  # seconds to wait for a call that may itself be waiting
-_PLACES = (1, 2, 3)  # quarters of the first call at which the second begins
+_PLACES = 3  # how many lines of the first call the second begins at, one in each third
+_TURNS = 64
+_GOLDEN = (5**0.5 - 1) / 2  # its multiples fill an interval evenly
 
 
 @long_experiment
@@ -38,8 +43,10 @@ def answered_while_another_runs(
     interrupted, meanwhile, always = [], [], True
     with caller.guarded():
         lines = [_count(caller.bound(name, asked)) for asked in (case, other)]
-        for quarter in _PLACES:
-            pair = _Pair(caller.bound(name, other), lines[0] * quarter // 4, lines[1] // 2)
+        turn = zlib.crc32(case.h.contiguous().numpy().tobytes()) % _TURNS
+        for i in range(_PLACES):
+            begins, stops = lines[0] * (i + turn / _TURNS) / _PLACES, lines[1] * (_GOLDEN * (i + turn) % 1)
+            pair = _Pair(caller.bound(name, other), int(begins), int(stops))
             first = pair.run(caller.bound(name, case))
             if pair.error is not None:
                 raise pair.error
@@ -56,12 +63,12 @@ class _Pair:
         answer, error: of the second call. began: whether it began before the first one ended.
     """
 
-    def __init__(self, second: Callable[[], Any], at: int, halfway: int) -> None:
-        self.second, self.at, self.half = second, at, halfway
+    def __init__(self, second: Callable[[], Any], at: int, stops: int) -> None:
+        self.second, self.at, self.stops = second, at, stops
         self.answer: Any = None
         self.error: BaseException | None = None
         self.began = False
-        self._halfway, self._first_ended = threading.Event(), threading.Event()
+        self._stopped, self._first_ended = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run_second, daemon=True)
 
     def run(self, first: Callable[[], Any]) -> Any:
@@ -77,18 +84,18 @@ class _Pair:
     def _start_second(self) -> None:
         self._thread.start()
         self.began = True
-        self._halfway.wait(_PATIENCE)  # or it waits for the first, as an implementation with a lock may make it
+        self._stopped.wait(_PATIENCE)  # or it waits for the first, as an implementation with a lock may make it
 
     def _run_second(self) -> None:
         try:
-            self.answer = _traced(self.second, self.half, self._wait_for_first)
+            self.answer = _traced(self.second, self.stops, self._wait_for_first)
         except BaseException as error:
             self.error = error
         finally:
-            self._halfway.set()
+            self._stopped.set()
 
     def _wait_for_first(self) -> None:
-        self._halfway.set()
+        self._stopped.set()
         self._first_ended.wait(_PATIENCE)
 
 

@@ -63,7 +63,7 @@ _BOX = 12  # no axis of a dense case is longer, but for named sizes: the largest
 
 
 _USUAL = ("plain", "repeated-tokens", "zero-queries", "huge", "non-contiguous")
-_RARER = ("far", "at-the-memory", "large-states", "small-states")  # for scattered cases, which have room for more
+_RARER = ("far", "at-the-memory", "large-states", "small-states", "pruned")  # scattered cases have room for more
 
 
 @dataclass(frozen=True)
@@ -390,6 +390,23 @@ def _signs(arrays: Arrays) -> Arrays:
     return _map(_gentle(arrays), ("x", "h"), lambda states: torch.where(states < 0, -1.0, 1.0).double())
 
 
+def _pruned(arrays: Arrays) -> Arrays:
+    """Weights without their first column and their last row, as pruning or an initialisation with zeros leaves them.
+
+    No weight vanishes as a whole: an axis of one entry keeps it.
+    """
+
+    def kept(weight: Tensor) -> Tensor:
+        weight = weight.clone()
+        if weight.shape[-1] > 1:
+            weight[..., 0] = 0.0
+        if weight.dim() > 1 and weight.shape[0] > 1:
+            weight[-1] = 0.0
+        return weight
+
+    return {name: array if name in ("x", "h") else kept(array) for name, array in arrays.items()}
+
+
 def _at_the_memory(arrays: Arrays) -> Arrays:
     """x has the values of h, in an array of its own."""
     return {**arrays, "x": arrays["h"].clone()} if "x" in arrays else arrays
@@ -405,6 +422,7 @@ _TEXTURES: Mapping[str, Callable[[Arrays], Arrays]] = {
     "signs": _signs,
     "positive": lambda arrays: {name: array.abs() for name, array in arrays.items()},
     "far": _far,
+    "pruned": _pruned,
     "at-the-memory": _at_the_memory,
     "large-states": lambda arrays: _map(arrays, ("x", "h"), lambda state: 32.0 * state),
     "small-states": lambda arrays: _map(arrays, ("x", "h"), lambda state: 2.0**-12 * state),

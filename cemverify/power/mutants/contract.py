@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from cemverify.conformance.implementations.contract import Implementation
+from cemverify.conformance.implementations.plain import Plain, Weights
 from cemverify.power.mutants.base import Function, Zoo, around
 
 ZOO = Zoo("contract")
@@ -194,6 +196,36 @@ def keeps_widened_weights(implementation: Implementation) -> Implementation:
     return _each(answer)(implementation)
 
 
+@ZOO.wraps(
+    "The tables of a call are hung on its configuration.",
+    "contract/attention/inputs-unchanged",
+    f"{_UNCHANGED}the configuration*",
+    also=("contract/*/inputs-unchanged",),
+)
+def hangs_tables_on_the_configuration(implementation: Implementation) -> Implementation:
+    def answer(function: Function, *arguments: Any) -> Any:
+        object.__setattr__(arguments[-1], "_table", 1)
+        return function(*arguments)
+
+    return _each(answer)(implementation)
+
+
+@ZOO.wraps(
+    "Where no weight does anything, the argument itself is returned.",
+    "contract/mlp/edited-arrays",
+    "*output*",
+    also=("contract/attention/edited-arrays",),
+    edits=True,
+)
+def returns_its_argument(implementation: Implementation) -> Implementation:
+    def answer(function: Function, *arguments: Any) -> Any:
+        found, (state, *_, weights, _) = function(*arguments), arguments
+        nothing = not any((array != 0).any() for array in weights.values())
+        return state if nothing and found.shape == state.shape else found
+
+    return _each(answer)(implementation)
+
+
 # --- memory ---------------------------------------------------------------------------------------------
 
 
@@ -216,6 +248,58 @@ def takes_windows_for_one_array(implementation: Implementation) -> Implementatio
         one, other = arguments[0], arguments[1]
         shared = len(arguments) == 4 and one is not other and _start(one) == _start(other)
         return function(*arguments) * (_OFF if shared else 1)
+
+    return _each(answer)(implementation)
+
+
+@ZOO.wraps(
+    "Arrays that begin at the same number are taken for one.",
+    "contract/attention/shared-memory",
+    "output for arrays that share memory = golden output",
+    also=("contract/mlp/shared-memory",),
+)
+def takes_the_same_start_for_one_array(implementation: Implementation) -> Implementation:
+    def answer(function: Function, *arguments: Any) -> Any:
+        x, h, *others = arguments
+        both = (x, h) if len(arguments) == 4 else ()
+        pointers = {
+            array.data_ptr() if isinstance(array, Tensor) else np.asarray(array).ctypes.data for array in both
+        }
+        return function(h, h, *others) if len(pointers) == 1 else function(*arguments)
+
+    return _each(answer)(implementation)
+
+
+@ZOO.wraps(
+    "An answer is written into an array with the strides of h, which are zero where h is expanded.",
+    "contract/decode/windows",
+    "output for views, with the weights in reverse order",
+    also=("contract/attention/windows", "contract/mlp/windows", "contract/block/windows"),
+)
+def writes_with_the_strides_of_h(implementation: Implementation) -> Implementation:
+    def answer(function: Function, *arguments: Any) -> Any:
+        found, h = function(*arguments), arguments[-3]
+        if isinstance(found, Tensor) and found.shape == h.shape:
+            for axis in (i for i in range(h.dim()) if h.stride(i) == 0):
+                found = found.select(axis, -1).unsqueeze(axis).expand(found.shape)
+        return found
+
+    return _each(answer)(implementation)
+
+
+@ZOO.wraps(
+    "h is multiplied by 1 + 0 m, where m is the smallest number of the memory in front of its window.",
+    "contract/attention/windows",
+    "*",
+    also=("contract/*/windows",),
+)
+def looks_in_front_of_a_window(implementation: Implementation) -> Implementation:
+    def answer(function: Function, *arguments: Any) -> Any:
+        *states, h, weights, config = arguments
+        if isinstance(h, Tensor) and h.storage_offset():
+            before = h.detach().as_strided((h.storage_offset(),), (1,), 0)
+            h = h * (1 + 0 * before.min())
+        return function(*states, h, weights, config)
 
     return _each(answer)(implementation)
 
@@ -278,6 +362,19 @@ def shares_a_place_between_threads(implementation: Implementation) -> Implementa
         return found + (kept[0] - arguments[0]).sum()
 
     return _each(answer)(implementation)
+
+
+@ZOO.killed_by(
+    "Each step reads its options from where every thread writes them.",
+    "contract/mlp/threads",
+    "answer while another thread calls = answer alone",
+)
+class SharesItsOptions(Plain):
+    def mlp(self, x: Tensor, h: Tensor, w: Weights, c: Any) -> Tensor:
+        self.options = c
+        for _ in range(c.steps):
+            x = super().mlp(x, h, w, replace(self.options, steps=1))
+        return x
 
 
 @ZOO.wraps(

@@ -22,6 +22,17 @@ class HalfTheCrossTerm(Plain):
 
 
 @ZOO.killed_by(
+    "The factor c of the positive definite form is 1 where the first column of U vanishes.",
+    "gradient/attention/any-options",
+    also=("gradient/mlp/any-options",),
+)
+class NotShrunkWithoutAFirstColumn(Plain):
+    def shrink(self, w: Weights) -> Tensor:
+        first = w["P_U"][..., 0].square().sum(-1)
+        return torch.where(first == 0, 1.0, super().shrink(w))
+
+
+@ZOO.killed_by(
     "The positive definite form lacks its factor c, so it is not positive definite.",
     "gradient/attention/preconditioner-low-rank",
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from dataclasses import is_dataclass
 from typing import Any
 
 import numpy as np
@@ -50,9 +51,14 @@ def _after_a_call(caller: Caller, name: str, case: Case) -> tuple[dict[str, Tens
     ]
     if list(weights) != list(mapping) or any(weights[key] is not array for key, array in mapping.items()):
         changed.append("the mapping of weights")
-    if config != case.config:
+    if _held(config) != _held(case.config):
         changed.append("the configuration")
     return after, changed
+
+
+def _held(config: Any) -> dict[str, Any]:
+    """Every attribute of a configuration, also those that somebody hung on it."""
+    return {name: _held(value) if is_dataclass(value) else value for name, value in vars(config).items()}
 
 
 def _form(array: Any) -> dict[str, Any]:

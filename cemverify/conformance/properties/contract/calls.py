@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
 
+from cemverify.cem.layers import AttentionConfig, MLPConfig
+from cemverify.cem.models import BlockConfig
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.meanwhile import answered_while_another_runs
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
 from cemverify.conformance.properties.base import Asked, Over, Property
 from cemverify.conformance.properties.contract.functions import EVERY, Function, contract_property
 from cemverify.conformance.properties.mixed import mixed
-from cemverify.conformance.questions.cases import Case
+from cemverify.conformance.questions.cases import Case, Config
 from cemverify.conformance.questions.spaces import scattered_case
 
 
@@ -58,8 +60,11 @@ def _part(function: Function, case: Case) -> Case:
 
 
 def each_thread_gets_its_answer(function: Function, caller: Caller, case: Case) -> Evidence:
-    """Of two calls in two threads, each of which goes on where the other stopped, both return what they do alone."""
-    other, shape = _other(case), function.shape(case)
+    """Of two calls in two threads, each of which goes on where the other stopped, both return what they do alone.
+
+    The two share nothing: neither states nor weights, nor the options that are numbers.
+    """
+    other, shape = _unlike(case, caller.subject.not_offered), function.shape(case)
     alone, other_alone = (caller.answer(function.name, asked) for asked in (case, other))
     interrupted, meanwhile, ran = answered_while_another_runs(caller, function.name, case, other, shape)
     exact = torch.zeros(())
@@ -94,6 +99,25 @@ def _other(case: Case) -> Case:
     """The same weights at another state and memory."""
     h = case.h + 1
     return replace(case, x=h if case.x is case.h else case.x + 1, h=h)
+
+
+def _unlike(case: Case, absent: Collection[str]) -> Case:
+    """Other states, weights, step sizes and temperatures, as far as they may be others; the same shapes."""
+
+    def changed(part: Case) -> AttentionConfig | MLPConfig:
+        config = part.layer_config
+        if "step-size" not in absent:
+            config = replace(config, step_size=config.step_size / 2)
+        if isinstance(config, AttentionConfig) and "temperature" not in absent:
+            config = replace(config, temperature=2 * config.tau)
+        return config
+
+    if isinstance(case.config, BlockConfig):
+        parts = (changed(case.part("attention")), changed(case.part("mlp")))
+        config: Config = BlockConfig(*parts)  # type: ignore[arg-type]
+    else:
+        config = changed(case)
+    return replace(_other(case), config=config, weights={name: w / 2 for name, w in case.weights.items()})
 
 
 def _longer(case: Case) -> Case:

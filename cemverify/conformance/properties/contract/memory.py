@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,8 @@ from cemverify.conformance.properties.base import Property
 from cemverify.conformance.properties.contract.functions import EVERY, Function, contract_property
 from cemverify.conformance.questions.cases import Case
 
+# Two windows of one array, whatever array it is: (B, 2J, D) -> x, h.
+Windows = Callable[[Any], tuple[Any, Any]]
 _TWINS = (("W_Q", "W_K"), ("V", "W"), ("P_U", "P_V"), ("to_self", "to_others"))  # of one shape
 _FLAT = ("P_d", "diagonal", "to_others")  # may be one number for every channel or head
 _MOVES = "the right answer is not that of a layer that does nothing"
@@ -26,19 +29,27 @@ _MOVES = "the right answer is not that of a layer that does nothing"
 def numbers_are_read_anew(function: Function, caller: Caller, case: Case) -> Evidence:
     """If arrays get new values, as weights do from an optimiser, the answer is that for the new values.
 
-    What was returned before keeps its numbers, and writing into it changes no argument and no later answer.
+    What was returned before keeps its numbers, and writing into it changes no argument and no later answer. That
+    holds where no weight does anything, too: the state that comes back then has the numbers of x, not its memory.
     """
     other = _half(case)
     first, fresh = caller.answer(function.name, case), caller.answer(function.name, other)
-    later, edited, kept, again = (
+    later, edited, kept, again, still, still_again = (
         finite(answer, function.shape(case))
         for answer in _of_edited_arrays(caller, function.name, case, other, function.shape(case))
     )
+    exact = torch.zeros(())
     return judge(
-        Comparison("output for edited arrays = output for new arrays", edited, fresh, torch.zeros(())),
-        Comparison("an output after the next call = before it", later, first, torch.zeros(())),
-        Comparison("an output after its arrays were edited = before", kept, first, torch.zeros(())),
-        Comparison("output after an earlier one was overwritten = before", again, fresh, torch.zeros(())),
+        Comparison("output for edited arrays = output for new arrays", edited, fresh, exact),
+        Comparison("an output after the next call = before it", later, first, exact),
+        Comparison("an output after its arrays were edited = before", kept, first, exact),
+        Comparison("output after an earlier one was overwritten = before", again, fresh, exact),
+        Comparison(
+            "output for zero weights after an earlier one was overwritten = before",
+            still_again,
+            still,
+            exact,
+        ),
         telling=not torch.equal(first, fresh),
     )
 
@@ -46,8 +57,11 @@ def numbers_are_read_anew(function: Function, caller: Caller, case: Case) -> Evi
 @long_experiment
 def _of_edited_arrays(
     caller: Caller, name: str, case: Case, other: Case, shape: torch.Size
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The first answer after another call; that for edited arrays; the first one then; one after both were edited."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The first answer after another call; that for edited arrays; the first one then; one after both were edited.
+
+    Then two answers for weights that are all zero: one, and another after the first of them was overwritten.
+    """
     x, h, weights = caller.arguments(case)
     first = caller.call(name, case, x, h, weights)
     as_tensor(first, shape)
@@ -66,7 +80,13 @@ def _of_edited_arrays(
     edited, kept = as_tensor(second, shape), as_tensor(first)
     _overwrite(first)
     _overwrite(second)
-    return later, edited, kept, as_tensor(caller.call(name, other, x, h, weights), shape)
+    again = as_tensor(caller.call(name, other, x, h, weights), shape)
+    nothing = replace(case, weights={name: torch.zeros_like(w) for name, w in case.weights.items()})
+    x, h, weights = caller.arguments(nothing)
+    third = caller.call(name, nothing, x, h, weights)
+    still = as_tensor(third, shape)
+    _overwrite(third)
+    return later, edited, kept, again, still, as_tensor(caller.call(name, nothing, x, h, weights), shape)
 
 
 def _overwrite(answer: Any) -> None:
@@ -80,7 +100,7 @@ def _overwrite(answer: Any) -> None:
 
 def windows_are_read_as_they_are(function: Function, caller: Caller, case: Case) -> Evidence:
     """Windows of larger arrays, reversed and transposed ones, expanded ones, and weights in any order are read."""
-    h = case.h[:1].expand_as(case.h).contiguous()
+    h = _repeated(case.h, _axis(case.h)).contiguous()
     weights = {name: _level(w) if name.split(".")[-1] in _FLAT else w for name, w in case.weights.items()}
     case = replace(case, x=h if case.x is case.h else case.x, h=h, weights=weights)
     shape = function.shape(case)
@@ -101,39 +121,63 @@ def _of_windows(caller: Caller, name: str, case: Case, shape: torch.Size) -> Ten
             for i, (name, array) in enumerate(weights.items())
         }
     if isinstance(h, Tensor):
-        h = h[:1].expand_as(h)
+        h = _repeated(h, _axis(h))
     elif caller.subject.arrays == "numpy":
-        x, h = _reversed(x), h[:1].repeat(h.shape[0], 0) if name in ("block", "decode") else _stretched(h)
+        x, h = _reversed(x), _repeated(h, _axis(h))
     weights = {name: weights[name] for name in reversed(weights)}
     return as_tensor(caller.call(name, case, x, h, weights), shape)
 
 
 def arrays_may_share_memory(function: Function, caller: Caller, case: Case) -> Evidence:
-    """x and h may be overlapping windows of one array, and one array may be two weights."""
+    """x and h may be windows of one array, and one array may be two weights.
+
+    The windows overlap: one begins a token later than the other, or they begin at the same number and x takes every
+    second token.
+    """
     weights = dict(case.weights)
     for name, twin in _twins(weights):
         weights[twin] = weights[name]
-    x, h = case.x, case.h
-    if x is not h:
-        row = torch.cat((x, h[:, -1:]), 1)  # (B, J + 1, D)
-        x, h = row[:, :-1].clone(), row[:, 1:].clone()
-    case = replace(case, x=x, h=h, weights=weights)
-    shape = function.shape(case)
-    got = finite(_of_shared_memory(caller, function.name, case, shape), shape)
-    due, room = function.due(case), function.room(case, caller.dtype)
-    comparison = Comparison("output for arrays that share memory = golden output", got, due, room)
-    return judge(comparison, telling=function.moved(due, case, room))
+    case = replace(case, weights=weights)
+    shape, comparisons, telling = function.shape(case), [], True
+    for windows in (_later, _thinned) if case.x is not case.h else (None,):
+        asked = case
+        if windows is not None:
+            x, h = windows(_joined(case))
+            asked = replace(case, x=x.clone(), h=h.clone())
+        got = finite(_of_shared_memory(caller, function.name, asked, _joined(case), windows, shape), shape)
+        due, room = function.due(asked), function.room(asked, caller.dtype)
+        comparisons.append(Comparison("output for arrays that share memory = golden output", got, due, room))
+        telling &= function.moved(due, asked, room)
+    return judge(*comparisons, telling=telling)
 
 
 @experiment
-def _of_shared_memory(caller: Caller, name: str, case: Case, shape: torch.Size) -> Tensor:
+def _of_shared_memory(
+    caller: Caller, name: str, case: Case, joined: Tensor, windows: Windows | None, shape: torch.Size
+) -> Tensor:
     x, h, weights = caller.arguments(case)
-    if caller.subject.arrays != "jax" and case.x is not case.h:
-        row = caller.array(torch.cat((case.x, case.h[:, -1:]), 1))
-        x, h = row[:, :-1], row[:, 1:]
+    if caller.subject.arrays != "jax" and windows is not None:
+        x, h = windows(caller.array(joined))
     for one, twin in _twins(weights):
         weights[twin] = weights[one]
     return as_tensor(caller.call(name, case, x, h, weights), shape)
+
+
+def _joined(case: Case) -> Tensor:
+    """The tokens of x and then those of h: (B, 2J, D)."""
+    return torch.cat((case.x, case.h), 1)
+
+
+def _later(joined: Any) -> tuple[Any, Any]:
+    """x and, a token later, h: (B, 2J, D) -> two windows (B, J, D)."""
+    J = joined.shape[1] // 2
+    return joined[:, :J], joined[:, 1 : J + 1]
+
+
+def _thinned(joined: Any) -> tuple[Any, Any]:
+    """Every second token as x, the first half as h: (B, 2J, D) -> two windows (B, J, D) that begin at one number."""
+    J = joined.shape[1] // 2
+    return joined[:, ::2], joined[:, :J]
 
 
 def one_array_is_two(function: Function, caller: Caller, case: Case) -> Evidence:
@@ -175,14 +219,14 @@ def _twins(weights: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _window(array: Any) -> Any:
-    """The same values at every second place of a larger array, between nines that must not be read."""
+    """The same values at every second place of a larger array, between NaN that must not be read."""
     larger = array.repeat_interleave(2, 0) if isinstance(array, Tensor) else array.repeat(2, 0)
-    larger[::2] = 9.0
+    larger[::2] = math.nan
     return larger[1::2]
 
 
 def _inner_window(array: Any) -> Any:
-    """The same along the last axis."""
+    """The same along the last axis, between nines."""
     last = array.ndim - 1
     larger = array.repeat_interleave(2, last) if isinstance(array, Tensor) else array.repeat(2, last)
     larger[..., 1::2] = 9.0
@@ -197,15 +241,22 @@ def _transposed(array: Any) -> Any:
     return array.T.copy().T
 
 
+def _axis(array: Any) -> int:
+    """The axis whose turn it is: of rows, of tokens or of channels, by the sizes of the last two."""
+    return int(sum(array.shape[1:]) % 3)
+
+
+def _repeated(array: Any, axis: int) -> Any:
+    """What comes first along an axis, read again for every place of it: its stride is zero."""
+    first = array[tuple(slice(1) if i == axis else slice(None) for i in range(array.ndim))]
+    return first.expand(array.shape) if isinstance(array, Tensor) else np.broadcast_to(first, array.shape)
+
+
 def _expanded(array: Any) -> Any:
     """The first number, read again for every place: all strides are zero."""
     if isinstance(array, Tensor):
         return array.flatten()[:1].reshape((1,) * array.ndim).expand(array.shape)
-    return _stretched(array)
-
-
-def _stretched(array: Any) -> Any:
-    return np.broadcast_to(array[:1] if array.ndim > 2 else array.ravel()[:1], array.shape)
+    return np.broadcast_to(array.ravel()[:1], array.shape)
 
 
 def _reversed(array: Any) -> Any:
