@@ -63,7 +63,8 @@ _BOX = 12  # no axis of a dense case is longer, but for named sizes: the largest
 
 
 _USUAL = ("plain", "repeated-tokens", "zero-queries", "huge", "non-contiguous")
-_RARER = ("far", "at-the-memory", "large-states", "small-states", "pruned")  # scattered cases have room for more
+_RARER = ("far", "at-the-memory", "large-states", "small-states")  # for scattered cases, which have room for more
+_PRUNED = 5  # one scattered case of so many in a row has pruned weights, whatever its texture
 
 
 @dataclass(frozen=True)
@@ -181,11 +182,15 @@ def scattered_case(space: Space, seed: int) -> Case:
     rng = np.random.default_rng(seed)
     pick = _InTurn(rng, seed)
     space = _on_a_row(space, seed)
-    if space.textures == _USUAL:
+    any_texture = space.textures == _USUAL
+    if any_texture:
         space = replace(space, textures=_USUAL + _RARER)
     config, batch, tokens = _question(pick, space, SCATTERED, _longer(space, seed))
     shapes = _array_shapes(space, config, batch, tokens)
-    return _dressed(pick, space, config, shapes, lambda _, shape: rng.standard_normal(shape))
+    case = _dressed(pick, space, config, shapes, lambda _, shape: rng.standard_normal(shape))
+    if any_texture and seed % _PRUNED == 0:
+        case = replace(case, weights=_pruned(case.weights))
+    return case
 
 
 def _longer(space: Space, number: int) -> Mapping[str, range]:
@@ -390,7 +395,7 @@ def _signs(arrays: Arrays) -> Arrays:
     return _map(_gentle(arrays), ("x", "h"), lambda states: torch.where(states < 0, -1.0, 1.0).double())
 
 
-def _pruned(arrays: Arrays) -> Arrays:
+def _pruned(weights: Mapping[str, Tensor]) -> Arrays:
     """Weights without their first column and their last row, as pruning or an initialisation with zeros leaves them.
 
     No weight vanishes as a whole: an axis of one entry keeps it.
@@ -404,7 +409,7 @@ def _pruned(arrays: Arrays) -> Arrays:
             weight[-1] = 0.0
         return weight
 
-    return {name: array if name in ("x", "h") else kept(array) for name, array in arrays.items()}
+    return {name: kept(weight) for name, weight in weights.items()}
 
 
 def _at_the_memory(arrays: Arrays) -> Arrays:
@@ -422,7 +427,6 @@ _TEXTURES: Mapping[str, Callable[[Arrays], Arrays]] = {
     "signs": _signs,
     "positive": lambda arrays: {name: array.abs() for name, array in arrays.items()},
     "far": _far,
-    "pruned": _pruned,
     "at-the-memory": _at_the_memory,
     "large-states": lambda arrays: _map(arrays, ("x", "h"), lambda state: 32.0 * state),
     "small-states": lambda arrays: _map(arrays, ("x", "h"), lambda state: 2.0**-12 * state),

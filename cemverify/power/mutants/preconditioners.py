@@ -23,10 +23,10 @@ class HalfTheCrossTerm(Plain):
 
 @ZOO.killed_by(
     "The factor c of the positive definite form is 1 where the first column of U vanishes.",
-    "gradient/attention/any-options",
-    also=("gradient/mlp/any-options",),
+    "gradient/mlp/preconditioner-low-rank",
+    also=("gradient/attention/preconditioner-low-rank-per-head",),
 )
-class NotShrunkWithoutAFirstColumn(Plain):
+class NotShrunkWhereUStartsAtZero(Plain):
     def shrink(self, w: Weights) -> Tensor:
         first = w["P_U"][..., 0].square().sum(-1)
         return torch.where(first == 0, 1.0, super().shrink(w))

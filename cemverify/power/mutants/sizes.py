@@ -446,3 +446,17 @@ class ManyHeadsAddUpInBfloat16(Plain):
         if heads.dtype == torch.float32 and heads.shape[1] >= 32:
             return _in_chunks(heads, 1, 8)
         return super().sum_heads(heads)
+
+
+@ZOO.killed_by(
+    "In float32 rows of more than 512 features, the mean square is rounded to float16.",
+    "sizes/mlp/widths-float32",
+    _LARGE,
+)
+class MeanSquareInFloat16(Plain):
+    def root(self, x: Tensor, c: Any) -> Tensor:
+        if x.dtype != torch.float32 or x.shape[-1] <= 512:
+            return super().root(x, c)
+        square = x.square().half().mean(-1, keepdim=True).float()
+        root: Tensor = (square + c.norm_eps).sqrt()
+        return root
