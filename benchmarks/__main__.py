@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from cemverify.entry import Run, enter
 
 if TYPE_CHECKING:
     import argparse
+    from pathlib import Path
 
     from cemverify.parsing import Parser
 
@@ -29,7 +30,8 @@ EPILOG = """\
 examples:
   python -m benchmarks                                      every benchmark of a CPU, about five minutes
   python -m benchmarks attention mlp --seconds 60           some of them
-  python -m benchmarks --page docs/results/benchmarks.md    the page and its picture
+  python -m benchmarks --output r.json --page p.md          the result file; the page, and beside it its picture
+  python -m benchmarks --report r.json --page p.md          no measurement: the page of that result file
   python -m benchmarks gpu                                  everything, at most 25 minutes
   python -m benchmarks gpu --only training attention        some stages
   python -m benchmarks gpu --report --page docs/results/gpu.md   no measurement: the page of what was found
@@ -87,6 +89,9 @@ def _parser() -> Parser:
         metavar="S",
         help="about how long they take together, three rounds of each at least (default 270)",
     )
+    parser.add_argument(
+        "--report", type=Path, metavar="FILE", help="measure nothing: show the benchmarks of this result file"
+    )
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the result file")
     parser.add_argument(
         "--page", type=Path, metavar="FILE", help="write the page, Markdown, and beside it the picture"
@@ -96,32 +101,55 @@ def _parser() -> Parser:
 
 
 def _benchmarks(options: argparse.Namespace) -> int:
-    from benchmarks import page
     from cemverify import results
-    from cemverify.errors import UsageError
-    from cemverify.results import Maker
     from cemverify.tables import terminal
 
-    known = [b.name for b in page.BENCHMARKS]
-    if unknown := [name for name in options.names if name not in known]:
-        raise UsageError(f"unknown benchmark {unknown[0]!r}; choose from {', '.join(known)}, or gpu")
     for path in (options.output, options.page):
         if path is not None:
             results.check_writable(path)
-    names = options.names or known
-    maker = Maker.now(options.made_by, {"benchmarks": names, "seconds": options.seconds}, 0, "cpu")
-    result = page.run(names, options.seconds, maker, lambda line: print(line, file=sys.stderr, flush=True))
+    result = _measured(options) if options.report is None else _read(options)
     results.show(terminal(results.tables_of(result)))
     if options.output:
         results.write(options.output, result)
     if options.page:
-        drawn = page.roofline(result)
-        picture = options.page.with_name(f"{options.page.stem}-roofline.svg")
-        if drawn is not None:
-            results.write_text(picture, drawn)
-        text = page.page(result, options.made_by, None if drawn is None else picture.name)
-        results.write_text(options.page, text)
+        _write_page(options.page, result)
     return 0
+
+
+def _measured(options: argparse.Namespace) -> dict[str, Any]:
+    from benchmarks import page
+    from cemverify.errors import UsageError
+    from cemverify.results import Maker
+
+    known = [b.name for b in page.BENCHMARKS]
+    if unknown := [name for name in options.names if name not in known]:
+        raise UsageError(f"unknown benchmark {unknown[0]!r}; choose from {', '.join(known)}, or gpu")
+    names = options.names or known
+    maker = Maker.now(options.made_by, {"benchmarks": names, "seconds": options.seconds}, 0, "cpu")
+    return page.run(names, options.seconds, maker, lambda line: print(line, file=sys.stderr, flush=True))
+
+
+def _read(options: argparse.Namespace) -> dict[str, Any]:
+    from cemverify import results
+    from cemverify.errors import UsageError
+
+    if options.names or options.output:
+        raise UsageError("--report shows a result file as it is: leave out names and --output")
+    content = results.read(options.report)
+    if content["kind"] != "benchmarks":
+        raise UsageError(f"{options.report} is a result of kind {content['kind']!r}, and not of benchmarks")
+    return content
+
+
+def _write_page(path: Path, result: Mapping[str, Any]) -> None:
+    from benchmarks import page
+    from cemverify import results
+
+    drawn = page.roofline(result)
+    beside = path.with_name(f"{path.stem}-roofline.svg")
+    if drawn is not None:
+        results.write_text(beside, drawn.svg)
+    results.write_text(path, page.page(result, None if drawn is None else (beside.name, drawn)))
 
 
 def _harvest_parser() -> Parser:

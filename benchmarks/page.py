@@ -21,7 +21,8 @@ from cemverify.cem.llama import LlamaAttentionConfig, SwiGLUConfig
 from cemverify.cem.models import BlockConfig, LanguageModelConfig
 from cemverify.results import Maker
 from cemverify.tables import markdown
-from reports.plots import Curve, Panel, svg
+from reports.pictures.drawing import Picture
+from reports.pictures.gallery import pictures_of
 
 DIM, HEADS, HIDDEN = 256, 4, 688
 LENGTHS = ((4, 512), (2, 1024), (1, 2048))  # batch and tokens
@@ -60,7 +61,8 @@ def attend(seconds: float) -> Findings:
             met=met,
         )
     title = f"Attention, forward and backward, against four linear maps and fused attention, D = {DIM}, K = {HEADS}"
-    return Findings([attention.table(title, rows)], {"rows": attention.as_json(rows)})
+    speed = peak_flops("cpu", torch.float32)
+    return Findings([attention.table(title, rows)], {"rows": attention.as_json(rows), "peak_flops": speed})
 
 
 def keep(_seconds: float) -> Findings:
@@ -184,47 +186,29 @@ most 1). *By size* is the path that a layer chooses: `formula` for few tokens, `
 computes its steps again in the backward pass, for more than two steps."""
 
 
-def page(result: Mapping[str, Any], command: str, picture: str | None) -> str:
-    """The page of a result."""
+def page(result: Mapping[str, Any], picture: tuple[str, Picture] | None) -> str:
+    """The page of a result.
+
+    Args:
+        picture: what lies beside the page, with the name of its file.
+    """
     made_by = result["made_by"]
     parts = [
         "# Benchmarks",
         (
-            f"Made by `{command}` in {made_by['duration_seconds']:.0f} s on {made_by['device']['name']},"
+            f"Made by `{made_by['command']}` in {made_by['duration_seconds']:.0f} s on {made_by['device']['name']},"
             f" {made_by['created'][:10]}, torch {made_by['versions']['torch']}. The load of the machine at the end"
             f" was {result['load']:.1f}; one is this process alone."
         ),
         LEGEND,
     ]
     if picture:
-        parts.append(f"![What the layers reach of what the machine can do]({picture})")
+        name, drawn = picture
+        parts += [f"![{drawn.title}]({name})", f"*{drawn.title}.* {drawn.about}"]
     parts.append(markdown(results.tables_of(result)))
     return "\n\n".join(parts) + "\n"
 
 
-def roofline(result: Mapping[str, Any]) -> str | None:
-    """The picture of the attention benchmark: FLOP/s against FLOPs for each byte that must move; None without it."""
-    found = result["benchmarks"].get("attention")
-    if found is None:
-        return None
-    speed = peak_flops("cpu", torch.float32)
-    curves: list[Curve] = []
-    for name in dict.fromkeys(row["attention"] for row in found["rows"]):
-        rows = [row for row in found["rows"] if row["attention"] == name and row["seconds"]]
-        curves.append(_points(name, rows, "flops", "seconds"))
-    curves.append(_points("MHA", found["rows"][:: len(curves)], "baseline_flops", "baseline_seconds"))
-    title = "What attention reaches of a square product"
-    panel = Panel(title, "FLOPs for each byte of input, output and weights", "GFLOP/s", curves)
-    return svg([Panel(panel.title, panel.x_label, panel.y_label, curves, ("square products", speed / 1e9))])
-
-
-def _points(name: str, rows: Sequence[Mapping[str, Any]], flops: str, seconds: str) -> Curve:
-    x, y = [], []
-    for row in rows:
-        tokens = row["batch"] * row["tokens"]
-        # h and x in and their gradients out, and four matrices with theirs, once
-        moved = 4 * (4 * tokens * row["dim"] + 8 * row["dim"] ** 2)
-        total = 3 * row[flops] * tokens
-        x.append(total / moved)
-        y.append(total / sorted(row[seconds])[len(row[seconds]) // 2] / 1e9)
-    return Curve(name, x, y)
+def roofline(result: Mapping[str, Any]) -> Picture | None:
+    """The picture of the attention benchmark; None without it."""
+    return next((picture for picture in pictures_of(result) if picture.name == "roofline"), None)

@@ -113,54 +113,88 @@ def _compared(ratio: Mapping[str, Any]) -> str:
 
 def of_benchmarks(content: Mapping[str, Any]) -> Iterator[Picture]:
     """Attention as a roofline: what is reached of what the machine can do."""
-    found = (content["benchmarks"].get("attention") or {"rows": []})["rows"]
-    speed = (content["benchmarks"].get("language-step") or {}).get("peak_flops")
-    points: dict[str, list[tuple[float, float]]] = {}
-    for row in found:
-        tokens = row["batch"] * row["tokens"]
-        # h and x in and their gradients out, and four matrices with theirs, once
-        moved = 4 * (4 * tokens * row["dim"] + 8 * row["dim"] ** 2)
-        for name, flops, seconds in (
-            (row["attention"], row["flops"], row["seconds"]),
-            ("MHA", row["baseline_flops"], row["baseline_seconds"]),
-        ):
-            if seconds:
-                total = 3 * flops * tokens
-                point = total / moved, total / median(seconds) / 1e9
-                if name != "MHA" or all(point[0] != x for x, _ in points.get("MHA", [])):
-                    points.setdefault(name, []).append(point)
-    if not points:
+    found = [row for row in (content["benchmarks"].get("attention") or {"rows": []})["rows"] if row["seconds"]]
+    if not found:
         return
-    style = series(list(points))
-    top = max(y for found in points.values() for _, y in found)
+    speed = next((b["peak_flops"] for b in content["benchmarks"].values() if "peak_flops" in b), None)
+    # by variant and T, at growing lengths; T comes first in the name of a kind: "T=2, ALiBi"
+    points: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for row in found:
+        T, _, variant = row["attention"].partition(", ")
+        lines = points.setdefault(variant or "no bias, no diagonal", {})
+        lines.setdefault("MHA", [])
+        for name, flops, seconds in (("MHA", "baseline_flops", "baseline_seconds"), (T, "flops", "seconds")):
+            point = _reached(row, row[flops], row[seconds])
+            if name != "MHA" or all(point[0] != x for x, _ in lines[name]):
+                lines.setdefault(name, []).append(point)
+    style = series([name for lines in points.values() for name in lines if name != "MHA"])
+    style["MHA"] = (INK, ".", ":")
+    every = [point for lines in points.values() for pairs in lines.values() for point in pairs]
+    heights = [y for _, y in every] + ([speed / 1e9] if speed else [])
 
     def draw(figure: Figure) -> None:
-        axis = figure.subplots()
-        for name, pairs in points.items():
-            colour, marker, dash = style[name]
-            xs, ys = zip(*sorted(pairs), strict=True)
-            axis.plot(xs, ys, dash, marker=marker, color=colour)
+        rows = -(-len(points) // 2)
+        axes = figure.subplots(rows, min(2, len(points)), squeeze=False, sharey=True)
+        for axis in axes.flat[len(points) :]:
+            axis.remove()
+        for axis, (variant, lines) in zip(axes.flat, points.items(), strict=False):
+            _roofline(axis, variant, lines, style, speed)
+            axis.set_xlim(min(x for x, _ in every) / 1.1, max(x for x, _ in every) * 1.1)
+            axis.set_ylim(0, 1.1 * max(heights))
+            label_ends(axis, [(*sorted(pairs)[-1], name, style[name][0]) for name, pairs in lines.items()], 0.2)
         if speed:
-            axis.axhline(speed / 1e9, color=INK, linewidth=1)
-            axis.text(axis.get_xlim()[0], speed / 1e9, " square products", va="bottom", fontsize=8)
-        axis.set_xscale("log", base=2)
-        axis.set_yscale("log")
-        _plain(axis)
-        axis.set_xlabel("FLOPs for each byte of input, output and weights")
-        axis.set_ylabel("GFLOP/s")
-        label_ends(axis, [(*sorted(pairs)[-1], name, style[name][0]) for name, pairs in points.items()])
+            axes[0, 0].text(axes[0, 0].get_xlim()[0], speed / 1e9, "square products", va="bottom", fontsize=8)
+        for axis in axes[-1]:
+            axis.set_xlabel("FLOPs per byte")
+        for axis in axes[:, 0]:
+            axis.set_ylabel("GFLOP/s")
 
-    rows = [[name, x, y] for name, pairs in points.items() for x, y in pairs]
+    top = max(y for _, y in every)
     share = f", {top * 1e9 / speed:.0%} of square products" if speed else ""
     yield picture(
         "roofline",
         f"Attention reaches up to {top:.0f} GFLOP/s{share}",
-        "Speed against FLOPs per byte moved, both logarithmic; one line for each kind of attention.",
-        3.4,
+        "FLOPs that the formula needs in a second against FLOPs for each byte of input, output and weights; a panel "
+        "for each variant on one scale, a line for each T, a point for each length, the longest on the right. The "
+        "dashed line is what square products reach on this machine.",
+        2.1 * -(-len(points) // 2),
         draw,
-        ["attention", "FLOPs per byte", "GFLOP/s"],
-        rows,
+        ["attention", "T", "FLOPs per byte", "GFLOP/s"],
+        [
+            [variant, name, x, y]
+            for variant, lines in points.items()
+            for name, pairs in lines.items()
+            for x, y in pairs
+        ],
     )
+
+
+def _reached(row: Mapping[str, Any], flops: float, seconds: Sequence[float]) -> tuple[float, float]:
+    """FLOPs for each byte that must move, and GFLOP/s, of the forward and the backward pass."""
+    tokens = row["batch"] * row["tokens"]
+    # h and x in and their gradients out, and four matrices with theirs, once
+    moved = 4 * (4 * tokens * row["dim"] + 8 * row["dim"] ** 2)
+    total = 3 * flops * tokens
+    return total / moved, total / median(seconds) / 1e9
+
+
+def _roofline(
+    axis: Axes,
+    variant: str,
+    lines: Mapping[str, Sequence[tuple[float, float]]],
+    style: Mapping[str, tuple[str, str, str]],
+    speed: float | None,
+) -> None:
+    for name, pairs in lines.items():
+        colour, marker, dash = style[name]
+        xs, ys = zip(*sorted(pairs), strict=True)
+        axis.plot(xs, ys, dash, marker=marker, color=colour)
+    if speed:
+        axis.axhline(speed / 1e9, color=QUIET, linewidth=1, linestyle="--")
+    axis.set_xscale("log", base=2)
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axis.set_title(variant)
 
 
 # --- recursion ------------------------------------------------------------------------------------

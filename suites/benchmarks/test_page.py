@@ -96,6 +96,21 @@ def test_the_command_writes_a_result_a_page_and_a_picture(
     assert results.read(output)["kind"] == "benchmarks"
     assert "b-roofline.svg" in text.read_text()
     assert (tmp_path / "b-roofline.svg").read_text().startswith("<?xml")
+    # the same page again, from the file
+    again = tmp_path / "again" / "b.md"
+    assert main(["--report", str(output), "--page", str(again)]) == 0
+    assert "time / FLOPs" in capsys.readouterr().out
+    assert again.read_text() == text.read_text()
+    assert (again.parent / "b-roofline.svg").read_text() == (tmp_path / "b-roofline.svg").read_text()
+    assert main(["mlp", "--report", str(output)]) == 2
+    assert "--report shows a result file as it is" in capsys.readouterr().err
+
+
+def test_the_published_page_is_that_of_its_result_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    published = Path(__file__).parents[2] / "docs" / "results"
+    assert main(["--report", str(published / "benchmarks.json"), "--page", str(tmp_path / "benchmarks.md")]) == 0
+    assert (tmp_path / "benchmarks.md").read_text() == (published / "benchmarks.md").read_text()
+    capsys.readouterr()
 
 
 def test_an_unknown_benchmark_is_refused_in_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
