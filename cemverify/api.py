@@ -11,7 +11,8 @@ from cemverify.catalogue import check_version
 from cemverify.conformance.gate import known_violations
 from cemverify.conformance.gate.known_violations import KnownViolation, read_known, settle
 from cemverify.conformance.gate.pinning import pin
-from cemverify.conformance.implementations.contract import LoadError, Subject, as_subject, load
+from cemverify.conformance.implementations.contract import Subject, as_subject, load
+from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.judging import engine
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import applicable, judge_property, not_offered

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from cemverify.entry import Run, enter
 
 if TYPE_CHECKING:
+    import argparse
+
     from cemverify.parsing import Parser
 
 # Module and summary of each command. Only the chosen one is imported, and only once it is to run: torch is slow.
@@ -35,7 +37,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _chosen(given: list[str]) -> Run:
     import os
     import shlex
-    from importlib import import_module
 
     if "_ARGCOMPLETE" in os.environ:  # the shell asks how the line could go on
         from cemverify.options.completers import complete
@@ -43,7 +44,17 @@ def _chosen(given: list[str]) -> Run:
         complete(_parser(os.environ.get("COMP_LINE", "").split()))
     options = _parser(given).parse_args(given)
     options.command = shlex.join(["cemverify", *given])
-    return lambda: int(import_module(f"cemverify.commands.{options.module}").run(options))
+    return lambda: _run(options)
+
+
+def _run(options: argparse.Namespace) -> int:
+    """Runs the command that was chosen; what it can do without torch, it does before torch is imported."""
+    from importlib import import_module
+
+    prepare = getattr(import_module(f"cemverify.options.{options.module}"), "prepare", None)
+    if prepare is not None:
+        prepare(options)
+    return int(import_module(f"cemverify.commands.{options.module}").run(options))
 
 
 def _parser(given: Sequence[str]) -> Parser:

@@ -84,7 +84,7 @@ ROOMS: dict[str, set[str]] = {
     | verifier("implementations"),
     "cemverify.options": {"cemverify.runs", "cemverify.start"}
     | shared("catalogue", "cores", "parsing")
-    | verifier("workers"),
+    | verifier("implementations", "workers"),
     "cemverify.commands": {"cemverify.claims", "cemverify.options", "cemverify.power", "cemverify.runs"}
     | {"cemverify.start"}
     | shared(
@@ -317,12 +317,13 @@ def test_the_reference_needs_torch_and_nothing_else_of_ours() -> None:
         *(("cemverify.cli", f"{command} --help") for command in COMMANDS),
         ("cemverify.cli", "list"),
         ("cemverify.cli", "list --features"),
+        ("cemverify.cli", "check nosuch:thing"),
         ("synthetic.__main__", "--help"),
         ("reports.__main__", "--help"),
         ("benchmarks.__main__", "--help"),
     ],
 )
-def test_help_versions_and_lists_come_at_once(module: str, word: str) -> None:
+def test_help_lists_and_slips_of_the_pen_are_answered_at_once(module: str, word: str) -> None:
     """Torch takes more than a second to import, so they come without it."""
     code = (
         f"import sys\nfrom {module} import main\ntry: main({word.split()!r})\n"

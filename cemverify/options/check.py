@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from cemverify.conformance.implementations import naming
+from cemverify.conformance.workers import nursery
 from cemverify.conformance.workers.limits import USUAL_MEMORY
 from cemverify.cores import cores
 from cemverify.options import completers, gate, trained
@@ -16,8 +18,8 @@ Tests an implementation against every property that it offers, with examples dra
 family of properties, one per property that does not hold and, for each violation, the smallest counterexample that
 was found. With --checkpoint, judges a layer of a trained model instead, on what the model feeds it.
 
-IMPLEMENTATION is module:attribute (also found in the current folder), or the name of an installed entry point of the
-group "cemverify.implementations". The README shows how to write one in ten lines.
+IMPLEMENTATION is module:attribute (also found in the current folder), file.py:attribute, or the name of an installed
+entry point of the group "cemverify.implementations". The README shows how to write one in ten lines.
 
 exit code: 0 if all properties hold, apart from known violations; 1 if some are violated, an entry of --known is
 stale, or --on-regression fail found a regression; 2 if there is no verdict (bad arguments, a failed import, nothing
@@ -39,7 +41,9 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `cemverify check`."""
     asked = parser.add_argument(
-        "implementation", metavar="IMPLEMENTATION", help="module:attribute, or an entry point's name"
+        "implementation",
+        metavar="IMPLEMENTATION",
+        help="module:attribute, file.py:attribute, or an entry point's name",
     )
     complete_with(asked, completers.implementations)
     chosen = parser.add_argument(
@@ -108,3 +112,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     trained.add_arguments(parser)
     gate.add_arguments(parser)
+
+
+def prepare(options: argparse.Namespace) -> None:
+    """Refuses a name under which there is nothing, and has the server of workers import torch meanwhile."""
+    options.implementation = naming.settled(options.implementation)
+    if options.checkpoint is None:
+        nursery.get_ready()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from cemverify.conformance.implementations import naming
 from cemverify.options import completers
 from cemverify.parsing import count
 from cemverify.runs.arguments import add_run_arguments
@@ -73,3 +74,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result file")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the page")
     add_run_arguments(parser, HOW)
+
+
+def prepare(options: argparse.Namespace) -> None:
+    """Refuses a name under which there is nothing."""
+    if options.implementation is not None:
+        options.implementation = naming.settled(options.implementation)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from cemverify.conformance.implementations import naming
+from cemverify.conformance.workers import nursery
+
 DESCRIPTION = """\
 Judges a counterexample again that `cemverify check --save-counterexamples FOLDER` saved: the same numbers, the same
 property. FILE is the .json file; the .npz file with the arrays must be next to it. The .py file next to them does the
@@ -28,3 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--implementation", metavar="NAME", help="implementation to test (default: the one it was found with)"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result file")
+
+
+def prepare(options: argparse.Namespace) -> None:
+    """As `cemverify check`."""
+    if options.implementation is not None:
+        options.implementation = naming.settled(options.implementation)
+    nursery.get_ready()

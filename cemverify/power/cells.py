@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from cemverify.conformance.implementations.contract import Implementation, LoadError, Subject, load
+from cemverify.conformance.implementations.contract import Implementation, Subject, load
+from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_property, not_offered
 from cemverify.conformance.judging.verdicts import Record, Verdict

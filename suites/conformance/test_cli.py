@@ -99,7 +99,7 @@ def test_its_untied_copy_is_violated_with_a_tiny_case_in_every_file(
             "have an effect only with --update-known",
         ),
         (
-            ["check", "i:i", "--known", "k", "--update-known", "--reason", "x", "--expires", "2020-01-01"],
+            ["check", "reference", "--known", "k", "--update-known", "--reason", "x", "--expires", "2020-01-01"],
             "--expires 2020-01-01 is in the past",
         ),
         (["check", "cemverify:reference", "--baseline", "none.json"], "cannot read none.json"),

@@ -18,7 +18,8 @@ from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.layers import AttentionConfig, MLPConfig
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations import reference
-from cemverify.conformance.implementations.contract import LoadError, absences, as_subject
+from cemverify.conformance.implementations.contract import absences, as_subject
+from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.oracle.golden import golden
 from cemverify.conformance.questions.cases import dense_case

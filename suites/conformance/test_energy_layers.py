@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from cemverify import PRESENT_STATE, SOME_POSITIVE_DEFINITE, check_implementation, energy_layer
-from cemverify.conformance.implementations.contract import LoadError, load
+from cemverify.conformance.implementations.contract import load
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
+from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_again, judge_property
 from cemverify.conformance.judging.verdicts import Record, Verdict

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
 import subprocess
 import sys
 import time
@@ -13,15 +15,15 @@ from pathlib import Path
 import pytest
 
 from cemverify.cli import main
-from cemverify.conformance.implementations.contract import LoadError
+from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import Property, select
-from cemverify.conformance.workers import isolation
+from cemverify.conformance.workers import isolation, nursery
 from cemverify.conformance.workers.giving_up import IN_A_ROW, IN_ALL, LostWorkers
 from cemverify.conformance.workers.isolation import run
-from cemverify.conformance.workers.limits import LEAST_MEMORY, limits_memory
+from cemverify.conformance.workers.limits import LEAST_MEMORY, descendants, limits_memory
 from suites.conformance import asking
 from suites.conformance.asking import IMPATIENTLY, ONE_OF_EACH, QUICKLY
 
@@ -285,3 +287,24 @@ def test_what_cannot_be_loaded_is_said_in_a_sentence(name: str, words: str) -> N
         list(run(name, ONE_OF_EACH, Effort()))
     assert words in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone forks workers from a server")
+def test_the_server_ignores_an_interrupt_from_its_start_and_an_implementation_does_not() -> None:
+    def ignores_interrupts(pid: int) -> bool:
+        (mask,) = re.findall(r"^SigIgn:\s*(\w+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+        return bool(int(mask, 16) >> (signal.SIGINT - 1) & 1)
+
+    nursery.get_ready()
+    server = nursery._server()
+    assert server is not None
+    assert ignores_interrupts(server)
+    assert signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+    worker = isolation._Worker("cemverify:reference", QUICKLY)
+    try:
+        worker.introduce()
+        pids = descendants(worker.process.pid)
+        assert pids
+        assert not any(ignores_interrupts(pid) for pid in pids)
+    finally:
+        worker.dismiss()

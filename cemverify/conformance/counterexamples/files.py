@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib import metadata, resources
+from importlib import resources
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from cemverify.conformance.counterexamples.demands import demands_of
-from cemverify.conformance.implementations.contract import ENTRY_POINTS
+from cemverify.conformance.implementations.naming import installed
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.questions.saving import Saved, restored
@@ -121,8 +121,7 @@ def _rows(implementation: str, record: Record) -> Sequence[Sequence[str]]:
 
 def resolved(name: str) -> str:
     """module:attribute, also of an entry point's name."""
-    points = {point.name: point.value for point in metadata.entry_points(group=ENTRY_POINTS)}
-    return name if ":" in name else points.get(name, name)
+    return name if ":" in name else installed().get(name, name)
 
 
 def _packed(arrays: Mapping[str, Any]) -> bytes:

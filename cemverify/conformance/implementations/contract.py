@@ -1,4 +1,4 @@
-"""The contract: what an implementation provides, and how it is named and loaded.
+"""The contract: what an implementation provides, and how it is loaded.
 
 There are two kinds. An implementation of CEM is a set of functions that take hidden states, named weights and a
 configuration, and return a layer's output. An energy layer is any layer with an update and, if it has one, an energy;
@@ -19,22 +19,18 @@ import importlib.util
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib import metadata
+from types import ModuleType
 from typing import Any, Literal
 
 import torch
 
+from cemverify.conformance.implementations import naming
 from cemverify.conformance.implementations.energy_layers import EnergyLayer, energy_layer
 from cemverify.conformance.implementations.faults import words
 from cemverify.conformance.implementations.features import FEATURES, FUNCTIONS
-from cemverify.errors import Refusal
+from cemverify.conformance.implementations.naming import LoadError
 
 Arrays = Literal["torch", "numpy", "jax"]
-ENTRY_POINTS = "cemverify.implementations"
-
-
-class LoadError(Refusal):
-    """An implementation cannot be loaded; the message is one sentence for the user."""
 
 
 def absences(names: Iterable[str]) -> frozenset[str]:
@@ -121,7 +117,7 @@ def implementation(
 
 
 def load(name: str) -> Subject:
-    """Loads an implementation by name: `module:attribute`, or an entry point of "cemverify.implementations".
+    """Loads an implementation by name: `module:attribute`, `file.py:attribute` or an entry point (see `naming`).
 
     Raises:
         LoadError: it cannot be imported, has no such attribute, or is not an implementation.
@@ -136,42 +132,46 @@ def load(name: str) -> Subject:
 
 
 def attribute(name: str) -> Any:
-    """What stands under a name: `module:attribute`, or an entry point of "cemverify.implementations".
+    """What stands under a name (see `naming`).
 
     Raises:
         LoadError: it cannot be imported, or has no such attribute.
     """
-    module_name, _, path = name.partition(":")
-    if not path:
-        points = {point.name: point.value for point in metadata.entry_points(group=ENTRY_POINTS)}
-        if name not in points:
-            raise LoadError(
-                f"unknown implementation {name!r}: give module:attribute, or one of the installed names: "
-                f"{', '.join(sorted(points)) or 'none'}"
-            )
-        module_name, _, path = points[name].partition(":")
-    if not module_name:
-        raise LoadError(f"{name!r} has no module before the colon: give module:attribute")
+    module_name, path = naming.parts(name)
     try:
-        found: Any = importlib.import_module(module_name)
+        module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name and (module_name == error.name or module_name.startswith(f"{error.name}.")):
-            raise LoadError(f"no module {module_name!r} (to load {name!r}); is it on the Python path?") from error
+            raise LoadError(naming.no_module(module_name, name)) from error
         raise LoadError(f"importing {module_name!r} failed: {words(error)}") from error
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # SystemExit too
         raise LoadError(f"importing {module_name!r} failed: {words(error)}") from error
+    found: Any = module
     try:
         for part in path.split("."):
             if not hasattr(found, part):
-                raise LoadError(f"module {module_name!r} has no attribute {path!r}")
+                raise LoadError(naming.no_attribute(module_name, path, *_defined(module)))
             found = getattr(found, part)
     except (LoadError, KeyboardInterrupt):
         raise
     except BaseException as error:
         raise LoadError(f"reading {path!r} of {module_name!r} failed: {words(error)}") from error
     return found
+
+
+def _defined(module: ModuleType) -> tuple[list[str], list[str]]:
+    """The names of the implementations in a module, and of whatever else is its own."""
+    own = {
+        name: value
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and not isinstance(value, ModuleType)
+        and getattr(value, "__module__", module.__name__) == module.__name__
+    }
+    declared = [name for name, value in vars(module).items() if isinstance(value, Subject)]
+    return declared, [name for name in own if name not in declared]
 
 
 def as_subject(found: Any, name: str = "the object") -> Subject:

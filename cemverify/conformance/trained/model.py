@@ -9,9 +9,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from cemverify.cem.layers import CEMLayer
-from cemverify.conformance.implementations.contract import LoadError, as_subject, attribute
+from cemverify.conformance.implementations.contract import as_subject, attribute
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import words
+from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.trained.known import declared
 from cemverify.errors import UsageError
 

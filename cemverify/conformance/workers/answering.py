@@ -18,9 +18,10 @@ import torch
 from cemverify.conformance.asking.answers import as_tensor
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.process_state import Originals, ProcessState
-from cemverify.conformance.implementations.contract import Implementation, LoadError, Subject, load
+from cemverify.conformance.implementations.contract import Implementation, Subject, load
 from cemverify.conformance.implementations.energy_layers import EnergyLayer, StatedEnergy, Step
 from cemverify.conformance.implementations.faults import Fault, OutOfMemory, Raised, ran_out, words
+from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.workers.limits import adopt_orphans, die_with_parent, leave_terminal, limit
 from cemverify.conformance.workers.wire import Closed, Line, answer, requested
 

@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 
-from cemverify.conformance.implementations.contract import LoadError
+from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import not_offered
 from cemverify.conformance.judging.events import Event, PropertyFinished, PropertyStarted, RunFinished, RunStarted
@@ -132,17 +132,8 @@ class _Worker:
         self.used = False
         self.alive = True
         self.silent = max(effort.timeout, _SILENT)
-        # before torch is imported there: one thread per process, or small tensors crawl
-        threads = {key: os.environ.get(key) for key in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
-        os.environ.update(dict.fromkeys(threads, "1"))
-        try:
+        with nursery.one_thread():
             self.process, self.connection = nursery.start(judge, name, effort, dict(os.environ), LOADING)
-        finally:
-            for key, value in threads.items():
-                if value is None:
-                    del os.environ[key]
-                else:
-                    os.environ[key] = value
         self.since = self.heard = time.monotonic()  # not before: the server may have to import torch first
 
     @property

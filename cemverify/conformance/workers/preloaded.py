@@ -6,6 +6,7 @@ Imported by that server alone (see `nursery`).
 from __future__ import annotations
 
 import gc
+import signal
 
 from cemverify.conformance.workers import judging
 from cemverify.drawing import get_ready
@@ -13,4 +14,6 @@ from cemverify.drawing import get_ready
 __all__ = ["judging"]
 
 get_ready()
+# it ignores Ctrl-C while it imports and while it serves, and its children shall not
+signal.signal(signal.SIGINT, signal.default_int_handler)
 gc.freeze()  # or each worker's collector would look through all that is imported, and copy its pages

@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from types import ModuleType
 
-from cemverify.conformance.implementations.contract import LoadError
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
+from cemverify.conformance.implementations.naming import LoadError
 from cemverify.power.mutants.base import Mutant, Zoo
 
 ZOO = Zoo("layer-papers")

@@ -28,7 +28,8 @@ from cemverify.cem.layers import (
 from cemverify.cem.models import Block, BlockConfig, LanguageModel, LanguageModelConfig
 from cemverify.cem.norms import NormKind
 from cemverify.cem.preconditioners import PreconditionerKind
-from cemverify.conformance.implementations.contract import Implementation, LoadError, load
+from cemverify.conformance.implementations.contract import Implementation, load
+from cemverify.conformance.implementations.naming import LoadError
 from cemverify.errors import UsageError
 from cemverify.results import Cell, Table
 from synthetic.corpora.batches import Batches

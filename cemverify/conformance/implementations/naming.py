@@ -1,0 +1,270 @@
+"""How what is to be judged is named, and what is said of a name under which there is nothing.
+
+    mypkg.cem:implementation       a module and an attribute; the module may lie in the current folder
+    mypkg/cem.py:implementation    the same, as a file
+    reference                      an installed entry point of the group "cemverify.implementations"
+
+Nothing is imported here, torch least of all, so a slip of the pen is answered at once. A module may do much when it
+is imported, so `settled` refuses only what is certainly not there; `contract.attribute` imports the module and has
+the last word, in the same sentences.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from difflib import get_close_matches
+from importlib import metadata
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec
+from keyword import iskeyword
+from pathlib import Path
+
+from cemverify.errors import Refusal
+
+ENTRY_POINTS = "cemverify.implementations"
+
+# How implementations are made: a module that calls one of these says under which name its own is found.
+MAKERS = ("implementation", "energy_layer", "implementation_from_modules")
+
+_MOST = 6  # names that a sentence lists
+# What could bind names that stand nowhere in a module's text.
+_DYNAMIC = {"__getattr__", "__dict__", "globals", "locals", "vars", "exec", "eval", "setattr", "modules"}
+
+
+class LoadError(Refusal):
+    """An implementation cannot be loaded; the message is one sentence for the user."""
+
+
+def parts(name: str) -> tuple[str, str]:
+    """The module that a name stands for, dotted, and the path of the attribute in it.
+
+    Raises:
+        LoadError: it has neither form and is no entry point, or no module can be made of its file.
+    """
+    given, colon, path = name.rpartition(":")
+    if not colon:
+        given, path = name, ""
+    if is_file(given):
+        module = _module_of(given)
+        if not path:
+            raise LoadError(_unnamed(given, "file", Path(given)))
+        return module, path
+    if not path:
+        points = installed()
+        if name not in points:
+            raise LoadError(_unknown(name, sorted(points)))
+        given, _, path = points[name].partition(":")
+    if not given:
+        raise LoadError(f"{name!r} has no module before the colon: give module:attribute")
+    return given, path
+
+
+def installed() -> dict[str, str]:
+    """What the installed names stand for, each as module:attribute."""
+    return {point.name: point.value for point in metadata.entry_points(group=ENTRY_POINTS)}
+
+
+def settled(name: str) -> str:
+    """The name as results carry it: one of a file as module:attribute, every other as it is.
+
+    Raises:
+        LoadError: there is certainly nothing of that name.
+    """
+    module, path = parts(name)
+    spec = _found(module, name)
+    if spec is not None and spec.origin is not None and spec.submodule_search_locations is None:
+        refusal = _lacking(Path(spec.origin), module, path)
+        if refusal is not None:
+            raise LoadError(refusal)
+    return f"{module}:{path}" if is_file(name.rpartition(":")[0] or name) else name
+
+
+def is_file(text: str) -> bool:
+    """Whether somebody means a file by it, and no dotted name of a module."""
+    return text.endswith(".py") or "/" in text or os.sep in text
+
+
+# --- sentences ------------------------------------------------------------------------------------------
+
+
+def no_module(module: str, name: str) -> str:
+    """What is said of a module that there is not."""
+    siblings = (path.stem for path in Path().glob("*") if path.suffix == ".py" or (path / "__init__.py").is_file())
+    near = get_close_matches(module, [stem for stem in siblings if stem.isidentifier()], 1)
+    about = f"; did you mean {near[0]!r}?" if near else "; is it on the Python path?"
+    return f"no module {module!r} (to load {name!r}){about}"
+
+
+def no_attribute(module: str, path: str, declared: Sequence[str], others: Iterable[str]) -> str:
+    """What is said of an attribute that a module lacks.
+
+    Args:
+        declared: the names of the implementations and energy layers in it. others: what else it defines, which is
+            named if there are none.
+    """
+    said = f"module {module!r} has no attribute {path!r}"
+    names = list(declared) or list(others)
+    if near := get_close_matches(path, names, 1):
+        return f"{said}; did you mean {module}:{near[0]}?"
+    return f"{said}; it defines {_listed(names)}" if names else said
+
+
+def _unknown(name: str, points: Sequence[str]) -> str:
+    with suppress(LoadError):
+        spec = _found(name, name)
+        if spec is not None and spec.origin is not None:
+            return _unnamed(name, "module", Path(spec.origin))
+    near = get_close_matches(name, points, 1)
+    if near:
+        return f"unknown implementation {name!r}; did you mean {near[0]!r}?"
+    return (
+        f"unknown implementation {name!r}: give module:attribute, file.py:attribute, or one of the installed names: "
+        f"{', '.join(points) or 'none'}"
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
+    return f"{', '.join(names[:_MOST])}{more}"
+
+
+# --- files ----------------------------------------------------------------------------------------------
+
+
+def _module_of(given: str) -> str:
+    """The dotted name under which a file is imported from here.
+
+    Raises:
+        LoadError: there is no such file, it has a name that cannot be imported, or it is not on the Python path.
+    """
+    path = Path(os.path.abspath(given))
+    path = path.parent if path.name == "__init__.py" else path
+    if not path.is_file() and not (path / "__init__.py").is_file():
+        near = get_close_matches(path.name, [p.name for p in path.parent.glob("*.py")], 1)
+        about = f"; did you mean {Path(given).with_name(near[0])}?" if near else ""
+        raise LoadError(f"there is no file {given!r}{about}")
+    whole = path.with_suffix("") if path.is_file() else path
+    folders = [folder for folder in map(Path, (os.getcwd(), *sys.path)) if folder in whole.parents]
+    if not folders:
+        raise LoadError(
+            f"{given!r} is neither below this folder nor on the Python path; go to its folder, or add that one to "
+            "PYTHONPATH"
+        )
+    # the deepest, as it is the source folder of a package; but no folder inside a package
+    best = max(folders, key=lambda folder: (not (folder / "__init__.py").exists(), len(folder.parts)))
+    words = whole.relative_to(best).parts
+    if strange := [word for word in words if not word.isidentifier() or iskeyword(word)]:
+        raise LoadError(f"{given!r} cannot be imported, as {strange[0]!r} is no Python name; rename it")
+    return ".".join(words)
+
+
+def _unnamed(given: str, kind: str, file: Path) -> str:
+    declared = _declared(_tree(file))
+    about = f"; it defines {_listed(declared)}" if len(declared) > 1 else ""
+    return (
+        f"{given!r} is a {kind}: name what is in it, {given}:{declared[0] if len(declared) == 1 else 'NAME'}{about}"
+    )
+
+
+# --- what is certain without importing --------------------------------------------------------------------
+
+
+def _found(module: str, name: str) -> ModuleSpec | None:
+    """Where a module lies; None if only importing its packages would tell.
+
+    Raises:
+        LoadError: it is certainly not there.
+    """
+    names = module.split(".")
+    dotted = [".".join(names[: n + 1]) for n in range(len(names))]
+    if dotted[0] in sys.modules:
+        return None
+    try:
+        spec = _here(dotted[0]) or find_spec(dotted[0])
+    except (ImportError, ValueError):
+        return None
+    if spec is None:
+        raise LoadError(no_module(module, name))
+    for inner in dotted[1:]:
+        around = spec
+        if around.submodule_search_locations is None:
+            return None  # `os.path` is a module of a module
+        spec = PathFinder.find_spec(inner, around.submodule_search_locations)
+        if spec is None:
+            if _does_nothing(around):
+                raise LoadError(no_module(module, name))
+            return None
+    return spec
+
+
+def _here(top: str) -> ModuleSpec | None:
+    """A module or package of the current folder, which commands put on the path."""
+    return PathFinder.find_spec(top, [os.getcwd()])
+
+
+def _does_nothing(package: ModuleSpec) -> bool:
+    """Whether importing a package runs no code, so that it has no modules but the files in it."""
+    if package.origin is None or not package.origin.endswith(".py"):
+        return package.origin is None
+    tree = _tree(Path(package.origin))
+    return tree is not None and all(isinstance(node, ast.Expr) for node in tree.body)
+
+
+def _lacking(file: Path, module: str, path: str) -> str | None:
+    """What is said of an attribute that the text of a module rules out; None if it does not, or offers no other."""
+    tree = _tree(file)
+    if tree is None:
+        return None
+    bound, declared = _bound(tree), _declared(tree)
+    if bound is None or path.partition(".")[0] in bound or not declared:
+        return None
+    return no_attribute(module, path, declared, ())
+
+
+def _tree(file: Path) -> ast.Module | None:
+    try:
+        return ast.parse(file.read_bytes()) if file.suffix == ".py" else None
+    except (OSError, ValueError, SyntaxError, RecursionError):
+        return None
+
+
+def _bound(tree: ast.Module) -> Collection[str] | None:
+    """Every name that a module binds anywhere; None if it could bind more than its text shows."""
+    bound: set[str] = {"__name__", "__file__", "__doc__"}
+    used: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.ImportFrom(names=[ast.alias(name="*")]):
+                return None
+            case ast.Import(names) | ast.ImportFrom(names=names):
+                bound |= {alias.asname or alias.name.partition(".")[0] for alias in names}
+                used |= {alias.name for alias in names}
+            case ast.FunctionDef(name) | ast.AsyncFunctionDef(name) | ast.ClassDef(name):
+                bound.add(name)
+            case ast.Name(name, ast.Store()) | ast.MatchAs(name=str(name)) | ast.MatchStar(str(name)):
+                bound.add(name)
+            case ast.ExceptHandler(name=str(name)) | ast.MatchMapping(rest=str(name)):
+                bound.add(name)
+            case ast.Name(name) | ast.Attribute(attr=name):
+                used.add(name)
+    return None if _DYNAMIC & (used | bound) else bound
+
+
+def _declared(tree: ast.Module | None) -> list[str]:
+    """The names of the implementations that a module makes, in their order."""
+    return [] if tree is None else list(dict.fromkeys(_made(tree.body)))
+
+
+def _made(body: Sequence[ast.stmt]) -> Iterator[str]:
+    for node in body:
+        match node:
+            case ast.Assign([ast.Name(name)], ast.Call(ast.Name(maker) | ast.Attribute(attr=maker))):
+                if maker in MAKERS:
+                    yield name
+            case ast.AnnAssign(ast.Name(name), _, ast.Call(ast.Name(maker) | ast.Attribute(attr=maker))):
+                if maker in MAKERS:
+                    yield name

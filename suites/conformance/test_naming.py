@@ -1,0 +1,147 @@
+"""An implementation is named by module, by file or by an installed name; a wrong name gets a helpful sentence."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from cemverify.cli import main
+from cemverify.conformance.implementations import contract, naming
+from cemverify.conformance.implementations.naming import LoadError, settled
+from cemverify.conformance.workers import nursery
+from cemverify.errors import Refusal
+
+MINE = """
+from cemverify import energy_layer
+
+def helper(x):
+    return x
+
+mine = energy_layer(update=helper, state=("J", 2), memory=("M", 2))
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder: a package with code in it, a plain folder, and a source folder."""
+    for path in ("package/layers.py", "plain/layers.py", "src/sources/layers.py", "not-a-name/layers.py"):
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text(MINE)
+    (tmp_path / "package/__init__.py").write_text("import os\n")
+    (tmp_path / "src/sources/__init__.py").write_text('"""Nothing but words."""\n')
+    (tmp_path / "secretive.py").write_text(f"{MINE}\nglobals()['hidden'] = mine\n")
+    (tmp_path / "lazy.py").write_text(f"{MINE}\ndef __getattr__(name):\n    return mine\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ("plain/layers.py:mine", "plain.layers:mine"),
+        ("./plain/../plain/layers.py:mine", "plain.layers:mine"),
+        ("package/layers.py:mine.update", "package.layers:mine.update"),
+        ("package/:os", "package:os"),
+        ("package/__init__.py:os", "package:os"),
+        ("src/sources/layers.py:mine", "sources.layers:mine"),
+        ("plain.layers:mine", "plain.layers:mine"),
+        ("reference", "reference"),
+        # these only an import can tell
+        ("secretive:anything", "secretive:anything"),
+        ("lazy.py:anything", "lazy:anything"),
+        ("package.made_up:mine", "package.made_up:mine"),
+        ("os.path:join", "os.path:join"),
+    ],
+)
+def test_a_file_stands_for_its_module_and_what_could_be_there_is_not_refused(
+    given: str, name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(folder / "src"))
+    assert settled(given) == name
+    assert settled(str(folder / "plain" / "layers.py:mine")) == "plain.layers:mine"
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ("nowhere:mine", "no module 'nowhere' (to load 'nowhere:mine'); is it on the Python path?"),
+        ("pakage:mine", "no module 'pakage' (to load 'pakage:mine'); did you mean 'package'?"),
+        ("plain.layer:mine", "no module 'plain.layer'"),
+        ("src.sources.layer:mine", "no module 'src.sources.layer'"),
+        ("plain.layers:mein", "module 'plain.layers' has no attribute 'mein'; did you mean plain.layers:mine?"),
+        ("plain.layers:zzz", "module 'plain.layers' has no attribute 'zzz'; it defines mine"),
+        ("plain/layers.py:zzz", "module 'plain.layers' has no attribute 'zzz'; it defines mine"),
+        ("plain/layers.py", "'plain/layers.py' is a file: name what is in it, plain/layers.py:mine"),
+        ("plain.layers", "'plain.layers' is a module: name what is in it, plain.layers:mine"),
+        ("package/__init__.py", "'package/__init__.py' is a file: name what is in it, package/__init__.py:NAME"),
+        ("plain/layer.py:mine", "there is no file 'plain/layer.py'; did you mean plain/layers.py?"),
+        ("not-a-name/layers.py:mine", "cannot be imported, as 'not-a-name' is no Python name; rename it"),
+        ("/layers.py:mine", "there is no file '/layers.py'"),
+        (":mine", "':mine' has no module before the colon: give module:attribute"),
+        ("refrence", "unknown implementation 'refrence'; did you mean 'reference'?"),
+        (
+            "zzz",
+            "unknown implementation 'zzz': give module:attribute, file.py:attribute, or one of the installed",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("folder")
+def test_what_is_not_there_is_refused_without_importing_anything(given: str, sentence: str) -> None:
+    before = set(sys.modules)
+    with pytest.raises(LoadError, match=re.escape(sentence)):
+        settled(given)
+    assert {"plain", "package", "src"}.isdisjoint(set(sys.modules) - before)
+
+
+def test_a_file_that_cannot_be_reached_from_here_is_refused_with_what_to_do(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "elsewhere").mkdir()
+    monkeypatch.chdir(folder / "elsewhere")
+    with pytest.raises(LoadError, match="go to its folder, or add that one to PYTHONPATH"):
+        settled("../plain/layers.py:mine")
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("hidden_one", "did you mean secretive:hidden?"),
+        ("zzz", "it defines mine, hidden"),
+        ("mine.zzz", "did you mean secretive:mine?"),
+    ],
+)
+def test_whoever_imports_says_the_same_and_sees_more(
+    path: str, words: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.delitem(sys.modules, "secretive", raising=False)
+    with pytest.raises(LoadError, match=rf"module 'secretive' has no attribute '{path}'.*{re.escape(words)}"):
+        contract.attribute(f"secretive:{path}")
+    assert contract.attribute("secretive.py:hidden") is contract.attribute("secretive:mine")
+    sys.modules.pop("secretive")
+
+
+def test_a_module_without_implementations_says_what_else_it_defines() -> None:
+    with pytest.raises(LoadError, match=r"has no attribute 'folders'; did you mean \S+\.test_naming:folder\?"):
+        contract.attribute("suites.conformance.test_naming:folders")
+
+
+def test_a_name_is_refused_before_the_server_of_workers_starts_and_that_before_torch_is_imported(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def started() -> None:
+        raise Refusal("the server starts")
+
+    monkeypatch.setattr(nursery, "get_ready", started)
+    monkeypatch.setattr("cemverify.commands.check.run", lambda _: 0)
+    assert main(["check", "plain.layers:zzz"]) == 2
+    assert "it defines mine" in capsys.readouterr().err
+    assert main(["check", str(folder / "plain" / "layers.py:mine")]) == 2
+    assert "the server starts" in capsys.readouterr().err
+    assert main(["check", "plain.layers:mine", "--checkpoint", "c.safetensors"]) == 0  # no workers
+    assert main(["power", "plain.layers:zzz"]) == 2
+    assert "it defines mine" in capsys.readouterr().err
+    assert naming.parts("plain/layers.py:mine") == ("plain.layers", "mine")
