@@ -36,10 +36,11 @@ def _parts(contents: Sequence[Content], title: str) -> Iterator[str]:
     yield f"Measured on {made['created'][:10]}{commit}, by"
     yield "\n".join(f"    {command}" for command in dict.fromkeys(map(_asked, contents)))
     yield _summary(contents, mutants)
+    asked = "All" if len(matrix["detected"]) == len(mutants) else f"{len(matrix['detected'])} of them"
     yield f"""\
 A *mutant* has one deliberate fault. It is *killed* if the property named for it is violated for the cause named for
-it. {len(matrix["detected"])} of them were put before every property, with {_seeds(matrix["seeds"])} each. The last
-column lists the other properties that called them wrong, for whatever cause: what else shows the fault."""
+it. {asked} were put before every property, with {_seeds(matrix["seeds"])} each.
+The last column lists the other properties that called them wrong, for whatever cause: what else shows the fault."""
     for family in dict.fromkeys(mutant["family"] for mutant in mutants):
         yield f"## {family.capitalize()}"
         chosen = [mutant for mutant in mutants if mutant["family"] == family]
