@@ -248,7 +248,8 @@ class CEMLayer(nn.Module):
         sizes = (config.steps,) if beyond.own_steps else ()
         self.log_step = nn.Parameter(torch.zeros(sizes)) if config.step == "learned" else None
         self._momentum = beyond.momentum
-        self.momentum = nn.Parameter(torch.tensor(beyond.momentum)) if beyond.learn_momentum else None
+        carries = beyond.learn_momentum and config.steps > 1  # one step has no move before it
+        self.momentum = nn.Parameter(torch.tensor(beyond.momentum)) if carries else None
         self.later_preconditioners = nn.ModuleList(
             LearnedPreconditioner(config.preconditioner, config.dim, heads, generator)
             for _ in range(config.steps - 1 if beyond.own_preconditioners else 0)

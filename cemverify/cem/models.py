@@ -42,8 +42,8 @@ class LanguageModelConfig:
 
     Attributes:
         vocabulary: number of tokens. layers: number of blocks. block: what each block is.
-        init_std: standard deviation of the head's first weights, and of the embedding's.
-        embedding_std: of the embedding's, where they have another scale than the head's.
+        init_std: standard deviation of the first weights of embedding and head.
+        embedding_std, head_std: of either, where it has a scale of its own.
     """
 
     vocabulary: int
@@ -51,6 +51,7 @@ class LanguageModelConfig:
     block: BlockConfig
     init_std: float = 0.02
     embedding_std: float | None = None
+    head_std: float | None = field(default=None, metadata={"added": True})
 
     @property
     def dim(self) -> int:
@@ -158,7 +159,8 @@ class LanguageModel(nn.Module):
         self.embedding = normal((config.vocabulary, config.dim), embedding_std, generator)
         self.blocks = nn.ModuleList(Block(config.block, generator) for _ in range(config.layers))
         self.norm = RMSNorm(config.dim)
-        self.head = normal((config.vocabulary, config.dim), config.init_std, generator)
+        head_std = config.init_std if config.head_std is None else config.head_std
+        self.head = normal((config.vocabulary, config.dim), head_std, generator)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """tokens (B, J) of int64 -> logits (B, J, V)."""

@@ -39,7 +39,7 @@ _LAYER = {
         (LlamaAttentionConfig, {"position": "rotary", "norm_eps": 1e-5, "init_std": 0.02}),
         (SwiGLUConfig, {"norm_eps": 1e-5, "init_std": 0.02}),
         (BlockConfig, {"rounds": 1}),
-        (LanguageModelConfig, {"init_std": 0.02, "embedding_std": None}),
+        (LanguageModelConfig, {"init_std": 0.02, "embedding_std": None, "head_std": None}),
     ],
 )
 def test_the_defaults_of_a_configuration_are_these(config: Any, defaults: dict[str, Any]) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
 from cemverify.errors import UsageError
+from synthetic.language.training.scaling import Base
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Recipe:
         weight_decay: of matrices (`training.adamw`). embedding_decay: of the embedding, which is one, too.
         clip: the largest norm of the gradient.
         precision: "bfloat16" multiplies matrices in it and keeps float32 parameters; "float64" is for yardsticks.
+        base: the size from which rates are scaled (`training.scaling`); None: one rate for all parameters.
 
     Raises:
         UsageError: a number is out of its range.
@@ -39,6 +41,7 @@ class Recipe:
     embedding_decay: float = 0.1
     clip: float = 1.0
     precision: Literal["float32", "bfloat16", "float64"] = "float32"
+    base: Base | None = field(default=None, metadata={"added": True})
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "context", "accumulate"):

@@ -123,7 +123,7 @@ def train(
         tokens = batches(step, machine.rank, machine.world)  # (B / world, J+1)
         rate = recipe.learning_rate_at(step)
         for group in optimiser.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group["share"]
         loss = machine.mean(_backward(wrapped, tokens, recipe, machine)).item()
         norm = _full(nn.utils.clip_grad_norm_(model.parameters(), recipe.clip)).item()
         if not (math.isfinite(loss) and math.isfinite(norm)):
@@ -162,20 +162,27 @@ def unsharded(model: LanguageModel) -> LanguageModel:
     return copy.to(next(model.parameters()).device)
 
 
-def adamw(model: nn.Module, recipe: Recipe) -> torch.optim.AdamW:
-    """The recipe's optimiser: one group of parameters for each weight decay; gains, biases and diagonals have none.
+def adamw(model: LanguageModel, recipe: Recipe) -> torch.optim.AdamW:
+    """The recipe's optimiser: one group of parameters for each weight decay and each share of the learning rate.
 
-    The paper does not say what is decayed. Decay pulls a parameter to 0, which for a matrix is the simplest map and
-    for a vector here is none: a gain of 0 silences a layer, and p = 0 makes a preconditioner ln 2 instead of 1.
+    Gains, biases and diagonals have no decay. The paper does not say what is decayed. Decay pulls a parameter to 0,
+    which for a matrix is the simplest map and for a vector here is none: a gain of 0 silences a layer, and p = 0
+    makes a preconditioner ln 2 instead of 1.
     """
-    decays: dict[float, list[nn.Parameter]] = {}
+    config, groups = model.config, dict[tuple[float, float], list[nn.Parameter]]()
     for name, parameter in model.named_parameters():
         last = name.rpartition(".")[2]
         one_each = parameter.dim() < 2 or last in VECTORS_PER_HEAD
         of_a_matrix = recipe.embedding_decay if last == "embedding" else recipe.weight_decay
-        decays.setdefault(0.0 if one_each else of_a_matrix, []).append(parameter)
-    groups = [{"params": parameters, "weight_decay": decay} for decay, parameters in decays.items()]
-    return torch.optim.AdamW(groups, lr=recipe.learning_rate, betas=recipe.betas, eps=recipe.eps, fused=True)
+        share = 1.0 if recipe.base is None else recipe.base.rate_share(name, config.dim, config.layers)
+        groups.setdefault((0.0 if one_each else of_a_matrix, share), []).append(parameter)
+    return torch.optim.AdamW(
+        [{"params": found, "weight_decay": decay, "share": share} for (decay, share), found in groups.items()],
+        lr=recipe.learning_rate,
+        betas=recipe.betas,
+        eps=recipe.eps,
+        fused=True,
+    )
 
 
 def autocast(recipe: Recipe, device: str) -> torch.autocast:

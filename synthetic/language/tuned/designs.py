@@ -6,7 +6,7 @@ later leave the keys of cells alone that do not use them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Literal
@@ -14,9 +14,10 @@ from typing import Any, Literal
 from cemverify.cem import presets as paper
 from cemverify.cem.beyond import Beyond
 from cemverify.cem.layers import LayerConfig, MLPConfig
-from synthetic.language.paper.studies import Frame, PreconditionerName
+from synthetic.language.paper.studies import TINY_SIZE, Frame, PreconditionerName
 from synthetic.language.training.cost import Cost, cost_of
 from synthetic.language.training.looped import LoopedConfig, looped_on_meta
+from synthetic.language.training.scaling import Base
 
 Replaced = Literal["attention", "mlp", "full"]
 REPLACED: tuple[Replaced, ...] = ("attention", "mlp", "full")
@@ -38,6 +39,7 @@ class Design:
         layer: options of the CEM layers, and of what is beyond the paper in them, that are not their defaults:
             (("steps", 2), ("step_size", 0.5), ("momentum", 0.5)).
         times: how often each CEM layer is applied in a row. rounds: how often attention and MLP take turns.
+        head_std: of the head's first weights, where it is not `init_std`.
     """
 
     replaced: Literal["attention", "mlp", "full", "llama-alibi", "llama-rotary"]
@@ -48,6 +50,7 @@ class Design:
     layer: tuple[Option, ...] = ()
     times: int = 1
     rounds: int = field(default=1, metadata={"added": True})
+    head_std: float | None = field(default=None, metadata={"added": True})
 
     @property
     def looped(self) -> LoopedConfig:
@@ -66,14 +69,17 @@ class Design:
             mlp_times=self.times if in_mlp else 1,
         )
         block = replace(found.model.block, rounds=self.rounds)
-        return replace(found, model=replace(found.model, block=block, embedding_std=self.embedding_std))
+        return replace(
+            found, model=replace(found.model, block=block, embedding_std=self.embedding_std, head_std=self.head_std)
+        )
 
     def _with(self, config: Any) -> Any:
         assert isinstance(config, LayerConfig)
         changes: dict[str, Any] = dict(self.layer)
         beyond = {name: changes.pop(name) for name in BEYOND if name in changes}
-        if isinstance(config, MLPConfig):
-            beyond.pop("cooling", None)  # an MLP has no temperature
+        if isinstance(config, MLPConfig):  # which has no temperature
+            beyond.pop("cooling", None)
+            changes.pop("temperature", None)
         return replace(config, **changes, beyond=Beyond(**beyond))
 
 
@@ -84,6 +90,7 @@ class Row:
     Attributes:
         name: in the tables. design: the model. weights: is added to a seed for the first weights alone, 0 for all but
             the A/A row. why: what the row is there for. beyond: whether it is beyond the paper.
+        base: the size from which rates are scaled; None: one rate for all parameters.
     """
 
     name: str
@@ -91,6 +98,7 @@ class Row:
     weights: int = 0
     why: str = ""
     beyond: bool = False
+    base: Base | None = None
 
 
 # Far from any seed that judges or tunes.
@@ -170,7 +178,22 @@ def beyond(replaced: Replaced, frame: Frame, depth: int = 2) -> tuple[Row, ...]:
     for norm in ("scalar", "folded"):
         found.append(row(f"{norm} norm", f"the norm inside is {norm}", *deep, ("norm", norm)))
         found.append(row(f"{norm} norm", "its control", ("norm", norm), T=1))
-    return tuple(found)
+    return (*found, *_scaled(replaced, frame, depth))
+
+
+def _scaled(replaced: Replaced, frame: Frame, depth: int) -> Iterator[Row]:
+    """T = 1 and T = depth by maximal-update scaling from "tiny"; none at "tiny", where nothing would be scaled."""
+    base = Base(TINY_SIZE.dim, TINY_SIZE.layers, TINY_SIZE.heads)
+    size = frame.size
+    if (size.dim, size.layers, size.heads) == (base.dim, base.layers, base.heads):
+        return
+    eta, tau = base.step_share(size.layers), base.temperature(size.dim // size.heads)
+    for T in (1, depth):
+        layer: tuple[Option, ...] = (("steps", T), ("step_size", eta / T), ("temperature", tau))
+        design = Design(replaced, size, frame.vocabulary, EMBEDDING_STD, frame.init_std, layer)
+        design = replace(design, head_std=base.head_std(size.dim))
+        why = f"maximal-update scaling from D = {base.dim}, L = {base.layers}"
+        yield Row(f"T = {T}, mu-scaled", design, why=why, beyond=True, base=base)
 
 
 def chosen(every: Sequence[Row], names: Sequence[str]) -> tuple[Row, ...]:

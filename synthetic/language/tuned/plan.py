@@ -63,7 +63,8 @@ class SecondStepPlan:
         self, row: Row, seed: int, part: Part, share: float, learning_rate: float, corpus: PinnedCorpus, device: str
     ) -> TrialCell:
         """One training."""
-        recipe = replace(self.recipe, steps=math.ceil(share * self.recipe.steps), learning_rate=learning_rate)
+        steps = math.ceil(share * self.recipe.steps)
+        recipe = replace(self.recipe, steps=steps, learning_rate=learning_rate, base=row.base)
         windows = TUNING_WINDOWS if part == "tuning" else JUDGING_WINDOWS
         return TrialCell(corpus, row.design, recipe, seed, seed + row.weights, part, windows, device)
 
