@@ -72,6 +72,23 @@ def using(path: Path, *, rows: int | None = None, tile: int | None = None) -> It
         _forced.pop()
 
 
+_watching: list[list[tuple[Energy, Path]]] = []
+
+
+@contextlib.contextmanager
+def watched() -> Iterator[Sequence[tuple[Energy, Path]]]:
+    """The energies that layers called inside descend, in their order, each with the path that is taken.
+
+    On the meta device, where nothing is computed, it is the path that the same sizes take elsewhere.
+    """
+    seen: list[tuple[Energy, Path]] = []
+    _watching.append(seen)
+    try:
+        yield seen
+    finally:
+        _watching.remove(seen)
+
+
 def path_for(descent: Descent, energy: Energy, start: Tensor, memory: Any) -> Path:
     """The path that a layer takes: the fast ones where they save time or memory, and else the formula.
 
@@ -119,10 +136,18 @@ def _quickly(path: Path, descent: Descent, energy: Energy, start: Tensor, memory
 def run(descent: Descent, energy: Energy, start: Tensor, memory: Any) -> Tensor:
     """x^(T), by the path that suits: (B, J, D) -> (B, J, D)."""
     path = path_for(descent, energy, start, memory)
+    if _watching:
+        _watching[-1].append((energy, _told(path, descent, energy, start, memory)))
     if path == "formula":
         return descent(energy, start, memory)
     output: Tensor = _quickly(path, descent, energy, start, memory)
     return output
+
+
+def _told(path: Path, descent: Descent, energy: Energy, start: Tensor, memory: Any) -> Path:
+    if start.device.type != "meta" or _forced or not isinstance(energy, Interaction | Elementwise):
+        return path
+    return usual_path(descent, energy, start, memory)
 
 
 def usual_tile(start: Tensor) -> int:

@@ -101,6 +101,7 @@ def test_a_file_that_cannot_be_reached_from_here_is_refused_with_what_to_do(
 ) -> None:
     (folder / "elsewhere").mkdir()
     monkeypatch.chdir(folder / "elsewhere")
+    monkeypatch.setattr(sys, "path", [])
     with pytest.raises(LoadError, match="go to its folder, or add that one to PYTHONPATH"):
         settled("../plain/layers.py:mine")
 

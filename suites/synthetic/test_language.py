@@ -376,6 +376,12 @@ def test_the_result_file_holds_what_was_printed(
     printed = capsys.readouterr()
     assert terminal(results.tables_of(content)) in printed.out
     assert "step 2/2" in printed.err
+    assert "computed: PyTorch's own layers (Llama" in printed.out
+    assert "attention by the formula, MLP by the formula (CEM" in printed.out
+    assert {str(model["paths"]) for model in content["models"]} == {
+        "{}",  # Llama
+        "{'attention': 'formula', 'mlp': 'formula'}",
+    }
     assert content["kind"] == "language"
     assert content["made_by"]["configuration"]["recipe"]["steps"] == 2
     assert "--corpus hidden" in content["made_by"]["command"]

@@ -219,6 +219,9 @@ def test_the_second_run_comes_from_the_store_and_has_the_same_tables_and_page(
     assert [path.suffix for path in sorted(pages)].count(".svg") == 1
     content = results.read(tmp_path / "first.json")
     assert content["kind"] == "language"
+    assert content["paths"]["Llama, RoPE"] == {}
+    assert content["paths"][mlp_name(1)] == {"mlp": "formula"}
+    assert "computed: PyTorch's own layers (Llama, RoPE)" in first.out
     assert len({record["batches"] for row in content["rows"] for record in row["records"][:1]}) == 1
     assert content["study"] == {"name": "replace-mlp", "figure": "Fig. 2b", "size": "tiny", "seeds": 2}
     text = page.read_text()

@@ -408,6 +408,7 @@ def test_a_study_that_is_not_finished_says_so_and_decides_nothing(
     assert run(corpora, tmp_path, "--until", "0", "--page", str(page), store="empty") == 0
     printed = capsys.readouterr()
     assert "not finished: 12 trainings are next" in printed.out
+    assert "computed: attention by the formula" in printed.out
     assert "undecided" in page.read_text()
     assert "rests on 0 seeds" in page.read_text()
 

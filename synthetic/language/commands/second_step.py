@@ -30,6 +30,7 @@ from synthetic.language.commands.arguments import (
     shape,
 )
 from synthetic.language.paper.studies import TINY, tiny_dims
+from synthetic.language.training.paths import words
 
 SUMMARY = "does a second step pay? every row tuned by itself, judged with fresh seeds on other text"
 USAGE = "[--replaced LAYER] [--until MINUTES] [option ...]"
@@ -180,11 +181,12 @@ def run(options: argparse.Namespace) -> int:
         tables.tuning(found, corpus.unit),
     ]
     results.show(terminal([*shown, tables.steps(found)]))
+    results.show(f"\n{words(study.paths_of(asked))}")
     results.show(f"\nthe second step: {summary.verdict}; {summary.why}")
     if found.todo:
         results.show(f"not finished: {len(found.todo)} trainings are next; the same command goes on")
     figures = measured.payload(asked, f"the {corpus.name}", corpus.unit, found, summary)
-    everything = {**figures, **measured.everything(found, summary)}
+    everything = {**figures, **measured.everything(found, summary), "paths": study.paths_of(asked)}
     results.write(output, results.result("readings", maker, shown, everything))
     written = [output]
     if options.cells is not None:

@@ -31,6 +31,7 @@ from synthetic.language.commands.arguments import (
     shape,
 )
 from synthetic.language.paper.studies import SIZES, STUDIES, TINY, StudyChoice
+from synthetic.language.training.paths import words
 
 SUMMARY = "repeat one of the paper's experiments, with several seeds, and read its statements"
 USAGE = "NAME [--size SIZE] [--seeds N] [--corpus NAME] [option ...]"
@@ -127,6 +128,7 @@ def _conduct(
     maker = results.Maker.now(again, asdict(asked), asked.seed, device)
     found = study.conduct(asked, PinnedCorpus(corpus_asked.anywhere, corpus.digest), corpus.unit, device, where)
     results.show(terminal(found.tables))
+    results.show(f"\n{words(study.paths_of(asked))}")
     for statement in found.statements:
         results.show(f"\nthe paper: {statement.text}\n     here: {statement.found}\n  reading: {statement.reading}")
     results.write(output, results.result("language", maker, found.tables, study.payload(asked, corpus, found)))

@@ -24,8 +24,10 @@ from synthetic.language.commands.arguments import (
 )
 from synthetic.language.contenders.model_results import Keeping
 from synthetic.language.contenders.presets import DEFAULT_PRESET
+from synthetic.language.contenders.report import paths_of
 from synthetic.language.contenders.side_by_side import TrainingFindings, TrainingRun, train_side_by_side
 from synthetic.language.training.machine import Machine, choose, compiler_missing, leave
+from synthetic.language.training.paths import words
 
 SUMMARY = "train models side by side, and say whether they learn as they must"
 USAGE = "[--preset NAME] [--corpus NAME] [option ...]"
@@ -134,6 +136,7 @@ def _tell(asked: TrainingRun, machine: Machine, found: TrainingFindings, output:
     """Prints and writes what came of a run; returns the exit code."""
     maker = Maker.now(command(asked, machine), asdict(found.config), asked.seed, machine.device)
     show(terminal(found.tables))
+    show(f"\n{words(paths_of(found.config, found.ground), compiled=found.ground.compiled)}")
     show("\n" + ("fail:" if found.reasons else f"pass: {found.passed}"))
     for reason in found.reasons:
         show(f"  {reason}")

@@ -12,6 +12,8 @@ from synthetic.corpora.corpus import Corpus
 from synthetic.language.contenders.ground import Ground
 from synthetic.language.contenders.model_results import ModelResult
 from synthetic.language.contenders.presets import LanguageConfig
+from synthetic.language.training.cost import on_meta
+from synthetic.language.training.paths import Paths, paths
 
 
 def payload(
@@ -19,6 +21,7 @@ def payload(
 ) -> dict[str, Any]:
     """What the result file holds beside its tables."""
     corpus, y = ground.corpus, ground.yardsticks
+    taken = paths_of(config, ground)
     per_byte = {name: bits * ground.per_byte for name, bits in asdict(y).items()} | dict(corpus.validation.compressed)
     return {
         "corpus": {
@@ -31,8 +34,16 @@ def payload(
         },
         "peak_flops_per_second": ground.peak_flops,
         "compiled": ground.compiled,
-        "models": [_model(result, ground) for result in results],
+        "models": [{**_model(result, ground), "paths": taken[result.contender.name]} for result in results],
         "verdict": {"pass": not reasons, "reasons": list(reasons), "band": config.band, "why_band": config.why_band},
+    }
+
+
+def paths_of(config: LanguageConfig, ground: Ground) -> dict[str, Paths]:
+    """The paths that the layers of each contender take, by its name."""
+    return {
+        c.name: paths(on_meta(c.model), config.recipe, processes=ground.processes, compiled=ground.compiled)
+        for c in config.contenders
     }
 
 

@@ -17,6 +17,8 @@ from synthetic.language.paper.estimates import Forecast, forecasts, speed_of
 from synthetic.language.paper.statements import read
 from synthetic.language.paper.studies import StudyPlan, Variant
 from synthetic.language.paper.summary import Row, summarise
+from synthetic.language.training.looped import looped_on_meta
+from synthetic.language.training.paths import Paths, paths
 from synthetic.statements import Statement
 
 # Of one CPU core, about what a cell reaches; it only orders the cells and guesses the time that is left.
@@ -55,12 +57,18 @@ def conduct(asked: StudyPlan, corpus: PinnedCorpus, unit: str, device: str, wher
     return StudyFindings(rows, read(asked.study, rows), shown)
 
 
+def paths_of(asked: StudyPlan) -> dict[str, Paths]:
+    """The paths that the layers of each model take, by its name."""
+    return {v.name: paths(looped_on_meta(v.looped), asked.recipe_of(v)) for v in asked.variants}
+
+
 def payload(asked: StudyPlan, corpus: Corpus, found: StudyFindings) -> dict[str, Any]:
     """Everything as plain values, for the result file."""
     return {
         "study": {"name": asked.study, "figure": asked.figure, "size": asked.size, "seeds": asked.seeds},
         "corpus": corpus.describe(),
         "rows": [asdict(row) for row in found.rows],
+        "paths": paths_of(asked),
         "statements": [asdict(statement) for statement in found.statements],
     }
 

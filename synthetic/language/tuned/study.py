@@ -13,6 +13,8 @@ from cemverify.runs import Alarm, Cell, CellStore, RunOptions, ctrl_c_after, pay
 from synthetic.corpora.batches import Batches
 from synthetic.corpora.choice import PinnedCorpus
 from synthetic.corpora.corpus import Corpus
+from synthetic.language.training.looped import looped_on_meta
+from synthetic.language.training.paths import Paths, paths
 from synthetic.language.tuned.cells import TrialCell, TrialRecord, compute_trial, part_windows, read_record
 from synthetic.language.tuned.designs import Row, cost
 from synthetic.language.tuned.halving import Curve, optimum, rate, starts, wanted
@@ -161,6 +163,11 @@ def check_fits(plan: SecondStepPlan, corpus: Corpus) -> None:
     """
     Batches(corpus.train.tokens, plan.seed, plan.recipe.batch, plan.recipe.context)
     part_windows(corpus.validation.tokens, "judging", 1, plan.recipe.context)
+
+
+def paths_of(plan: SecondStepPlan) -> dict[str, Paths]:
+    """The paths that the layers of each row take, by its name."""
+    return {row.name: paths(looped_on_meta(row.design.looped), plan.recipe) for row in plan.rows}
 
 
 def keys(found: State) -> Iterator[str]:
