@@ -293,7 +293,9 @@ def test_each_row_beyond_the_paper_is_held_to_the_same_rule() -> None:
     told = " ".join(sentences(asked, summary))
     assert "Beyond the paper, by the same rule, a second step pays in *T = 2, momentum*; does not pay in" in told
     plain_study = plan("full", 256, names=names)
-    assert summarise(plain_study, made(plain_study, bits)).beyond == ()
+    alone = summarise(plain_study, made(plain_study, bits))
+    assert alone.beyond == ()
+    assert alone.pairs == tuple(pair for pair in summary.pairs if pair.model in names)  # whatever else was tried
 
 
 def test_too_few_seeds_are_undecided() -> None:
@@ -471,6 +473,7 @@ def test_an_estimate_names_power_and_hours_and_computes_nothing(
         (("--rows", "T = 3"), "there is no row 'T = 3'"),
         (("--size", "large"), "unknown size 'large'; choose from tiny, small, 86M"),
         (("--size", "small", "--dim", "32"), "has its own dimensions"),
+        (("--page", "out/a.md", "--output", "out/a.json"), "the page keeps its readings in out/a.json"),
         (("--learning-rate", "0.1"), "finds the learning rate of each row itself"),
         (("--shard", "1/2"), "cannot be cut into shards"),
     ],

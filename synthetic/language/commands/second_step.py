@@ -102,6 +102,8 @@ def _check(options: argparse.Namespace) -> None:
 
     if options.replaced not in REPLACED:
         raise UsageError(f"unknown layers {options.replaced!r}; choose from {', '.join(REPLACED)}")
+    if options.page is not None and options.output == options.page.with_suffix(".json"):
+        raise UsageError(f"the page keeps its readings in {options.output}; give --output another name")
     if options.shard is not None:
         raise UsageError(
             "this study decides what to train next from what it has found, so it cannot be cut into shards; give"

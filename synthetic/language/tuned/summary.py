@@ -90,8 +90,11 @@ def summarise(plan: SecondStepPlan, found: State) -> Summary:
     asked += [(row.name, row.name.replace(f"T = {plan.depth}", one)) for row in others]
     rows = {tuned.row.name: tuned for tuned in found.rows}
     pairs = [_pair(rows[model], rows[base]) for model, base in asked if model in rows and base in rows]
-    corrected = correct([pair.comparison for pair in pairs])
-    pairs = [_with(pair, comparison) for pair, comparison in zip(pairs, corrected, strict=True)]
+    beyond = {row.name for row in plan.rows if row.beyond}
+    # two families: what is said of the paper's rows does not depend on how many others were tried
+    pairs = _corrected([p for p in pairs if p.model not in beyond]) + _corrected(
+        [p for p in pairs if p.model in beyond]
+    )
     by_name = {(pair.model, pair.base): pair for pair in pairs}
     verdict, why = _verdict(deep, [by_name.get((deep, base)) for base in (one, longer)])
     deviation = _deviation(by_name.get((deep, one)))
@@ -126,8 +129,10 @@ def _pair(model: Tuned, base: Tuned) -> Pair:
     )
 
 
-def _with(pair: Pair, comparison: PairedComparison | None) -> Pair:
-    return replace(pair, comparison=comparison)
+def _corrected(pairs: Sequence[Pair]) -> list[Pair]:
+    """The pairs of one family, with p-values corrected by Holm's method."""
+    found = correct([pair.comparison for pair in pairs])
+    return [replace(pair, comparison=comparison) for pair, comparison in zip(pairs, found, strict=True)]
 
 
 def _verdict(deep: str, pairs: Sequence[Pair | None]) -> tuple[Verdict, str]:
