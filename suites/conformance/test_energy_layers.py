@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from cemverify import PRESENT_STATE, SOME_POSITIVE_DEFINITE, check_implementation, energy_layer
+from cemverify.cem.beyond import Beyond
+from cemverify.cem.layers import CEMGatedMLP, MLPConfig
 from cemverify.conformance.implementations.contract import load
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.naming import LoadError
@@ -215,6 +217,28 @@ def test_two_steps_of_different_sizes_are_followed() -> None:
     )
     swapped = quadratic(update=update, steps=2, step_size=(0.5, 0.5))
     assert judged(swapped, "gradient/layer/energy").verdict == Verdict.VIOLATED
+
+
+def test_a_layer_whose_steps_learn_their_own_sizes_is_judged_like_any_other() -> None:
+    config = MLPConfig(3, 4, steps=2, step="learned", init_std=0.5, beyond=Beyond(own_steps=True))
+    layer = CEMGatedMLP(config, torch.Generator().manual_seed(0)).double()
+    assert layer.log_step is not None
+    with torch.no_grad():
+        layer.log_step.copy_(torch.tensor([-1.0, -2.0]))
+    sizes = tuple(layer.log_step.detach().exp().tolist())
+
+    def declared(step_size: tuple[float, ...]) -> EnergyLayer:
+        def update(x: Tensor, m: Tensor) -> Tensor:
+            return layer(x.double(), m.double()).to(x.dtype) - x
+
+        def energy(x: Tensor, m: Tensor) -> Tensor:
+            return layer.energy(x.double(), layer.energy.remember(m.double())).to(x.dtype)
+
+        return energy_layer(update=update, energy=energy, dim=3, steps=2, step_size=step_size)
+
+    record = judged(declared(sizes), "gradient/layer/energy", examples=12)
+    assert record.verdict == Verdict.HOLDS, record.reason
+    assert judged(declared(sizes[::-1]), "gradient/layer/energy", examples=12).verdict == Verdict.VIOLATED
 
 
 def test_a_slip_says_so_where_the_examples_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
