@@ -229,7 +229,8 @@ def test_a_layer_whose_steps_learn_their_own_sizes_is_judged_like_any_other() ->
 
     def declared(step_size: tuple[float, ...]) -> EnergyLayer:
         def update(x: Tensor, m: Tensor) -> Tensor:
-            return layer(x.double(), m.double()).to(x.dtype) - x
+            moved: Tensor = layer(x.double(), m.double())
+            return moved.to(x.dtype) - x
 
         def energy(x: Tensor, m: Tensor) -> Tensor:
             return layer.energy(x.double(), layer.energy.remember(m.double())).to(x.dtype)
