@@ -64,7 +64,8 @@ _BOX = 12  # no axis of a dense case is longer, but for named sizes: the largest
 
 _USUAL = ("plain", "repeated-tokens", "zero-queries", "huge", "non-contiguous")
 _RARER = ("far", "at-the-memory", "large-states", "small-states")  # for scattered cases, which have room for more
-_PRUNED = 5  # one scattered case of so many in a row has pruned weights, whatever its texture
+# of so many scattered cases in a row, one has pruned weights and another one ends as it begins, whatever the texture
+_IN_A_ROW, _ENDING_AS_IT_BEGINS = 5, 2
 
 
 @dataclass(frozen=True)
@@ -188,8 +189,11 @@ def scattered_case(space: Space, seed: int) -> Case:
     config, batch, tokens = _question(pick, space, SCATTERED, _longer(space, seed))
     shapes = _array_shapes(space, config, batch, tokens)
     case = _dressed(pick, space, config, shapes, lambda _, shape: rng.standard_normal(shape))
-    if any_texture and seed % _PRUNED == 0:
+    if any_texture and seed % _IN_A_ROW == 0:
         case = replace(case, weights=_pruned(case.weights))
+    if any_texture and seed % _IN_A_ROW == _ENDING_AS_IT_BEGINS:
+        h = _closed(case.h)
+        case = replace(case, x=h if case.x is case.h else _closed(case.x), h=h)
     return case
 
 
@@ -410,6 +414,14 @@ def _pruned(weights: Mapping[str, Tensor]) -> Arrays:
         return weight
 
     return {name: kept(weight) for name, weight in weights.items()}
+
+
+def _closed(states: Tensor) -> Tensor:
+    """The last row as the first one, and each row's last token as its first: what lies between is other than both."""
+    states = states.clone()
+    states[:, -1] = states[:, 0]
+    states[-1] = states[0]
+    return states
 
 
 def _at_the_memory(arrays: Arrays) -> Arrays:

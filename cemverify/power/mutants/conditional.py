@@ -32,6 +32,24 @@ class _Sometimes(Plain):
         return super().advance(x, heads * (_TOO_LARGE if self.applies(x, c) else 1.0), w, c)
 
 
+@ZOO.killed_by(
+    "Keys are made once where the first and the last row of the batch have the same memory.",
+    "gradient/attention/any-options",
+)
+class KeysSharedByTheEndsOfTheBatch(Plain):
+    def keys(self, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
+        return super().keys(h[:1].expand_as(h) if torch.equal(h[0], h[-1]) else h, w, c)
+
+
+@ZOO.killed_by(
+    "A memory whose first and last tokens are the same is taken for one token, repeated.",
+    "gradient/attention/any-options",
+)
+class TokensSharedByTheEndsOfTheRow(Plain):
+    def keys(self, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
+        return super().keys(h[:, :1].expand_as(h) if torch.equal(h[:, 0], h[:, -1]) else h, w, c)
+
+
 @ZOO.killed_by("Wrong only at odd head dimensions above one.", "gradient/attention/plain")
 class WrongAtOddHeadSizes(_Sometimes):
     def applies(self, x: Tensor, c: Any) -> bool:  # noqa: ARG002

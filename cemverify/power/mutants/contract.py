@@ -290,7 +290,7 @@ def writes_with_the_strides_of_h(implementation: Implementation) -> Implementati
 @ZOO.wraps(
     "h is multiplied by 1 + 0 m, where m is the smallest number of the memory in front of its window.",
     "contract/attention/windows",
-    "*",
+    "not finite",
     also=("contract/*/windows",),
 )
 def looks_in_front_of_a_window(implementation: Implementation) -> Implementation:

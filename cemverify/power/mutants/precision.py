@@ -39,7 +39,7 @@ class NormsInBfloat16(Plain):
 
 @ZOO.killed_by(
     "Rotary angles are computed in bfloat16, unless arrays are float64.",
-    "precision/attention/float32-any-options",
+    "sizes/attention/tokens-float32",
     own_dtype=True,
     needs=("position:rotary",),
 )

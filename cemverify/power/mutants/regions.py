@@ -399,7 +399,7 @@ def answers_in_one_buffer(implementation: Implementation) -> Implementation:
 @ZOO.wraps(
     "The memory is read from the start of its storage, not from the start of its view.",
     "contract/attention/windows",
-    _WINDOWS,
+    "not finite",
     also=("contract/*/windows",),
 )
 def reads_from_the_start(implementation: Implementation) -> Implementation:
