@@ -448,7 +448,9 @@ def _simplified(vector: sympy.Matrix) -> sympy.Matrix:
     """Zero if it is; in numbers where it plainly is not, as such a thing may never get simple."""
     letters = sorted(vector.free_symbols, key=str)
     numbers = vector.subs({v: sympy.Rational(n, 3) for n, v in enumerate(letters, 1)}).evalf(6)
-    return sympy.simplify(vector) if max(abs(n) for n in numbers) < 1e-4 else numbers
+    if max(abs(n) for n in numbers) >= 1e-4:
+        return numbers
+    return vector.applyfunc(lambda entry: sympy.cancel(sympy.expand(entry)))  # a ratio of exponentials' polynomials
 
 
 def _value_path(_: Any, *, factor: int) -> Working:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from random import Random
 from typing import Any, Literal, Protocol
 
@@ -29,8 +30,8 @@ from hypothesis.strategies import SearchStrategy
 from cemverify.conformance.implementations.reference import reference
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_property
-from cemverify.conformance.judging.verdicts import Verdict
-from cemverify.conformance.properties import catalogue
+from cemverify.conformance.judging.verdicts import Record, Verdict
+from cemverify.conformance.properties import by_id
 from cemverify.drawing import from_the_seed_alone
 
 Side = Literal["for", "against", "finding", "neither"]
@@ -265,8 +266,7 @@ class Properties:
     asks_the_statement = False
 
     def gather(self, statement: Statement) -> Finding:  # noqa: ARG002  (it belongs to the proof)
-        known = {p.id: p for p in catalogue()}
-        records = [judge_property(reference, known[id_], Effort(examples=self.examples)) for id_ in self.ids]
+        records = [_of_the_reference(id_, self.examples) for id_ in self.ids]
         verdicts = {r.verdict for r in records}
         side: Side = "neither"
         if verdicts == {Verdict.HOLDS}:
@@ -276,6 +276,12 @@ class Properties:
         # without the margin, whose last digits depend on the processor: these lines stand in the documentation
         lines = tuple(f"{r.id}: {r.verdict}, {r.examples} examples" for r in records)
         return Finding(side, "properties of the reference", lines, general=True, kind="properties")
+
+
+@cache
+def _of_the_reference(id_: str, examples: int) -> Record:
+    """What a property finds; several claims rest on the same one, and it finds the same each time."""
+    return judge_property(reference, by_id(id_), Effort(examples=examples))
 
 
 def negated(holds_for: Predicate) -> Predicate:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from cemverify.cores import cores
+from cemverify.parsing import MOST_WORKERS, whole
+
 DESCRIPTION = """\
 Judges every statement of the paper: it holds, holds under a condition, or is refuted. Each statement is put to
 examples, searches and symbolic cases anew, and the verdict is computed from what comes out. Verdicts on training are
@@ -22,6 +25,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FOLDER",
         help="what the studies measured, as they write it beside their pages; by default docs/results of a clone",
+    )
+    parser.add_argument(
+        "--workers",
+        type=whole(1, MOST_WORKERS),
+        default=cores(),
+        metavar="N",
+        help="worker processes, on Linux (default: one per core)",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result file")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the page")

@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from multiprocessing import active_children, get_context
-from typing import Any
+from typing import Any, Literal
 
 from cemverify.errors import UsageError
 from cemverify.orphans import end_with_parent
@@ -138,13 +138,17 @@ def here() -> Crew:
     return Crew(open_, slots=1)
 
 
-def processes(workers: int) -> Crew:
-    """Processes of this machine, with one thread each; they stay, since importing torch takes seconds."""
+def processes(workers: int, start: Literal["spawn", "fork"] = "spawn") -> Crew:
+    """Processes of this machine, with one thread each; they stay, since importing torch takes seconds.
+
+    Args:
+        start: "fork" makes copies of this process, with all that it has imported; only where no other thread runs.
+    """
 
     @contextmanager
     def open_() -> Iterator[Executor]:
         others = {child.pid for child in active_children()}
-        pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_begin)
+        pool = ProcessPoolExecutor(workers, mp_context=get_context(start), initializer=_begin)
         try:
             yield pool
         except BaseException:

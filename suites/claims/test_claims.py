@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import sys
+import threading
 from collections import Counter
 from dataclasses import replace
 from importlib import resources
@@ -37,6 +40,7 @@ from cemverify.claims.arguments import (
 )
 from cemverify.claims.findings import TOP_TEN
 from cemverify.cli import main
+from cemverify.commands import claims as command
 from cemverify.conformance.properties import catalogue
 
 slow = pytest.mark.slow
@@ -198,3 +202,19 @@ def test_the_result_file_follows_the_schema(tmp_path: Path, capsys: pytest.Captu
     jsonschema.validate(content, json.loads((resources.files("cemverify") / "result.schema.json").read_text()))
     (claim,) = content["claims"]
     assert (claim["verdict"], claim["kind"], claim["section"]) == ("refuted", "paper", "Eq. 12, 13; App. C.4")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux copies a process")
+def test_copies_of_the_process_find_what_it_finds_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = [find_claim(id_) for id_ in ("17-batch-size", "6-softplus-diagonal", "17-gpu-hours")]
+    monkeypatch.setattr(threading, "active_count", lambda: 1)  # those of pytest's plugins do nothing here
+    judged_in: list[int] = []
+
+    def noted(claim: Claim) -> JudgedClaim:
+        judged_in.append(os.getpid())
+        return judge_claim(claim)
+
+    monkeypatch.setattr(command, "judge_claim", noted)
+    together, alone = list(command._judged(few, 2)), list(command._judged(few, 1))
+    assert [j.describe() for j in together] == [j.describe() for j in alone]
+    assert len(judged_in) == len(few), "the copies judged the others"
