@@ -13,6 +13,8 @@ import signal
 
 # Before torch is imported: one thread per process, or small tensors crawl when several workers share the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Until the tests are collected: what is imported stays, and looking through it takes a fifth of the time.
+gc.disable()
 
 import hypothesis
 import pytest
@@ -89,8 +91,8 @@ def pytest_report_header() -> str:
 
 def pytest_collection_finish() -> None:
     """What is imported by now stays: the garbage collector need not look through it again and again."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

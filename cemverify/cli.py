@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from cemverify.entry import Run, enter
+from cemverify.entry import Run, enter, importing
 
 if TYPE_CHECKING:
     import argparse
@@ -54,7 +54,9 @@ def _run(options: argparse.Namespace) -> int:
     prepare = getattr(import_module(f"cemverify.options.{options.module}"), "prepare", None)
     if prepare is not None:
         prepare(options)
-    return int(import_module(f"cemverify.commands.{options.module}").run(options))
+    with importing():
+        command = import_module(f"cemverify.commands.{options.module}")
+    return int(command.run(options))
 
 
 def _parser(given: Sequence[str]) -> Parser:

@@ -14,6 +14,7 @@ in `chosen`.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -59,6 +60,18 @@ def enter(chosen: Callable[[list[str]], Run], arguments: Sequence[str] | None = 
 def say(sentence: str) -> None:
     """Prints a sentence about an error on stderr, on one line whatever it contains."""
     print(f"error: {one_line(sentence)}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """Imports without the garbage collector: it would look through what stays, again and again."""
+    collected = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collected:
+            gc.enable()
 
 
 def _run(chosen: Callable[[list[str]], Run], arguments: list[str]) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from cemverify.entry import Run, enter
+from cemverify.entry import Run, enter, importing
 
 if TYPE_CHECKING:
     from cemverify.parsing import Parser
@@ -47,7 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _chosen(given: list[str]) -> Run:
-    options = _parser(given).parse_args(given)
+    with importing():
+        parser = _parser(given)
+    options = parser.parse_args(given)
     return lambda: int(options.run(options))
 
 

@@ -8,13 +8,11 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import matplotlib
-from matplotlib.artist import Artist
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
 
 # Okabe and Ito's colours, told apart by everybody
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -62,6 +60,11 @@ def svg(panels: Sequence[Panel]) -> str:
     """
     if not panels:
         raise ValueError("a figure needs at least one panel")
+    # here and below, since the import takes a second, and most runs of a study draw nothing
+    import matplotlib
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
     names = list(dict.fromkeys(curve.name for panel in panels for curve in panel.curves))
     with matplotlib.rc_context({"svg.hashsalt": "cemverify", "svg.fonttype": "none", "font.size": 9}):
         # without pyplot, whose backend belongs to the caller: a notebook keeps its own
@@ -90,6 +93,8 @@ def svg(panels: Sequence[Panel]) -> str:
 
 
 def _draw(axis: Axes, panel: Panel, names: Sequence[str]) -> None:
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+
     for curve in panel.curves:
         i = names.index(curve.name)
         again, place = divmod(i, len(_COLOURS))

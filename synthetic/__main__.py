@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from cemverify.entry import Run, enter
+from cemverify.entry import Run, enter, importing
 
 if TYPE_CHECKING:
     from cemverify.parsing import Parser
@@ -52,7 +52,9 @@ def _chosen(given: list[str]) -> Run:
     from cemverify.errors import UsageError
 
     try:
-        options = _parser(given[0] if given else None).parse_args(given)
+        with importing():
+            parser = _parser(given[0] if given else None)
+        options = parser.parse_args(given)
     except ModuleNotFoundError as error:
         raise UsageError(f"{error.name} is missing; pip install -c constraints.txt -e '.[bench]'") from error
 

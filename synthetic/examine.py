@@ -7,6 +7,7 @@ import sys
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from textwrap import indent
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -17,9 +18,11 @@ from cemverify.tables import terminal
 from synthetic.gp import features, priors
 from synthetic.gp.difficulty import Difficulty, assess, is_negative_control
 from synthetic.gp.distribution import FALSE_ALARM, DrawsTest, check_draws
-from synthetic.gp.oracle import OracleAgreement, covariance, second_opinion
 from synthetic.gp.streams import Stream, Streams
 from synthetic.gp.tasks import Task, TaskConfig, draw, draw_many
+
+if TYPE_CHECKING:
+    from synthetic.gp.oracle import OracleAgreement
 
 # Two oracles further apart than this are not both right.
 AGREEMENT = 1e-6
@@ -87,6 +90,8 @@ def examine(config: TaskConfig, streams: Streams) -> Examination:
     Raises:
         UsageError: the task cannot be drawn.
     """
+    from synthetic.gp.oracle import second_opinion  # here and below: scikit-learn takes seconds to import
+
     task = draw(config, streams)
     asked = task
     if config.points > SECOND_OPINION:
@@ -97,6 +102,8 @@ def examine(config: TaskConfig, streams: Streams) -> Examination:
 
 
 def _test_sampler(config: TaskConfig, streams: Streams) -> tuple[DrawsTest, int, float | None]:
+    from synthetic.gp.oracle import covariance
+
     # the test values are what is drawn without noise; the training set cannot be empty
     small = replace(config, train_points=2, test_points=TEST_POINTS)
     tasks = draw_many(small, streams, TEST_DRAWS)

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import gpytorch
 import pytest
+import scipy
 import torch
-from scipy import stats
 from torch import Tensor
 
 from cemverify.errors import UsageError
@@ -18,7 +18,6 @@ from synthetic.examine import AGREEMENT
 from synthetic.gp import priors
 from synthetic.gp.difficulty import NEGATIVE_CONTROLS, admit, assess, is_negative_control
 from synthetic.gp.distribution import FALSE_ALARM, DrawsTest, check_draws, pairs, whiteness, with_noise
-from synthetic.gp.oracle import second_opinion
 from synthetic.gp.sampling import JITTERS, factorise
 from synthetic.gp.streams import Stream, Streams
 from synthetic.gp.tasks import EXACT_POINTS, FEATURES, Task, TaskConfig, draw, draw_many, ridge
@@ -49,7 +48,7 @@ def test_right_draws_are_rejected_no_more_often_than_stated() -> None:
     for test in (whiteness, pairs):
         p_values = [test((factor @ normals(n, draws, seed=s)).mT, exact) for s in range(runs)]
         rejected = sum(p < level for p in p_values)
-        assert stats.binomtest(rejected, runs, level, alternative="greater").pvalue > 1e-3
+        assert scipy.stats.binomtest(rejected, runs, level, alternative="greater").pvalue > 1e-3
 
 
 @pytest.mark.parametrize("wrong", [0.9, 1.1])
@@ -167,6 +166,8 @@ def test_a_covariance_that_is_not_one_is_refused() -> None:
 
 @pytest.mark.parametrize("text", [*SINGLE, *COMPOSED, "rational-quadratic(lengthscale=[1,2,3])"])
 def test_the_oracle_agrees_with_scikit_learn(text: str) -> None:
+    from synthetic.gp.oracle import second_opinion
+
     task = drawn(text, dimensions=3)[0]
     agreement = second_opinion(task, Streams(0, task.config.prior, 0))
     assert agreement.worst <= AGREEMENT
@@ -175,11 +176,15 @@ def test_the_oracle_agrees_with_scikit_learn(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["rbf", "additive", "rbf + 0.1*linear"])
 def test_the_oracle_of_a_finite_rank_task_agrees_with_scikit_learn(text: str) -> None:
+    from synthetic.gp.oracle import second_opinion
+
     task = drawn(text, features=64)[0]
     assert second_opinion(task, Streams(0, task.config.prior, 0)).worst <= AGREEMENT
 
 
 def test_the_second_opinion_would_notice_a_wrong_oracle() -> None:
+    from synthetic.gp.oracle import second_opinion
+
     task = drawn("matern52")[0]
     streams = Streams(0, task.config.prior, 0)
     for wrong in (

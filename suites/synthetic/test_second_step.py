@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy
 import torch
-from scipy import stats
 
 from cemverify import results
 from cemverify.cem.models import Block
@@ -341,7 +341,7 @@ def test_the_seeds_of_the_power_analysis_find_the_difference_in_simulated_studie
     assert seeds is not None
     logs = np.random.default_rng(0).normal(math.log1p(effect), deviation, (20_000, seeds))
     t = logs.mean(1) / (logs.std(1, ddof=1) / math.sqrt(seeds))
-    found = float((np.abs(t) > stats.t.ppf(0.975, seeds - 1)).mean())
+    found = float((np.abs(t) > scipy.stats.t.ppf(0.975, seeds - 1)).mean())
     assert found > 0.79
     assert power.seeds_to_find(effect / 100, deviation) is None
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
+import scipy
 
 from cemverify.statistics import (
     FEWEST,
@@ -39,7 +39,7 @@ def test_a_spread_divides_by_n_minus_one_and_says_nothing_at_n_one() -> None:
 def test_a_paired_ratio_covers_the_truth_as_often_as_it_says() -> None:
     intervals = [paired_ratio(*pairs(5, 0.9, 0.05, seed)) for seed in range(1000)]
     covered = sum(r.low <= 0.9 <= r.high for r in intervals if r.low is not None and r.high is not None)
-    low, high = stats.binom.interval(1 - 1e-6, 1000, 0.95)
+    low, high = scipy.stats.binom.interval(1 - 1e-6, 1000, 0.95)
     assert low <= covered <= high
 
 
@@ -53,13 +53,13 @@ def test_a_ratio_of_one_pair_has_no_interval_and_unpaired_values_are_refused() -
 def test_the_paired_t_test_agrees_with_scipy() -> None:
     values, references = pairs(10, 0.95, 0.1, 0)
     logs = np.log(values) - np.log(references)
-    assert t_test(list(logs)) == pytest.approx(stats.ttest_1samp(logs, 0.0).pvalue)
+    assert t_test(list(logs)) == pytest.approx(scipy.stats.ttest_1samp(logs, 0.0).pvalue)
 
 
 def test_the_sign_flip_test_agrees_with_scipys_permutation_test() -> None:
     values, references = pairs(9, 0.93, 0.1, 1)
     logs = np.log(values) - np.log(references)
-    expected = stats.permutation_test((logs,), np.mean, permutation_type="samples", n_resamples=np.inf).pvalue
+    expected = scipy.stats.permutation_test((logs,), np.mean, permutation_type="samples", n_resamples=np.inf).pvalue
     assert sign_flip(list(logs)) == pytest.approx(expected)
 
 
@@ -82,13 +82,13 @@ def test_holms_method_multiplies_the_smallest_most_and_never_reorders() -> None:
 
 def test_the_smallest_detectable_difference_is_detected_in_eighty_per_cent_of_studies() -> None:
     noise, n = 0.05, 10
-    exact = list(noise * stats.zscore(np.arange(n), ddof=1))  # logs with a standard deviation of exactly that
+    exact = list(noise * scipy.stats.zscore(np.arange(n), ddof=1))  # logs with a standard deviation of exactly that
     ratio = 1 + smallest_detectable(exact)
     found = sum(
         t_test(list(np.log(values) - np.log(references))) < 0.05
         for values, references in (pairs(n, ratio, noise, seed) for seed in range(1000))
     )
-    low, high = stats.binom.interval(1 - 1e-6, 1000, 0.8)
+    low, high = scipy.stats.binom.interval(1 - 1e-6, 1000, 0.8)
     assert low <= found <= high
 
 
@@ -97,7 +97,7 @@ def test_no_difference_is_called_one_in_at_most_five_per_cent_of_tables() -> Non
     for table in range(300):
         compared = correct([compare(*pairs(8, 1.0, 0.1, 10 * table + i)) for i in range(6)])
         wrong += any(c.conclusion in ("better", "worse") for c in compared)
-    assert wrong <= stats.binom.ppf(1 - 1e-6, 300, 0.05)
+    assert wrong <= scipy.stats.binom.ppf(1 - 1e-6, 300, 0.05)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy  # its parts load when they are first used
 import torch
-from scipy import linalg, stats
 from torch import Tensor
 
 # How often draws from the right distribution are rejected, by both tests together.
@@ -62,9 +62,9 @@ def whiteness(draws: Tensor, covariance: Tensor) -> float:
     Whitened by the Cholesky factor (SciPy's) they are s n standard normals: the sum of their squares is chi-squared,
     two-sided, and their distribution function is the normal one (Kolmogorov and Smirnov).
     """
-    factor = linalg.cholesky(covariance.numpy(), lower=True)
-    white = linalg.solve_triangular(factor, draws.mT.numpy(), lower=True).ravel()  # (s n,)
-    distance = float(stats.kstest(white, "norm").pvalue)
+    factor = scipy.linalg.cholesky(covariance.numpy(), lower=True)
+    white = scipy.linalg.solve_triangular(factor, draws.mT.numpy(), lower=True).ravel()  # (s n,)
+    distance = float(scipy.stats.kstest(white, "norm").pvalue)
     return min(1.0, 2 * min(float(_two_sided((white**2).sum(), white.size)), distance))
 
 
@@ -88,4 +88,4 @@ def pairs(draws: Tensor, covariance: Tensor) -> float:
 
 def _two_sided(squares: Any, degrees: int) -> Any:
     """How likely sums of squares of that many standard normals are at least as far out, on either side."""
-    return 2 * np.minimum(stats.chi2.cdf(squares, degrees), stats.chi2.sf(squares, degrees))
+    return 2 * np.minimum(scipy.stats.chi2.cdf(squares, degrees), scipy.stats.chi2.sf(squares, degrees))

@@ -1,7 +1,7 @@
 """What a regressor is set beside: predictors of a task that are not trained by gradient descent.
 
 Each is a function of a task that returns predictions (m,) of its test values. Whatever they choose, they choose it
-on the training points alone.
+on the training points alone. scikit-learn is imported when one of its models is fitted, because it takes seconds.
 """
 
 from __future__ import annotations
@@ -11,10 +11,6 @@ from types import MappingProxyType
 
 import numpy as np
 import torch
-from sklearn.ensemble import HistGradientBoostingRegressor
-from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
-from sklearn.kernel_ridge import KernelRidge
 from torch import Tensor
 
 from synthetic.gp import sampling, tasks
@@ -41,6 +37,8 @@ def ridge(task: Task) -> Tensor:
 
 def kernel_ridge(task: Task) -> Tensor:
     """Kernel ridge regression with an RBF kernel, its penalty and lengthscale chosen on points held out."""
+    from sklearn.kernel_ridge import KernelRidge
+
     x, y = _numpy(task.inputs), _numpy(task.targets)
     n = len(y) - max(1, round(_HELD_OUT * len(y)))
     few = min(n, SEARCH_POINTS)
@@ -58,6 +56,8 @@ def kernel_ridge(task: Task) -> Tensor:
 
 def boosting(task: Task) -> Tensor:
     """scikit-learn's histogram gradient boosting, stopped early on points held out."""
+    from sklearn.ensemble import HistGradientBoostingRegressor
+
     model = HistGradientBoostingRegressor(
         max_iter=1000, learning_rate=0.1, early_stopping=True, validation_fraction=_HELD_OUT, random_state=0
     )
@@ -67,6 +67,9 @@ def boosting(task: Task) -> Tensor:
 
 def fitted_gp(task: Task) -> Tensor:
     """A Gaussian process that finds amplitude, lengthscale and noise; its kernel is an RBF, whatever the prior."""
+    from sklearn.gaussian_process import GaussianProcessRegressor
+    from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+
     x, y = _numpy(task.inputs), _numpy(task.targets)
     kernel = ConstantKernel(1.0) * RBF(2.0, (1e-1, 1e2)) + WhiteKernel(1e-2, (1e-6, 1e1))
     searched = GaussianProcessRegressor(kernel, alpha=0.0).fit(x[:SEARCH_POINTS], y[:SEARCH_POINTS])

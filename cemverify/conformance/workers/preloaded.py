@@ -8,12 +8,16 @@ from __future__ import annotations
 import gc
 import signal
 
-from cemverify.conformance.workers import judging
-from cemverify.drawing import get_ready
+from cemverify.entry import importing
+
+with importing():
+    from cemverify.conformance.workers import judging
+    from cemverify.drawing import get_ready
+
+    get_ready()
 
 __all__ = ["judging"]
 
-get_ready()
 # it ignores Ctrl-C while it imports and while it serves, and its children shall not
 signal.signal(signal.SIGINT, signal.default_int_handler)
 gc.freeze()  # or each worker's collector would look through all that is imported, and copy its pages
