@@ -21,6 +21,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck
 
+from cemverify import forking
+from cemverify.conformance.workers import nursery
 from cemverify.cores import cores
 from cemverify.devices import find_device
 from cemverify.parsing import count
@@ -61,6 +63,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     torch.set_num_threads(1)
+    forking.context(nursery.PRELOADED)  # for hundreds of implementations, whoever starts the server
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # what a shell starts in the background ignores Ctrl-C, and so would all that the tests of it start
         signal.signal(signal.SIGINT, signal.default_int_handler)

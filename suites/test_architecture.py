@@ -38,6 +38,7 @@ ROOMS: dict[str, set[str]] = {
     "cemverify.cores": set(),
     "cemverify.devices": set(),
     "cemverify.drawing": set(),
+    "cemverify.forking": set(),
     "cemverify.orphans": set(),
     "cemverify.files": set(),
     "cemverify.lines": set(),
@@ -49,7 +50,7 @@ ROOMS: dict[str, set[str]] = {
     "cemverify.screen": set(),
     "cemverify.statistics": shared("errors"),
     "cemverify.cem": set(),
-    "cemverify.runs": shared("cores", "errors", "files", "orphans", "parsing", "screen"),
+    "cemverify.runs": shared("cores", "errors", "files", "forking", "orphans", "parsing", "screen"),
     "cemverify.conformance": set(),
     "cemverify.conformance.implementations": {"cemverify.cem"} | shared("errors"),
     "cemverify.conformance.questions": {"cemverify.cem"},
@@ -61,7 +62,7 @@ ROOMS: dict[str, set[str]] = {
     "cemverify.conformance.judging": {"cemverify.cem"}
     | shared("catalogue", "devices", "drawing", "listing")
     | verifier("implementations", "questions", "asking", "oracle", "properties"),
-    "cemverify.conformance.workers": shared("drawing", "orphans")
+    "cemverify.conformance.workers": shared("drawing", "entry", "forking", "orphans")
     | verifier("implementations", "questions", "asking", "properties", "judging"),
     "cemverify.conformance.trained": {"cemverify.cem"}
     | shared("errors")

@@ -53,7 +53,7 @@ def _judged(chosen: Sequence[Claim], workers: int) -> Iterator[JudgedClaim]:
     Only Linux copies a process, and only one without other threads can be copied.
     """
     alone = sys.platform == "linux" and threading.active_count() == 1
-    crew = processes(min(workers, len(chosen)), "fork") if alone and min(workers, len(chosen)) > 1 else here()
+    crew = processes(min(workers, len(chosen)), copies=True) if alone and min(workers, len(chosen)) > 1 else here()
     _CHOSEN[:] = chosen
     with crew.open() as executor:
         try:

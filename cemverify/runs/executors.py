@@ -10,15 +10,16 @@ import os
 import queue
 import signal
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from multiprocessing import active_children, get_context
-from typing import Any, Literal
+from typing import Any
 
+from cemverify import forking
 from cemverify.errors import UsageError
 from cemverify.orphans import end_with_parent
 from cemverify.runs.cells import Cell
@@ -138,17 +139,22 @@ def here() -> Crew:
     return Crew(open_, slots=1)
 
 
-def processes(workers: int, start: Literal["spawn", "fork"] = "spawn") -> Crew:
-    """Processes of this machine, with one thread each; they stay, since importing torch takes seconds.
+def processes(workers: int, modules: Sequence[str] = (), *, copies: bool = False) -> Crew:
+    """Processes of this machine, with one thread each; they stay.
 
     Args:
-        start: "fork" makes copies of this process, with all that it has imported; only where no other thread runs.
+        modules: what the cells need, imported once for all where processes are forked: torch takes seconds.
+        copies: whether they are copies of this process, with all that it has imported; only where no other thread
+            runs.
     """
 
     @contextmanager
     def open_() -> Iterator[Executor]:
         others = {child.pid for child in active_children()}
-        pool = ProcessPoolExecutor(workers, mp_context=get_context(start), initializer=_begin)
+        if not copies:
+            forking.ensure_server(*modules)
+        context = get_context("fork") if copies else forking.context()
+        pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(dict(os.environ),))
         try:
             yield pool
         except BaseException:
@@ -213,8 +219,10 @@ class _Here(Executor):
         return future
 
 
-def _begin() -> None:
+def _begin(environment: Mapping[str, str]) -> None:
     """The first thing that a process of the pool does."""
+    os.environ.clear()
+    os.environ.update(environment)  # a server has that of its own start
     for library in ("OMP", "OPENBLAS", "MKL"):
         os.environ[f"{library}_NUM_THREADS"] = "1"  # for libraries that are loaded from now on
     # an interrupt is for the parent to handle

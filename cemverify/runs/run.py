@@ -44,7 +44,7 @@ def run_cells(cells: Sequence[Cell], options: RunOptions) -> list[StoredCell]:
     if todo:
         store.require_writable()
         store.sweep()
-        crew = _crew(options, len(todo))
+        crew = _crew(options, todo)
         _say(f"{len(known)} of {_cells(len(asked))} in {store.folder}; computing {len(todo)}", options)
         known |= _compute(todo, store, crew, known)
     if options.shard is not None:
@@ -121,10 +121,12 @@ def _compute(
     return fresh
 
 
-def _crew(options: RunOptions, cells: int) -> Crew:
+def _crew(options: RunOptions, todo: Sequence[Cell]) -> Crew:
     if options.cluster is not None:
         return cluster(options.cluster)
-    return processes(min(options.workers, cells)) if options.workers else here()
+    if not options.workers:
+        return here()
+    return processes(min(options.workers, len(todo)), sorted({cell.algorithm.partition(":")[0] for cell in todo}))
 
 
 def _say(text: str, options: RunOptions) -> None:

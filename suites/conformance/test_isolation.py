@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from cemverify import forking
 from cemverify.cli import main
 from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.judging.effort import Effort
@@ -296,7 +297,7 @@ def test_the_server_ignores_an_interrupt_from_its_start_and_an_implementation_do
         return bool(int(mask, 16) >> (signal.SIGINT - 1) & 1)
 
     nursery.get_ready()
-    server = nursery._server()
+    server = forking.server()
     assert server is not None
     assert ignores_interrupts(server)
     assert signal.getsignal(signal.SIGINT) is not signal.SIG_IGN

@@ -26,6 +26,7 @@ from typing import Any
 
 import torch
 
+from cemverify import forking
 from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import not_offered
@@ -132,7 +133,7 @@ class _Worker:
         self.used = False
         self.alive = True
         self.silent = max(effort.timeout, _SILENT)
-        with nursery.one_thread():
+        with forking.one_thread():
             self.process, self.connection = nursery.start(judge, name, effort, dict(os.environ), LOADING)
         self.since = self.heard = time.monotonic()  # not before: the server may have to import torch first
 

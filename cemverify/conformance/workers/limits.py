@@ -57,6 +57,7 @@ def descendants(pid: int) -> list[int]:
 
 def leave_terminal() -> None:
     """Puts this process into a session of its own, where Ctrl-C and Ctrl-Z do not reach it, and silences it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the server that forked it ignores it
     if hasattr(os, "setsid"):
         os.setsid()
     # whatever an implementation prints would end up in the middle of a table

@@ -6,7 +6,6 @@ Imported by that server alone (see `nursery`).
 from __future__ import annotations
 
 import gc
-import signal
 
 from cemverify.entry import importing
 
@@ -18,6 +17,4 @@ with importing():
 
 __all__ = ["judging"]
 
-# it ignores Ctrl-C while it imports and while it serves, and its children shall not
-signal.signal(signal.SIGINT, signal.default_int_handler)
 gc.freeze()  # or each worker's collector would look through all that is imported, and copy its pages
