@@ -97,6 +97,7 @@ _LIKELY = {
 }
 
 
-def _order(property_: Property, area: str) -> tuple[bool, bool]:
+def _order(property_: Property, area: str) -> tuple[bool, bool, bool]:
     likely = property_.id.startswith(_LIKELY.get(area, ()))
-    return not likely, not property_.id.endswith("any-options")
+    # a check asks those of first calls in a process of their own
+    return not property_.first, not likely, not property_.id.endswith("any-options")

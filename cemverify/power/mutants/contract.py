@@ -226,6 +226,32 @@ def returns_its_argument(implementation: Implementation) -> Implementation:
     return _each(answer)(implementation)
 
 
+@ZOO.wraps(
+    "Answers lie in a ring of four buffers for each shape, so the fifth call overwrites the first answer.",
+    "contract/attention/edited-arrays",
+    "an output after further calls = before them",
+    also=("contract/*/edited-arrays",),
+    edits=True,
+)
+def answers_from_a_ring(implementation: Implementation) -> Implementation:
+    rings: dict[Any, list[Any]] = {}
+
+    def answer(function: Function, *arguments: Any) -> Any:
+        found = function(*arguments)
+        if isinstance(found, Tensor) and (found.requires_grad or found.is_inference()):
+            return found
+        ring = rings.setdefault((id(function), tuple(found.shape), str(found.dtype)), [])
+        if len(ring) < 4:
+            ring.append(found)
+            return found
+        oldest = ring.pop(0)
+        oldest[...] = found
+        ring.append(oldest)
+        return oldest
+
+    return _each(answer)(implementation)
+
+
 # --- memory ---------------------------------------------------------------------------------------------
 
 

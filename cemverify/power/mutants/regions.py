@@ -378,7 +378,7 @@ def weights_by_identity(implementation: Implementation) -> Implementation:
 @ZOO.wraps(
     "Outputs of one shape share one buffer, which the next call overwrites.",
     "contract/attention/edited-arrays",
-    "an output after the next call = before it",
+    "an output after further calls = before them",
     edits=True,
 )
 def answers_in_one_buffer(implementation: Implementation) -> Implementation:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -106,3 +107,21 @@ class PullsBackTheLastCall(Plain):
     def gated(self, activated: Tensor, linear: Tensor, c: MLPConfig) -> Tensor:
         product: Tensor = _LastProduct.apply(self.sigma(activated, c), linear)  # type: ignore[no-untyped-call]
         return product
+
+
+@ZOO.killed_by(
+    "Where gradients are recorded, layers with more than three steps take one fewer.",
+    "training/attention/any-options",
+    "*",  # the output with gradients recorded, or a product first
+    also=("training/mlp/any-options", "training/block/any-options"),
+)
+class OneStepLessInTraining(Plain):
+    def attention(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
+        return super().attention(x, h, w, _a_step_less(x, c))
+
+    def mlp(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
+        return super().mlp(x, h, w, _a_step_less(x, c))
+
+
+def _a_step_less(x: Tensor, c: Any) -> Any:
+    return replace(c, steps=c.steps - 1) if x.requires_grad and c.steps > 3 else c
