@@ -5,6 +5,8 @@ all T steps before the next one starts, with no more of the memory than it sees,
 exists at a time. For the backward pass only the states x^(t) are kept; a step is computed again, from its formula,
 when its derivative is wanted.
 
+Where torch has fused attention, which holds no weights either, a block is all tokens.
+
 Exact: the same operations as `Descent` on the same numbers, but for the order in which sums are taken.
 """
 
@@ -22,6 +24,7 @@ from torch.autograd import forward_ad
 
 from cemverify.cem.descent import Descent
 from cemverify.cem.energies import Elementwise, Energy, Interaction
+from cemverify.cem.energies.interaction import InteractionMemory
 from cemverify.cem.energies.lean import LeanElementwise
 from cemverify.cem.energies.tiled import TiledInteraction
 
@@ -164,7 +167,8 @@ def descend(
     where steps differ or have momentum.
 
     Args:
-        rows: tokens in a block. tile: rows of attention weights computed together; the usual ones if not given.
+        rows: tokens in a block. tile: rows of attention weights computed together; the usual ones if neither is
+            given, or all at once where torch has fused attention for them.
 
     Raises:
         ValueError: rows or tile is less than 1.
@@ -177,13 +181,25 @@ def descend(
         raise TypeError(f"{type(energy).__name__} does not say which part of its memory a block of tokens sees")
     if not descent.alike or torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
         return descent(energy, start, memory)
+    usual_rows = USUAL_ROWS.get(start.device.type, 512)
     if isinstance(energy, Interaction):
-        energy = TiledInteraction.of(energy, tile or usual_tile(start), kept=True)
+        if rows is None and tile is None and _is_fused(energy, start, memory):
+            usual_rows = start.shape[1]  # a step of all tokens at once takes little memory
+        else:
+            energy = TiledInteraction.of(energy, tile or usual_tile(start), kept=True)
     problem = _Problem(descent, energy, memory)
     tensors = list(_tensors(problem))
     apply: Any = _Blocked.apply
-    output: Tensor = apply(problem, rows or USUAL_ROWS.get(start.device.type, 512), start, *tensors)
+    output: Tensor = apply(problem, rows or usual_rows, start, *tensors)
     return output
+
+
+def _is_fused(energy: Interaction, start: Tensor, memory: InteractionMemory) -> bool:
+    """Whether torch's own attention answers without ever holding all weights, which no tiles of ours outrun."""
+    if energy.diagonal is not None or energy.bias is not None or memory.ahead:
+        return False
+    aligned = not energy.causal or start.shape[1] == memory.length  # others need a mask
+    return aligned and (start.device.type == "cpu" or start.dtype != torch.float64)
 
 
 @dataclass(frozen=True)

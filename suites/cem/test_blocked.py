@@ -12,6 +12,8 @@ from torch import Tensor
 
 from cemverify.cem import blocked
 from cemverify.cem.blocked import descend
+from cemverify.cem.energies import Interaction
+from cemverify.cem.energies.tiled import TiledInteraction
 from cemverify.cem.layers import (
     AttentionConfig,
     CEMAttention,
@@ -87,6 +89,37 @@ def test_attention_by_blocks_is_the_formula(diagonal: DiagonalKind, position: Po
     for preconditioner in (PER_HEAD, PreconditionerConfig()):
         # nine tokens remembered, seven of them asked: as when decoding from a cache
         assert_same(layer(diagonal, position, preconditioner, causal=causal), states(7, 4), states(9, 5), 3, 2)
+
+
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "not causal"])
+@pytest.mark.parametrize("position", ["none", "rotary"])
+def test_steps_of_torchs_own_attention_take_all_tokens_at_once(
+    position: PositionKind, causal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = layer(position=position, causal=causal, steps=3)
+    wanted = answers(module, states(7, 4), states(7, 5), lambda descent, *rest: descent(*rest))
+    cut: list[object] = []
+    monkeypatch.setattr(TiledInteraction, "of", lambda *all_, **_: cut.append(all_))
+    found = answers(module, states(7, 4), states(7, 5), descend)
+    for a, b in zip(wanted, found, strict=True):
+        torch.testing.assert_close(b, a, rtol=1e-11, atol=1e-12)
+    assert not cut, "nothing was cut into tiles"
+
+
+def test_rows_that_torchs_own_attention_cannot_align_go_by_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = layer(steps=3)
+    cut: list[Interaction] = []
+    of = TiledInteraction.of
+
+    def noted(energy: Interaction, tile: int, *, kept: bool) -> TiledInteraction:
+        cut.append(energy)
+        return of(energy, tile, kept=kept)
+
+    monkeypatch.setattr(TiledInteraction, "of", noted)
+    remembered = module.energy.remember(states(9, 5))  # nine tokens, seven of them asked
+    reached = descend(module.descent, module.energy, states(7, 4), remembered)
+    assert cut
+    torch.testing.assert_close(reached, module.descent(module.energy, states(7, 4), remembered))
 
 
 @pytest.mark.parametrize(("rows", "tile"), list(product((1, 4, 7, 50), (1, 3, 50))))
