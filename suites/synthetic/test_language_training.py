@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
-import subprocess
-import sys
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 
+from cemverify import forking
 from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
 from cemverify.cem.llama import LlamaAttentionConfig, SwiGLUConfig
 from cemverify.cem.models import BlockConfig, LanguageModel, LanguageModelConfig
@@ -26,10 +26,11 @@ from synthetic.language.contenders.presets import Contender, contenders, smoke, 
 from synthetic.language.losses import regression
 from synthetic.language.training.checkpoints import saved_step
 from synthetic.language.training.cost import cost, parameters
+from synthetic.language.training.machine import choose, leave
 from synthetic.language.training.metrics import Metrics
 from synthetic.language.training.probes import probe
 from synthetic.language.training.recipe import Recipe
-from synthetic.language.training.training import Saving, adamw, score, train
+from synthetic.language.training.training import Saving, adamw, score, train, unsharded
 
 SMALL = contenders(vocabulary=16, dim=16, layers=2, heads=2, depths=(1, 2))
 RECIPE = Recipe(steps=60, batch=4, context=8, learning_rate=1e-2)
@@ -320,45 +321,40 @@ def test_a_recipe_changed_by_a_thousandth_is_not_what_is_on_file(monkeypatch: py
 
 # --- several processes ----------------------------------------------------------------------------
 
-TRAIN = """
-import json, sys, torch
-from dataclasses import asdict
-from pathlib import Path
-from suites.synthetic.test_language_training import BATCHES, RECIPE, SMALL, model_of
-from dataclasses import replace
-from synthetic.language.training.machine import choose, leave
-from synthetic.language.training.training import Saving, score, train, unsharded
-torch.set_num_threads(1)
-machine = choose("cpu", compiled=False, sharded="--sharded" in sys.argv)
-model = model_of(SMALL[-1])
-if "--sharded" not in sys.argv:
-    model = model.double()
-recipe = replace(RECIPE, steps=8, accumulate=2, precision="float32" if "--sharded" in sys.argv else "float64")
-training = train(model, recipe, BATCHES, machine, saving=Saving(Path(sys.argv[1]), 8, {"vocabulary": 16}))
-whole = unsharded(model)
-if machine.rank == 0:
-    print("RESULT", json.dumps({**asdict(training), "score": score(whole, BATCHES(99), recipe).tolist()}))
-leave()
-"""
 
-
-def trained_by(processes: int, folder: Path, *arguments: str) -> dict[str, Any]:
-    """What two or more gloo processes under torchrun make of the same training."""
-    script = folder / "train.py"
-    script.write_text(TRAIN)
-    command = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", str(script)]
-    root = str(Path(__file__).parents[2])
-    done = subprocess.run(
-        [sys.executable, *command, str(folder / "checkpoint.safetensors"), *arguments],
-        env={**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    line = next(line for line in done.stdout.splitlines() if line.startswith("RESULT"))
-    found: dict[str, Any] = json.loads(line.removeprefix("RESULT"))
+def trained_by(processes: int, folder: Path, *, sharded: bool = False) -> dict[str, Any]:
+    """What two or more gloo processes make of the same training, started as torchrun starts them."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    told = {"WORLD_SIZE": str(processes), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    forking.ensure_server()
+    together = [
+        forking.context().Process(target=train_together, args=({**told, "RANK": str(rank)}, folder, sharded))
+        for rank in range(processes)
+    ]
+    for process in together:
+        process.start()
+    for process in together:
+        process.join(300)
+    assert [process.exitcode for process in together] == [0] * processes
+    found: dict[str, Any] = json.loads((folder / "found.json").read_text())
     return found
+
+
+def train_together(told: Mapping[str, str], folder: Path, sharded: bool) -> None:
+    """One of the processes; the first writes what they found."""
+    os.environ.update(told)
+    torch.set_num_threads(1)
+    machine = choose("cpu", compiled=False, sharded=sharded)
+    model = model_of(SMALL[-1])
+    recipe = replace(RECIPE, steps=8, accumulate=2, precision="float32" if sharded else "float64")
+    saving = Saving(folder / "checkpoint.safetensors", 8, {"vocabulary": 16})
+    training = train(model if sharded else model.double(), recipe, BATCHES, machine, saving=saving)
+    whole = unsharded(model)
+    if machine.rank == 0:
+        found = {**asdict(training), "score": score(whole, BATCHES(99), recipe).tolist()}
+        (folder / "found.json").write_text(json.dumps(found))
+    leave()
 
 
 @pytest.mark.slow
@@ -382,7 +378,7 @@ def test_a_model_split_over_two_processes_trains_as_a_whole_one(tmp_path: Path) 
     alone = train(model, single, BATCHES)
     golden = train(exact, replace(single, precision="float64"), BATCHES)
     rounding = max(abs(a - b) for a, b in zip(alone.bits, golden.bits, strict=True))
-    together = trained_by(2, tmp_path, "--sharded")
+    together = trained_by(2, tmp_path, sharded=True)
     assert together["batches"] == alone.batches
     allowed = 4 * rounding + 8 * torch.finfo(torch.float32).eps * golden.bits[0]
     assert together["bits"] == pytest.approx(golden.bits, abs=allowed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -38,7 +39,7 @@ class Comparison:
         budget = self.budget.expand_as(residual)
         return torch.where(residual == 0, 0.0, residual / budget)
 
-    @property
+    @cached_property
     def margin(self) -> float:
         """The largest of them."""
         return float(self.margins().max()) if self.got.numel() else 0.0
@@ -74,7 +75,7 @@ class Evidence:
     telling: bool = True
     asked: Any = None
 
-    @property
+    @cached_property
     def worst(self) -> Comparison:
         """The comparison with the largest margin, or one whose margin is NaN."""
         return max(self.comparisons, key=lambda c: math.inf if math.isnan(c.margin) else c.margin)

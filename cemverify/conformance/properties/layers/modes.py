@@ -165,6 +165,7 @@ def properties() -> Iterator[Property]:
     yield layer_property(
         "modes/layer/compiled", "Compiling changes no output.", compiled_is_eager, plain,
         needs={"compile"}, share=0.05, source="contract", cases=Cases(few=True, plain=True),
+        sources=(), scattered=4.0,  # each takes a second to compile
     )  # fmt: skip
     yield layer_property(
         "modes/layer/vmap", "Mapping over an additional axis gives what a loop gives.", mapped_is_looped, plain,
