@@ -160,6 +160,25 @@ def to_one_thread(implementation: Implementation) -> Implementation:
 
 
 @ZOO.wraps(
+    "Calls turn gradients on and leave them on, which shows only where they were off.",
+    "contract/decode/settings-unchanged",
+    "the process keeps its gradient mode*",
+    also=("contract/*/settings-unchanged",),
+)
+def gradients_stay_on(implementation: Implementation) -> Implementation:
+    return changing(lambda: torch.set_grad_enabled(True), implementation)
+
+
+@ZOO.wraps(
+    "Calls set the default dtype to float32, which is what it usually is.",
+    "contract/mlp-energy/settings-unchanged",
+    "the process keeps its default dtype*",
+)
+def to_the_usual_dtype(implementation: Implementation) -> Implementation:
+    return changing(lambda: torch.set_default_dtype(torch.float32), implementation)
+
+
+@ZOO.wraps(
     "Calls in float32 allow products of a lower precision, and leave it so.",
     "contract/mlp/settings-unchanged",
     "the process keeps its precision of matrix products*",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -31,12 +32,21 @@ def settings_are_left_alone(function: Function, caller: Caller, case: Case) -> E
 
 @long_experiment
 def _after_calls(caller: Caller, name: str, case: Case) -> tuple[list[str], list[str]]:
-    """The settings that two calls changed, and the generators that they seeded."""
-    with caller.guarded(), _threads(2):  # a worker has one thread: a call that sets one would change nothing
-        before = ProcessState.now()
-        seeded = seeded_by(caller.bound(name, case))
+    """The settings that calls changed, and the generators that they seeded.
+
+    A call that sets what is set already changes nothing, so one is made where settings have other values.
+    """
+    with caller.guarded(), _threads(2):  # a worker has one thread
+        call, before = caller.bound(name, case), ProcessState.now()
+        seeded = seeded_by(call)
         changed = before.changed()
         before.restore()
+        with torch.no_grad(), _default_dtype(), np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            before = ProcessState.now()
+            call()
+            changed += before.changed()
+            before.restore()
     return changed, seeded
 
 
