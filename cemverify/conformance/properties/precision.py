@@ -20,7 +20,6 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
-from scipy.special import chdtri
 from torch import Tensor
 
 from cemverify.cem.layers import AttentionConfig, MLPConfig
@@ -264,4 +263,6 @@ def _of_added_terms(x: Tensor, terms: Tensor, u: float) -> tuple[Tensor, Tensor]
 
 def _quantile(freedom: int) -> float:
     """What a mean of that many squared standard normals exceeds once in a billion."""
+    from scipy.special import chdtri  # here, since it takes a while to import, and few processes judge roundoff
+
     return float(chdtri(freedom, 1e-9)) / freedom

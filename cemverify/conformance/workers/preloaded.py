@@ -10,11 +10,13 @@ import gc
 from cemverify.entry import importing
 
 with importing():
+    import scipy.special
+
     from cemverify.conformance.workers import judging
     from cemverify.drawing import get_ready
 
     get_ready()
 
-__all__ = ["judging"]
+__all__ = ["judging", "scipy"]
 
 gc.freeze()  # or each worker's collector would look through all that is imported, and copy its pages
