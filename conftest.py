@@ -63,7 +63,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     torch.set_num_threads(1)
-    forking.context(nursery.PRELOADED)  # for hundreds of implementations, whoever starts the server
+    # whoever starts the server: hundreds of implementations are judged, and torch's optimisers import its compiler
+    forking.context("torch._dynamo", nursery.PRELOADED)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # what a shell starts in the background ignores Ctrl-C, and so would all that the tests of it start
         signal.signal(signal.SIGINT, signal.default_int_handler)

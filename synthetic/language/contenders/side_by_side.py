@@ -136,7 +136,8 @@ def _train_all(run: TrainingRun, config: LanguageConfig, ground: Ground, machine
     if workers <= 1 or machine.cuda or machine.world > 1:
         return [_train(run, config, c, ground.corpus, ground.windows, machine) for c in config.contenders]
     by_cost = sorted(config.contenders, key=lambda c: -cost(c.model, config.recipe.context).training)  # longest first
-    with processes(workers, [__name__]).open() as pool:
+    # torch's optimisers import its compiler, which takes longer than torch itself
+    with processes(workers, [__name__, "torch._dynamo"]).open() as pool:
         try:
             futures = {c.name: pool.submit(_train_here, run, config, c, ground.windows, machine) for c in by_cost}
             return [futures[c.name].result() for c in config.contenders]
