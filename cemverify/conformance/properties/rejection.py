@@ -58,7 +58,11 @@ def properties() -> Iterator[Property]:
     both: tuple[Layer, ...] = ("attention", "mlp")
     for layer in both:
         arrays: list[tuple[str, str, Spoil]] = [
-            ("wrong-weight-shape", "a weight with an axis one too long, or cut to length 1,", _misshapen),
+            (
+                "wrong-weight-shape",
+                "a weight with an axis one too long, or cut to length 1, or transposed",
+                _misshapen,
+            ),
             ("integer-input", "x, h or a weight with an integer dtype", _integers),
             ("nan-input", "NaN anywhere in x", _nan_x),
             ("mismatched-memory", "x and h with different numbers of tokens", _other_memory),
@@ -111,6 +115,8 @@ def _misshapen(case: Case) -> Iterator[tuple[str, Case]]:
                 ways[f"axis {axis} of {name} cut to length 1"] = first
             for way, wrong in ways.items():
                 yield way, replace(case, weights={**case.weights, name: wrong})
+        if w.dim() > 1 and w.shape[-1] != w.shape[-2]:  # as many numbers, in another order
+            yield f"{name} transposed", replace(case, weights={**case.weights, name: w.mT.contiguous()})
 
 
 def _other_memory(case: Case) -> Iterator[tuple[str, Case]]:

@@ -197,6 +197,22 @@ def keeps_widened_weights(implementation: Implementation) -> Implementation:
 
 
 @ZOO.wraps(
+    "Weights are checked for NaN by way of their gradient, which stays in them.",
+    "contract/mlp/inputs-unchanged",
+    f"{_UNCHANGED}the gradient of *",
+    also=("contract/*/inputs-unchanged",),
+)
+def leaves_gradients(implementation: Implementation) -> Implementation:
+    def answer(function: Function, *arguments: Any) -> Any:
+        for array in arguments[-2].values():
+            if isinstance(array, Tensor) and array.requires_grad and array.is_leaf and torch.is_grad_enabled():
+                array.sum().backward()  # type: ignore[no-untyped-call]
+        return function(*arguments)
+
+    return _each(answer)(implementation)
+
+
+@ZOO.wraps(
     "The tables of a call are hung on its configuration.",
     "contract/attention/inputs-unchanged",
     f"{_UNCHANGED}the configuration*",

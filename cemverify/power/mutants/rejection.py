@@ -112,6 +112,22 @@ def stretches_vectors(implementation: Implementation) -> Implementation:
 
 
 @ZOO.wraps(
+    "Projections are checked by their number of entries, and brought into shape.",
+    "rejection/attention/wrong-weight-shape",
+    "bad input is refused*transposed*accepted it",
+    also=("rejection/mlp/wrong-weight-shape",),
+    original=_careful,
+)
+def counts_numbers(implementation: Implementation) -> Implementation:
+    def correct(x: Any, weights: Any) -> tuple[Any, Any]:
+        D = x.shape[-1]
+        tall = {n: w for n, w in weights.items() if n in ("W_Q", "W_K", "V", "W") and w.shape[-2] == D != w.shape[-1]}
+        return x, {**weights, **{name: w.reshape(*w.shape[:-2], w.shape[-1], D) for name, w in tall.items()}}
+
+    return _corrected(implementation, correct)
+
+
+@ZOO.wraps(
     "NaN is looked for in the first row alone.",
     "rejection/attention/nan-input",
     "bad input is refused*accepted it",

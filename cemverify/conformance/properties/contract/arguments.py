@@ -22,8 +22,13 @@ from cemverify.conformance.questions.cases import Case
 
 
 def arguments_are_left_alone(function: Function, caller: Caller, case: Case) -> Evidence:
-    """After a call every array has the bits, the layout and the flags that it had; names and config are the same."""
-    after, changed = _after_a_call(caller, function.name, case)
+    """After a call every array has the bits, the layout and the flags that it had; names and config are the same.
+
+    That holds for arrays that record gradients, too: the call leaves no gradient in them.
+    """
+    after, changed = _after_a_call(caller, function.name, case, records=False)
+    if caller.subject.arrays == "torch" and "gradients" not in caller.subject.not_offered:
+        changed = changed or _after_a_call(caller, function.name, case, records=True)[1]
     before = {"x": case.x, "h": case.h, **case.weights}
     exact = torch.zeros(())
     return judge(
@@ -36,10 +41,12 @@ def arguments_are_left_alone(function: Function, caller: Caller, case: Case) -> 
 
 
 @experiment
-def _after_a_call(caller: Caller, name: str, case: Case) -> tuple[dict[str, Tensor], list[str]]:
+def _after_a_call(caller: Caller, name: str, case: Case, *, records: bool) -> tuple[dict[str, Tensor], list[str]]:
     """Every array after a call, and what else is another than before, as phrases."""
     x, h, weights = caller.arguments(case)
     arrays, config, mapping = {"x": x, "h": h, **weights}, copy.deepcopy(case.config), dict(weights)
+    for array in arrays.values() if records else ():
+        array.requires_grad_()
     forms = {key: _form(array) for key, array in arrays.items()}
     caller.call(name, case, x, h, weights, config)
     after = {key: as_tensor(array) for key, array in arrays.items()}
