@@ -14,7 +14,7 @@ from cemverify.claims import PUBLISHED, ClaimVerdict, find_claim, judge_claim, l
 from cemverify.claims.readings import MeasuredRatio, side_of
 from cemverify.cli import main
 
-FILES = sorted(PUBLISHED.glob("*.json"))
+FILES = [file for file in sorted(PUBLISHED.glob("*.json")) if json.loads(file.read_text())["kind"] == "readings"]
 MEASURED = [claim.id for claim in ledger() if claim.kind == "training" and claim.arguments]
 
 

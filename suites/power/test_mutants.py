@@ -65,5 +65,6 @@ def test_mutants_have_names_of_their_own_and_say_their_fault() -> None:
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in (2, 3))])
 @pytest.mark.parametrize("mutant", mutants()[::12], ids=lambda m: m.id)
 def test_a_mutant_dies_under_other_seeds_too(mutant: Mutant, seed: int) -> None:
+    _skip_without_device(_BY_ID[mutant.property])
     record = judge_property(mutant.subject(), _BY_ID[mutant.property], Effort(seed=seed, shrink=False))
     assert mutant.is_killed(record), record
