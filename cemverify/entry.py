@@ -234,12 +234,12 @@ class Patient:
 
 @contextmanager
 def _streams() -> Iterator[tuple[Patient, Patient]]:
-    """stdout and stderr as patient streams; descriptors 0 to 2 are open, so that no file of ours becomes one."""
+    """stdout and stderr as patient streams; descriptors 0 to 2 are open, in children too: no file becomes one."""
     for number in (0, 1, 2):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest that is free
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # takes the lowest that is free
     before = sys.stdout, sys.stderr
     stdout, stderr = Patient(sys.stdout), Patient(sys.stderr)
     sys.stdout, sys.stderr = cast(TextIO, stdout), cast(TextIO, stderr)

@@ -60,7 +60,7 @@ PROPERTIES = ("gradient/mlp/silu", "gradient/attention/plain")
 
 KNOWN = "\n".join(
     f"""[[violation]]
-implementation = "m:mine"  # a comment
+implementation = "cemverify:reference"  # a comment
 property = "{name}"
 cause = "update*"
 reason = "because"
@@ -84,7 +84,9 @@ class Reader:
 
 
 def _maker() -> Maker:
-    return Maker.now("cemverify check m:mine", {"properties": [], "examples": 60, "dtype": "float64"}, 0, "cpu")
+    return Maker.now(
+        "cemverify check cemverify:reference", {"properties": [], "examples": 60, "dtype": "float64"}, 0, "cpu"
+    )
 
 
 def _records() -> list[Record]:
@@ -99,7 +101,7 @@ def _a_result(folder: Path) -> Path:
 
 
 def _a_check(folder: Path) -> Path:
-    write(folder / "check.json", as_json(RunFinished("m:mine", _records(), 1.0), _maker()))
+    write(folder / "check.json", as_json(RunFinished("cemverify:reference", _records(), 1.0), _maker()))
     return folder / "check.json"
 
 
@@ -114,7 +116,7 @@ def _counterexample(folder: Path) -> Path:
     packing = Packing()
     saved = Saved(packing.tree(case), "float64", "cpu", "torch", packing.arrays, [], within=5.0)
     record = replace(_records()[1], id=property_.id, saved=saved)
-    (path,) = save_all(RunFinished("m:mine", [record], 0.0), folder, _maker())
+    (path,) = save_all(RunFinished("cemverify:reference", [record], 0.0), folder, _maker())
     return path
 
 
@@ -213,8 +215,12 @@ READERS = {
     "compared result": Reader(
         _a_check, lambda path: call(["reports", "compare", str(path), str(_a_check(path.parents[1]))])
     ),
-    "baseline": Reader(_a_check, lambda path: call(["cemverify", "check", "m:mine", "--baseline", str(path)])),
-    "known violations": Reader(_known, lambda path: call(["cemverify", "check", "m:mine", "--known", str(path)])),
+    "baseline": Reader(
+        _a_check, lambda path: call(["cemverify", "check", "cemverify:reference", "--baseline", str(path)])
+    ),
+    "known violations": Reader(
+        _known, lambda path: call(["cemverify", "check", "cemverify:reference", "--known", str(path)])
+    ),
     "counterexample": Reader(_counterexample, lambda path: call(["cemverify", "replay", str(path)])),
     "arrays of a counterexample": Reader(
         lambda folder: _counterexample(folder).with_suffix(".npz"),

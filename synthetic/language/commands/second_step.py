@@ -48,9 +48,8 @@ HOW = """\
 --rows NAME ...       only these rows, as in the tables: 'T = 1' 'T = 1, eta 2' 'T = 2, eta 1/2'
 --beyond              also rows that the paper does not have: momentum, P per step, cooling, joint ...
 --seeds N --seed S    N seeds judge, from S on (default: 8 from 0)
---tuning N            tune at 1/N of the length (default: 2), with --tuning-seeds N (default: 1)
+--tuning N            the study finds --learning-rate at 1/N of the length (2), --tuning-seeds N (1)
 other numbers:        --steps N --batch B --context J --accumulate N --dim D --layers L --heads K
-                      (--learning-rate is what the study finds)
 """
 
 WHEN = """\
