@@ -36,6 +36,7 @@ class MeasuredRatio:
         on: what both were trained on, where a study has several; "" where it has one.
         mean: geometric, over replicates.
         interval95, interval90: None with fewer than two replicates, or if a run diverged.
+        verdict: the study's own, where it corrects for having made several comparisons; None elsewhere.
     """
 
     model: str
@@ -44,6 +45,7 @@ class MeasuredRatio:
     mean: float
     interval95: Interval | None
     interval90: Interval | None
+    verdict: str | None = None
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,8 @@ class Readings:
             if r.on == on and (r.model, r.baseline) == (model, baseline):
                 return r
             if r.on == on and (r.baseline, r.model) == (model, baseline):
-                return MeasuredRatio(model, baseline, on, 1 / r.mean, _turned(r.interval95), _turned(r.interval90))
+                ends = _turned(r.interval95), _turned(r.interval90)
+                return MeasuredRatio(model, baseline, on, 1 / r.mean, *ends, r.verdict)
         return None
 
 
@@ -115,6 +118,8 @@ def side_of(expected: Expected, ratio: MeasuredRatio | None, margin: float) -> S
     """Which side a ratio takes on a statement of that kind."""
     if ratio is None or ratio.interval95 is None or ratio.interval90 is None:
         return "neither"
+    if ratio.verdict == "inconclusive":
+        return "neither"
     low, high = ratio.interval95
     within = ratio.interval90[0] > 1 / (1 + margin) and ratio.interval90[1] < 1 + margin
     if expected == "close":
@@ -143,6 +148,7 @@ def _parse(content: Mapping[str, Any]) -> Readings:
             float(r["mean"]),
             _interval(r["interval95"]),
             _interval(r["interval90"]),
+            r.get("verdict"),
         )
         for r in content["ratios"]
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
@@ -25,6 +26,7 @@ def edited(folder: Path, mean: float, spread: float, *, rates_at_edge: bool = Fa
         for ratio in content["ratios"]:
             ratio["mean"] = mean
             ratio["interval95"] = ratio["interval90"] = [mean - spread, mean + spread]
+            ratio.pop("verdict", None)
         for best in content["best_rates"]:
             best["at_edge"] = rates_at_edge
         content["parameters"] += parameters
@@ -62,7 +64,7 @@ def test_a_second_scale_stands_beside_the_first(tmp_path: Path) -> None:
     edited(tmp_path, 0.9, 0.01, parameters=86_000_000)
     found = judge_claim(find_claim("18-depth-two-language", tmp_path))
     assert found.verdict == ClaimVerdict.DEPENDS
-    assert found.told.startswith("disagrees at 0.134M parameters, 0.512M tokens, 3 seeds; agrees at 86.1M parameters")
+    assert found.told.startswith("disagrees at 0.118M parameters, 2.67M tokens, 8 seeds; agrees at 86.1M parameters")
 
 
 def test_the_verdict_names_scale_and_seeds() -> None:
@@ -124,3 +126,9 @@ def test_a_ratio_is_read_by_rules(mean: float, spread: float, sides: dict[str, s
 
 def test_what_was_not_compared_says_nothing() -> None:
     assert side_of("better", None, 0.005) == "neither"
+
+
+def test_what_a_study_calls_inconclusive_after_its_correction_takes_no_side() -> None:
+    ratio = MeasuredRatio("T = 2", "T = 1", "", 0.995, (0.99, 0.9995), (0.991, 0.999))
+    assert side_of("better", ratio, 0.005) == "for"
+    assert side_of("better", replace(ratio, verdict="inconclusive"), 0.005) == "neither"

@@ -37,6 +37,7 @@ def payload(plan: SecondStepPlan, corpus: str, unit: str, found: State, summary:
                 [rows[pair.model].finals[s] for s in pair.seeds],
                 [rows[pair.base].finals[s] for s in pair.seeds],
             )
+            | {"verdict": pair.verdict}
             for pair in compared
         ],
         "best_rates": [
