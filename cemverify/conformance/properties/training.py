@@ -148,8 +148,9 @@ def _products(
 
 
 def _cotangent(answer: Tensor) -> Tensor:
-    """A vector without zeros or symmetries, determined by the shape."""
-    return torch.cos(1.0 + 2.0 * torch.arange(answer.numel(), dtype=torch.float64)).reshape(answer.shape)
+    """A vector of many magnitudes, without zeros or symmetries, determined by the shape."""
+    number = torch.arange(answer.numel(), dtype=torch.float64)
+    return (torch.cos(1.0 + 2.0 * number) * 2.0 ** (number % 11 - 5)).reshape(answer.shape)
 
 
 def _heads(case: Case) -> int:

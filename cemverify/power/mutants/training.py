@@ -125,3 +125,28 @@ class OneStepLessInTraining(Plain):
 
 def _a_step_less(x: Tensor, c: Any) -> Any:
     return replace(c, steps=c.steps - 1) if x.requires_grad and c.steps > 3 else c
+
+
+@ZOO.killed_by(
+    "Gradients are clipped to one on their way back from an output.",
+    "training/attention/plain",
+    _PRODUCT,
+    also=("training/mlp/silu", "training/attention/any-options", "training/mlp/any-options"),
+)
+class ClipsGradients(Plain):
+    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
+        found = super().advance(x, heads, w, c)
+        clipped: Tensor = _Clipped.apply(found)  # type: ignore[no-untyped-call]
+        return clipped
+
+
+class _Clipped(torch.autograd.Function):
+    """What it is given, with a gradient that is cut to [-1, 1]."""
+
+    @staticmethod
+    def forward(_: Any, a: Tensor) -> Tensor:
+        return a.clone()
+
+    @staticmethod
+    def backward(_: Any, *products: Tensor) -> Tensor:
+        return products[0].clamp(-1.0, 1.0)

@@ -77,7 +77,8 @@ def _of_edited_arrays(
         x, h, weights = new_x, new_h, new_weights
     else:
         for array, numbers in zip(arrays, fresh, strict=True):
-            array[...] = numbers
+            # as optimisers may write: past the counter of versions
+            (array.data if isinstance(array, Tensor) else array)[...] = numbers
     second = caller.call(name, other, x, h, weights)
     edited, kept = as_tensor(second, shape), as_tensor(first)
     _overwrite(first)
