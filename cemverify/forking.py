@@ -8,11 +8,13 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
-from multiprocessing import forkserver
+from multiprocessing import forkserver, util
 from typing import Any
 
 FORKS = sys.platform == "linux"
@@ -48,10 +50,21 @@ def ensure_server(*modules: str) -> None:
             if (running := server()) is not None:
                 with contextlib.suppress(OSError):
                     os.kill(running, signal.SIGCONT)  # a cell or an implementation may have stopped it
+            _shorten_the_temporary_folder()
             forkserver.ensure_running()
     finally:
         if heeds:
             signal.signal(signal.SIGINT, before)
+
+
+def _shorten_the_temporary_folder() -> None:
+    """Has the server's socket lie in /tmp where the path would be too long: a socket's has 107 bytes at most."""
+    config: dict[str, Any] = multiprocessing.current_process()._config  # type: ignore[attr-defined]
+    longest = os.path.join(tempfile.gettempdir(), "pymp-12345678", "listener-12345678")
+    if config.get("tempdir") is None and len(os.fsencode(longest)) > 107:
+        folder = tempfile.mkdtemp(prefix="pymp-", dir="/tmp")
+        util.Finalize(None, shutil.rmtree, (folder,), {"ignore_errors": True}, exitpriority=-100)
+        config["tempdir"] = folder
 
 
 def server() -> int | None:
