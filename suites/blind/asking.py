@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import signal
 import time
 from multiprocessing import get_context
 from typing import Any
@@ -38,7 +39,10 @@ def apart(processes: Any, number: int, name: str) -> Answer:
         answer: Answer = ours.recv()
     except EOFError:
         process.join()
-        answer = {"violated": False, "error": f"its process ended with exit code {process.exitcode}"}
+        if -process.exitcode in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS):  # a check calls that a violation
+            answer = {"violated": True, "by": "whatever was asked when its process crashed", "seconds": None}
+        else:
+            answer = {"violated": False, "error": f"its process ended with exit code {process.exitcode}"}
     process.join()
     return answer
 
