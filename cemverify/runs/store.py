@@ -128,8 +128,14 @@ class CellStore:
                 path.parent.mkdir(exist_ok=True)
                 _sync(self.folder)
             # the side file first: where a cell is, its side file is
-            self._replace(path.with_suffix(".made_by"), _written(made_by or {}), durable=False)
-            self._replace(path, _written(content), durable=True)
+            side = path.with_suffix(".made_by")
+            self._replace(side, _written(made_by or {}), durable=False)
+            try:
+                self._replace(path, _written(content), durable=True)
+            except BaseException:  # an interrupt, too, leaves no side file alone
+                if not path.exists():
+                    side.unlink(missing_ok=True)
+                raise
         except OSError as error:
             raise UsageError(
                 f"cell {cell.key[:12]} cannot be kept in {self.folder} ({error.strerror or error}); "

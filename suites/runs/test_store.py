@@ -530,6 +530,20 @@ def test_killed_many_times_and_resumed_every_file_is_the_same_to_the_byte(tmp_pa
     assert litter(store) == []
 
 
+def test_an_interrupt_between_a_cell_and_its_side_file_leaves_neither(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    store, (cell,) = CellStore(tmp_path), walks(1)
+    store.path(cell.key).parent.mkdir(parents=True)  # or its name would wait for the disk first
+    monkeypatch.setattr(os, "fsync", interrupted)  # the cell waits for the disk, its side file does not
+    with pytest.raises(KeyboardInterrupt):
+        store.put(cell, {"end": 1.0})
+    assert litter(tmp_path) == []
+
+
 @pytest.mark.slow
 def test_an_interrupt_ends_promptly_keeps_what_is_done_and_says_how_to_go_on(tmp_path: Path) -> None:
     study = start(tmp_path, 40, seconds=0.2)
