@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import zlib
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -43,7 +42,7 @@ def answered_while_another_runs(
     interrupted, meanwhile, always = [], [], True
     with caller.guarded():
         lines = [_count(caller.bound(name, asked)) for asked in (case, other)]
-        turn = zlib.crc32(case.h.contiguous().numpy().tobytes()) % _TURNS
+        turn = case.turn(_TURNS)
         for i in range(_PLACES):
             begins, stops = lines[0] * (i + turn / _TURNS) / _PLACES, lines[1] * (_GOLDEN * (i + turn) % 1)
             pair = _Pair(caller.bound(name, other), int(begins), int(stops))

@@ -346,8 +346,11 @@ _MLP_WIDTHS: Sequence[Space] = (
 
 
 def _positive_if_long(spaces: Sequence[Space]) -> Iterator[Space]:
-    """Numbers of one sign where sums over features are long: large sums beside the roundoff that is granted to them,
-    so that an error that all of them share, as that of a norm, shows."""
+    """Numbers of one sign where sums over features or hidden units are long.
+
+    Such sums are large beside the roundoff that is granted to them, so an error that all terms share, as that of a
+    norm, shows.
+    """
     for space in spaces:
         long = max(space.sizes["D"]) > 128 or max(space.sizes["M"]) > 128
         yield replace(space, textures=("positive",)) if long else space

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Literal
@@ -75,6 +76,10 @@ class Case:
         weights = {name: array.to(dtype) for name, array in self.weights.items()}
         x = self.x.to(dtype)
         return replace(self, x=x, h=x if self.h is self.x else self.h.to(dtype), weights=weights)
+
+    def turn(self, of: int) -> int:
+        """A number from 0 to `of` - 1, decided by the values of h in float64: what varies from case to case."""
+        return zlib.crc32(self.h.contiguous().numpy().tobytes()) % of
 
     def having(self, **options: Any) -> Case:
         """The same case with other options."""
