@@ -1,6 +1,8 @@
 """Bad input raises a clear error from the implementation itself: a ValueError or TypeError with a message.
 
-Returning an output is a violation, and so is any other error that a tensor library raises deep inside.
+Returning an output is a violation, and so is any other error that a tensor library raises deep inside. So is a
+setting of the process that the refused call leaves changed: what a function sets and puts back at its end, it must
+put back where it raises, too.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from torch import Tensor
 
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.experiments import experiment
+from cemverify.conformance.asking.process_state import ProcessState
 from cemverify.conformance.implementations.faults import Raised, words
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
 from cemverify.conformance.properties.base import Over, Property
@@ -42,14 +45,23 @@ def rejects(spoil: Spoil) -> Callable[[Caller, Case], Evidence]:
 @experiment
 def _outcome(caller: Caller, name: str, case: Case) -> str:
     """What a call with bad input came to: "refused", or what it did instead."""
+    call, changed = caller.bound(name, case), []
     try:
-        caller.raw(name, case)
+        with caller.guarded():
+            before = ProcessState.now()
+            try:
+                call()
+            finally:
+                changed = before.changed()
+                before.restore()
     except Raised as raised:
         error = raised.__cause__
         assert error is not None
         if not isinstance(error, ValueError | TypeError):
             return f"raised {words(error)}, which is not a ValueError or TypeError"
-        return "refused" if error.args else f"raised {words(error)} without a message"
+        if not error.args:
+            return f"raised {words(error)} without a message"
+        return f"left the process's {', '.join(changed)} changed" if changed else "refused"
     return "accepted it"
 
 

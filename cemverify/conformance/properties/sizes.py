@@ -204,7 +204,7 @@ def properties() -> Iterator[Property]:
     )
     claim = "In float32, too, the update of large cases is the gradient step: with up to 2305 hidden units."
     yield _property("mlp/widths-float32", claim, mlp, _MLP_FLOAT32, SWAPPED_GATE, {"mlp"}, single)
-    claim = "Decoding 513 tokens one by one gives the update of all at once."
+    claim = "Decoding 530 tokens one by one gives the update of all at once."
     decoded = update_is_gradient_where_asked(SWAPPED_HEADS, Caller.decoded)
     yield _property("decode/tokens", claim, decoded, _DECODED, SWAPPED_HEADS, {"decode"})
     claim = "The stated energy of large cases is the paper's: up to 2304 tokens, 33 heads and 1025 features."
@@ -241,8 +241,10 @@ def _property(
 
 # --- spaces ---------------------------------------------------------------------------------------
 
-_Row = tuple[int, int, Mapping[str, Any]]  # tokens, heads, options
-_HEAD = 8  # features of a head that is turned: four planes, from one radian per token to a thousandth
+# tokens, heads, options, and features of a head that is turned
+_Row = tuple[int, int, Mapping[str, Any]] | tuple[int, int, Mapping[str, Any], int]
+_HEAD = 8  # four planes, from one radian per token to a thousandth
+_PLANE = 2  # the first plane alone, in which a position that is off by one shows most
 
 # heads cost as much as tokens; 9 to 12 and 16 of them have slopes that no low precision can represent
 _ROWS: Sequence[_Row] = (
@@ -272,7 +274,7 @@ _ROWS_BFLOAT16: Sequence[_Row] = (
     (300, 11, {"position": "alibi"}),
     (1025, 1, {"norm": "channel"}),
     (1025, 1, {"position": "rotary"}),
-    (769, 1, {"position": "rotary"}),
+    (769, 1, {"position": "rotary"}, _PLANE),
     (1023, 2, {"position": "alibi", "diagonal": "shared"}),
     (2304, 1, {}),
 )
@@ -283,9 +285,9 @@ _HIDDEN = (
 )
 
 
-def _rows(tokens: int, heads: int, options: Mapping[str, Any]) -> Space:
+def _rows(tokens: int, heads: int, options: Mapping[str, Any], features: int = _HEAD) -> Space:
     turned = options.get("position") == "rotary"  # many turned keys average out, and few of them tell
-    sizes = _with({"J": tokens, "K": heads, "B": 1, **({"D": _HEAD, "R": _HEAD} if turned else {})})
+    sizes = _with({"J": tokens, "K": heads, "B": 1, **({"D": _HEAD, "R": features} if turned else {})})
     textures = ("sparse" if turned else "gentle",)
     return Space("attention", options, sizes=sizes, free_temperature=False, textures=textures)
 
@@ -379,7 +381,7 @@ _BLOCK_WIDTHS: Sequence[Space] = (
     _wide("block", {}, norm="scalar", steps=12),
 )
 _DECODED: Sequence[Space] = (
-    _wide("attention", {"J": 513, "B": 1}, position="rotary"),
+    _wide("attention", {"J": 530, "B": 1}, position="rotary"),
     _wide("attention", {"J": 129, "B": 1}, position="alibi", diagonal="shared"),
 )
 _DECODED = tuple(replace(space, apart=False) for space in _DECODED)

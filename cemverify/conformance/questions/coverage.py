@@ -23,7 +23,8 @@ def covering(levels: tuple[int, ...]) -> tuple[Row, ...]:
 
     Returns:
         Rows of one value per option, only a few more than the product of the two largest levels. A single option
-        takes each of its values once.
+        takes each of its values once. Two rows in a row have as few values in common as can be, so that two
+        questions see two values of every option.
     """
     if len(levels) == 1:
         return tuple((value,) for value in range(levels[0]))
@@ -41,7 +42,17 @@ def covering(levels: tuple[int, ...]) -> tuple[Row, ...]:
         best = max(candidates, key=lambda row: len(meetings(row) & missing))
         rows.append(best)
         missing -= meetings(best)
-    return tuple(rows) or ((),)
+    return _unlike_the_one_before(rows) or ((),)
+
+
+def _unlike_the_one_before(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """The same rows in another order: next comes the one that differs from the last in most options."""
+    left, ordered = list(rows[1:]), list(rows[:1])
+    while left:
+        last = ordered[-1]
+        ordered.append(max(left, key=lambda row: sum(a != b for a, b in zip(row, last, strict=True))))
+        left.remove(ordered[-1])
+    return tuple(ordered)
 
 
 def meetings(row: Sequence[int]) -> set[Meeting]:

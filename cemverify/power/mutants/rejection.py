@@ -49,6 +49,26 @@ def refuses_with_the_wrong_error(implementation: Implementation) -> Implementati
 
 
 @ZOO.wraps(
+    "Gradients are off while the input is looked at, and stay off if it is refused.",
+    "rejection/attention/nan-input",
+    "bad input is refused*gradient mode*",
+    original=_careful,
+)
+def refuses_and_leaves_gradients_off(implementation: Implementation) -> Implementation:
+    def change(_: str, function: Function) -> Function:
+        def refuses(*arguments: Any) -> Any:
+            try:
+                return function(*arguments)
+            except ValueError:
+                torch.set_grad_enabled(False)
+                raise
+
+        return refuses
+
+    return around(implementation, change)
+
+
+@ZOO.wraps(
     "Bad input raises a ValueError without a message.",
     "rejection/attention/wrong-weight-shape",
     "bad input is refused*without a message",

@@ -35,13 +35,19 @@ class Tiled(Plain):
             larger = torch.maximum(maximum, part.amax(-1, keepdim=True).detach())
             # before the first finite logit there is nothing to rescale, and no -inf - -inf
             safe = torch.where(larger.isinf(), 0.0, larger)
-            total = self.rescaled(total, maximum, safe) + (part - safe).exp().sum(-1, keepdim=True)
+            total = self.rescaled(total, maximum, safe) + self.summed((part - safe).exp())
             maximum = larger
         return (logits - maximum).exp() / total
 
     def column_tiles(self, logits: Tensor) -> list[Tensor]:
         """The logits (..., r, s) of each tile of columns."""
-        return list(torch.split(logits, _COLUMNS, -1))
+        return list(torch.split(logits, self.columns, -1))
+
+    columns = _COLUMNS
+
+    def summed(self, tile: Tensor) -> Tensor:
+        """What a tile (..., r, s) adds to the running sum."""
+        return tile.sum(-1, keepdim=True)
 
     def rescaled(self, total: Tensor, before: Tensor, now: Tensor) -> Tensor:
         """The running sum relative to the maximum now."""
@@ -54,11 +60,18 @@ class SumIsNotRescaled(Tiled):
         return total
 
 
-@ZOO.killed_by("A last tile of columns that is not full is left out of the sum.", "gradient/attention/plain")
-class LastColumnsAreNotSummed(Tiled):
+@ZOO.killed_by("A last tile of several that is not full counts half.", "gradient/attention/plain")
+class LastColumnsCountHalf(Tiled):
+    several = False
+
     def column_tiles(self, logits: Tensor) -> list[Tensor]:
         tiles = super().column_tiles(logits)
-        return tiles if len(tiles) == 1 else [t for t in tiles if t.shape[-1] == _COLUMNS]
+        self.several = len(tiles) > 1
+        return tiles
+
+    def summed(self, tile: Tensor) -> Tensor:
+        half = self.several and tile.shape[-1] < self.columns
+        return super().summed(tile) * (0.5 if half else 1.0)
 
 
 @ZOO.killed_by("A last tile of rows that is not full has uniform weights.", "gradient/attention/plain")
@@ -114,6 +127,8 @@ class KeysKeepTheLastTilesGradient(Tiled):
     _PRODUCT,
 )
 class WrongWeightsInTheBackwardPass(SumIsNotRescaled):
+    columns = 1
+
     def softmax(self, logits: Tensor) -> Tensor:
         wrong = super().softmax(logits)
         # the right value with the wrong one's derivative
