@@ -51,10 +51,12 @@ def _run(options: argparse.Namespace) -> int:
     """Runs the command that was chosen; what it can do without torch, it does before torch is imported."""
     from importlib import import_module
 
+    from cemverify.cores import one_thread
+
     prepare = getattr(import_module(f"cemverify.options.{options.module}"), "prepare", None)
     if prepare is not None:
         prepare(options)
-    with importing():
+    with importing(), one_thread():  # NumPy's other threads would stand in the way of a fork
         command = import_module(f"cemverify.commands.{options.module}")
     return int(command.run(options))
 

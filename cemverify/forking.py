@@ -1,6 +1,8 @@
 """The server from which worker processes are forked: torch is imported there once, and not by each of them.
 
-It ignores Ctrl-C, which goes to every process of a terminal, and so do its children until they choose to heed it.
+A command that has imported torch itself forks even the server (`fork_server`), which then imports it no second time.
+The server ignores Ctrl-C, which goes to every process of a terminal, and so do its children until they choose to heed
+it.
 """
 
 from __future__ import annotations
@@ -13,9 +15,13 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
-from multiprocessing import forkserver, util
+import traceback
+from collections.abc import Sequence
+from itertools import pairwise
+from multiprocessing import forkserver, resource_tracker, util
 from typing import Any
+
+from cemverify.cores import one_thread
 
 FORKS = sys.platform == "linux"
 
@@ -34,6 +40,48 @@ def context(*modules: str) -> Any:
     _imported.update(dict.fromkeys(modules))
     forked.set_forkserver_preload(list(_imported))
     return forked
+
+
+def fork_server(*modules: str) -> None:
+    """Has the server start as a fork of this process, with all that it has imported, where a fork is safe.
+
+    That is where no other thread runs, not even one of a library: a lock that it holds would stay locked in the fork.
+    Call it before anything looks for a GPU, because CUDA does not survive a fork. Elsewhere as `ensure_server`.
+    """
+    if not FORKS or server() is not None or len(os.listdir("/proc/self/task")) > 1:
+        ensure_server(*modules)
+        return
+    resource_tracker.ensure_running()  # or it would be forked, too
+    starting: Any = util
+    executed = starting.spawnv_passfds
+    starting.spawnv_passfds = _forked
+    try:
+        ensure_server(*modules)
+    finally:
+        starting.spawnv_passfds = executed
+
+
+def _forked(_: str, arguments: Sequence[Any], kept: Sequence[int]) -> int:
+    """Starts a program of Python's as a fork: the last argument is what `python -c` would run. Returns its id."""
+    sys.stdout.flush()  # or the fork would write it once more
+    sys.stderr.flush()
+    child = os.fork()
+    if child:
+        return child
+    try:
+        # as after an exec: no handlers, no descriptors but those that are passed, streams of its own
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        edges = [2, *sorted(kept), os.sysconf("SC_OPEN_MAX")]
+        for last, following in pairwise(edges):
+            os.closerange(last + 1, following)
+        sys.stdout, sys.stderr = (given or open(os.devnull, "w") for given in (sys.__stdout__, sys.__stderr__))  # noqa: SIM115
+        exec(arguments[-1], {})  # noqa: S102
+    except SystemExit:
+        pass
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(0)
 
 
 def ensure_server(*modules: str) -> None:
@@ -71,21 +119,3 @@ def server() -> int | None:
     """The process id of the server; None before it was started."""
     found: int | None = getattr(forkserver._forkserver, "_forkserver_pid", None)
     return found
-
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """What is started meanwhile computes with one thread, as it has to know before it imports torch.
-
-    With more, small tensors crawl.
-    """
-    before = {key: os.environ.get(key) for key in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
-    os.environ.update(dict.fromkeys(before, "1"))
-    try:
-        yield
-    finally:
-        for key, value in before.items():
-            if value is None:
-                del os.environ[key]
-            else:
-                os.environ[key] = value

@@ -38,7 +38,7 @@ ROOMS: dict[str, set[str]] = {
     "cemverify.cores": set(),
     "cemverify.devices": set(),
     "cemverify.drawing": set(),
-    "cemverify.forking": set(),
+    "cemverify.forking": shared("cores"),
     "cemverify.orphans": set(),
     "cemverify.files": set(),
     "cemverify.lines": set(),
@@ -62,7 +62,7 @@ ROOMS: dict[str, set[str]] = {
     "cemverify.conformance.judging": {"cemverify.cem"}
     | shared("catalogue", "devices", "drawing", "listing")
     | verifier("implementations", "questions", "asking", "oracle", "properties"),
-    "cemverify.conformance.workers": shared("drawing", "entry", "forking", "orphans")
+    "cemverify.conformance.workers": shared("cores", "drawing", "entry", "forking", "orphans")
     | verifier("implementations", "questions", "asking", "properties", "judging"),
     "cemverify.conformance.trained": {"cemverify.cem"}
     | shared("errors")
@@ -94,7 +94,7 @@ ROOMS: dict[str, set[str]] = {
     | verifier("implementations", "asking", "properties", "judging", "trained", "workers", "gate")
     | verifier("counterexamples", "listeners"),
     "cemverify.cli": {"cemverify.options", "cemverify.commands"}
-    | shared("_version", "catalogue", "entry", "parsing"),
+    | shared("_version", "catalogue", "cores", "entry", "parsing"),
     "cemverify.__main__": {"cemverify.cli"},
     "reports": {"cemverify.statistics"}
     | shared("entry", "errors", "files", "lines", "parsing", "results", "screen", "tables")

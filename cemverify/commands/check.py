@@ -21,7 +21,7 @@ from cemverify.conformance.listeners import trained as trained_layer
 from cemverify.conformance.listeners.colours import show_coloured
 from cemverify.conformance.listeners.progress import progress
 from cemverify.conformance.properties import select
-from cemverify.conformance.workers import isolation
+from cemverify.conformance.workers import isolation, nursery
 from cemverify.conformance.workers.limits import check_memory, usual_memory
 from cemverify.results import Maker, Table, show, write, write_text
 from cemverify.screen import columns, wrapped
@@ -35,6 +35,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     properties = select(options.properties)
+    nursery.get_ready()
     effort = Effort(
         options.examples,
         options.seed,

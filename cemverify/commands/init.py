@@ -14,7 +14,7 @@ from cemverify.conformance.listeners import terminal
 from cemverify.conformance.listeners.colours import show_coloured
 from cemverify.conformance.listeners.progress import progress
 from cemverify.conformance.properties import select
-from cemverify.conformance.workers import isolation
+from cemverify.conformance.workers import isolation, nursery
 from cemverify.conformance.workers.limits import USUAL_MEMORY
 from cemverify.cores import cores
 from cemverify.results import show
@@ -41,6 +41,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _check(name: str, folder: Path) -> int:
     """Checks the adapter as `cemverify check` does, and prints less of it."""
+    nursery.get_ready()
     os.chdir(folder)
     sys.path.insert(0, os.getcwd())  # workers inherit it
     show(f"\n$ cemverify check {name}:mine")

@@ -14,6 +14,7 @@ from cemverify.conformance.judging.verdicts import Verdict, counts
 from cemverify.conformance.listeners import files, terminal
 from cemverify.conformance.listeners.colours import show_coloured
 from cemverify.conformance.properties import catalogue
+from cemverify.conformance.workers import nursery
 from cemverify.conformance.workers.isolation import ask_again
 from cemverify.results import Maker, show, write
 from cemverify.screen import columns, wrapped
@@ -26,6 +27,7 @@ def run(options: argparse.Namespace) -> int:
     chosen = [p for p in catalogue() if p.id == saved.property]
     if not chosen:
         raise ValueError(f"this version has no property {saved.property!r}; see `cemverify list`")
+    nursery.get_ready()
     sys.path.insert(0, os.getcwd())  # as `cemverify check` does
     name = options.implementation or saved.implementation
     maker = Maker.now(options.command, {"counterexample": str(options.file)}, 0, saved.device)

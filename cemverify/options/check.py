@@ -6,7 +6,6 @@ import argparse
 from pathlib import Path
 
 from cemverify.conformance.implementations import naming
-from cemverify.conformance.workers import nursery
 from cemverify.conformance.workers.limits import USUAL_MEMORY
 from cemverify.cores import cores
 from cemverify.options import completers, gate, trained
@@ -115,7 +114,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def prepare(options: argparse.Namespace) -> None:
-    """Refuses a name under which there is nothing, and has the server of workers import torch meanwhile."""
+    """Refuses a name under which there is nothing."""
     options.implementation = naming.settled(options.implementation)
-    if options.checkpoint is None:
-        nursery.get_ready()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from cemverify.conformance.workers import nursery
 from cemverify.start.recipes import RECIPES
 from cemverify.start.writing import STEMS
 
@@ -44,9 +43,3 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--check", action=argparse.BooleanOptionalAction, default=True, help="check the adapter when it is written"
     )
-
-
-def prepare(options: argparse.Namespace) -> None:
-    """As `cemverify check`, if the adapter will be checked."""
-    if options.check:
-        nursery.get_ready()

@@ -6,7 +6,6 @@ import argparse
 from pathlib import Path
 
 from cemverify.conformance.implementations import naming
-from cemverify.conformance.workers import nursery
 
 DESCRIPTION = """\
 Judges a counterexample again that `cemverify check --save-counterexamples FOLDER` saved: the same numbers, the same
@@ -37,4 +36,3 @@ def prepare(options: argparse.Namespace) -> None:
     """As `cemverify check`."""
     if options.implementation is not None:
         options.implementation = naming.settled(options.implementation)
-    nursery.get_ready()

@@ -130,19 +130,21 @@ def test_a_module_without_implementations_says_what_else_it_defines() -> None:
         contract.attribute("suites.conformance.test_naming:folders")
 
 
-def test_a_name_is_refused_before_the_server_of_workers_starts_and_that_before_torch_is_imported(
+def test_a_name_is_refused_before_torch_is_imported_and_that_before_the_server_of_workers_starts(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def started() -> None:
         raise Refusal("the server starts")
 
-    monkeypatch.setattr(nursery, "get_ready", started)
-    monkeypatch.setattr("cemverify.commands.check.run", lambda _: 0)
-    assert main(["check", "plain.layers:zzz"]) == 2
+    with monkeypatch.context() as without_torch:
+        without_torch.setitem(sys.modules, "cemverify.commands.check", None)
+        assert main(["check", "plain.layers:zzz"]) == 2
     assert "it defines mine" in capsys.readouterr().err
+    monkeypatch.setattr(nursery, "get_ready", started)
     assert main(["check", str(folder / "plain" / "layers.py:mine")]) == 2
     assert "the server starts" in capsys.readouterr().err
-    assert main(["check", "plain.layers:mine", "--checkpoint", "c.safetensors"]) == 0  # no workers
+    assert main(["check", "plain.layers:mine", "--checkpoint", "c.safetensors"]) == 2
+    assert "the server starts" not in capsys.readouterr().err  # no workers
     assert main(["power", "plain.layers:zzz"]) == 2
     assert "it defines mine" in capsys.readouterr().err
     assert naming.parts("plain/layers.py:mine") == ("plain.layers", "mine")

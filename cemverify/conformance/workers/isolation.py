@@ -26,7 +26,6 @@ from typing import Any
 
 import torch
 
-from cemverify import forking
 from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import not_offered
@@ -38,6 +37,7 @@ from cemverify.conformance.workers.giving_up import LostWorkers
 from cemverify.conformance.workers.judging import Again, Finished, Introduction, NotLoaded, judge
 from cemverify.conformance.workers.limits import check_memory, end_all
 from cemverify.conformance.workers.wire import request
+from cemverify.cores import one_thread
 
 LOADING = 120.0  # seconds that an import may take
 
@@ -133,7 +133,7 @@ class _Worker:
         self.used = False
         self.alive = True
         self.silent = max(effort.timeout, _SILENT)
-        with forking.one_thread():
+        with one_thread():
             self.process, self.connection = nursery.start(judge, name, effort, dict(os.environ), LOADING)
         self.since = self.heard = time.monotonic()  # not before: the server may have to import torch first
 

@@ -2,8 +2,8 @@
 
 Linux forks them from a server that has imported torch and the judge (see `preloaded`), and nothing of the
 implementation: that takes 50 ms rather than the seconds of an import, which counts where one worker after another is
-lost. A command that will need workers has the server start first of all (`get_ready`), and imports torch itself
-meanwhile. Code under test can stop or kill that server. So every wait for it has a deadline: a server that does not
+lost. A command that has imported torch forks the server itself (`get_ready`). Code under test can stop or kill that
+server. So every wait for it has a deadline: a server that does not
 answer is killed, and the next process starts another.
 """
 
@@ -33,9 +33,9 @@ _tried: set[int | None] = set()  # servers that have forked, so that they have i
 
 
 def get_ready() -> None:
-    """Has the server start, without waiting until it has imported everything; does nothing where there is none."""
+    """Has the server start from this process, before anything looks for a GPU; does nothing where there is none."""
     if forking.FORKS:
-        forking.ensure_server(PRELOADED)
+        forking.fork_server(PRELOADED)
         atexit.unregister(_kill_server)
         atexit.register(_kill_server)  # for a command that is refused since: the server would import to the end
 
