@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -24,14 +25,36 @@ def without_seconds(printed: str) -> str:
     return re.sub(r"\d+\.\d+ s\b", "", printed)
 
 
+# our own modules as -OO compiles them; under -OO itself all of torch is compiled, too
+STRIPPED = """\
+import sys
+from suites.entry.environments import Stripping
+sys.meta_path.insert(0, Stripping)
+from cemverify.cli import main
+sys.exit(main())
+"""
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "python",
+    [
+        pytest.param(("-c", STRIPPED), id="stripped"),
+        pytest.param(("-OO", "-m", "cemverify"), id="-OO", marks=pytest.mark.thorough),
+    ],
+)
 def test_a_check_prints_the_same_without_docstrings_and_asserts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    python: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = (ROOT / "examples" / "attention_numpy.py").read_text()
     (tmp_path / "untied.py").write_text(source.replace(TIED, UNTIED))
     stripped = subprocess.run(
-        [sys.executable, "-OO", "-m", "cemverify", *CHECK], cwd=tmp_path, capture_output=True, text=True, check=False
+        [sys.executable, *python, *CHECK],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert stripped.returncode == 1, stripped.stderr
     assert "VIOLATED gradient/attention/plain" in stripped.stdout

@@ -102,6 +102,8 @@ class Stripping:
 
 
 def _commands() -> Mapping[str, Callable[[Sequence[str]], int]]:
+    import torch._dynamo  # noqa: F401 (which optimisers import)
+
     import cemverify.commands.check
     import cemverify.commands.claims
     import cemverify.commands.power
