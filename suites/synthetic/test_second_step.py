@@ -23,12 +23,13 @@ from cemverify.runs.plain import plain
 from synthetic.__main__ import main
 from synthetic.corpora.batches import Batches
 from synthetic.corpora.chains import ChainSpec
-from synthetic.corpora.choice import CorpusChoice, PinnedCorpus
+from synthetic.corpora.choice import CorpusChoice, PinnedCorpus, open_corpus
 from synthetic.corpora.tokens import Tokens
 from synthetic.language.paper.studies import TINY_SIZE, tiny_dims, tiny_frame
 from synthetic.language.training.guard import first_non_finite
 from synthetic.language.training.looped import paired
-from synthetic.language.training.recipe import Recipe
+from synthetic.language.training.machine import compiler_missing
+from synthetic.language.training.recipe import Recipe, RecipeChanges
 from synthetic.language.training.steps import steps_of, warnings
 from synthetic.language.training.training import train
 from synthetic.language.tuned import designs, power, tables
@@ -162,6 +163,30 @@ def test_options_that_came_later_are_not_in_the_names_of_cells_without_them() ->
     assert "rounds" not in plain(usual)
     assert plain(joint)["rounds"] == 2
     assert "beyond" not in json.dumps(plain(usual.looped))
+
+
+def test_compiled_trainings_are_cells_of_their_own_and_the_usual_ones_keep_their_names() -> None:
+    plans = [plan("mlp", 16, names=("T = 1",), compiled=compiled) for compiled in (False, True)]
+    usual, compiled = (p.cell(p.rows[0], 0, "judging", 1.0, 0.01, PINNED, "cpu") for p in plans)
+    assert "compiled" not in plain(usual)
+    assert plain(compiled) == {**plain(usual), "compiled": True}
+
+
+@pytest.mark.thorough
+def test_a_compiled_training_learns_what_the_usual_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if missing := compiler_missing("cpu"):
+        pytest.skip(missing)
+    monkeypatch.setenv("CEMVERIFY_CORPORA", str(tmp_path))
+    choice = CorpusChoice(CHAIN)
+    corpus = PinnedCorpus(choice.anywhere, open_corpus(choice, tmp_path).digest)
+    dims, changes = tiny_dims(16, 1, 2), RecipeChanges(steps=40, batch=4, context=16)
+    records = []
+    for compiled in (False, True):
+        asked = plan("attention", 8, dims=dims, changes=changes, names=("T = 1",), compiled=compiled)
+        records.append(read_record(compute_trial(asked.cell(asked.rows[0], 0, "judging", 1.0, 0.01, corpus, "cpu"))))
+    usual, other = records
+    assert other.batches == usual.batches
+    assert other.trained == pytest.approx(usual.trained, rel=1e-3)  # forty steps magnify a rounding
 
 
 # --- how a rate is found ----------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from synthetic.language.commands.arguments import (
     shape,
 )
 from synthetic.language.paper.studies import TINY, tiny_dims
+from synthetic.language.training.machine import compiler_missing
 from synthetic.language.training.paths import words
 
 SUMMARY = "does a second step pay? every row tuned by itself, judged with fresh seeds on other text"
@@ -54,6 +55,7 @@ other numbers:        --steps N --batch B --context J --accumulate N --dim D --l
 
 WHEN = """\
 --estimate            the power analysis and the hours, and do nothing; --tflops N: of your device
+--compile             train through torch.compile: faster, after half a minute a model to begin
 --until MINUTES       stop cleanly after so long and show what is there; 0 computes nothing
 --cells FILE          finished trainings: read first, written last; commit it to go on elsewhere
 --page FILE           also a page in Markdown; --output FILE; --device auto, cpu or cuda
@@ -82,6 +84,7 @@ def add_arguments(parser: Command) -> None:
     add_when = add_compact(parser, "when, and where to", WHEN)
     add_when("--estimate", action="store_true")
     add_when("--tflops", type=positive)
+    add_when("--compile", action="store_true")
     add_when("--until", type=_minutes)
     add_when("--cells", type=Path)
     add_when("--page", type=Path)
@@ -145,6 +148,7 @@ def run(options: argparse.Namespace) -> int:
             seed=options.seed,
             tuning_seeds=options.tuning_seeds,
             tuning=options.tuning,
+            compiled=options.compile,
         )
 
     expected = paper.VOCABULARY if options.size in paper.SIZES else choice.vocabulary
@@ -157,6 +161,8 @@ def run(options: argparse.Namespace) -> int:
     device = _device(options.device)
     if device.startswith("cuda") and options.workers is None and options.cluster is None:
         where = replace(where, workers=1)  # two processes on one GPU only wait for each other
+    if options.compile and (missing := compiler_missing(device)) is not None:
+        raise UsageError(f"{missing}; leave out --compile")
     output = options.output or Path(f"out/second-step-{asked.replaced}-{asked.size}.json")
     for path in (output, options.page, options.cells):
         if path is not None:
@@ -182,7 +188,7 @@ def run(options: argparse.Namespace) -> int:
         tables.tuning(found, corpus.unit),
     ]
     results.show(terminal([*shown, tables.steps(found)]))
-    results.show(f"\n{words(study.paths_of(asked))}")
+    results.show(f"\n{words(study.paths_of(asked), compiled=asked.compiled)}")
     results.show(f"\nthe second step: {summary.verdict}; {summary.why}")
     if found.todo:
         results.show(f"not finished: {len(found.todo)} trainings are next; the same command goes on")
@@ -208,12 +214,11 @@ def _command(options: argparse.Namespace, device: str) -> str:
     words = ["python", "-m", "synthetic", "language", "second-step", "--replaced", options.replaced]
     words += ["--size", options.size, "--per-parameter", f"{options.per_parameter:g}"]
     words += ["--seeds", str(options.seeds)]
-    usual = {"depth": 2, "seed": 0, "tuning_seeds": 1, "tuning": 4}
+    usual = {"depth": 2, "seed": 0, "tuning_seeds": 1, "tuning": 2}
     for name, value in usual.items():
         if getattr(options, name) != value:
             words += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
-    if options.beyond:
-        words.append("--beyond")
+    words += [f"--{flag}" for flag in ("beyond", "compile") if getattr(options, flag)]
     if options.rows:
         words += ["--rows", *options.rows]
     words += changes_words(recipe_changes(options), *shape(options))

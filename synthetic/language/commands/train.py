@@ -120,7 +120,7 @@ def _run(asked: TrainingRun, output: Path, device: str, *, compiled: bool, shard
     check_writable(output)
     machine = choose(device, compiled=compiled, sharded=sharded)
     if compiled and (missing := compiler_missing(machine.device)):
-        print(f"note: {missing}", file=sys.stderr)
+        print(f"note: {missing}; training goes on without it", file=sys.stderr)
         machine = replace(machine, compiled=False)
     try:
         found = train_side_by_side(asked, machine)

@@ -160,7 +160,7 @@ def compiler_missing(device: str) -> str | None:
     names = (os.environ.get("CXX"), "g++", "clang++", "c++")
     if any(name and shutil.which(name) for name in names):
         return None
-    return "torch.compile needs a C++ compiler and there is none; training goes on without it"
+    return "torch.compile needs a C++ compiler and there is none"
 
 
 @contextlib.contextmanager

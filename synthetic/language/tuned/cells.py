@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -41,7 +41,7 @@ class TrialCell:
         corpus: on which. design: the model. recipe: how.
         seed: of the batches. weights: of the first weights.
         part: which half of the validation part is scored, windows: on how many windows.
-        device: "cpu" or "cuda".
+        device: "cpu" or "cuda". compiled: whether it is trained through torch.compile.
     """
 
     corpus: PinnedCorpus
@@ -52,6 +52,7 @@ class TrialCell:
     part: Part
     windows: int
     device: str = "cpu"
+    compiled: bool = field(default=False, metadata={"added": True})
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def compute_trial(cell: TrialCell) -> dict[str, Any]:
     """Trains a model and scores it on one half of the validation part."""
     folder = corpora_folder()
     corpus = cell.corpus.open(folder)
-    machine = Machine(cell.device)
+    machine = Machine(cell.device, compiled=cell.compiled)
     recipe = cell.recipe
     model = paired(cell.design.looped, cell.weights).to(cell.device)
     batches = Batches(corpus.train.tokens, cell.seed, recipe.batch, recipe.context)

@@ -27,6 +27,7 @@ def payload(plan: SecondStepPlan, corpus: str, unit: str, found: State, summary:
         "recipe": (
             f"{plan.recipe.steps:,} steps on {corpus}, embeddings N(0, 1), each row at its own learning rate, tuned"
             " on other seeds and another half of the validation part"
+            f"{', through torch.compile' if plan.compiled else ''}"
         ),
         "figure": f"bits per {unit} at equal tokens",
         "margin": MARGIN,

@@ -36,6 +36,7 @@ class SecondStepPlan:
         recipe: of the judged trainings, but for the rate. rows: the models.
         seeds, seed: how many judge, and the first. tuning_seeds: how many tune.
         tuning: 1/this of the full length is what the rate is chosen at, and half of that what it is sought at.
+        compiled: whether all trainings go through torch.compile.
     """
 
     replaced: Replaced
@@ -49,6 +50,7 @@ class SecondStepPlan:
     seed: int = 0
     tuning_seeds: int = 1
     tuning: int = 2
+    compiled: bool = False
 
     @property
     def shares(self) -> tuple[float, ...]:
@@ -66,7 +68,8 @@ class SecondStepPlan:
         steps = math.ceil(share * self.recipe.steps)
         recipe = replace(self.recipe, steps=steps, learning_rate=learning_rate, base=row.base)
         windows = TUNING_WINDOWS if part == "tuning" else JUDGING_WINDOWS
-        return TrialCell(corpus, row.design, recipe, seed, seed + row.weights, part, windows, device)
+        weights = seed + row.weights
+        return TrialCell(corpus, row.design, recipe, seed, weights, part, windows, device, self.compiled)
 
     def tuning_cells(
         self, row: Row, share: float, numbers: Sequence[int], corpus: PinnedCorpus, device: str
@@ -91,6 +94,7 @@ def plan(
     seed: int = 0,
     tuning_seeds: int = 1,
     tuning: int = 2,
+    compiled: bool = False,
 ) -> SecondStepPlan:
     """The study.
 
@@ -117,7 +121,7 @@ def plan(
     except ValueError as error:
         raise UsageError(str(error)) from None
     return SecondStepPlan(
-        replaced, size, frame, depth, per_parameter, recipe, taken, seeds, seed, tuning_seeds, tuning
+        replaced, size, frame, depth, per_parameter, recipe, taken, seeds, seed, tuning_seeds, tuning, compiled
     )
 
 

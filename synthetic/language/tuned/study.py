@@ -167,7 +167,9 @@ def check_fits(plan: SecondStepPlan, corpus: Corpus) -> None:
 
 def paths_of(plan: SecondStepPlan) -> dict[str, Paths]:
     """The paths that the layers of each row take, by its name."""
-    return {row.name: paths(looped_on_meta(row.design.looped), plan.recipe) for row in plan.rows}
+    return {
+        row.name: paths(looped_on_meta(row.design.looped), plan.recipe, compiled=plan.compiled) for row in plan.rows
+    }
 
 
 def keys(found: State) -> Iterator[str]:

@@ -40,7 +40,8 @@ def models(plan: SecondStepPlan, found: State, summary: Summary, unit: str) -> T
         )
     title = (
         f"The rows: {plan.recipe.steps:,} steps of {plan.recipe.batch} x {plan.recipe.context} tokens, each at its"
-        f" own learning rate; bits/{unit} on the judging half, mean ± std over seeds"
+        f" own learning rate{', through torch.compile' if plan.compiled else ''}; bits/{unit} on the judging half,"
+        " mean ± std over seeds"
     )
     columns = (
         "row",
