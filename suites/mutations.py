@@ -40,6 +40,7 @@ _TESTS: Sequence[tuple[str, tuple[str, ...]]] = (
         ("suites/power/test_injection.py", "suites/power/test_power.py", "suites/power/test_mutants.py"),
     ),
 )
+_PYTEST = (sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider")
 _NOT = ("cemverify/power/mutants",)  # wrong on purpose: another wrong line is as good
 
 
@@ -79,12 +80,17 @@ def files() -> list[str]:
     return [path for path in found if not path.startswith(_NOT)]
 
 
+def folders_of(path: str) -> tuple[str, ...]:
+    """Where the tests of a file are."""
+    return next(tests for place, tests in _TESTS if path.startswith(place))
+
+
 def tests_of(path: str) -> str:
     """The command that must fail once the file is changed; tests named for the file come first, as -x ends a run."""
-    folders = next(tests for place, tests in _TESTS if path.startswith(place))
+    folders = folders_of(path)
     named = [f"{folder}/test_{Path(path).stem}.py" for folder in folders if not folder.endswith(".py")]
     asked = [test for test in named if (ROOT / test).exists()] + list(folders)
-    return shlex.join([sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *asked])
+    return shlex.join([*_PYTEST, *asked])
 
 
 def changes(path: str) -> list[Change]:
@@ -215,9 +221,10 @@ def _outcomes(chosen: Sequence[Change], session: Path, jobs: int, seconds: float
     known = [json.loads(line) for line in session.read_text().splitlines()] if session.exists() else []
     outcomes = {one["name"]: one["survived"] for one in known if one["code"] == state}
     owed = [change for change in chosen if change.name not in outcomes]
-    for command in sorted({tests_of(change.path) for change in owed}):
-        if subprocess.run(shlex.split(command), cwd=ROOT, stdout=sys.stderr, check=False).returncode:
-            print(f"the tests fail without any change: {command}", file=sys.stderr)
+    for folders in sorted({folders_of(change.path) for change in owed}):
+        command = [*_PYTEST, *folders]
+        if subprocess.run(command, cwd=ROOT, stdout=sys.stderr, check=False).returncode:
+            print(f"the tests fail without any change: {shlex.join(command)}", file=sys.stderr)
             return None
     with ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_settle) as pool, session.open("a") as kept:
         for done in as_completed([pool.submit(_ask, change, seconds) for change in owed]):
