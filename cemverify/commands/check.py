@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     properties = select(options.properties)
-    nursery.get_ready()
+    nursery.get_ready(options.implementation)
     effort = Effort(
         options.examples,
         options.seed,

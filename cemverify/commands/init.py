@@ -41,9 +41,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _check(name: str, folder: Path) -> int:
     """Checks the adapter as `cemverify check` does, and prints less of it."""
-    nursery.get_ready()
     os.chdir(folder)
     sys.path.insert(0, os.getcwd())  # workers inherit it
+    nursery.get_ready(f"{name}:mine")
     show(f"\n$ cemverify check {name}:mine")
     finished: RunFinished | None = None
     with progress() as listener:

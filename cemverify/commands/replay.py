@@ -27,9 +27,9 @@ def run(options: argparse.Namespace) -> int:
     chosen = [p for p in catalogue() if p.id == saved.property]
     if not chosen:
         raise ValueError(f"this version has no property {saved.property!r}; see `cemverify list`")
-    nursery.get_ready()
     sys.path.insert(0, os.getcwd())  # as `cemverify check` does
     name = options.implementation or saved.implementation
+    nursery.get_ready(name)
     maker = Maker.now(options.command, {"counterexample": str(options.file)}, 0, saved.device)
     effort = Effort() if saved.within is None else Effort(timeout=saved.within)
     record = ask_again(name, chosen[0], saved.question, saved.dtype, saved.device, effort)

@@ -296,7 +296,7 @@ def test_the_server_ignores_an_interrupt_from_its_start_and_an_implementation_do
         (mask,) = re.findall(r"^SigIgn:\s*(\w+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
         return bool(int(mask, 16) >> (signal.SIGINT - 1) & 1)
 
-    nursery.get_ready()
+    nursery.get_ready("cemverify:reference")
     server = forking.server()
     assert server is not None
     assert ignores_interrupts(server)

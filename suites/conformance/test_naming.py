@@ -133,7 +133,7 @@ def test_a_module_without_implementations_says_what_else_it_defines() -> None:
 def test_a_name_is_refused_before_torch_is_imported_and_that_before_the_server_of_workers_starts(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def started() -> None:
+    def started(_: str) -> None:
         raise Refusal("the server starts")
 
     with monkeypatch.context() as without_torch:

@@ -13,6 +13,7 @@ import atexit
 import contextlib
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from cemverify import forking
+from cemverify.conformance.implementations.naming import parts
 from cemverify.conformance.workers.limits import is_gone
 
 _IMPORTING = 300.0  # seconds that a new server may take, the import of torch included
@@ -32,10 +34,18 @@ PRELOADED = "cemverify.conformance.workers.preloaded"
 _tried: set[int | None] = set()  # servers that have forked, so that they have imported everything
 
 
-def get_ready() -> None:
-    """Has the server start from this process, before anything looks for a GPU; does nothing where there is none."""
+def get_ready(name: str) -> None:
+    """Has the server start from this process, before anything looks for a GPU; does nothing where there is none.
+
+    Args:
+        name: of the implementation. If its package has been imported here, the server starts afresh, for the
+            implementation's process is to import it.
+    """
     if forking.FORKS:
-        forking.fork_server(PRELOADED)
+        package = parts(name)[0].partition(".")[0]
+        ours = package == __name__.partition(".")[0]
+        start = forking.fork_server if ours or package not in sys.modules else forking.ensure_server
+        start(PRELOADED)
         atexit.unregister(_kill_server)
         atexit.register(_kill_server)  # for a command that is refused since: the server would import to the end
 

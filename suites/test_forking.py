@@ -1,0 +1,68 @@
+"""The server of workers is a fork of the command where that is safe, and elsewhere a process that starts afresh."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cemverify import forking
+from cemverify.conformance.workers import nursery
+
+linux = pytest.mark.skipif(not forking.FORKS, reason="Linux alone forks workers from a server")
+
+# Prints whether the server has this program's command line, as a fork has, and what a worker of it prints.
+PROGRAM = """
+import signal, sys, threading
+from pathlib import Path
+from cemverify import forking
+
+signal.signal(signal.SIGTERM, lambda *_: None)
+print("told once")
+waiting = threading.Event()
+if "threaded" in sys.argv:
+    threading.Thread(target=waiting.wait).start()
+forking.fork_server("wave")
+command = Path(f"/proc/{forking.server()}/cmdline").read_bytes()
+print("a fork" if command == Path("/proc/self/cmdline").read_bytes() else "started afresh", flush=True)
+worker = forking.context().Process(target=print, args=("a worker", ))
+worker.start()
+worker.join()
+ignored = int(Path(f"/proc/{forking.server()}/status").read_text().split("SigCgt:")[1].split()[0], 16)
+print("handles SIGTERM" if ignored >> (signal.SIGTERM - 1) & 1 else "leaves SIGTERM alone")
+waiting.set()
+"""
+
+
+@linux
+@pytest.mark.parametrize(("words", "how"), [((), "a fork"), (("threaded",), "started afresh")])
+def test_a_program_of_one_thread_forks_its_server_and_another_starts_it_afresh(
+    words: tuple[str, ...], how: str
+) -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM, *words], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == ["told once", how, "a worker", "leaves SIGTERM alone"]
+
+
+@linux
+@pytest.mark.parametrize(
+    ("name", "forks"), [("cemverify:reference", True), ("nobody.has_it:mine", True), (f"{__name__}:mine", False)]
+)
+def test_what_has_been_imported_here_is_not_what_its_process_begins_with(
+    name: str, forks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[str] = []
+    for way in ("fork_server", "ensure_server"):
+        monkeypatch.setattr(forking, way, lambda *_, way=way: taken.append(way))
+    nursery.get_ready(name)
+    assert taken == ["fork_server" if forks else "ensure_server"]
+
+
+@linux
+def test_the_server_ends_with_its_program() -> None:
+    program = "from cemverify import forking; forking.fork_server(); print(forking.server(), flush=True)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    status = Path(f"/proc/{int(done.stdout)}/status")
+    assert not status.exists() or "Z (zombie)" in status.read_text()  # run waits for whoever holds its streams
