@@ -28,8 +28,8 @@ COSTLY = {
     "examples.energy_layers.hopfield_jax:mine": ["gradient/layer/energy", "structure/layer/own-state"],
 }
 
-# By default one property in twelve, each implementation beginning with another one; all of them in a thorough run.
-SHARE = 12
+# By default one property in twenty-four, each implementation beginning with another one; in a thorough run, all.
+SHARE = 24
 # Loops over thousands of numbers to differentiate: others are asked it, and these in a thorough run.
 TOO_SLOW = {("examples.loops_numpy:mine", "gradient/attention/conservative-field")}
 # Every property is asked of the reference by `test_catalogue` already, with more examples, and of the energy layers
