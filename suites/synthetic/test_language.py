@@ -9,11 +9,12 @@ import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -23,7 +24,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from cemverify import results
+from cemverify import forking, results
 from cemverify.cem import presets as paper
 from cemverify.cem.layers import AttentionConfig
 from cemverify.conformance.implementations.contract import implementation
@@ -261,8 +262,31 @@ def test_a_study_under_torchrun_is_refused_and_the_first_process_says_so(
     assert capsys.readouterr().err.count(sentence) == told
 
 
-@pytest.mark.slow
-def test_what_is_wrong_is_told_once_by_all_the_processes_of_torchrun(corpora: Path) -> None:
+def told_by(rank: int, port: int, words: Sequence[str], folder: Path) -> None:
+    """One of two processes, as torchrun starts them; what it says is in a file of its own."""
+    os.environ.update(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    with (folder / str(rank)).open("w") as said, redirect_stderr(said):
+        code = main(words)
+    sys.exit(code)
+
+
+def test_what_is_wrong_is_told_once_by_all_the_processes(corpora: Path, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    words = ("language", "train", "--text", "nowhere", "--device", "cpu", "--corpora", str(corpora))
+    forking.ensure_server()
+    both = [forking.context().Process(target=told_by, args=(rank, port, words, tmp_path)) for rank in (0, 1)]
+    for process in both:
+        process.start()
+    for process in both:
+        process.join(120)
+    assert [process.exitcode for process in both] == [2, 2]
+    assert (tmp_path / "0").read_text() == "error: no file or folder nowhere to read text from\n"
+    assert (tmp_path / "1").read_text() == ""
+
+
+@pytest.mark.thorough
+def test_what_is_wrong_is_told_once_under_torchrun(corpora: Path) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command += [
         "-m",
