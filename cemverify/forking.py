@@ -63,8 +63,9 @@ def fork_server(*modules: str) -> None:
 
 def _forked(_: str, arguments: Sequence[Any], kept: Sequence[int]) -> int:
     """Starts a program of Python's as a fork: the last argument is what `python -c` would run. Returns its id."""
-    sys.stdout.flush()  # or the fork would write it once more
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # as where it was closed
+            stream.flush()  # or the fork would write what waits once more
     child = os.fork()
     if child:
         return child
