@@ -46,6 +46,7 @@ MIDDLE = [
     1.45,
     1.5656399120910582,
     1.8,
+    1.99,  # where the series for arguments below 1 have lost digits
     2.0,
     2.3,
     2.7,
