@@ -18,12 +18,12 @@ import scipy
 from cemverify.cli import main
 from cemverify.errors import UsageError
 from cemverify.power import cells
-from cemverify.power.cells import DetectionCell, SmallestFaultCell, measure
+from cemverify.power.cells import DetectionCell, FalseAlarmCell, MatrixCell, SmallestFaultCell, measure
 from cemverify.power.code import Code
 from cemverify.power.findings import Detection, Measured, Power
 from cemverify.power.measuring import measure_power
 from cemverify.power.mutants import mutants
-from cemverify.power.pages import as_markdown
+from cemverify.power.pages import as_markdown, families_table
 from cemverify.power.plan import PowerPlan
 from cemverify.power.statistics import clopper_pearson, upper_bound
 from cemverify.runs import RunOptions
@@ -73,6 +73,32 @@ def test_a_survivor_is_not_called_killed() -> None:
     assert power.describe()["killed"] == 0
     assert power.describe()["mutants"][0]["detection"] == 0.95
     assert "**Survived**: seed 7: holds" in as_markdown(power, "cemverify power")
+
+
+def test_the_score_is_the_share_of_all_that_were_killed() -> None:
+    killed, survived = (
+        Measured(m, (Detection(60, k, 20, 0.8, 1.0, 3, 3.0),)) for m, k in zip(mutants(), (20, 19), strict=False)
+    )
+    power = Power(PowerPlan(budgets=(60,)), [killed, survived], [], [], {})
+    assert families_table(power).rows[-1] == ("all", 2, 1, "50%")
+
+
+def test_every_measurement_costs_more_with_more_seeds_and_so_does_a_costly_implementation() -> None:
+    code = Code.here(None)
+
+    def costs(*seeds: int) -> list[float]:
+        asked = [
+            DetectionCell("ascent", "gradient/attention/plain", 15, seeds, None, code),
+            FalseAlarmCell("cemverify:fast", ("gradient/mlp/silu",), 6, seeds, False, code),
+            FalseAlarmCell("cemverify:fast", ("gradient/mlp/silu",), 6, seeds, True, code),
+            SmallestFaultCell("gradient/attention/plain", "float64", "feature", 60, seeds, None, code),
+            MatrixCell("ascent", 60, seeds, None, code),
+        ]
+        return [cell.cost for cell in asked]
+
+    few, many = costs(0), costs(0, 1, 2)
+    assert many == pytest.approx([3 * cost for cost in few])
+    assert 0 < few[1] < few[2] < few[4], "asked every property"
 
 
 def detected(mutant: str) -> dict[str, Any]:
@@ -206,7 +232,7 @@ def test_a_run_that_was_killed_goes_on_and_ends_the_same(tmp_path: Path, monkeyp
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--families", "nonsense"), "unknown family of mutants 'nonsense'; choose from attention"),
+        (("--families", "nonsense", "twaddle"), "unknown family of mutants 'nonsense'; choose from attention"),
         (
             ("--bank", "examples.nobody:*"),
             "no correct implementation is called 'examples.nobody:*'; there are cemverify:",
