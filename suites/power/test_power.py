@@ -18,7 +18,7 @@ import scipy
 from cemverify.cli import main
 from cemverify.errors import UsageError
 from cemverify.power import cells
-from cemverify.power.cells import DetectionCell, FalseAlarmCell, MatrixCell, SmallestFaultCell, measure
+from cemverify.power.cells import DetectionCell, FalseAlarmCell, MatrixCell, Measurement, SmallestFaultCell, measure
 from cemverify.power.code import Code
 from cemverify.power.findings import Detection, Measured, Power
 from cemverify.power.measuring import measure_power
@@ -87,7 +87,7 @@ def test_every_measurement_costs_more_with_more_seeds_and_so_does_a_costly_imple
     code = Code.here(None)
 
     def costs(*seeds: int) -> list[float]:
-        asked = [
+        asked: list[Measurement] = [
             DetectionCell("ascent", "gradient/attention/plain", 15, seeds, None, code),
             FalseAlarmCell("cemverify:fast", ("gradient/mlp/silu",), 6, seeds, False, code),
             FalseAlarmCell("cemverify:fast", ("gradient/mlp/silu",), 6, seeds, True, code),
