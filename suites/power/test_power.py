@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -15,15 +16,24 @@ import jsonschema
 import pytest
 import scipy
 
+import cemverify
 from cemverify.cli import main
 from cemverify.errors import UsageError
 from cemverify.power import cells
-from cemverify.power.cells import DetectionCell, FalseAlarmCell, MatrixCell, Measurement, SmallestFaultCell, measure
+from cemverify.power.cells import (
+    DetectionCell,
+    FalseAlarmCell,
+    MatrixCell,
+    Measurement,
+    SmallestFaultCell,
+    by_id,
+    measure,
+)
 from cemverify.power.code import Code
 from cemverify.power.findings import Detection, Measured, Power
 from cemverify.power.measuring import measure_power
 from cemverify.power.mutants import mutants
-from cemverify.power.pages import as_markdown, families_table
+from cemverify.power.pages import as_markdown
 from cemverify.power.plan import PowerPlan
 from cemverify.power.statistics import clopper_pearson, upper_bound
 from cemverify.runs import RunOptions
@@ -75,14 +85,6 @@ def test_a_survivor_is_not_called_killed() -> None:
     assert "**Survived**: seed 7: holds" in as_markdown(power, "cemverify power")
 
 
-def test_the_score_is_the_share_of_all_that_were_killed() -> None:
-    killed, survived = (
-        Measured(m, (Detection(60, k, 20, 0.8, 1.0, 3, 3.0),)) for m, k in zip(mutants(), (20, 19), strict=False)
-    )
-    power = Power(PowerPlan(budgets=(60,)), [killed, survived], [], [], {})
-    assert families_table(power).rows[-1] == ("all", 2, 1, "50%")
-
-
 def test_every_measurement_costs_more_with_more_seeds_and_so_does_a_costly_implementation() -> None:
     code = Code.here(None)
 
@@ -99,6 +101,21 @@ def test_every_measurement_costs_more_with_more_seeds_and_so_does_a_costly_imple
     few, many = costs(0), costs(0, 1, 2)
     assert many == pytest.approx([3 * cost for cost in few])
     assert 0 < few[1] < few[2] < few[4], "asked every property"
+
+
+def test_faults_are_tried_at_one_two_and_five_times_powers_of_ten() -> None:
+    assert cells.EPSILONS[:5] == (1e-1, 5e-2, 2e-2, 1e-2, 5e-3)
+    assert cells.EPSILONS[-1] == 1e-15
+    assert list(cells.EPSILONS) == sorted(cells.EPSILONS, reverse=True)
+
+
+def test_the_matrix_counts_the_seeds_with_which_each_property_calls_a_mutant_wrong(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = [by_id()[id_] for id_ in ("gradient/attention/rotary", "gradient/mlp/silu")]
+    monkeypatch.setattr(cells, "offered_to", lambda _: asked)
+    found = measure(MatrixCell("unrotated-values", 15, (0, 1), None, Code.here(None)))
+    assert found == {"detected": {"gradient/attention/rotary": 2, "gradient/mlp/silu": 0}}
 
 
 def detected(mutant: str) -> dict[str, Any]:
@@ -124,6 +141,13 @@ def test_a_measurement_of_other_code_is_refused() -> None:
     code = replace(Code.here(None), package="of another version")
     with pytest.raises(UsageError, match=r"different code than the one that was asked for \(package\)"):
         measure(DetectionCell("ascent", "gradient/attention/plain", 15, (0,), None, code))
+
+
+def test_the_code_of_a_measurement_is_all_of_the_verifier() -> None:
+    digest, root = hashlib.sha256(), Path(cemverify.__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
+    assert Code.here(None).package == digest.hexdigest()[:16]
 
 
 def test_the_code_of_an_implementation_is_the_digest_of_its_file(
