@@ -37,7 +37,7 @@ _TESTS: Sequence[tuple[str, tuple[str, ...]]] = (
     ("synthetic/language/training/probes.py", ("suites/synthetic/test_language_training.py",)),
     (
         "cemverify/power",
-        ("suites/power/test_injection.py", "suites/power/test_power.py", "suites/power/test_mutants.py"),
+        tuple(f"suites/power/test_{name}.py" for name in ("pages", "injection", "power", "mutants")),
     ),
 )
 _PYTEST = (sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider")
