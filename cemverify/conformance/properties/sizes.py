@@ -43,6 +43,7 @@ _FEW = 32  # tokens
 _WINDOW = 3
 _SHORT = 128
 _PATIENCE = 3  # seconds of one call
+_LOOKS = 3
 _ELSEWHERE = 3  # windows that the seed chooses
 _LOW_RANK = PreconditionerConfig("low-rank")
 _PER_HEAD = PreconditionerConfig("low-rank-printed", per_head=True)
@@ -148,12 +149,17 @@ def _asked(answer: Answer, caller: Caller, case: Case) -> Tensor:
         Discard: judged by a shorter row, it would take the implementation more than `_PATIENCE`.
     """
     J = case.h.shape[1]
-    if J > _SHORT:
-        half, short = (_fastest(answer, caller, _beginning(case, tokens)) for tokens in (_SHORT // 2, _SHORT))
-        growth = max(1.0, math.log2(short / half))  # loops over pairs of tokens have 2; what grows faster, more
-        if short * (J / _SHORT) ** growth > _PATIENCE:
-            raise Discard(f"a row of {J} tokens would take it more than {_PATIENCE} s")
+    # looked at again before it is given up: on a busy machine a single look may be far too long
+    if J > _SHORT and all(_seconds(answer, caller, case) > _PATIENCE for _ in range(_LOOKS)):
+        raise Discard(f"a row of {J} tokens would take it more than {_PATIENCE} s")
     return answer(caller, case)
+
+
+def _seconds(answer: Answer, caller: Caller, case: Case) -> float:
+    """What a long row would take, judged by its beginning."""
+    half, short = (_fastest(answer, caller, _beginning(case, tokens)) for tokens in (_SHORT // 2, _SHORT))
+    growth = max(1.0, math.log2(short / half))  # loops over pairs of tokens have 2; what grows faster, more
+    return float(short * (case.h.shape[1] / _SHORT) ** growth)
 
 
 def _beginning(case: Case, tokens: int) -> Case:

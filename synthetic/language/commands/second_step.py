@@ -55,10 +55,9 @@ other numbers:        --steps N --batch B --context J --accumulate N --dim D --l
 
 WHEN = """\
 --estimate            the power analysis and the hours, and do nothing; --tflops N: of your device
---compile             train through torch.compile: faster, after half a minute a model to begin
 --until MINUTES       stop cleanly after so long and show what is there; 0 computes nothing
 --cells FILE          finished trainings: read first, written last; commit it to go on elsewhere
---page FILE           also a page in Markdown; --output FILE; --device auto, cpu or cuda
+--page FILE           a page in Markdown; --output FILE; --device cpu or cuda; --compile: faster
 """
 
 EPILOG = """\
