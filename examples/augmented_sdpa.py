@@ -31,4 +31,6 @@ def attention(x: Tensor, h: Tensor, weights: Mapping[str, Tensor], config: Any) 
     return x
 
 
-mine = implementation(attention=attention, not_offered=("position", "preconditioner", "norm", "validation"))
+absent = ("position", "preconditioner", "norm", "validation")
+# torch.compile (2.13) raises where D = 1: it takes a view of an array whose strides are others than it assumes
+mine = implementation(attention=attention, not_offered=(*absent, "compile"))
