@@ -23,7 +23,7 @@ offer are reported as not applicable.
 
 
 EPILOG = """\
-The whole measurement takes about an hour on two cores. Every finished part of it is kept (--store), so you can stop
+The whole measurement takes about two hours on two cores. Every finished part of it is kept (--store), so you can stop
 it at any time and give the same command again. Editing cemverify or the implementation starts afresh.
 
 examples:

@@ -657,7 +657,7 @@ _EXPLANATIONS: tuple[tuple[str, Explanation], ...] = (
     (
         "rejection/*",
         Explanation(
-            "F(bad input) raises ValueError or TypeError with words and changes no setting; F(good) does not",
+            "F(bad input) raises ValueError or TypeError with a message and changes no setting; F(good) does not",
             "Bad input that is accepted broadcasts, truncates or spreads NaN, and is found weeks later.",
         ),
     ),
