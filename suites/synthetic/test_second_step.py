@@ -7,6 +7,7 @@ import math
 import signal
 import time
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,9 +15,10 @@ import numpy as np
 import pytest
 import scipy
 import torch
+from torch._dynamo.utils import counters
 
 from cemverify import results
-from cemverify.cem.models import Block
+from cemverify.cem.models import Block, LanguageModel
 from cemverify.errors import UsageError
 from cemverify.runs import CellStore, bring, ctrl_c_after, hand_on
 from cemverify.runs.plain import plain
@@ -26,15 +28,27 @@ from synthetic.corpora.chains import ChainSpec
 from synthetic.corpora.choice import CorpusChoice, PinnedCorpus, open_corpus
 from synthetic.corpora.tokens import Tokens
 from synthetic.language.paper.studies import TINY_SIZE, tiny_dims, tiny_frame
+from synthetic.language.training import machine
 from synthetic.language.training.guard import first_non_finite
 from synthetic.language.training.looped import paired
-from synthetic.language.training.machine import compiler_missing
+from synthetic.language.training.machine import Machine, compiler_missing
 from synthetic.language.training.recipe import Recipe, RecipeChanges
 from synthetic.language.training.steps import steps_of, warnings
 from synthetic.language.training.training import train
 from synthetic.language.tuned import designs, power, tables
 from synthetic.language.tuned.cells import TrialCell, TrialRecord, compute_trial, part_windows, read_record
-from synthetic.language.tuned.designs import AGAIN, REPLACED, TWICE, WIDER, Replaced, beyond, cost, parameters, rows
+from synthetic.language.tuned.designs import (
+    AGAIN,
+    REPLACED,
+    TWICE,
+    WIDER,
+    Design,
+    Replaced,
+    beyond,
+    cost,
+    parameters,
+    rows,
+)
 from synthetic.language.tuned.halving import Curve, optimum, rate, starts, wanted
 from synthetic.language.tuned.page import sentences
 from synthetic.language.tuned.plan import SecondStepPlan, plan
@@ -183,10 +197,41 @@ def test_a_compiled_training_learns_what_the_usual_one_does(tmp_path: Path, monk
     records = []
     for compiled in (False, True):
         asked = plan("attention", 8, dims=dims, changes=changes, names=("T = 1",), compiled=compiled)
-        records.append(read_record(compute_trial(asked.cell(asked.rows[0], 0, "judging", 1.0, 0.01, corpus, "cpu"))))
-    usual, other = records
-    assert other.batches == usual.batches
-    assert other.trained == pytest.approx(usual.trained, rel=1e-3)  # forty steps magnify a rounding
+        cells = [asked.cell(asked.rows[0], seed, "judging", 1.0, 0.01, corpus, "cpu") for seed in (0, 1, 0)]
+        records += [read_record(compute_trial(cell)) for cell in cells[: 1 + 2 * compiled]]
+    usual, first, other, again = records
+    assert first.batches == usual.batches
+    assert first.trained == pytest.approx(usual.trained, rel=1e-3)  # forty steps magnify a rounding
+    assert first.trained != other.trained
+    assert again == first  # its model was compiled before, and had other weights in between
+
+
+def test_models_of_one_configuration_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "_wrapped", machine.COMPILED)  # torch forgets first what it has compiled
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    shallow, deep, again = (paired(_design(T).looped, seed) for seed, T in enumerate((1, 2, 1)))
+    assert _graphs(shallow) > 0
+    assert _graphs(deep) > 0
+    assert _graphs(again) == 0
+
+
+def test_no_configuration_is_left_uncompiled_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "COMPILED", 9)  # one more than torch compiles by itself
+    monkeypatch.setattr(machine, "_wrapped", 9)
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    assert [T for T in range(1, 11) if _graphs(paired(_design(T).looped, 0)) == 0] == []
+
+
+def _design(steps: int) -> Design:
+    """An MLP of so many steps, small."""
+    return Design("mlp", tiny_dims(4, 1, 1), 4, 1.0, 0.1, (("steps", steps),))
+
+
+def _graphs(model: LanguageModel) -> int:
+    """How many graphs torch compiles when the model is called."""
+    before = counters["stats"]["unique_graphs"]
+    Machine(compiled=True).wrap(model)(torch.zeros(1, 2, dtype=torch.int64))
+    return int(counters["stats"]["unique_graphs"] - before)
 
 
 # --- how a rate is found ----------------------------------------------------------------------------

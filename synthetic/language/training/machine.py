@@ -29,6 +29,9 @@ from cemverify.errors import UsageError
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
+# How often torch may compile the same code before it forgets all it compiled. Unless told otherwise it compiles it
+# eight times, for eight configurations, and trains the ninth uncompiled.
+COMPILED = 32
 PEAK_SECONDS = 0.5  # for how long products are repeated to find a device's speed
 
 
@@ -56,7 +59,7 @@ class Machine:
         """The model as it is trained: on the device, shared or split over the processes, compiled."""
         prepared: nn.Module = model.to(self.device)
         if self.compiled:
-            torch._dynamo.reset()  # of one code object it keeps eight models, and would train the ninth uncompiled
+            _make_room()
         if self.compiled and not self.sharded:
             prepared = torch.compile(prepared)  # type: ignore[assignment]
         if self.sharded:
@@ -89,6 +92,19 @@ class Machine:
         _wait(self.device)
         if self.world > 1:
             dist.barrier()
+
+
+_wrapped = 0  # models that went through torch.compile since it last forgot
+
+
+def _make_room() -> None:
+    """Before a model is compiled: room for it, and as a rule what was compiled for another of its configuration."""
+    global _wrapped
+    if _wrapped == COMPILED:
+        torch._dynamo.reset()
+        _wrapped = 0
+    torch._dynamo.config.recompile_limit = 2 * COMPILED  # twice for a model whose last pass is smaller
+    _wrapped += 1
 
 
 def choose(device: str, *, compiled: bool, sharded: bool) -> Machine:

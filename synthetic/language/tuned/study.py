@@ -104,16 +104,13 @@ def state(plan: SecondStepPlan, corpus: PinnedCorpus, device: str, look: Look) -
     tuning = bool(todo)
     for i in range(plan.seeds):
         seed = plan.seed + i
-        missing: list[Asked] = []
         for tuned in rows:
             if tuned.rate is None:
                 continue
             cell = plan.cell(tuned.row, seed, "judging", 1.0, tuned.rate, corpus, device)
             tuned.judged[seed] = seen(cell)
-            if tuned.judged[seed] is None:
-                missing.append(Asked(cell, f"{tuned.row.name}, rate {tuned.rate:.3g}, seed {seed}"))
-        if not (tuning or todo):
-            todo += missing
+            if tuned.judged[seed] is None and not tuning:
+                todo.append(Asked(cell, f"{tuned.row.name}, rate {tuned.rate:.3g}, seed {seed}"))
     return State(tuple(rows), tuple(todo), tuple(known))
 
 
