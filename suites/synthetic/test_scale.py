@@ -1,0 +1,66 @@
+"""Studies of the second step at several lengths and sizes, side by side."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cemverify import results
+from synthetic.__main__ import main
+from synthetic.language.tuned.plan import plan
+from synthetic.language.tuned.scale import Interval, Place, picture, read_place
+
+PUBLISHED = Path(__file__).parents[2] / "docs" / "results" / "second-step-attention.json"
+
+
+def place(tokens: int, verdict: str = "pays", replaced: str = "attention") -> Place:
+    """A study of 117,696 parameters."""
+    half = Interval(0.995, (0.99, 1.0))
+    return Place(replaced, "tiny", 2, 117_696, tokens, 20.0, "8 seeds", verdict, half, None)
+
+
+def test_a_place_says_what_its_study_saw() -> None:
+    found = read_place(PUBLISHED)
+    asked = plan(found.replaced, 256, per_parameter=found.per_parameter)  # type: ignore[arg-type]
+    assert found.tokens == asked.recipe.tokens
+    ratios = json.loads(PUBLISHED.read_text())["ratios"]
+    printed = {r["baseline"]: r["mean"] for r in ratios if r["model"] == "T = 2, eta 1/2"}
+    assert found.over_one is not None
+    assert found.over_longer is not None
+    assert (found.over_one.mean, found.over_longer.mean) == (printed["T = 1"], printed["T = 1, eta 2"])
+
+
+def test_the_same_studies_give_the_same_picture_which_has_the_papers_sizes() -> None:
+    places = [place(667_264), place(2_669_056, "undecided", "mlp")]
+    drawn = picture(places)
+    assert drawn == picture(places)
+    assert "the paper's 86M to 162M" in drawn
+    assert all(words in drawn for words in ("CEM attention", "CEM MLPs", "tokens", "parameters"))
+    assert drawn != picture(places[:1])
+
+
+def test_the_page_says_where_a_second_step_pays_and_how_to_make_it_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "scale.md"
+    assert main(["language", "scale", str(PUBLISHED), "--page", str(page)]) == 0
+    text = page.read_text()
+    assert f"scale {PUBLISHED} --page {page}" in text
+    assert "CEM attention at 117,696 parameters and 2,669,056 tokens" in " ".join(text.split())
+    assert (tmp_path / "scale-ratios.svg").exists()
+    assert str(read_place(PUBLISHED).over_one) in capsys.readouterr().out
+
+
+def test_another_file_is_refused_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = PUBLISHED.with_name("recursion.json")
+    assert main(["language", "scale", str(other)]) == 2
+    assert "holds no readings of `second-step`" in capsys.readouterr().err
+    content = json.loads(PUBLISHED.read_text())
+    del content["verdict"]
+    damaged = tmp_path / "damaged.json"
+    results.write(damaged, content)
+    assert main(["language", "scale", str(damaged), "--page", str(tmp_path / "page.md")]) == 2
+    assert "make its page again" in capsys.readouterr().err
+    assert not (tmp_path / "page.md").exists()

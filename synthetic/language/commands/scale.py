@@ -1,0 +1,54 @@
+"""`python -m synthetic language scale`: what `second-step` found at several lengths and sizes, side by side."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+
+from cemverify import results
+from cemverify.tables import terminal
+from synthetic.language.commands.arguments import Command
+
+SUMMARY = "what second-step found at several lengths and sizes, side by side; trains nothing"
+USAGE = "FILE ... [--page FILE]"
+
+DESCRIPTION = """\
+Reads what `second-step` has found, one file for each study, and puts the ratios of T steps to one
+beside each other, over tokens and over parameters, with the paper's sizes on the same axes.
+"""
+
+EPILOG = """\
+example: python -m synthetic language scale docs/results/second-step-*.json --page docs/results/scale.md
+"""
+
+
+def add_arguments(parser: Command) -> None:
+    """The options of the command."""
+    parser.description = DESCRIPTION
+    parser.epilog = EPILOG
+    parser.add_argument(
+        "files", nargs="+", type=Path, metavar="FILE", help="the JSON beside a page of `second-step --page`"
+    )
+    parser.add_argument("--page", type=Path, metavar="FILE", help="a page in Markdown, with its picture beside it")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints the table, and writes the page; returns the exit code.
+
+    Raises:
+        UsageError: a file is not of a second-step study. ResultError: a file cannot be read or written.
+    """
+    from synthetic.language.tuned import scale  # matplotlib is heavy to import
+
+    if options.page is not None:
+        results.check_writable(options.page)
+    found = [scale.read_place(path) for path in options.files]
+    places = sorted(found, key=lambda p: (p.parameters, p.tokens, p.replaced))
+    results.show(terminal([scale.table(places)]))
+    if options.page is not None:
+        words = ["python", "-m", "synthetic", "language", "scale", *map(str, options.files)]
+        command = shlex.join([*words, "--page", str(options.page)])
+        print(f"wrote {', '.join(map(str, scale.write_page(options.page, command, places)))}", file=sys.stderr)
+    return 0

@@ -1,0 +1,258 @@
+"""What studies at several lengths and sizes say together: the ratio of T steps to one, over tokens and parameters."""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+
+from cemverify import results
+from cemverify.cem import presets as paper
+from cemverify.errors import UsageError
+from cemverify.results import Table
+from cemverify.tables import markdown
+from synthetic.language.paper.summary import MARGIN
+from synthetic.language.tuned import designs
+from synthetic.language.tuned.page import LAYERS, WIDTH
+
+_COLOURS: Mapping[str, str] = {"attention": "#0072B2", "mlp": "#D55E00", "full": "#009E73"}
+_GREY = "#666666"
+# The paper trains on so many tokens for each parameter.
+PAPER_TOKENS = 20
+# Studies at one place stand beside each other, so many times farther right for each.
+ASIDE = 1.25
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A ratio of bits: its geometric mean over seeds, and the 95 % interval, if there are seeds enough."""
+
+    mean: float
+    ends: tuple[float, float] | None
+
+    def __str__(self) -> str:
+        return f"{self.mean:.4f}" + (f" [{self.ends[0]:.4f}, {self.ends[1]:.4f}]" if self.ends else "")
+
+
+@dataclass(frozen=True)
+class Place:
+    """One study.
+
+    Attributes:
+        replaced: which layers are CEM's. size: its name. depth: T.
+        parameters: of the largest model. tokens: that every model saw. per_parameter: the same for each of Llama's.
+        seeds: in words. verdict: the study's.
+        over_one, over_longer: T steps over T = 1, and over T = 1 with a step T times as long; None if not compared.
+    """
+
+    replaced: str
+    size: str
+    depth: int
+    parameters: int
+    tokens: int
+    per_parameter: float
+    seeds: str
+    verdict: str
+    over_one: Interval | None
+    over_longer: Interval | None
+
+
+def read_place(path: Path) -> Place:
+    """What the readings of one `second-step` study say.
+
+    Raises:
+        UsageError: the file holds something else. ResultError: it cannot be read.
+    """
+    content = results.read(path)
+    made = content["made_by"]["configuration"]
+    if content["kind"] != "readings" or not str(content.get("study", "")).startswith("second-step"):
+        raise UsageError(
+            f"{path} holds no readings of `second-step` but a result of kind {content['kind']!r}; give the JSON files"
+            " beside the pages that `python -m synthetic language second-step --page` writes"
+        )
+    try:
+        depth, recipe = int(made["depth"]), made["recipe"]
+        return Place(
+            str(made["replaced"]),
+            str(content["size"]),
+            depth,
+            int(content["parameters"]),
+            int(recipe["steps"]) * int(recipe["batch"]) * int(recipe["context"]),
+            float(made["per_parameter"]),
+            str(content["replicates"]),
+            str(content["verdict"]["word"]),
+            *(_ratio(content, designs.several(depth), base) for base in (designs.one(), designs.one(depth))),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"{path} is no complete file of readings ({error!r}); make its page again") from error
+
+
+def table(places: Sequence[Place]) -> Table:
+    """One row for each study."""
+    return Table(
+        "T steps of 1/T against one, at each length and size",
+        (
+            "layers",
+            "size",
+            "T",
+            "parameters",
+            "tokens",
+            "per parameter",
+            "seeds",
+            "over T = 1",
+            "over T = 1, eta T",
+            "verdict",
+        ),
+        [
+            (
+                LAYERS[p.replaced],
+                p.size,
+                p.depth,
+                f"{p.parameters:,}",
+                f"{p.tokens:,}",
+                f"{p.per_parameter:g}",
+                p.seeds,
+                str(p.over_one or "–"),
+                str(p.over_longer or "–"),
+                p.verdict,
+            )
+            for p in places
+        ],
+    )
+
+
+def picture(places: Sequence[Place]) -> str:
+    """The ratios over tokens and over parameters, the paper's sizes on the same axes. Same data, same bytes."""
+    with matplotlib.rc_context({"svg.hashsalt": "cemverify", "svg.fonttype": "none", "font.size": 9}):
+        figure = Figure(figsize=(7.2, 3.8), layout="constrained")
+        FigureCanvasSVG(figure)
+        left, right = figure.subplots(1, 2, sharey=True)
+        of_paper = {name: _parameters(name) for name in paper.SIZES}
+        for axis, label, share, of_place in (
+            (left, "tokens", PAPER_TOKENS, [p.tokens for p in places]),
+            (right, "parameters", 1, [p.parameters for p in places]),
+        ):
+            axis.axhline(1.0, color=_GREY, linewidth=1)
+            axis.axhspan(1 / (1 + MARGIN), 1 + MARGIN, color="#eeeeee", zorder=0)
+            for count in of_paper.values():
+                axis.axvline(share * count, color=_GREY, linewidth=0.8, linestyle=":")
+            first, *_, last = of_paper
+            axis.text(
+                share * of_paper[first] / 1.2,
+                0.98,
+                f"the paper's {first} to {last}",
+                transform=axis.get_xaxis_transform(),
+                rotation=90,
+                ha="right",
+                va="top",
+                fontsize=8,
+                color=_GREY,
+            )
+            for place, x in zip(places, _aside(of_place), strict=True):
+                _draw(axis, place, x)
+            axis.set_xscale("log")
+            axis.set_xlim(min(of_place) / 3, share * max(of_paper.values()) * 2)
+            axis.set_xlabel(label)
+            axis.spines[["top", "right"]].set_visible(False)
+        left.set_ylabel("bits of T steps over those of one")
+        kinds = dict.fromkeys(p.replaced for p in places)
+        for i, kind in enumerate(kinds):
+            left.text(0.4, 0.03 + 0.06 * i, LAYERS[kind], transform=left.transAxes, color=_COLOURS[kind], fontsize=8)
+        right.text(
+            0.28,
+            0.03,
+            "filled: over T = 1\nhollow: over T = 1 with\na step as long as T together",
+            transform=right.transAxes,
+            fontsize=8,
+            color=_GREY,
+        )
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    return buffer.getvalue()
+
+
+def write_page(path: Path, command: str, places: Sequence[Place]) -> list[Path]:
+    """Writes the page and its picture beside it; returns what was written.
+
+    Raises:
+        ResultError: a file cannot be written.
+    """
+    drawn = path.with_name(f"{path.stem}-ratios.svg")
+    parts = [
+        "# A second step over tokens and parameters",
+        textwrap.fill(" ".join(sentences(places)), WIDTH, break_on_hyphens=False),
+        f"![T steps over one, by tokens and by parameters]({drawn.name})",
+        markdown([table(places)]),
+        "Each row is a study with a page of its own, in which every row found its own learning rate.",
+        f"Generated by `{command}`.",
+    ]
+    results.write_text(drawn, picture(places))
+    results.write_text(path, "\n\n".join(parts) + "\n")
+    return [drawn, path]
+
+
+def sentences(places: Sequence[Place]) -> Iterator[str]:
+    """What the studies say together."""
+    words = {
+        "pays": "a second step pays",
+        "does not pay": "it does not pay",
+        "undecided": "it is undecided",
+    }
+    told = {word: [_named(p) for p in places if p.verdict == word] for word in words}
+    yield (
+        "By each study's own rule "
+        + "; ".join(f"{words[word]} in {', '.join(names)}" for word, names in told.items() if names)
+        + "."
+    )
+    largest, smallest = max(p.parameters for p in places), min(_parameters(name) for name in paper.SIZES)
+    yield (
+        f"The largest models here have {largest:,} parameters, and the paper's smallest has {smallest:,}, which is"
+        f" {smallest / largest:,.0f} times as many: what is seen here need not hold there."
+    )
+
+
+def _named(place: Place) -> str:
+    return f"{LAYERS[place.replaced]} at {place.parameters:,} parameters and {place.tokens:,} tokens"
+
+
+def _draw(axis: Any, place: Place, x: float) -> None:
+    colour = _COLOURS[place.replaced]
+    for ratio, at, face in ((place.over_one, x, colour), (place.over_longer, x * 1.1, "white")):
+        if ratio is None:
+            continue
+        if ratio.ends is not None:
+            axis.vlines(at, *ratio.ends, color=colour, linewidth=1.2)
+        axis.plot([at], [ratio.mean], "o", markersize=5, color=colour, markerfacecolor=face)
+
+
+def _aside(values: Sequence[int]) -> list[float]:
+    """The values, those that are within a quarter of an earlier one moved to its right."""
+    placed: list[float] = []
+    for value in values:
+        x = float(value)
+        while any(max(x, other) / min(x, other) < ASIDE for other in placed):
+            x *= ASIDE
+        placed.append(x)
+    return placed
+
+
+def _ratio(content: Mapping[str, Any], model: str, baseline: str) -> Interval | None:
+    for ratio in content["ratios"]:
+        if (ratio["model"], ratio["baseline"]) == (model, baseline):
+            ends = ratio["interval95"]
+            return Interval(float(ratio["mean"]), None if ends is None else (float(ends[0]), float(ends[1])))
+    return None
+
+
+def _parameters(name: str) -> int:
+    """Of the paper's full CEM of that size."""
+    from synthetic.language.training.looped import LoopedConfig, looped_on_meta
+
+    return sum(p.numel() for p in looped_on_meta(LoopedConfig(paper.full_cem(name))).parameters())
