@@ -27,6 +27,7 @@ from cemverify.claims import (
     pages,
 )
 from cemverify.claims.arguments import (
+    Argument,
     Figures,
     Instance,
     Lemma,
@@ -54,16 +55,29 @@ OUR_CONTROLS = {"18-depth-two-length"}  # trained like the paper's experiments, 
 
 
 def briefly(claim: Claim) -> Claim:
-    """The same claim with shorter searches: of another statement nothing is published, and its verdict shows soon."""
-    arguments = [replace(a, examples=min(a.examples, 100)) if isinstance(a, Search) else a for a in claim.arguments]
-    return replace(claim, arguments=arguments)
+    """The same claim with shorter searches, which as a rule find what the long ones find."""
+    return replace(claim, arguments=[_brief(argument) for argument in claim.arguments])
+
+
+def _brief(argument: Argument) -> Argument:
+    if isinstance(argument, Search):
+        return replace(argument, examples=min(argument.examples, 40))
+    if isinstance(argument, Properties):
+        return replace(argument, examples=3)  # which the catalogue's tests ask more often
+    return argument
 
 
 @slow
 @pytest.mark.parametrize("id_", DECIDABLE)
 def test_a_verdict_follows_from_the_statement_and_changes_with_it(id_: str, pytestconfig: pytest.Config) -> None:
-    claim = find_claim(id_)
-    found = judge_claim(claim)
+    claim, thorough = find_claim(id_), pytestconfig.getoption("--thorough")
+    other = (lambda claim: claim) if thorough else briefly
+    found = judge_claim(other(claim))
+    on_the_page = stands_on_the_page(found)
+    if not (on_the_page or thorough):  # a few are decided by a case that only a long search finds
+        found = judge_claim(claim)
+        on_the_page = stands_on_the_page(found)
+    assert on_the_page, "regenerate it: cemverify claims --markdown docs/claims.md"
     assert [f.summary for f in found.findings if f.side == "neither"] == []
     assert bool(claim.condition) == (claim.within is not None) == (found.verdict == ClaimVerdict.CONDITIONAL)
 
@@ -71,15 +85,12 @@ def test_a_verdict_follows_from_the_statement_and_changes_with_it(id_: str, pyte
     if any(f.side == "against" for f in within):  # then nothing speaks for all cases
         assert [f.summary for f in within if f.general and f.side == "for"] == []
 
-    other = (lambda claim: claim) if pytestconfig.getoption("--thorough") else briefly
     turned = judge_claim(other(claim.turned_round()))
     assert turned.verdict not in (ClaimVerdict.UNDECIDED, found.verdict)
     if not claim.condition:
         assert (turned.verdict in HELD) != (found.verdict in HELD)
     else:
         assert judge_claim(other(claim.without_condition())).verdict == ClaimVerdict.REFUTED
-
-    assert stands_on_the_page(found), "regenerate it: cemverify claims --markdown docs/claims.md"
 
 
 @pytest.mark.parametrize("id_", [claim.id for claim in ledger() if claim.id not in DECIDABLE])
@@ -88,8 +99,10 @@ def test_what_needs_no_gathering_stands_on_the_page_as_it_is_now(id_: str) -> No
 
 
 def stands_on_the_page(found: JudgedClaim) -> bool:
-    """Under its heading, word for word."""
-    text, section = PAGE.read_text(), pages.as_section(found)
+    """Under its heading, word for word but for how many examples a property was asked."""
+    text, section = (
+        re.sub(r": holds, \d+ examples", ": holds", words) for words in (PAGE.read_text(), pages.as_section(found))
+    )
     heading = next(heading for heading, _, chosen in pages.SECTIONS if chosen(found))
     before, found_there, _ = text.partition(section)
     return bool(found_there) and before.rpartition("\n## ")[2].startswith(f"{heading}\n")
