@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -242,22 +241,50 @@ def _linear(
     here = residual(answers)
     if here is None:
         return None
-    weights, constant = [torch.zeros_like(answer) for answer in answers], here
-    for i, answer in enumerate(answers):
-        for n in range(answer.numel()):
-            moved = answer.clone()
-            moved[np.unravel_index(n, moved.shape)] += 1.0
-            there = residual([*answers[:i], moved, *answers[i + 1 :]])
-            if there is None:
-                return None
-            weights[i][np.unravel_index(n, moved.shape)] = there - here
-        constant -= float((weights[i] * answer).sum())
+    weights = _weights(answers, residual, here)
+    if weights is None:
+        return None
+    constant = here - sum(float((w * a).sum()) for w, a in zip(weights, answers, strict=True))
     names = [packing.add("weight", weight) for weight in weights]
     budget = float(comparison.budget.expand_as(comparison.got).flatten()[at])
     # the sum is taken in another order than the check takes it, and its weights are differences
     budget += 1e-9 * sum(float((w * a).abs().sum()) for w, a in zip(weights, answers, strict=True))
     what = comparison.what
     return {"what": what, "weights": names, "constant": constant, "budget": budget, "relation": comparison.relation}
+
+
+def _weights(
+    answers: Sequence[Tensor], residual: Callable[[Sequence[Tensor]], float | None], here: float
+) -> list[Tensor] | None:
+    """How much the residual changes with each number of the answers; None if it cannot be asked.
+
+    Most numbers do not matter, so many are moved at once, by amounts that do not cancel: where the residual stays to
+    the last bit, none of them does. Where it changes, halves are moved, down to single numbers.
+    """
+    flat = torch.cat([answer.flatten() for answer in answers])  # (N,)
+    found = torch.zeros_like(flat)
+    amounts = 0.5 + torch.rand(flat.shape, generator=torch.Generator().manual_seed(0), dtype=flat.dtype)
+
+    def pieces(numbers: Tensor) -> list[Tensor]:
+        parts = torch.split(numbers, [answer.numel() for answer in answers])
+        return [part.reshape(a.shape).to(a.dtype) for part, a in zip(parts, answers, strict=True)]
+
+    groups = [(0, len(flat))] if len(flat) else []
+    while groups:
+        start, stop = groups.pop()
+        moved = flat.clone()
+        moved[start:stop] += 1.0 if stop - start == 1 else amounts[start:stop]
+        there = residual(pieces(moved))
+        if there == here:
+            continue
+        if stop - start > 1:
+            middle = (start + stop) // 2
+            groups += [(start, middle), (middle, stop)]
+        elif there is None:
+            return None
+        else:
+            found[start] = there - here
+    return pieces(found)
 
 
 @dataclass
