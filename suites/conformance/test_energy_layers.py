@@ -17,9 +17,9 @@ from cemverify.conformance.implementations.contract import load
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.judging.effort import Effort
-from cemverify.conformance.judging.engine import judge_again, judge_property
+from cemverify.conformance.judging.engine import applicable, judge_again, judge_property
 from cemverify.conformance.judging.verdicts import Record, Verdict
-from cemverify.conformance.properties import select
+from cemverify.conformance.properties import catalogue, select
 from cemverify.conformance.questions.black_boxes import Question
 from cemverify.conformance.questions.saving import restored
 from cemverify.power.mutants import layer_papers, mutants
@@ -49,12 +49,23 @@ def slip(id_: str) -> Record:
     return judge_property(subject, select([mutant.property])[0], Effort())
 
 
+# To compile a layer takes as long as all its other properties: by default these are, and in a thorough run all.
+COMPILED = ("cem_attention", "cem_mlp", "hopfield_cccp", "hopfield_jax")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_a_layer_written_from_its_paper_holds_with_all_that_its_declaration_implies(example: str) -> None:
+def test_a_layer_written_from_its_paper_holds_with_all_that_its_declaration_implies(
+    example: str, pytestconfig: pytest.Config
+) -> None:
     if example.endswith("_jax"):
         pytest.importorskip("jax", reason="the extra `jax` is not installed")
-    records = check_implementation(load(f"examples.energy_layers.{example}:mine"), examples=9)
+    thorough = bool(pytestconfig.getoption("--thorough"))
+    layer = load(f"examples.energy_layers.{example}:mine")
+    asked = [p.id for p in applicable(layer, catalogue()) if p.id != "modes/layer/compiled"]
+    if thorough or example in COMPILED:
+        asked.append("modes/layer/compiled")
+    records = check_implementation(layer, properties=asked, examples=18 if thorough else 6)
     wrong = [(r.id, r.reason) for r in records if r.verdict not in (Verdict.HOLDS, Verdict.NOT_OFFERED)]
     assert not wrong
     assert sum(r.verdict == Verdict.HOLDS for r in records) > 10

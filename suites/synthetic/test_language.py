@@ -166,11 +166,11 @@ def test_side_by_side_is_one_after_another_bit_for_bit(
     short: dict[str, Any], study: Callable[..., tuple[int, dict[str, Any]]], tmp_path: Path
 ) -> None:
     _, again = study(tmp_path / "again.json", "--steps", "3", "--workers", "2")
-    _, other = study(tmp_path / "other.json", "--steps", "3", "--seed", "1")
-    for first, second, third in zip(short["models"], again["models"], other["models"], strict=True):
+    for first, second in zip(short["models"], again["models"], strict=True):
         assert first["training_bits_per_token"] == second["training_bits_per_token"]
         assert first["validation_bits_per_byte"] == second["validation_bits_per_byte"]
-        assert first["batches_digest"] != third["batches_digest"]
+    _, other = study(tmp_path / "other.json", "--steps", "3", "--seed", "1", "--models", "llama-rope")
+    assert other["models"][0]["batches_digest"] != short["models"][0]["batches_digest"]
 
 
 @pytest.mark.slow
@@ -178,7 +178,7 @@ def test_every_model_beats_the_bigram_model_and_none_the_floor(
     study: Callable[..., tuple[int, dict[str, Any]]], tmp_path: Path
 ) -> None:
     chain = ("--corpus", "markov", "--symbols", "6", "--length", "500000")
-    code, content = study(tmp_path / "language.json", "--steps", "200", chain=chain)
+    code, content = study(tmp_path / "language.json", "--steps", "100", chain=chain)
     assert code == 0, content["verdict"]["reasons"]
     assert content["verdict"]["reasons"] == []
     corpus = content["corpus"]

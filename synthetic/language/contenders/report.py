@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import cache
 from typing import Any
 
+from cemverify.cem.models import LanguageModelConfig
 from cemverify.results import Cell, Table
 from synthetic.corpora.corpus import Corpus
 from synthetic.language.contenders.ground import Ground
@@ -14,6 +16,7 @@ from synthetic.language.contenders.model_results import ModelResult
 from synthetic.language.contenders.presets import LanguageConfig
 from synthetic.language.training.cost import on_meta
 from synthetic.language.training.paths import Paths, paths
+from synthetic.language.training.recipe import Recipe
 
 
 def payload(
@@ -41,10 +44,12 @@ def payload(
 
 def paths_of(config: LanguageConfig, ground: Ground) -> dict[str, Paths]:
     """The paths that the layers of each contender take, by its name."""
-    return {
-        c.name: paths(on_meta(c.model), config.recipe, processes=ground.processes, compiled=ground.compiled)
-        for c in config.contenders
-    }
+    return {c.name: _paths(c.model, config.recipe, ground.processes, ground.compiled) for c in config.contenders}
+
+
+@cache
+def _paths(model: LanguageModelConfig, recipe: Recipe, processes: int, compiled: bool) -> Paths:
+    return paths(on_meta(model), recipe, processes=processes, compiled=compiled)
 
 
 def tables(config: LanguageConfig, ground: Ground, results: Sequence[ModelResult]) -> list[Table]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import torch
 
@@ -33,6 +35,7 @@ def parameters(config: LanguageModelConfig) -> int:
     return sum(parameter.numel() for parameter in on_meta(config).parameters())
 
 
+@cache
 def cost(config: LanguageModelConfig, context: int) -> Cost:
     """The cost per token in windows of J = context tokens."""
     return cost_of(on_meta(config), context)
@@ -42,6 +45,7 @@ def cost_of(model: LanguageModel, context: int) -> Cost:
     """The same of a model on the meta device."""
     with torch.device("meta"):
         tokens = torch.zeros(1, context, dtype=torch.int64)
-    forward = matmul_flops(model, tokens)
-    training = matmul_flops(lambda: model(tokens).sum().backward())
-    return Cost(forward / context, training / context)
+    logits: list[Any] = []
+    forward = matmul_flops(lambda: logits.append(model(tokens)))
+    backward = matmul_flops(lambda: logits[0].sum().backward())
+    return Cost(forward / context, (forward + backward) / context)

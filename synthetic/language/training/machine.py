@@ -15,6 +15,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -193,6 +194,7 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+@cache
 def peak_flops(device: str, precision: str) -> float:
     """FLOP/s of square matrix products on this device with its present threads, the best of several.
 
