@@ -135,8 +135,13 @@ ROOMS: dict[str, set[str]] = {
         *("synthetic.language.paper", "synthetic.measured", "cemverify.statistics"),
     }
     | shared("errors", "results", "tables"),
+    "synthetic.language.dial": {
+        *("reports", "synthetic.corpora", "synthetic.language.paper", "synthetic.language.tuned"),
+        *("synthetic.measured", "cemverify.statistics"),
+    }
+    | shared("errors", "results", "tables"),
     "synthetic.language.commands": {
-        *("synthetic.memory", "synthetic.language.tuned"),
+        *("synthetic.memory", "synthetic.language.dial", "synthetic.language.tuned"),
         *("cemverify.cem", "cemverify.runs", "synthetic.corpora", "synthetic.language.training"),
         *("synthetic.language.contenders", "synthetic.language.losses", "synthetic.language.paper"),
         "synthetic.measured",

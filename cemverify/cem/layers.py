@@ -255,6 +255,16 @@ class CEMLayer(nn.Module):
             for _ in range(config.steps - 1 if beyond.own_preconditioners else 0)
         )
 
+    def set_steps(self, steps: int, step_size: float) -> None:
+        """From now on it takes T = `steps` steps of that size; its parameters stay what they are.
+
+        Raises:
+            ValueError: its steps differ from one another, so that T is part of its parameters.
+        """
+        if self._apart:
+            raise ValueError("a layer whose steps have something of their own takes as many as it was made for")
+        self._steps, self._step_size = steps, step_size
+
     @property
     def energy(self) -> Energy:
         """The energy that it minimises."""

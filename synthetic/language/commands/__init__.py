@@ -1,4 +1,4 @@
-"""`python -m synthetic language train | study | second-step | scale | compare`: one file each, and what they share.
+"""`python -m synthetic language COMMAND`: one file for each command, and what they share.
 
 A command reads its options into a frozen configuration, hands that down, prints and writes what comes up.
 """
@@ -10,7 +10,7 @@ import os
 
 from cemverify.errors import UsageError
 from cemverify.results import ResultError
-from synthetic.language.commands import compare, scale, second_step, study, train
+from synthetic.language.commands import compare, dial, scale, second_step, study, train
 from synthetic.language.commands.arguments import Command
 from synthetic.language.training.machine import one_of_several
 
@@ -30,7 +30,14 @@ examples:
 Each command has a --help of its own; docs/language.md explains the tables.
 """
 
-COMMANDS = {"train": train, "study": study, "second-step": second_step, "scale": scale, "compare": compare}
+COMMANDS = {
+    "train": train,
+    "study": study,
+    "second-step": second_step,
+    "scale": scale,
+    "dial": dial,
+    "compare": compare,
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -12,7 +12,6 @@ import torch
 
 from cemverify import results
 from cemverify.cem import presets as paper
-from cemverify.devices import find_device
 from cemverify.errors import UsageError
 from cemverify.parsing import positive, seed, whole
 from cemverify.runs import CellStore, add_run_arguments, bring, hand_on, run_options
@@ -23,14 +22,15 @@ from synthetic.language.commands.arguments import (
     add_compact,
     add_corpus_arguments,
     add_recipe_arguments,
-    changes_words,
+    check_tuned,
     corpus_choice,
-    corpus_words,
+    minutes,
     recipe_changes,
     shape,
+    tuned_device,
+    tuned_words,
 )
 from synthetic.language.paper.studies import TINY, tiny_dims
-from synthetic.language.training.machine import compiler_missing
 from synthetic.language.training.paths import words
 
 SUMMARY = "does a second step pay? every row tuned by itself, judged with fresh seeds on other text"
@@ -84,32 +84,14 @@ def add_arguments(parser: Command) -> None:
     add_when("--estimate", action="store_true")
     add_when("--tflops", type=positive)
     add_when("--compile", action="store_true")
-    add_when("--until", type=_minutes)
+    add_when("--until", type=minutes)
     add_when("--cells", type=Path)
     add_when("--page", type=Path)
     add_when("--output", type=Path)
     add_when("--device", default="auto")
     add_corpus_arguments(parser)
     add_run_arguments(parser, None)
-    parser.checks.append(_check)
-
-
-def _minutes(text: str) -> float:
-    return 0.0 if text == "0" else positive(text)
-
-
-def _check(options: argparse.Namespace) -> None:
-    from synthetic.language.tuned.designs import REPLACED
-
-    if options.replaced not in REPLACED:
-        raise UsageError(f"unknown layers {options.replaced!r}; choose from {', '.join(REPLACED)}")
-    if options.page is not None and options.output == options.page.with_suffix(".json"):
-        raise UsageError(f"the page keeps its readings in {options.output}; give --output another name")
-    if options.shard is not None:
-        raise UsageError(
-            "this study decides what to train next from what it has found, so it cannot be cut into shards; give"
-            " machines different --seed and --replaced, and bring their --cells together"
-        )
+    parser.checks.append(check_tuned)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -157,11 +139,9 @@ def run(options: argparse.Namespace) -> int:
         results.show(terminal([tables.need(asked, None), tables.costs(asked, speed)]))
         return 0
     where = run_options(options)
-    device = _device(options.device)
+    device = tuned_device(options)
     if device.startswith("cuda") and options.workers is None and options.cluster is None:
         where = replace(where, workers=1)  # two processes on one GPU only wait for each other
-    if options.compile and (missing := compiler_missing(device)) is not None:
-        raise UsageError(f"{missing}; leave out --compile")
     output = options.output or Path(f"out/second-step-{asked.replaced}-{asked.size}.json")
     for path in (output, options.page, options.cells):
         if path is not None:
@@ -218,20 +198,4 @@ def _command(options: argparse.Namespace, device: str) -> str:
         if getattr(options, name) != value:
             words += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
     words += [f"--{flag}" for flag in ("beyond", "compile") if getattr(options, flag)]
-    if options.rows:
-        words += ["--rows", *options.rows]
-    words += changes_words(recipe_changes(options), *shape(options))
-    words += corpus_words(corpus_choice(options))
-    if device != "cpu":
-        words += ["--device", device]
-    for name in ("cells", "page"):
-        if getattr(options, name) is not None:
-            words += [f"--{name}", str(getattr(options, name))]
-    return shlex.join(words)
-
-
-def _device(name: str) -> str:
-    try:
-        return find_device(name)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    return shlex.join([*words, *tuned_words(options, device)])

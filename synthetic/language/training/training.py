@@ -87,12 +87,14 @@ def train(
     *,
     saving: Saving | None = None,
     until: int | None = None,
+    prepare: Callable[[int], None] = lambda _step: None,
     observe: Callable[[Step], None] = lambda _step: None,
 ) -> Training:
     """Trains a model in place; stops before the update of a step whose loss or gradient is not finite.
 
     Args:
         until: the step after which to stop, the recipe's last one if not given; the schedule is the recipe's.
+        prepare: called before each step with the number of updates done.
         observe: called after each update; its time does not count.
 
     Raises:
@@ -120,6 +122,7 @@ def train(
     for step in range(state.step, last):
         machine.wait()
         started = time.perf_counter()
+        prepare(step)
         tokens = batches(step, machine.rank, machine.world)  # (B / world, J+1)
         rate = recipe.learning_rate_at(step)
         for group in optimiser.param_groups:

@@ -16,6 +16,7 @@ from cemverify.runs.plain import digest, plain
 from synthetic.corpora.batches import Batches
 from synthetic.corpora.choice import PinnedCorpus, corpora_folder
 from synthetic.corpora.tokens import Tokens
+from synthetic.language.training.dial import drawn_depth, turn
 from synthetic.language.training.looped import paired
 from synthetic.language.training.machine import Machine
 from synthetic.language.training.recipe import Recipe
@@ -42,6 +43,7 @@ class TrialCell:
         seed: of the batches. weights: of the first weights.
         part: which half of the validation part is scored, windows: on how many windows.
         device: "cpu" or "cuda". compiled: whether it is trained through torch.compile.
+        depths: numbers of steps with which the trained model is scored, beside those of its design.
     """
 
     corpus: PinnedCorpus
@@ -53,6 +55,7 @@ class TrialCell:
     windows: int
     device: str = "cpu"
     compiled: bool = field(default=False, metadata={"added": True})
+    depths: tuple[int, ...] = field(default=(), metadata={"added": True})
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,7 @@ class TrialRecord:
         diverged_at, where: the step at which a value was not finite, and its layer.
         start, end: the steps inside the layers before and after training; end is () if it diverged.
         batches: a fingerprint of what it was trained on.
+        at_depths: bits per byte with each of the cell's depths; None where they are not finite.
     """
 
     parameters: int
@@ -78,6 +82,7 @@ class TrialRecord:
     start: tuple[Steps, ...]
     end: tuple[Steps, ...]
     batches: str
+    at_depths: tuple[float | None, ...] = ()
 
     @property
     def bits(self) -> float | None:
@@ -91,8 +96,8 @@ def compute_trial(cell: TrialCell) -> dict[str, Any]:
     folder = corpora_folder()
     corpus = cell.corpus.open(folder)
     machine = Machine(cell.device, compiled=cell.compiled)
-    recipe = cell.recipe
-    model = paired(cell.design.looped, cell.weights).to(cell.device)
+    recipe, design = cell.recipe, cell.design
+    model = paired(design.looped, cell.weights).to(cell.device)
     batches = Batches(corpus.train.tokens, cell.seed, recipe.batch, recipe.context)
     windows = part_windows(corpus.validation.tokens, cell.part, cell.windows, recipe.context)
     few = windows[:: max(1, len(windows) * recipe.context // PROBED_TOKENS), :-1].to(cell.device)
@@ -100,19 +105,33 @@ def compute_trial(cell: TrialCell) -> dict[str, Any]:
     path = folder / "checkpoints" / f"{digest(plain(cell))[:24]}.safetensors"
     every = math.ceil(recipe.steps / CHECKPOINTS)
     saving = Saving(path, every, {"cell": plain(cell)}, resume=True) if recipe.steps > LONG else None
-    training = train(model, recipe, batches, machine, saving=saving)
+
+    def prepare(step: int) -> None:
+        if design.dial:
+            T = drawn_depth(design.steps, cell.seed, step)
+            turn(model, T, design.step_size_at(T))
+
+    def bits_with(steps: int) -> Tensor:
+        if design.dial or cell.depths:
+            turn(model, steps, design.step_size_at(steps))
+        return score(model, windows, recipe, machine) * corpus.validation.tokens_per_byte  # (W,)
+
+    training = train(model, recipe, batches, machine, saving=saving, prepare=prepare)
     diverged_at, groups, end = training.diverged_at, (), ()
+    at_depths: tuple[float | None, ...] = ()
     if diverged_at is None:
-        bits = score(model, windows, recipe, machine) * corpus.validation.tokens_per_byte  # (W,)
+        bits = torch.stack([bits_with(T) for T in design.depths]).mean(0)  # (W,)
         if bool(bits.isfinite().all()):
             groups, end = grouped(bits), steps_of(model, few)  # type: ignore[assignment]
+            means = [float(bits_with(T).mean()) for T in cell.depths]
+            at_depths = tuple(short([mean])[0] if math.isfinite(mean) else None for mean in means)
         else:
             diverged_at = recipe.steps
-    found = cost(cell.design, recipe.context)
+    found = cost(design, recipe.context)
     path.unlink(missing_ok=True)
-    return asdict(
+    record = asdict(
         TrialRecord(
-            parameters(cell.design),
+            parameters(design),
             found.forward,
             found.training,
             groups,
@@ -122,13 +141,17 @@ def compute_trial(cell: TrialCell) -> dict[str, Any]:
             start,
             end,
             training.batches,
+            at_depths,
         )
     )
+    if not cell.depths:
+        del record["at_depths"]
+    return record
 
 
 def read_record(payload: Mapping[str, Any]) -> TrialRecord:
     """The record of a cell's payload."""
-    numbers = {name: tuple(payload[name]) for name in ("groups", "trained")}
+    numbers = {name: tuple(payload.get(name, ())) for name in ("groups", "trained", "at_depths")}
     steps = {name: tuple(_steps(step) for step in payload[name]) for name in ("start", "end")}
     return TrialRecord(**{**payload, **numbers, **steps})
 

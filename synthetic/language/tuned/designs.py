@@ -7,7 +7,7 @@ later leave the keys of cells alone that do not use them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import astuple, dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Literal
 
@@ -40,6 +40,8 @@ class Design:
             (("steps", 2), ("step_size", 0.5), ("momentum", 0.5)).
         times: how often each CEM layer is applied in a row. rounds: how often attention and MLP take turns.
         head_std: of the head's first weights, where it is not `init_std`.
+        dial: whether it is trained with T drawn from 1 ... steps for each batch: with steps that "sum" to the same
+            whatever T is, or that are all "alike"; "" trains with T = steps.
     """
 
     replaced: Literal["attention", "mlp", "full", "llama-alibi", "llama-rotary"]
@@ -51,6 +53,22 @@ class Design:
     times: int = 1
     rounds: int = field(default=1, metadata={"added": True})
     head_std: float | None = field(default=None, metadata={"added": True})
+    dial: Literal["", "sum", "alike"] = field(default="", metadata={"added": True})
+
+    @property
+    def steps(self) -> int:
+        """T, or the largest that is drawn."""
+        return int(dict(self.layer).get("steps", 1))
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """The numbers of steps that it is scored with: T, or 1, 2, 4 ... of those that are drawn."""
+        return tuple(2**i for i in range(self.steps.bit_length())) if self.dial else (self.steps,)
+
+    def step_size_at(self, steps: int) -> float:
+        """The size of each step when it takes so many."""
+        eta = float(dict(self.layer).get("step_size", 1.0))
+        return eta * self.steps / steps if self.dial == "sum" else eta
 
     @property
     def looped(self) -> LoopedConfig:
@@ -210,8 +228,16 @@ def chosen(every: Sequence[Row], names: Sequence[str]) -> tuple[Row, ...]:
 
 @cache
 def cost(design: Design, context: int) -> Cost:
-    """FLOPs per token in windows of J = context tokens."""
-    return cost_of(looped_on_meta(design.looped), context)
+    """FLOPs per token in windows of J = context tokens; the mean over T where it is drawn."""
+    if not design.dial:
+        return cost_of(looped_on_meta(design.looped), context)
+    # every step costs the same, so the mean over 1 ... T is that of the ends
+    ends = [cost(replace(design, dial="", layer=_with_steps(design.layer, T)), context) for T in (1, design.steps)]
+    return Cost(*(sum(values) / 2 for values in zip(*map(astuple, ends), strict=True)))
+
+
+def _with_steps(layer: tuple[Option, ...], steps: int) -> tuple[Option, ...]:
+    return tuple({**dict(layer), "steps": steps}.items())
 
 
 @cache

@@ -1,0 +1,209 @@
+"""Depth as a dial in language models: T drawn in training, and chosen at test time."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+
+from cemverify import results
+from cemverify.cem.beyond import Beyond
+from cemverify.cem.layers import CEMGatedMLP, MLPConfig
+from cemverify.runs.plain import plain
+from synthetic.__main__ import main
+from synthetic.corpora.chains import ChainSpec
+from synthetic.corpora.choice import CorpusChoice, PinnedCorpus, open_corpus
+from synthetic.language.dial.plan import ALIKE, MOST, SUM, TEST_DEPTHS, DialPlan, dial_plan, own
+from synthetic.language.dial.summary import falls_up_to, summarise
+from synthetic.language.paper.studies import tiny_dims
+from synthetic.language.training.dial import drawn_depth, turn
+from synthetic.language.training.looped import paired
+from synthetic.language.training.recipe import RecipeChanges
+from synthetic.language.tuned.cells import TrialRecord, compute_trial, read_record
+from synthetic.language.tuned.designs import Design, cost
+from synthetic.language.tuned.plan import plan
+from synthetic.language.tuned.study import State, Tuned
+
+CHAIN = ChainSpec("hidden", 4, states=2, train=20_000, validation=1250)
+SHORT = ["--corpus", "hidden", "--symbols", "4", "--states", "2", "--length", "8000", "--dim", "8", "--layers", "1"]
+SHORT += ["--heads", "1", "--context", "8", "--batch", "2", "--steps", "4", "--workers", "0", "--seeds", "1"]
+SHORT += ["--rows", "T = 1", "T drawn, steps sum to 1"]
+TOKENS = torch.arange(6).remainder(4)[None]
+
+
+def small(**choices: Any) -> DialPlan:
+    """The study of MLPs, as small as it can be."""
+    changes = RecipeChanges(steps=6, batch=2, context=8)
+    return dial_plan(plan("mlp", 4, dims=tiny_dims(8, 1, 1), changes=changes, **choices))
+
+
+def design(plan: DialPlan, name: str) -> Design:
+    found = plan.row(name)
+    assert found is not None
+    return found.design
+
+
+# --- a layer whose steps are set --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("replaced", ["attention", "mlp", "full"])
+def test_a_model_that_is_turned_is_the_model_that_was_made_for_so_many_steps(replaced: Any) -> None:
+    def made(T: int) -> torch.nn.Module:
+        layer = (("steps", T), ("step_size", 1 / T))
+        return paired(Design(replaced, tiny_dims(8, 2, 2), 4, 1.0, 0.4, layer).looped, 0)
+
+    turned = made(1)
+    before = turned(TOKENS)
+    turn(turned, 3, 1 / 3)
+    assert torch.equal(turned(TOKENS), made(3)(TOKENS))
+    assert not torch.equal(turned(TOKENS), before)
+    turn(turned, 1, 1.0)
+    assert torch.equal(turned(TOKENS), before)
+
+
+def test_a_layer_whose_steps_have_their_own_sizes_cannot_be_turned() -> None:
+    config = MLPConfig(4, 8, steps=2, step="learned", beyond=Beyond(own_steps=True))
+    layer = CEMGatedMLP(config, torch.Generator())
+    with pytest.raises(ValueError, match="takes as many as it was made for"):
+        turn(layer, 3, 0.1)
+
+
+def test_every_depth_is_drawn_equally_often_and_again_by_a_training_that_goes_on() -> None:
+    drawn = [drawn_depth(8, 0, step) for step in range(8000)]
+    assert drawn[500:600] == [drawn_depth(8, 0, step) for step in range(500, 600)]
+    assert drawn[:100] != [drawn_depth(8, 1, step) for step in range(100)]
+    count = Counter(drawn)
+    assert sorted(count) == list(range(1, 9))
+    assert all(abs(n - 1000) < 5 * (8000 / 8 * 7 / 8) ** 0.5 for n in count.values())  # five standard deviations
+
+
+def test_steps_that_sum_to_one_do_and_others_stay_what_they_are() -> None:
+    study = small()
+    assert {T * design(study, SUM).step_size_at(T) for T in (1, 2, 4, 8, 16)} == {1.0}
+    assert {design(study, ALIKE).step_size_at(T) for T in (1, 8, 16)} == {1 / 4}
+    assert {design(study, own(4)).step_size_at(T) for T in (1, 4, 16)} == {1 / 4}
+
+
+def test_the_cost_of_a_drawn_depth_is_the_mean_over_what_is_drawn() -> None:
+    drawn = design(small(), SUM)
+    each = [
+        cost(replace(drawn, dial="", layer=(("steps", T), ("step_size", 1 / MOST))), 8).training
+        for T in range(1, MOST + 1)
+    ]
+    assert cost(drawn, 8).training == pytest.approx(sum(each) / MOST)
+
+
+# --- trainings --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TrialRecord]:
+    """One judged training of each row."""
+    folder = tmp_path_factory.mktemp("corpora")
+    choice = CorpusChoice(CHAIN)
+    corpus = PinnedCorpus(choice.anywhere, open_corpus(choice, folder).digest)
+    study = small()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CEMVERIFY_CORPORA", str(folder))
+        cells = {row.name: study.cell(row, 0, "judging", 1.0, 0.02, corpus, "cpu") for row in study.rows}
+        return {name: read_record(compute_trial(cell)) for name, cell in cells.items()}
+
+
+@pytest.mark.parametrize("steps", [1, 2, 4, 8])
+def test_with_its_own_number_of_steps_a_model_has_the_bits_that_it_is_judged_by(
+    records: dict[str, TrialRecord], steps: int
+) -> None:
+    record = records[own(steps)]
+    assert record.at_depths[TEST_DEPTHS.index(steps)] == pytest.approx(record.bits, rel=1e-6)
+    others = [bits for T, bits in zip(TEST_DEPTHS, record.at_depths, strict=True) if steps != T]
+    assert record.bits not in others
+
+
+def test_a_model_for_all_depths_is_judged_by_its_mean_and_trained_on_the_same_batches(
+    records: dict[str, TrialRecord],
+) -> None:
+    for name in (SUM, ALIKE):
+        at = dict(zip(TEST_DEPTHS, records[name].at_depths, strict=True))
+        assert records[name].bits == pytest.approx(sum(cast(float, at[T]) for T in (1, 2, 4, 8)) / 4, rel=1e-6)
+        assert records[name].batches == records["T = 1"].batches
+    assert records[SUM].trained != records[ALIKE].trained
+    assert records[SUM].trained != records["T = 8"].trained
+
+
+def test_studies_without_a_dial_keep_the_names_of_their_cells() -> None:
+    pinned = PinnedCorpus(CorpusChoice(CHAIN), "0")
+    usual = plan("mlp", 4, names=("T = 1",))
+    cell = plain(usual.cell(usual.rows[0], 0, "judging", 1.0, 0.01, pinned, "cpu"))
+    assert "depths" not in cell
+    assert "dial" not in cell["design"]
+    study = small()
+    judged, tuning = (
+        plain(study.cell(study.rows[-1], 0, part, 1.0, 0.01, pinned, "cpu")) for part in ("judging", "tuning")
+    )
+    assert judged["depths"] == list(TEST_DEPTHS)
+    assert "depths" not in tuning
+    assert tuning["design"]["dial"] == "alike"
+
+
+# --- what it says -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("bits", "reached"),
+    [
+        ((4.0, 3.0, 2.0, 1.0, 1.0, 2.0, 3.0, 4.0), 6),
+        ((1.0, 1.1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4), 1),
+        ((8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0), 16),
+        ((3.0, 2.0, None, 1.0, 1.0, 1.0, 1.0, 1.0), 2),
+    ],
+)
+def test_bits_fall_up_to_the_step_before_they_rise(bits: tuple[float | None, ...], reached: int) -> None:
+    assert falls_up_to(bits) == reached
+
+
+def test_a_depth_that_is_not_finite_in_one_seed_has_no_mean() -> None:
+    study = small()
+    row = study.row(SUM)
+    assert row is not None
+    judged = {
+        seed: SimpleNamespace(at_depths=(1.0,) * 7 + (last,), bits=1.0) for seed, last in enumerate((2.0, None))
+    }
+    found = State((Tuned(row, judged=cast(Any, judged)),), (), ())
+    assert summarise(study, found).bits[SUM] == (1.0,) * 7 + (None,)
+
+
+def test_the_command_writes_a_page_that_another_machine_makes_from_the_cells_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(store: str, *more: str) -> str:
+        places = ["--store", str(tmp_path / store), "--corpora", str(tmp_path / "corpora")]
+        places += ["--cells", str(tmp_path / "cells.jsonl"), "--page", str(tmp_path / "page.md")]
+        assert main(["language", "dial", *SHORT, *places, "--output", str(tmp_path / "d.json"), *more]) == 0
+        return (tmp_path / "page.md").read_text() + (tmp_path / "page-test-time.svg").read_text()
+
+    first = run("a")
+    assert run("b", "--until", "0") == first
+    content = json.loads((tmp_path / "page.json").read_text())
+    assert 0 < content["source_bits"] < min(bits for entry in content["at_depths"] for bits in entry["bits"])
+    assert {entry["model"] for entry in content["at_depths"]} == {own(1), SUM}
+    assert results.read(tmp_path / "page.json")["study"] == "dial-mlp"
+    assert "above the source's" in first
+    assert "T' = 16" in capsys.readouterr().out
+
+
+def test_slips_get_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, sentence in (
+        (["--rows", "T = 3"], "there is no row 'T = 3'; choose from T = 1; T = 2; T = 4; T = 8; T drawn, steps"),
+        (["--replaced", "norm"], "unknown layers 'norm'; choose from attention, mlp, full"),
+        (["--shard", "1/2"], "cannot be cut into shards"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            raise SystemExit(main(["language", "dial", *arguments]))
+        assert ended.value.code == 2
+        assert sentence in capsys.readouterr().err

@@ -1,0 +1,44 @@
+"""What the study measured, for the claims ledger and the result file: see docs/result-files.md."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from synthetic.language.dial.plan import TEST_DEPTHS, DialPlan, own
+from synthetic.language.dial.summary import DialSummary
+from synthetic.language.paper.summary import MARGIN
+from synthetic.language.tuned.designs import parameters
+from synthetic.language.tuned.study import State
+from synthetic.measured import measured_ratio
+
+
+def payload(
+    plan: DialPlan, corpus: str, unit: str, floor: float | None, found: State, summary: DialSummary
+) -> dict[str, Any]:
+    """The figures of a study, and at what scale."""
+    rows = {tuned.row.name: tuned for tuned in found.rows}
+    ratios = []
+    for a in summary.against:
+        references = [rows[own(a.steps)].finals[seed] for seed in a.seeds]
+        values = [ratio * reference for ratio, reference in zip(a.ratios, references, strict=True)]
+        name = f"{a.model}, with {a.steps}"
+        ratios.append(measured_ratio(name, own(a.steps), values, references) | {"verdict": a.comparison.conclusion})
+    return {
+        "study": f"dial-{plan.replaced}",
+        "size": plan.size,
+        "parameters": max(parameters(row.design) for row in plan.rows),
+        "seen": f"{plan.recipe.tokens / 1e6:.3g}M tokens",
+        "replicates": f"{found.seeds} seed{'' if found.seeds == 1 else 's'}",
+        "recipe": (
+            f"{plan.recipe.steps:,} steps on {corpus}, embeddings N(0, 1), each row at its own learning rate"
+            f"{', through torch.compile' if plan.compiled else ''}"
+        ),
+        "figure": f"bits per {unit}",
+        "margin": MARGIN,
+        "ratios": ratios,
+        "source_bits": floor,
+        "at_depths": [
+            {"model": name, "steps": list(TEST_DEPTHS), "bits": list(bits)} for name, bits in summary.bits.items()
+        ],
+        "falls_up_to": [{"model": name, "steps": reached} for name, reached in summary.falls.items()],
+    }

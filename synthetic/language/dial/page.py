@@ -1,0 +1,168 @@
+"""The page of the study: sentences and a picture first, the tables behind them."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from cemverify.results import Cell, Table, write_text
+from cemverify.tables import markdown
+from reports.plots import Curve, Panel, svg
+from synthetic.language.dial.plan import TEST_DEPTHS, DialPlan, own
+from synthetic.language.dial.summary import DialSummary
+from synthetic.language.tuned import tables
+from synthetic.language.tuned.designs import cost, parameters
+from synthetic.language.tuned.page import LAYERS, WIDTH
+from synthetic.language.tuned.plan import JUDGING_WINDOWS
+from synthetic.language.tuned.study import State
+
+_DESIGN = """\
+## How it was measured
+
+- **A model for each T** takes T steps of 1/T in training. **T drawn**: for each batch T is drawn from 1 to {most}.
+  Steps that sum to 1 have size 1/T; steps of 1/4 go farther, the more of them there are.
+- All models see the same {tokens:,} tokens ({steps:,} steps of {batch} x {context}) of {corpus}. Each has its own
+  learning rate, tuned on other seeds and another half of the validation part, a model for all T by its mean over
+  {depths}.
+- Every model is scored with each T' on {judging} windows of the judging half. With T' other than its T, a model for
+  one T takes T' steps of the size that it was trained with.
+- **Bits above the source** are those that no predictor can do without, taken off: of a chain whose entropy is known
+  they are computed on the same windows, and of text they are not known."""
+
+
+def test_time(plan: DialPlan, found: State, summary: DialSummary, unit: str, floor: float | None) -> Table:
+    """Bits of every row with each number of steps at test time."""
+    off = floor or 0.0
+    rows: list[list[Cell]] = []
+    for tuned in found.rows:
+        bits = summary.bits.get(tuned.row.name, (None,) * len(TEST_DEPTHS))
+        seeds = sum(record is not None for record in tuned.judged.values())
+        shown = [tables.NOTHING if b is None else f"{b - off:.4f}" if b - off < 100 else f"{b:.1e}" for b in bits]
+        flops = cost(tuned.row.design, plan.recipe.context).training / 1e6
+        rows.append([tuned.row.name, tuned.row.why, seeds, f"{flops:,.3f}", *shown])
+    above = f"bits/{unit}" if floor is None else f"bits/{unit} above the source's {floor:.4f}"
+    columns = ("row", "what", "seeds", "training MFLOPs/token", *(f"T' = {T}" for T in TEST_DEPTHS))
+    return Table(f"{above}, with T' steps at test time, mean over seeds", columns, rows)
+
+
+def against(summary: DialSummary) -> Table:
+    """One model for all T against the models for each."""
+    rows: list[list[Cell]] = [
+        [
+            a.model,
+            a.steps,
+            len(a.seeds),
+            tables.ratio(a.comparison),
+            ", ".join(f"{r:.4f}" for r in a.ratios),
+            a.comparison.conclusion,
+        ]
+        for a in summary.against
+    ]
+    columns = ("model", "T", "seeds", "ratio [95 %]", "each seed", "verdict")
+    return Table("Bits of one model for all T over those of the model for T, paired by seed", columns, rows)
+
+
+def picture(found: State, summary: DialSummary, unit: str, floor: float | None) -> str:
+    """Bits over T': the models for each T at their own, and the dials at all."""
+    off = floor or 0.0
+    apart = [(T, summary.bits[own(T)][i]) for i, T in enumerate(TEST_DEPTHS) if own(T) in summary.bits]
+    known = [(T, b - off) for T, b in apart if b is not None]
+    curves = [Curve("a model for each T", *zip(*known, strict=True))] if known else []
+    most = 4 * max((b for _, b in known), default=1.0)
+    for tuned in found.rows:
+        bits = summary.bits.get(tuned.row.name)
+        if bits is not None and tuned.row.design.dial:
+            seen = [(T, b - off) for T, b in zip(TEST_DEPTHS, bits, strict=True) if b is not None and b - off < most]
+            curves.append(Curve(tuned.row.name, *zip(*seen, strict=True)))
+    label = f"bits/{unit}" if floor is None else f"bits/{unit} above the source"
+    return svg([Panel("depth as a dial", "T' at test time", label, curves, ticks=(1, 2, 4, 8, 16))])
+
+
+def sentences(summary: DialSummary, unit: str, floor: float | None) -> Iterator[str]:
+    """What is known now."""
+    off, what = floor or 0.0, f"bits/{unit}" if floor is None else f"bits/{unit} above the source"
+    apart = [
+        f"{bits[TEST_DEPTHS.index(T)] - off:.4f} (T = {T})"  # type: ignore[operator]
+        for T in TEST_DEPTHS
+        if (bits := summary.bits.get(own(T))) is not None and bits[TEST_DEPTHS.index(T)] is not None
+    ]
+    if apart:
+        yield f"A model for each T needs {', '.join(apart)} {what}."
+    for name, reached in summary.falls.items():
+        bits = summary.bits[name]
+        told = [(T, b - off) for T, b in zip(TEST_DEPTHS, bits, strict=True) if b is not None]
+        if not told:
+            continue
+        best, least = min(told, key=lambda pair: pair[1])
+        first, last = told[0], told[-1]
+        falls = f"its bits fall with every step up to T' = {reached}" if reached > 1 else "no step lowers them"
+        yield (
+            f"One model for all of them ({name}) needs {first[1]:.4f} with one step, its least, {least:.4f}, with"
+            f" {best}, and {last[1]:.4f} with {last[0]}: {falls}."
+        )
+    if summary.saved:
+        yield f"The models for one T took {max(summary.saved.values()):.2g} times as many training FLOPs together."
+    worse = [a for a in summary.against if a.comparison.conclusion == "worse"]
+    if summary.against:
+        yield (
+            f"Of {len(summary.against)} comparisons with the model for the same T, the one for all T is worse in"
+            f" {len(worse)}."
+        )
+
+
+def all_tables(plan: DialPlan, found: State, summary: DialSummary, unit: str, floor: float | None) -> Sequence[Table]:
+    """In the order of the page."""
+    return [
+        test_time(plan, found, summary, unit, floor),
+        against(summary),
+        tables.tuning(found, unit),
+    ]
+
+
+def write_page(
+    path: Path,
+    command: str,
+    plan: DialPlan,
+    corpus: str,
+    unit: str,
+    floor: float | None,
+    found: State,
+    summary: DialSummary,
+) -> list[Path]:
+    """Writes the page and its picture beside it; returns what was written.
+
+    Raises:
+        ResultError: a file cannot be written.
+    """
+    scale = max(parameters(row.design) for row in plan.rows)
+    parts = [
+        f"# Depth as a dial: {LAYERS[plan.replaced]}, size {plan.size}",
+        textwrap.fill(
+            " ".join([*sentences(summary, unit, floor), f"The models have {scale:,} parameters."]),
+            WIDTH,
+            break_on_hyphens=False,
+        ),
+    ]
+    files: dict[Path, str] = {}
+    if summary.bits:
+        drawn = path.with_name(f"{path.stem}-test-time.svg")
+        files[drawn] = picture(found, summary, unit, floor)
+        parts.append(f"![Bits over the number of steps at test time]({drawn.name})")
+    parts += [
+        _DESIGN.format(
+            most=plan.depth,
+            tokens=plan.recipe.tokens,
+            steps=plan.recipe.steps,
+            batch=plan.recipe.batch,
+            context=plan.recipe.context,
+            corpus=corpus,
+            depths=", ".join(f"{2**i}" for i in range(plan.depth.bit_length())),
+            judging=JUDGING_WINDOWS,
+        ),
+        markdown(list(all_tables(plan, found, summary, unit, floor))),
+        f"Generated by `{command}`; on a CPU, the same command generates the same page from the same cells.",
+    ]
+    for file, text in {**files, path: "\n\n".join(parts) + "\n"}.items():
+        write_text(file, text)
+    return [*files, path]

@@ -1,0 +1,96 @@
+"""What the study says: bits above what the source has, with each number of steps at test time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from cemverify.statistics import PairedComparison, compare
+from synthetic.language.dial.plan import TEST_DEPTHS, DialPlan, own
+from synthetic.language.paper.summary import MARGIN
+from synthetic.language.tuned.designs import cost
+from synthetic.language.tuned.study import State, Tuned
+
+# A step that makes the error larger by less than this share of the bits leaves it as it is.
+LEVEL = 1e-4
+
+
+@dataclass(frozen=True)
+class Against:
+    """One model for all T, with T steps, against the model that was trained for T: its bits over the other's."""
+
+    model: str
+    steps: int
+    seeds: tuple[int, ...]
+    ratios: tuple[float, ...]
+    comparison: PairedComparison
+
+
+@dataclass(frozen=True)
+class DialSummary:
+    """What is known.
+
+    Attributes:
+        bits: means over seeds with each T' of `TEST_DEPTHS`, by row; None where a seed has no finite one.
+        falls: the T' up to which the bits of each row that is a dial fall with every step that was tried.
+        against: the dials against the models for each T.
+        saved: the training FLOPs of all models for each T together, over those of each dial.
+    """
+
+    bits: dict[str, tuple[float | None, ...]]
+    falls: dict[str, int]
+    against: tuple[Against, ...]
+    saved: dict[str, float]
+
+
+def summarise(plan: DialPlan, found: State) -> DialSummary:
+    """The summary of what is there."""
+    bits = {tuned.row.name: means for tuned in found.rows if (means := _means(tuned)) is not None}
+    dials = [tuned for tuned in found.rows if tuned.row.design.dial]
+    apart = [tuned for tuned in found.rows if not tuned.row.design.dial]
+    context = plan.recipe.context
+    all_apart = sum(cost(tuned.row.design, context).training for tuned in apart)
+    return DialSummary(
+        bits,
+        {t.row.name: falls_up_to(bits[t.row.name]) for t in dials if t.row.name in bits},
+        tuple(pair for dial in dials for T in TEST_DEPTHS if (pair := _against(dial, T, found)) is not None),
+        {t.row.name: all_apart / cost(t.row.design, context).training for t in dials},
+    )
+
+
+def falls_up_to(bits: Sequence[float | None]) -> int:
+    """The last T' of `TEST_DEPTHS` up to which no step makes the bits larger."""
+    reached = TEST_DEPTHS[0]
+    for before, after, T in zip(bits, bits[1:], TEST_DEPTHS[1:], strict=False):
+        if before is None or after is None or after > before * (1 + LEVEL):
+            break
+        reached = T
+    return reached
+
+
+def _means(tuned: Tuned) -> tuple[float | None, ...] | None:
+    records = [record for record in tuned.judged.values() if record is not None and record.at_depths]
+    if not records:
+        return None
+    columns = zip(*(record.at_depths for record in records), strict=True)
+    return tuple(None if None in column else fmean(b for b in column if b is not None) for column in columns)
+
+
+def _against(dial: Tuned, steps: int, found: State) -> Against | None:
+    other = found.of(own(steps))
+    if other is None:
+        return None
+    i = TEST_DEPTHS.index(steps)
+    pairs = {
+        seed: (mine, theirs)
+        for seed, theirs in other.finals.items()
+        if (record := dial.judged.get(seed)) is not None
+        and record.at_depths
+        and (mine := record.at_depths[i]) is not None
+    }
+    if not pairs:
+        return None
+    values, references = zip(*pairs.values(), strict=True)
+    ratios = tuple(mine / theirs for mine, theirs in pairs.values())
+    return Against(dial.row.name, steps, tuple(pairs), ratios, compare(values, references, MARGIN))
