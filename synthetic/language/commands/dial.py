@@ -35,22 +35,22 @@ SUMMARY = "depth as a dial: one model for every number of steps, against a model
 USAGE = "[--replaced LAYER] [--corpus hidden] [option ...]"
 
 DESCRIPTION = """\
-Trains one model with T drawn for each batch, and a model for each of T = 1, 2, 4, 8, all at size
-tiny; scores all of them with 1 to 16 steps. On a chain, what no predictor can do without is known,
-and the tables show how far above it each model is.
+Trains one model with T drawn for each batch, and one model for each of T = 1, 2, 4 and 8, all of
+size tiny, and scores each with 1 to 16 steps. For a chain the smallest possible number of bits is
+known, and the tables show how far above it each model is.
 """
 
 HOW = """\
 --replaced LAYER      mlp (default), attention or full: which layers are CEM's
 --per-parameter N     tokens for each parameter of Llama, the same for all rows (default: 5)
 --rows NAME ...       only these rows, as in the tables: 'T = 4' 'T drawn, steps sum to 1'
---seeds N --seed S    N seeds judge, from S on (default: 3 from 0)
+--seeds N --seed S    judge with N seeds, from S on (default: 3 from 0)
 other numbers:        --steps N --batch B --context J --accumulate N --dim D --layers L --heads K
 """
 
 WHERE = """\
---until MINUTES       stop cleanly after so long and show what is there; 0 computes nothing
---cells FILE          finished trainings: read first, written last; commit it to go on elsewhere
+--until MINUTES       stop cleanly after that time and show what there is; 0 trains nothing
+--cells FILE          read finished trainings from it, and write all of them to it at the end
 --page FILE           a page in Markdown; --output FILE; --device cpu or cuda; --compile: faster
 """
 

@@ -47,16 +47,16 @@ HOW = """\
 --size SIZE           tiny (default), small (a million parameters, context 256), 86M, 108M, 134M, 162M
 --per-parameter N     tokens for each parameter of Llama, the same for all rows (default: 20)
 --rows NAME ...       only these rows, as in the tables: 'T = 1' 'T = 1, eta 2' 'T = 2, eta 1/2'
---beyond              also rows that the paper does not have: momentum, P per step, cooling, joint ...
---seeds N --seed S    N seeds judge, from S on (default: 8 from 0)
---tuning N            the study finds --learning-rate at 1/N of the length (2), --tuning-seeds N (1)
+--beyond              also rows that the paper does not have: momentum, a P for each step, turns ...
+--seeds N --seed S    judge with N seeds, from S on (default: 8 from 0)
+--tuning N            find learning rates at 1/N of the length (default: 2), with --tuning-seeds N
 other numbers:        --steps N --batch B --context J --accumulate N --dim D --layers L --heads K
 """
 
 WHEN = """\
---estimate            the power analysis and the hours, and do nothing; --tflops N: of your device
---until MINUTES       stop cleanly after so long and show what is there; 0 computes nothing
---cells FILE          finished trainings: read first, written last; commit it to go on elsewhere
+--estimate            print power analysis and hours, and train nothing; --tflops N: of your device
+--until MINUTES       stop cleanly after that time and show what there is; 0 trains nothing
+--cells FILE          read finished trainings from it, and write all of them to it at the end
 --page FILE           a page in Markdown; --output FILE; --device cpu or cuda; --compile: faster
 """
 

@@ -67,7 +67,7 @@ def add_arguments(parser: Command) -> None:
     group = parser.add_argument_group("how it runs")
     group.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu or cuda")
     group.add_argument("--workers", type=whole(0), metavar="N", help="processes (default: one for each CPU)")
-    group.add_argument("--compile", action="store_true", help="train through torch.compile; 15 s a kind of model")
+    group.add_argument("--compile", action="store_true", help="train through torch.compile; 5 to 20 s to start")
     group.add_argument("--sharded", action="store_true", help="under torchrun: split the model (FSDP2)")
     group.add_argument("--folder", type=Path, metavar="DIR", help="keep metrics, weights and checkpoints here")
     group.add_argument("--save-every", type=whole(1), metavar="N", help="a checkpoint each N steps")
