@@ -44,7 +44,7 @@ HOW = """\
 --replaced LAYER      mlp (default), attention or full: which layers are CEM's
 --per-parameter N     tokens for each parameter of Llama, the same for all rows (default: 5)
 --rows NAME ...       only these rows, as in the tables: 'T = 4' 'T drawn, steps sum to 1'
---seeds N --seed S    judge with N seeds, from S on (default: 3 from 0)
+--seeds N --seed S    judge with N seeds, from S on (default: 3 from 0); each --learning-rate is found
 other numbers:        --steps N --batch B --context J --accumulate N --dim D --layers L --heads K
 """
 

@@ -49,7 +49,7 @@ HOW = """\
 --rows NAME ...       only these rows, as in the tables: 'T = 1' 'T = 1, eta 2' 'T = 2, eta 1/2'
 --beyond              also rows that the paper does not have: momentum, a P for each step, turns ...
 --seeds N --seed S    judge with N seeds, from S on (default: 8 from 0)
---tuning N            find learning rates at 1/N of the length (default: 2), with --tuning-seeds N
+--tuning N            find each --learning-rate at 1/N of the length (default: 2), with --tuning-seeds N
 other numbers:        --steps N --batch B --context J --accumulate N --dim D --layers L --heads K
 """
 
