@@ -30,8 +30,12 @@ COSTLY = {
 
 # By default one property in twenty-four, each implementation beginning with another one; in a thorough run, all.
 SHARE = 24
-# Loops over thousands of numbers to differentiate: others are asked it, and these in a thorough run.
-TOO_SLOW = {("examples.loops_numpy:mine", "gradient/attention/conservative-field")}
+# Python loops over thousands of numbers, and a compilation: others are asked these, and they in a thorough run.
+TOO_SLOW = {
+    ("examples.loops_numpy:mine", "gradient/attention/conservative-field"),
+    ("examples.loops_numpy:mine", "sizes/attention/tokens-float32"),
+    ("cemverify:fast", "modes/mlp/compiled"),
+}
 # Every property is asked of the reference by `test_catalogue` already, with more examples, and of the energy layers
 # by `test_energy_layers`.
 ASKED_ELSEWHERE = ("cemverify:reference", "examples.energy_layers.")
