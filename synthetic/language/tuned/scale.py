@@ -202,8 +202,8 @@ def sentences(places: Sequence[Place]) -> Iterator[str]:
     """What the studies say together."""
     words = {
         "pays": "a second step pays",
-        "does not pay": "it does not pay",
-        "undecided": "it is undecided",
+        "does not pay": "a second step does not pay",
+        "undecided": "it is undecided whether a second step pays",
     }
     told = {word: [_named(p) for p in places if p.verdict == word] for word in words}
     yield (
