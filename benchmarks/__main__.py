@@ -20,10 +20,10 @@ printed for a path that misses its error budget in the same process.
 """
 
 GPU = """\
-All that a GPU is wanted for: the GPU-marked suites, `cemverify check` on it in three dtypes, attention against flash
-attention, training and decoding at the paper's sizes, and a short training whose loss falls. Stages are bounded in
-seconds; one that is finished is not done again, so the command can be stopped and repeated. Without a GPU the same
-stages run at small sizes, and the page says what is owed.
+Every test and benchmark that needs a GPU: the GPU-marked suites, `cemverify check` on it in three dtypes, attention
+against flash attention, training and decoding at the paper's sizes, and a short training whose loss falls. Each stage
+has a time limit, and one that is finished is not done again, so you can stop the command and repeat it. Without a GPU
+the same stages run at small sizes, and the page lists what is still to be measured on a GPU.
 """
 
 EPILOG = """\

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 # Module and summary of each command. Only the chosen one is imported, and only once it is to run: torch is slow.
 COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
-        "demo": ("demo", "see a mistake found, and mended"),
+        "demo": ("demo", "see a mistake found and fixed"),
         "init": ("init", "write the files to start from"),
         "check": ("check", "test an implementation"),
         "replay": ("replay", "judge a saved counterexample again"),
         "list": ("list_", "list the properties and features"),
         "claims": ("claims", "judge the statements of the paper"),
         "power": ("power", "measure which faults a run would catch"),
-        "completion": ("completion", "have the Tab key complete commands and ids"),
+        "completion": ("completion", "print the shell code that completes commands and ids"),
     }
 )
 

@@ -46,7 +46,7 @@ def judged(*patterns: str) -> list[Record]:
     return [record for record in records if record.verdict != Verdict.NOT_OFFERED]
 
 
-def test_the_mend_is_one_line_after_which_the_properties_hold(folder: Path) -> None:
+def test_the_fix_is_one_line_after_which_the_properties_hold(folder: Path) -> None:
     assert BLOCKS["layer.py"].count(BLOCKS["wrong"]) == 1
     (folder / "layer.py").write_text(BLOCKS["layer.py"].replace(BLOCKS["wrong"], BLOCKS["right"]))
     records = judged("gradient/attention/plain", "gradient/attention/any-options", "contract/attention/one-array")

@@ -1,4 +1,4 @@
-"""`cemverify completion`: what makes a shell complete."""
+"""`cemverify completion`: the shell code of the Tab key."""
 
 from __future__ import annotations
 

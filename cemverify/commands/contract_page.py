@@ -1,4 +1,4 @@
-"""The contract as one Markdown page: its clauses, the tables of the code, and the properties that ask for each."""
+"""The contract as one Markdown page: its clauses, the tables of the code, and the properties that test each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _INTRODUCTION = """# The contract
 
 What an implementation of CEM layers is given, what it returns, and what it must not do. It holds for the functions
 that you pass to `cemverify.implementation(...)`; [any energy layer](energy-layers.md) has a contract of its own.
-Everything here is either asked by properties, which each section names, or said not to be.
+Properties test most of what follows; where they do, the section ends with their names.
 
 This page is generated: `cemverify list --contract > docs/contract.md`."""
 
@@ -30,9 +30,9 @@ def _section(number: int, clause: Clause) -> str:
     for name, table in _tables().items():
         text = text.replace(f"{{{name}}}", grid(table, "markdown"))
     text = text.replace("{settings}", textwrap.fill(", ".join(setting.name for setting in SETTINGS), 110))
-    asked = [f"Asked by {_listed(clause.asked_by)}."] if clause.asked_by else []
-    unasked = [f"{clause.unasked[0].upper()}{clause.unasked[1:]}"] if clause.unasked else []
-    return "\n\n".join((f"## {number}. {clause.title}", text, *asked, *unasked))
+    tested = [f"Tested by {_listed(clause.asked_by)}."] if clause.asked_by else []
+    untested = [f"{clause.unasked[0].upper()}{clause.unasked[1:]}"] if clause.unasked else []
+    return "\n\n".join((f"## {number}. {clause.title}", text, *tested, *untested))
 
 
 def _listed(patterns: Sequence[str]) -> str:

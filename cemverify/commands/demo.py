@@ -1,4 +1,4 @@
-"""`cemverify demo`: a layer with a mistake, what the verifier says, and the layer mended."""
+"""`cemverify demo`: a layer with a mistake, what the verifier says, and the layer fixed."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from cemverify.results import show
 from cemverify.screen import columns, wrapped
 from cemverify.start import demo_layer
 
-# A few of those that a run would ask: the update is the gradient, the energy falls, later tokens are not read.
+# A few of those that a run would test: the update is the gradient, the energy falls, later tokens are not read.
 ASKED = ("gradient/attention/plain", "descent/attention/any-step-size-identity", "structure/attention/causality")
 
 
 def run(_options: argparse.Namespace) -> int:
     """`cemverify demo`."""
-    before, after = (inspect.getsource(layer) for layer in (demo_layer.mistaken, demo_layer.mended))
+    before, after = (inspect.getsource(layer) for layer in (demo_layer.mistaken, demo_layer.fixed))
     show(f"An attention layer. It has one mistake, which its outputs do not show.\n\n{before}")
     wrong = _judge(demo_layer.with_mistake, "with the mistake")
     found = violations(wrong.records)
@@ -39,7 +39,7 @@ def run(_options: argparse.Namespace) -> int:
     )
     lines = list(difflib.unified_diff(before.splitlines()[1:], after.splitlines()[1:], lineterm="", n=1))
     show("\n".join(lines[3:]))
-    right = _judge(demo_layer.without, "mended")
+    right = _judge(demo_layer.without, "fixed")
     show_coloured(f"\n{wrapped(terminal.summary(right), width)}")
     show("\nNow yours: `cemverify init` writes the files to start from.")
     return 0 if found and counts(right.records)["holds"] == len(right.records) else 1

@@ -21,12 +21,12 @@ from cemverify.listing import Listed, largest
 from cemverify.power.mutants import Mutant, mutants
 from cemverify.screen import READABLE, wrapped
 
-_MUTANTS = 3  # that are asked for a violation, at most
+_MUTANTS = 3  # that are tested to show a violation, at most
 _LABEL = 12  # columns of the words on the left
 
 
 def explanation(property_: Property, width: int | None) -> str:
-    """What it claims, why, and how it is asked.
+    """What it claims, why, and how it is tested.
 
     Args:
         width: columns of the terminal; None if there is none.
@@ -40,7 +40,7 @@ def explanation(property_: Property, width: int | None) -> str:
         ("why", [said.why]),
         ("of", ["CEM implementations" if property_.door == "cem" else "energy layers"]),
         ("needs", [_need(name) for name in sorted(property_.needs)] or ["nothing that could be absent"]),
-        ("asked", list(_asked(property_))),
+        ("tested", list(_tested(property_))),
         ("telling", [_telling(property_)]),
         ("controls", [_controls(property_)]),
         ("since", [f"catalogue {catalogue.introduced()[property_.id]}"]),
@@ -54,7 +54,7 @@ def explanation(property_: Property, width: int | None) -> str:
 
 
 def violation(property_: Property, width: int | None) -> str:
-    """What a run says of the first mutant that the property kills here: asked now, so it is what a run would say."""
+    """What a run says of the first mutant that the property kills here: run now, so it is what a run would say."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -106,7 +106,7 @@ def _need(name: str) -> str:
     return f"{name}: {FEATURES[name]}" if name in FEATURES else name
 
 
-def _asked(property_: Property) -> Iterator[str]:
+def _tested(property_: Property) -> Iterator[str]:
     dtype = "the dtype of the run" if property_.dtype is None else str(property_.dtype).removeprefix("torch.")
     share = "" if property_.share == 1 else f", {property_.share:g} times as many examples as others"
     yield f"in {dtype}{share}"
@@ -117,19 +117,19 @@ def _asked(property_: Property) -> Iterator[str]:
         searched = [] if property_.questions.space.sizes else [kinds[source] for source in property_.sources]
         yield ", then ".join([*searched, "cases spread evenly over sizes and options"])
     if property_.first:
-        yield "before anything else, of a process of its own"
+        yield "first, in a process of its own"
     if property_.once:
-        yield "one failure proves a violation, even if it does not come back"
+        yield "one failure proves a violation, even if it cannot be reproduced"
 
 
 def _telling(property_: Property) -> str:
     return (
-        f"an example tells only if {property_.premise}; if fewer than {100 * property_.floor:.0f} % tell, "
-        "the property is inconclusive"
+        f"an example is telling (could expose a wrong layer) only if {property_.premise}; with fewer than "
+        f"{100 * property_.floor:.0f} % telling examples, the property is inconclusive"
     )
 
 
 def _controls(property_: Property) -> str:
     if not property_.controls:
-        return "no trivial answer is tried on its examples"
-    return f"these trivial answers must fail it in every run: {', '.join(sorted(property_.controls))}"
+        return "no trivial implementation is tried on its examples"
+    return f"each of these trivial implementations must violate it: {', '.join(sorted(property_.controls))}"

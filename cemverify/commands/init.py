@@ -36,6 +36,8 @@ def run(options: argparse.Namespace) -> int:
         f"\nNext: put your own code into {options.folder / found.name}.py, then\n\n"
         f"    cemverify check {found.name}:mine\n    pytest test_{found.name}.py"
     )
+    if options.ci != "none":
+        show("\nIn the recipe for CI, replace OWNER by the account that hosts cemverify: it is not on PyPI yet.")
     return code
 
 

@@ -74,7 +74,7 @@ def _explain(id_: str, width: int | None) -> None:
 
     show_coloured(explaining.explanation(by_id(id_), width))
     if is_live(sys.stderr):
-        print("\nasking a mutant ...", end="\r", file=sys.stderr, flush=True)
+        print("\ntesting a mutant ...", end="\r", file=sys.stderr, flush=True)
     show_coloured(f"\n{explaining.violation(by_id(id_), width)}")
 
 
@@ -89,7 +89,7 @@ def _table(properties: Sequence[Listed]) -> Table:
         )
         for p in properties
     ]
-    return Table("Properties", ("property", "claim", "source", "needs", "asked up to"), rows)
+    return Table("Properties", ("property", "claim", "source", "needs", "tested up to"), rows)
 
 
 def _list(properties: Sequence[Listed], width: int | None) -> None:
@@ -99,11 +99,11 @@ def _list(properties: Sequence[Listed], width: int | None) -> None:
         rows = [(p.id, p.claim, *((p.source,) if width >= _FOR_SOURCES else ())) for p in properties]
         show(fitted(Table("", ("property", "claim", "source")[: len(rows[0])], rows), width))
     reach = ", ".join(f"{a} = {n}" for a, n in largest(p.asked_up_to for p in properties).items())
-    upto = f" They are asked up to {reach}." if reach else ""
+    upto = f" They are tested up to {reach}." if reach else ""
     number = f"{len(properties)} {'property' if len(properties) == 1 else 'properties'}"
     words = (
-        f"{number}, catalogue {catalogue.current()}.{upto} `cemverify list ID` explains one in full, "
-        "`cemverify list --features` what they need."
+        f"{number}, catalogue {catalogue.current()}.{upto} `cemverify list ID` explains one in full, and "
+        "`cemverify list --features` explains the features that they need."
     )
     show(f"\n{wrapped(words, width)}")
 

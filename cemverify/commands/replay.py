@@ -1,4 +1,4 @@
-"""`cemverify replay`: asks a saved counterexample again."""
+"""`cemverify replay`: tests a saved counterexample again."""
 
 from __future__ import annotations
 

@@ -13,12 +13,12 @@ from cemverify.options.completers import complete_with
 from cemverify.parsing import MOST_WORKERS, count, positive, seed, whole
 
 DESCRIPTION = """\
-Tests an implementation against every property that it offers, with examples drawn by Hypothesis. Prints one row per
-family of properties, one per property that does not hold and, for each violation, the smallest counterexample that
-was found. With --checkpoint, judges a layer of a trained model instead, on what the model feeds it.
+Tests an implementation against every property whose features it offers, with examples drawn by Hypothesis. Prints one
+row per family of properties, one per property that does not hold and, for each violation, the smallest counterexample
+that was found. With --checkpoint, judges a layer of a trained model instead, on what the model feeds it.
 
 IMPLEMENTATION is module:attribute (also found in the current folder), file.py:attribute, or the name of an installed
-entry point of the group "cemverify.implementations". The README shows how to write one in ten lines.
+entry point of the group "cemverify.implementations". The README shows how to write one in twenty lines.
 
 exit code: 0 if all properties hold, apart from known violations; 1 if some are violated, an entry of --known is
 stale, or --on-regression fail found a regression; 2 if there is no verdict (bad arguments, a failed import, nothing
@@ -39,12 +39,12 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `cemverify check`."""
-    asked = parser.add_argument(
+    tested = parser.add_argument(
         "implementation",
         metavar="IMPLEMENTATION",
         help="module:attribute, file.py:attribute, or an entry point's name",
     )
-    complete_with(asked, completers.implementations)
+    complete_with(tested, completers.implementations)
     chosen = parser.add_argument(
         "--properties",
         nargs="+",
@@ -82,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=positive,
         default=60.0,
         metavar="S",
-        help="time budget for each property, in seconds (default 60)",
+        help="time limit for each property, in seconds (default 60)",
     )
     parser.add_argument(
         "--timeout",

@@ -9,9 +9,11 @@ from cemverify.cores import cores
 from cemverify.parsing import MOST_WORKERS, whole
 
 DESCRIPTION = """\
-Judges every statement of the paper: it holds, holds under a condition, or is refuted. Each statement is put to
-examples, searches and symbolic cases anew, and the verdict is computed from what comes out. Verdicts on training are
-computed from what the studies measured (--results). Exit code 1 if some statement is left undecided.
+Judges every statement of the paper. A mathematical one holds, holds under a condition, or is refuted: it is tested
+anew with examples, searches and symbolic cases, and the verdict is computed from what they find. One on training
+agrees or disagrees with what the studies measured (--results), or they cannot decide it.
+
+exit code: 0 if every statement is decided; 1 if a mathematical one is left undecided; 2 if the arguments are invalid.
 """
 
 

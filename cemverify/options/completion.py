@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 
 DESCRIPTION = """\
-Prints what makes a shell complete commands, options, ids of properties and names of implementations with the Tab key.
+Prints the shell code that completes commands, options, ids of properties and names of implementations with the Tab
+key.
 """
 
 EPILOG = """\

@@ -6,9 +6,9 @@ import argparse
 
 DESCRIPTION = """\
 Shows in a few seconds, and without any file, what cemverify does: an attention layer with an easy mistake is tested,
-the violation is explained by the smallest case that shows it, and the mended layer is tested again.
+the violation is explained by the smallest case that shows it, and the fixed layer is tested again.
 
-exit code: 0 if the mistake is found and the mended layer passes, which is what should happen; 1 otherwise.
+exit code: 0 if the mistake is found and the fixed layer passes, which is what should happen; 1 otherwise.
 """
 
 

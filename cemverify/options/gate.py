@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--catalogue",
         metavar="VERSION",
         help="enforce the properties up to this version of the catalogue (here: "
-        f"{', '.join(catalogue.versions())}); newer ones are asked and reported, and fail no run",
+        f"{', '.join(catalogue.versions())}); newer ones are tested and reported, and fail no run",
     )
     completers.complete_with(pin, completers.versions)
     group.add_argument(

@@ -18,7 +18,8 @@ kinds:
   module   nn.Modules with CEM's weights
   energy   any other layer that claims to go down an energy (the example is a modern Hopfield layer)
 
-exit code: as for `cemverify check`; 2 if a file exists or cannot be written.
+exit code: as for `cemverify check`; 2 if the adapter or its tests exist, or a file cannot be written. A recipe for CI
+that exists is left as it is, and what to add to it is printed.
 """
 
 

@@ -9,8 +9,8 @@ from cemverify.options import completers
 
 DESCRIPTION = """\
 Lists the properties with their sources, the features that an implementation can have, or the contract. With the full
-id of one property, explains it: its claim and formula, why it matters, how it is asked, which mutants it kills, and
-how a violation looks (which takes a few seconds: a mutant is asked).
+id of one property, explains it: its claim and formula, why it matters, how it is tested, which mutants it kills, and
+how a violation looks (which takes a few seconds: a mutant is tested).
 """
 
 EPILOG = """\

@@ -63,13 +63,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--matrix", type=count, default=0, metavar="N", help="also test every mutant against every property, N seeds"
     )
     parser.add_argument("--no-sweep", action="store_true", help="do not look for the smallest fault")
-    parser.add_argument("--no-bank", action="store_true", help="do not look for false alarms")
+    parser.add_argument(
+        "--no-bank",
+        action="store_true",
+        help="do not look for false alarms: leave out the bank of correct implementations",
+    )
     parser.add_argument(
         "--bank",
         nargs="+",
         default=["*"],
         metavar="NAME",
-        help="look for them in these correct implementations only; * stands for any text (default: all)",
+        help="of the bank of correct implementations, use only these to look for false alarms; "
+        "* matches any text (default: all)",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result file")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the page")

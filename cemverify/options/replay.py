@@ -8,9 +8,9 @@ from pathlib import Path
 from cemverify.conformance.implementations import naming
 
 DESCRIPTION = """\
-Judges a counterexample again that `cemverify check --save-counterexamples FOLDER` saved: the same numbers, the same
-property. FILE is the .json file; the .npz file with the arrays must be next to it. The .py file next to them does the
-same without cemverify.
+Repeats the test of a counterexample that was saved by `cemverify check --save-counterexamples FOLDER`: the same
+numbers, the same property. FILE is the .json file; the .npz file with the arrays must be next to it. The .py file
+next to them does the same without cemverify.
 
 exit code: 1 if the property is still violated; 0 if it holds now; 2 if it cannot be judged.
 """

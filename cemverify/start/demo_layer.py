@@ -1,4 +1,4 @@
-"""The attention of `cemverify demo`: once with an easy mistake, once mended."""
+"""The attention of `cemverify demo`: once with an easy mistake, once fixed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def mistaken(x: Tensor, h: Tensor, weights: Mapping[str, Tensor], config: Any) -
     return x
 
 
-def mended(x: Tensor, h: Tensor, weights: Mapping[str, Tensor], config: Any) -> Tensor:
+def fixed(x: Tensor, h: Tensor, weights: Mapping[str, Tensor], config: Any) -> Tensor:
     W_Q, W_K = weights["W_Q"], weights["W_K"]  # (K, R, D)
     keys = einsum("krd,bjd->bkjr", W_K, h)
     later = torch.full((h.shape[1], h.shape[1]), -torch.inf, dtype=h.dtype).triu(1)
@@ -35,4 +35,4 @@ def mended(x: Tensor, h: Tensor, weights: Mapping[str, Tensor], config: Any) -> 
 
 ABSENT = ("diagonal", "position", "preconditioner", "norm", "validation")
 with_mistake = implementation(attention=mistaken, not_offered=ABSENT)
-without = implementation(attention=mended, not_offered=ABSENT)
+without = implementation(attention=fixed, not_offered=ABSENT)

@@ -39,7 +39,8 @@ jobs:
       - uses: actions/setup-python@v5
         with:
           python-version: "3.12"
-      - run: python -m pip install cemverify  # and what NAME.py imports
+      # cemverify is not on PyPI yet: replace OWNER by the account that hosts it
+      - run: python -m pip install "cemverify @ git+https://github.com/OWNER/cemverify"  # and what NAME.py imports
       - run: cemverify check NAME:mine --catalogue CATALOGUE --markdown "$GITHUB_STEP_SUMMARY"
 """,
         ),
@@ -49,7 +50,8 @@ jobs:
 cemverify:
   image: python:3.12
   script:
-    - python -m pip install cemverify  # and what NAME.py imports
+    # cemverify is not on PyPI yet: replace OWNER by the account that hosts it
+    - python -m pip install "cemverify @ git+https://github.com/OWNER/cemverify"  # and what NAME.py imports
     - cemverify check NAME:mine --catalogue CATALOGUE --junit cemverify.xml
   artifacts:
     when: always
@@ -65,7 +67,8 @@ env_list = cemverify
 no_package = true
 
 [testenv:cemverify]
-deps = cemverify
+# cemverify is not on PyPI yet: replace OWNER by the account that hosts it
+deps = cemverify @ git+https://github.com/OWNER/cemverify
 commands = cemverify check NAME:mine --catalogue CATALOGUE {posargs}
 """,
         ),

@@ -1,7 +1,7 @@
 """The tutorial as a notebook, examples/tutorial.ipynb: `python -m docs.making.notebook` makes and runs it.
 
-Its text and code are those of docs/tutorial.md. Files become cells, and the check asks two properties in this process
-instead of all in worker processes, so that it takes seconds.
+Its text and code are those of docs/tutorial.md. Files become cells, and the check tests two properties in this
+process instead of all in worker processes, so that it takes seconds.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ TUTORIAL, NOTEBOOK = ROOT / "docs" / "tutorial.md", ROOT / "examples" / "tutoria
 
 _BLOCK = re.compile(r'```\w+ title="([^"]+)"\n(.*?)```\n', flags=re.DOTALL)
 _BEFORE = """\
-> This is [the tutorial](../docs/tutorial.md) as a notebook. Where it saves a file, run a cell. Checks ask two
-> properties here, which takes seconds; the command line asks all.
+> This is [the tutorial](../docs/tutorial.md) as a notebook. Where it saves a file, run a cell. Checks test two
+> properties here, which takes seconds; the command line tests all.
 """
 _CHECK = """\
 from cemverify import check_implementation
 from cemverify.conformance.listeners.terminal import violation
 
-asked = ["gradient/attention/plain", "contract/attention/one-array"]
-for record in check_implementation(mine, properties=asked):
+chosen = ["gradient/attention/plain", "contract/attention/one-array"]
+for record in check_implementation(mine, properties=chosen):
     print(f"{record.verdict:12}{record.id}")
     if record.verdict == "violated":
         print(f"\\n{violation(record)}\\n")
@@ -69,8 +69,8 @@ def _cells(page: str) -> Iterator[tuple[str, str]]:
                 code = _CHECK
             case "right":
                 end = found.end()  # what is replaced by what stays in the text
-                mended = blocks["layer.py"].replace(blocks["wrong"], blocks["right"])
-                code = "\n\n".join([mended, _without_imports(adapter), _without_imports(_CHECK)])
+                fixed = blocks["layer.py"].replace(blocks["wrong"], blocks["right"])
+                code = "\n\n".join([fixed, _without_imports(adapter), _without_imports(_CHECK)])
             case _:
                 continue
         yield "markdown", _links(rest[start:end])

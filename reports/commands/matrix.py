@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 DESCRIPTION = """\
 Puts verdicts on many implementations beside each other: implementations down, families of properties across. Each
 cell says how many properties hold of those that were run, with how many examples, and, where a power result is among
-the files, how many of the faults that these properties must catch are caught. Runs that looked less hard are drawn
-paler. Of several results of one implementation the latest counts.
+the files, how many of the faults that these properties must catch are caught. Runs with fewer examples, or with lower
+detection power, are drawn paler. Of several results of one implementation the latest counts.
 """
 
 EPILOG = """\

@@ -21,13 +21,13 @@ def of_checks(old: Content, new: Content) -> Iterator[Finding]:
         now = after.get(id_)
         if now is None:
             if was["verdict"] == "holds":
-                yield regression(id_, "holds", "missing", "it was not asked")
+                yield regression(id_, "holds", "missing", "it was not tested")
         elif was["verdict"] != now["verdict"]:
             yield _changed(id_, was["verdict"], now, old["implementation"] == new["implementation"])
     for id_ in after.keys() - before.keys():
         verdict = after[id_]["verdict"]
         make = regression if verdict == "violated" else note
-        yield make(id_, "not asked", verdict, "a property that is new")
+        yield make(id_, "not tested", verdict, "a property that is new")
     reasons = _incomparable_margins(old, new)
     if reasons:
         yield note("margins", "", "", f"not compared: {'; '.join(reasons)}")

@@ -128,7 +128,7 @@ def table(lines: Sequence[Line]) -> Table:
     rows = [
         [
             *(line.implementation, line.date, line.version, f"{line.total('holds')} of {line.total('run')}"),
-            *(line.by_family[name].words if name in line.by_family else "not asked" for name in names),
+            *(line.by_family[name].words if name in line.by_family else "not tested" for name in names),
         ]
         for line in lines
     ]

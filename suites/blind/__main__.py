@@ -1,4 +1,4 @@
-"""`python -m suites.blind ask 1` asks the faults of a round; `python -m suites.blind page` writes what was found."""
+"""`python -m suites.blind ask 1` tests the faults of a round; `python -m suites.blind page` writes what was found."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     parser = argparse.ArgumentParser(prog="python -m suites.blind", description=__doc__)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    ask = commands.add_parser("ask", help="ask the faults of a round, and its correct styles")
+    ask = commands.add_parser("ask", help="test the faults of a round, and its correct implementations")
     ask.add_argument("round", type=int)
     ask.add_argument("--names", nargs="+", metavar="NAME", help="these implementations only")
     ask.add_argument("--again", action="store_true", help="once more what was misjudged, with today's properties")

@@ -114,7 +114,7 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
     printed = capsys.readouterr()
     assert printed.out == ""
     assert words in printed.err
-    lines = [line for line in printed.err.splitlines() if "properties to ask" not in line]
+    lines = [line for line in printed.err.splitlines() if "properties to test" not in line]
     assert [line[:6] for line in lines if not line.startswith("usage: ")] == ["error:"]
 
 

@@ -173,7 +173,7 @@ def test_a_call_that_costs_the_process_leaves_its_case_behind(
     subject = f"suites.conformance.hostile:{name}"
     asked = ["--properties", "gradient/attention/plain", "--timeout", "2"]
     assert main(["check", subject, *asked, "--save-counterexamples", str(tmp_path)]) == 1
-    assert "case asked at that moment: " in capsys.readouterr().out
+    assert "case tested at that moment: " in capsys.readouterr().out
     saved = tmp_path / "gradient-attention-plain.json"
     assert json.loads(saved.read_text())["property"]["cause"] == cause
     assert main(["replay", str(saved)]) == 1

@@ -102,7 +102,7 @@ def test_a_result_says_up_to_which_sizes_it_was_asked() -> None:
     together = asked_up_to(records)
     assert list(together) == ["T", "J", "B", "M", "K", "D"]
     words = how_far(RunFinished("mine", records, 1.0))
-    assert words == "asked up to " + ", ".join(f"{letter} = {size}" for letter, size in together.items())
+    assert words == "tested up to " + ", ".join(f"{letter} = {size}" for letter, size in together.items())
     assert how_far(RunFinished("mine", [replace(r, verdict=Verdict.VIOLATED) for r in records], 1.0)) == ""
 
 
@@ -111,7 +111,7 @@ def test_the_list_says_how_far_each_property_asks_as_a_result_file_too(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["list", "sizes", "--json", "l.json"]) == 0
-    assert "They are asked up to T = 17, J = 2304, B = 128, M = 2305, K = 64, D = 4609." in capsys.readouterr().out
+    assert "They are tested up to T = 17, J = 2304, B = 128, M = 2305, K = 64, D = 4609." in capsys.readouterr().out
     content = json.loads((tmp_path / "l.json").read_text())
     schema = Path(cemverify.__file__ or "").parent / "result.schema.json"
     jsonschema.validate(content, json.loads(schema.read_text()))

@@ -198,7 +198,7 @@ def test_elsewhere_than_on_a_terminal_progress_is_one_plain_line_per_property() 
         listener(PropertyFinished(ABSENT))
         listener(PropertyFinished(VIOLATED))
     assert log.getvalue().splitlines() == [
-        "mine: 2 properties to ask, 1 not offered",
+        "mine: 2 properties to test, 1 not offered",
         "[1/2] holds        a/b/c  (0.5 s)",
         f"[2/2] violated     {VIOLATED.id}  (0.0 s)",
     ]

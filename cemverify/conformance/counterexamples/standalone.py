@@ -84,7 +84,7 @@ class SavedCalls:
         if of.get("part"):
             lines.append(f"  wrong part: {of['part']}: {of.get('because')}")
         case = (of.get("counterexample") or {}).get("case") or {}
-        lines.append("the smallest case found:" if self.within is None else "the case asked at that moment:")
+        lines.append("the smallest case found:" if self.within is None else "the case tested at that moment:")
         for name, value in case.items():
             text = f"  {name}: {json.dumps(value)}"
             lines.append(text if len(text) <= _WIDTH else f"  {name}: in {self.stem.name}.json")

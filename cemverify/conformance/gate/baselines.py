@@ -189,9 +189,7 @@ def compare(
         found += [_missing(id_) for id_ in held if id_ not in there]
     found += _together(baseline, records)
     if baseline.suite_version != suite_version:
-        sentence = (
-            f"the baseline was made by cemverify {baseline.suite_version}, which may have asked other questions"
-        )
+        sentence = f"the baseline was made by cemverify {baseline.suite_version}, whose properties may have differed"
         found.append(Difference(None, Change.VERSION, baseline.suite_version, suite_version, False, sentence))
     return sorted(found, key=lambda f: not f.regression)
 

@@ -1,4 +1,4 @@
-"""The contract of a CEM implementation in words, clause by clause, with the properties that ask for each clause.
+"""The contract of a CEM implementation in words, clause by clause, with the properties that test each clause.
 
 `cemverify list --contract` prints it, with the tables of `features`; docs/contract.md is what it printed.
 """
@@ -15,8 +15,8 @@ class Clause:
 
     Attributes:
         title: what it is about. text: Markdown; "{functions}", "{weights}", "{options}", "{settings}" and
-        "{features}" stand for what the code says. asked_by: patterns of the properties that ask for it.
-        unasked: why nothing asks for it.
+        "{features}" stand for what the code says. asked_by: patterns of the properties that test it.
+        unasked: why no property is named.
     """
 
     title: str
@@ -29,7 +29,7 @@ CLAUSES: Sequence[Clause] = (
     Clause(
         "The functions",
         """
-An implementation is a set of functions. Provide those that you have; one that you leave out is not asked.
+An implementation is a set of functions. Provide those that you have; one that you leave out is not tested.
 
 {functions}
 
@@ -90,13 +90,13 @@ short, with u = N(x):
   with base 10000; values are the rotated keys, and what comes out is rotated back. A diagonal's part of the score
   is not rotated.
 * **Block** (§7d). `m = attention(h, N(h))`, then `mlp(m, N(m))`, where `layer(x, memory)` starts at x. N is the
-  norm of that part, with that part's gain, which is the one inside its recursion too. With `norm: none`, N does
-  nothing.
+  norm of the part that is called (attention or MLP), with the same gain as inside its recursion. With `norm: none`,
+  N does nothing.
 * **Decode.** Attention of h on itself, one token after the other. Token i starts at h_i, takes all T steps, and
   reads the memory h_0 ... h_i, never what earlier tokens became. The answer is the whole row, (B, J, D), equal to
   attention with x = h.
 * **Energies.** attention_energy is -tau sum_k log sum_{j<=i} exp(beta_kj . x_i / tau + b_ijk). mlp_energy is -(W
-  h_i) . phi(V x_i) with phi' = sigma and phi(0) = 0. Both are asked *at x, not at N(x)*: norm, preconditioner, step
+  h_i) . phi(V x_i) with phi' = sigma and phi(0) = 0. Both are taken *at x, not at N(x)*: norm, preconditioner, step
   size and T have no effect on them. One value per token: (B, J). No sum, no mean, no constant left out.
 
 softplus(z) is log(1 + e^z) for every z, as an activation and in a preconditioner. torch's `softplus` returns z
@@ -110,14 +110,15 @@ is the exact one (erf), `gelu-tanh` the approximation. `relu2` is relu(z)^2.
     Clause(
         "dtype and device",
         """
-All arrays of a call have one dtype: float64, float32 or bfloat16 (no bfloat16 in NumPy). What comes back has that
-dtype, from every function: float32 in and float64 out is a violation, and so is bfloat16 in and float32 out. Inside
-a call any precision may be used. How exact the answer must be follows from the dtype: at most the roundoff of a
-straightforward evaluation in that dtype (§16).
+All arrays of a call have one dtype: float64, float32 or bfloat16 (no bfloat16 in NumPy). Every function returns that
+dtype: float32 in and float64 out is a violation, and so is bfloat16 in and float32 out. Inside a call any precision
+may be used. The dtype decides how exact the answer must be: its error is at most the roundoff of a straightforward
+evaluation in that dtype ([§16 of the mathematics](mathematics.md#16-floating-point-error)).
 
-Two things may not be computed in bfloat16, where an answer would be lost. Sums (of a matrix product, a softmax, a
-mean square) accumulate in float32 at least. Positions and rotary angles are float32 at least, because bfloat16 has
-no 257. In float32, ALiBi's slopes and distances and rotary frequencies are no coarser than float32.
+Two things may not be computed in bfloat16, because the answer would be useless. Sums (of a matrix product, a
+softmax, a mean square) accumulate in float32 at least. Positions and rotary angles are float32 at least, because
+bfloat16 cannot represent 257. In float32, ALiBi's slopes and distances and rotary frequencies are no coarser than
+float32.
 
 torch arrays come back on the device that they came on.
 """,
@@ -133,8 +134,8 @@ current values of its arrays, whatever was in them before. It does not depend on
   be read;
 * whether arrays share memory (see "Arrays that share memory");
 * earlier calls, their number, or their options;
-* settings of the process. Asked are inference mode, the default dtype, the number of threads, random seeds, and
-  whether gradients are recorded.
+* settings of the process. The settings that are tested are inference mode, the default dtype, the number of threads,
+  random seeds, and whether gradients are recorded.
 """,
         ("contract/*/edited-arrays", "contract/*/windows", "contract/*/surroundings",
          "modes/*/no-gradients", "sequences"),
@@ -156,7 +157,7 @@ Nothing that anybody else can see:
 * Its arguments: the values, layout and flags of all arrays, the mapping of weights, and the configuration.
 * Settings of the process: each of those listed here.
 * Random state. A call may *draw* from the global generators of torch, NumPy and Python, as building an `nn.Module`
-  does. It must not seed them: what somebody draws afterwards depends on what was drawn before.
+  does. It must not seed them, because what somebody draws afterwards must depend on what was drawn before.
 
 The settings are: {settings}. Modules that a call imports are no change; one that it removes or replaces is.
 """,
@@ -168,9 +169,9 @@ The settings are: {settings}. Modules that a call imports are no change; one tha
 One array of the declared kind (`arrays="torch"`, `"numpy"` or `"jax"`), real, with finite values wherever the exact
 result is finite, of the shape in the table of functions. A subclass of the kind counts as the kind. The array may
 be a view with any strides, negative or zero ones included; it need not be contiguous, and it may require gradients.
-A complex or sparse array is not allowed. A lazy object is read once, and what it gave is what came back. It owns
-its numbers: editing the arguments or calling again does not change it, and writing into it changes no argument and
-no later answer.
+A complex or sparse array is not allowed. A lazy object is evaluated once, and its value then counts as the answer.
+The answer owns its numbers: editing the arguments or calling again does not change it, and writing into it changes
+no argument and no later answer.
 """,
         ("contract/*/shape-and-dtype", "contract/*/edited-arrays", "gradient"),
     ),
@@ -179,7 +180,7 @@ no later answer.
         """
 x and h may be one array, as in self-attention. They may be two windows of one array that overlap. One array may be
 passed as two weights. Any array may be expanded (a stride of zero, as one row of memory for all rows of the batch).
-The result is that for separate arrays with the same values.
+The result is the same as for separate arrays with equal values.
 """,
         ("contract/*/one-array", "contract/*/shared-memory", "contract/*/windows"),
     ),
@@ -187,13 +188,13 @@ The result is that for separate arrays with the same values.
         "Sizes",
         """
 B, J, D, K, R, M and r are at least 1 and otherwise arbitrary: none is a multiple of anything, R need not be D / K,
-r may exceed D, M may be smaller than D, and J = 1 and B = 1 are asked. Sizes differ from call to call. No array is
+r may exceed D, M may be smaller than D, and J = 1 and B = 1 are tested. Sizes differ from call to call. No array is
 empty.
 
-Large sizes are asked one axis at a time: thousands of tokens, hidden units and features, dozens of heads, rows and
-steps. `cemverify list` says how far each property goes, and a result up to which sizes its examples held. A row that
-would take an implementation more than a few seconds, judged by a shorter one, is not asked of it and counts as
-discarded.
+Large sizes are tested one axis at a time: thousands of tokens, hidden units and features, dozens of heads, rows and
+steps. `cemverify list` says how far each property goes; the result file says how far the examples of a run went. If
+timing a shorter row shows that a long one would take an implementation more than a few seconds, the long one is
+skipped and counts as discarded.
 """,
         ("sizes", "gradient/attention/long-rows*", "gradient/attention/wide", "gradient/*/any-options"),
     ),
@@ -218,7 +219,7 @@ alone. An implementation may make one wait for the other. One that cannot be cal
         "Training, mapping and compiling",
         """
 Gradients flow from the answer to x, h and every weight, and equal those of the exact formula. For torch that is
-`torch.autograd`, for JAX `jax.grad`. First derivatives are asked; second ones are not. The functions may be mapped
+`torch.autograd`, for JAX `jax.grad`. First derivatives are tested; second ones are not. The functions may be mapped
 over another axis of the arrays (`torch.func.vmap`, `jax.vmap`) and compiled (`torch.compile`, `jax.jit`), and then
 return the same. Each of the three is a feature that you can declare absent.
 """,
@@ -239,9 +240,9 @@ the feature `validation`.
         "Time and memory",
         """
 A call that does not return within `--timeout` seconds, or needs more memory than `--memory`, or ends its process,
-violates the property that asked it.
+violates the property that made it.
 """,
-        unasked="every property asks for it.",
+        unasked="every property tests this.",
     ),
     Clause(
         "What you may leave out",
@@ -251,8 +252,8 @@ group. What you do not declare is tested. What you declare is counted and printe
 
 {features}
 
-An implementation with `decode` alone is asked everything about decoding, compared with the exact answer instead of
-its own attention. One with an energy alone is asked about its energy.
+If an implementation has `decode` alone, everything about decoding is tested, against the exact answer instead of its
+own attention. If it has an energy alone, its energy is tested.
 """,
         ("structure/decode", "gradient/*/stated-energy*"),
     ),

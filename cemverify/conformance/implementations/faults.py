@@ -41,7 +41,7 @@ def advice(error: BaseException, dtype: object) -> str:
     given = str(dtype).removeprefix("torch.")
     return (
         f". Its arguments came as {given}: convert the weights (weight.to(x.dtype)), "
-        "declare an energy layer's working_dtype='float32', or ask in float32 throughout with --dtype float32"
+        "declare an energy layer's working_dtype='float32', or run in float32 throughout with --dtype float32"
     )
 
 

@@ -32,7 +32,8 @@ _PATTERNS: Mapping[str, str] = MappingProxyType(
         r"\b[1-9]\d* violated\b": RED,
         r"\b[1-9]\d* inconclusive\b": YELLOW,
         r"\b[1-9]\d* suite errors?\b": MAGENTA,
-        r"(?m)^ +(claim|source|wrong part|smallest case found|case asked at that moment|worst example seen):": "bold",
+        r"(?m)^ +(claim|source|wrong part|smallest case found|case tested at that moment|"
+        r"worst example seen):": "bold",
         r"(?m)^[- ]{4,}$": "dim",
     }
 )

@@ -128,7 +128,7 @@ class ProgressBar:
 
 def _begun(event: RunStarted) -> str:
     absent = event.applicable - event.asked
-    return f"{event.implementation}: {event.asked} properties to ask, {absent} not offered"
+    return f"{event.implementation}: {event.asked} properties to test, {absent} not offered"
 
 
 def _line(record: Record) -> RenderableType:

@@ -119,10 +119,10 @@ def too_new(record: Record) -> str:
 
 
 def how_far(event: RunFinished) -> str:
-    """Up to which sizes anything that holds was asked; nothing is known beyond them. Empty if nothing was."""
+    """Up to which sizes anything that holds was tested; nothing is known beyond them. Empty if nothing was."""
     sizes = asked_up_to(event.records)
     listed = ", ".join(f"{letter} = {size}" for letter, size in sizes.items())
-    return f"asked up to {listed}" if listed else ""
+    return f"tested up to {listed}" if listed else ""
 
 
 def _violations(records: Sequence[Record]) -> list[str]:
@@ -172,7 +172,7 @@ def violation(record: Record) -> str:
     if record.counterexample is None:
         return "\n".join(lines)
     case = record.counterexample["case"]
-    found = "case asked at that moment" if record.cause in (Hung.cause, Crashed.cause) else "smallest case found"
+    found = "case tested at that moment" if record.cause in (Hung.cause, Crashed.cause) else "smallest case found"
     lines.append(f"  {found}: {_size(case)}")
     if "config" in case:
         lines.append(f"    config  {_options(case['config'])}")

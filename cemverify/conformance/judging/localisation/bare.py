@@ -54,7 +54,7 @@ def in_float32(bench: Bench, case: Case) -> WrongPart | None:
         shown = True
     because = (
         "it is right to the roundoff of float32 and no further: something inside computes in float32, as "
-        "softmax(..., dtype=torch.float32) does. Keep the dtype of the arguments there, or ask with --dtype float32"
+        "softmax(..., dtype=torch.float32) does. Keep the dtype of the arguments there, or run with --dtype float32"
     )
     return WrongPart("precision", because) if shown else None
 

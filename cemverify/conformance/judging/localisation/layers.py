@@ -78,7 +78,7 @@ def _rounded_to_float32(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Te
         return None  # one factor explains every answer
     because = (
         "it is right to the roundoff of float32 and no further: something inside computes in float32. "
-        "Declare working_dtype='float32', or ask with --dtype float32"
+        "Declare working_dtype='float32', or run with --dtype float32"
     )
     return WrongPart("precision", because)
 
