@@ -173,7 +173,7 @@ def _language_claims(results: Results) -> Iterator[Claim]:
         "loss(T = 2) < loss(T = 1), each at its own best learning rate",
         "Attention, the MLP or both replaced; two steps of half the size. The experiments with one learning rate for "
         "all rows are not asked: their embeddings are so small beside the first step that the second starts far from "
-        "the memory, which costs T = 2 up to 4 %.",
+        "the memory, which costs T = 2 up to 3 %.",
         "keep the stream longer than a step: embeddings of N(0, 1), without weight decay, and steps of 1/T",
         _tuned(results, "T = 1"),
         f"{_LANGUAGE.removesuffix(' study')} second-step",

@@ -36,6 +36,11 @@ def payload(
         "figure": f"bits per {unit}",
         "margin": MARGIN,
         "ratios": ratios,
+        "best_rates": [
+            {"model": tuned.row.name, "rate": tuned.rate, "at_edge": False}
+            for tuned in found.rows
+            if tuned.rate is not None
+        ],
         "source_bits": floor,
         "at_depths": [
             {"model": name, "steps": list(TEST_DEPTHS), "bits": list(bits)} for name, bits in summary.bits.items()
