@@ -22,9 +22,10 @@ _DESIGN = """\
 
 - **A model for each T** takes T steps of 1/T in training. **T drawn**: for each batch T is drawn from 1 to {most}.
   Steps that sum to 1 have size 1/T; steps of 1/4 go farther, the more of them there are.
-- All models see the same {tokens:,} tokens ({steps:,} steps of {batch} x {context}) of {corpus}. Each has its own
-  learning rate, tuned on other seeds and another half of the validation part, a model for all T by its mean over
-  {depths}.
+- All models see the same {tokens:,} tokens ({steps:,} steps of {batch} x {context}) of
+  {corpus}.
+- Each has its own learning rate, tuned on other seeds and another half of the validation part; a model for all T is
+  tuned by its mean over T = {depths}.
 - Every model is scored with each T' on {judging} windows of the judging half. With T' other than its T, a model for
   one T takes T' steps of the size that it was trained with.
 - **Bits above the source** are those that no predictor can do without, taken off: of a chain whose entropy is known

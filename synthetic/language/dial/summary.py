@@ -12,9 +12,6 @@ from synthetic.language.paper.summary import MARGIN
 from synthetic.language.tuned.designs import cost
 from synthetic.language.tuned.study import State, Tuned
 
-# A step that makes the error larger by less than this share of the bits leaves it as it is.
-LEVEL = 1e-4
-
 
 @dataclass(frozen=True)
 class Against:
@@ -33,7 +30,7 @@ class DialSummary:
 
     Attributes:
         bits: means over seeds with each T' of `TEST_DEPTHS`, by row; None where a seed has no finite one.
-        falls: the T' up to which the bits of each row that is a dial fall with every step that was tried.
+        falls: the T' up to which the bits of each row that is a dial fall with every T' that was tried.
         against: the dials against the models for each T.
         saved: the training FLOPs of all models for each T together, over those of each dial.
     """
@@ -60,10 +57,10 @@ def summarise(plan: DialPlan, found: State) -> DialSummary:
 
 
 def falls_up_to(bits: Sequence[float | None]) -> int:
-    """The last T' of `TEST_DEPTHS` up to which no step makes the bits larger."""
+    """The last T' of `TEST_DEPTHS` up to which every step makes the bits fewer."""
     reached = TEST_DEPTHS[0]
     for before, after, T in zip(bits, bits[1:], TEST_DEPTHS[1:], strict=False):
-        if before is None or after is None or after > before * (1 + LEVEL):
+        if before is None or after is None or after >= before:
             break
         reached = T
     return reached
