@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 
-from cemverify.devices import find_device
 from cemverify.errors import UsageError
 from cemverify.parsing import Parser, positive, whole
 from synthetic import memory
@@ -22,7 +21,6 @@ from synthetic.corpora.chains import ChainSpec
 from synthetic.corpora.choice import CorpusChoice, Library, TextFiles, corpora_folder
 from synthetic.corpora.hub import DatasetSpec
 from synthetic.language.contenders.presets import PresetChoice
-from synthetic.language.training.machine import compiler_missing
 from synthetic.language.training.recipe import RecipeChanges
 
 CORPORA = ("library", "markov", "hidden")
@@ -249,58 +247,3 @@ def _those_given(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _changed(value: Any, usual: Any) -> Any:
     return None if value == usual else value
-
-
-# --- what the studies share in which every row finds its own learning rate -------------------------
-
-
-def minutes(text: str) -> float:
-    """The value of --until."""
-    return 0.0 if text == "0" else positive(text)
-
-
-def check_tuned(options: argparse.Namespace) -> None:
-    """Refuses what no study can do that finds learning rates.
-
-    Raises:
-        UsageError: unknown layers, two files of one name, or shards.
-    """
-    from synthetic.language.tuned.designs import REPLACED
-
-    if options.replaced not in REPLACED:
-        raise UsageError(f"unknown layers {options.replaced!r}; choose from {', '.join(REPLACED)}")
-    if options.page is not None and options.output == options.page.with_suffix(".json"):
-        raise UsageError(f"the page keeps its readings in {options.output}; give --output another name")
-    if options.shard is not None:
-        raise UsageError(
-            "this study decides what to train next from what it has found, so it cannot be cut into shards; give"
-            " machines different --seed and --replaced, and bring their --cells together"
-        )
-
-
-def tuned_device(options: argparse.Namespace) -> str:
-    """The device of such a study.
-
-    Raises:
-        UsageError: there is no such device, or nothing that compiles for it.
-    """
-    try:
-        device = find_device(options.device)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-    if options.compile and (missing := compiler_missing(device)) is not None:
-        raise UsageError(f"{missing}; leave out --compile")
-    return device
-
-
-def tuned_words(options: argparse.Namespace, device: str) -> list[str]:
-    """The end of the command that makes the same tables again."""
-    words = ["--rows", *options.rows] if options.rows else []
-    words += changes_words(recipe_changes(options), *shape(options))
-    words += corpus_words(corpus_choice(options))
-    if device != "cpu":
-        words += ["--device", device]
-    for name in ("cells", "page"):
-        if getattr(options, name) is not None:
-            words += [f"--{name}", str(getattr(options, name))]
-    return words

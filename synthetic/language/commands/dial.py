@@ -4,31 +4,15 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
-from dataclasses import asdict, replace
-from pathlib import Path
-
-import torch
+from dataclasses import asdict
 
 from cemverify import results
 from cemverify.parsing import positive, seed, whole
-from cemverify.runs import CellStore, add_run_arguments, bring, hand_on, run_options
 from cemverify.tables import terminal
-from synthetic.corpora.choice import CorpusChoice, PinnedCorpus, chain_of, open_corpus
+from synthetic.corpora.choice import CorpusChoice, chain_of
 from synthetic.corpora.corpus import Corpus
-from synthetic.language.commands.arguments import (
-    Command,
-    add_compact,
-    add_corpus_arguments,
-    add_recipe_arguments,
-    check_tuned,
-    corpus_choice,
-    minutes,
-    recipe_changes,
-    shape,
-    tuned_device,
-    tuned_words,
-)
+from synthetic.language.commands.arguments import Command, add_recipe_arguments, corpus_choice, recipe_changes, shape
+from synthetic.language.commands.tuned import add_when, conduct, ground, last_words, write
 from synthetic.language.paper.studies import tiny_dims
 
 SUMMARY = "depth as a dial: one model for every number of steps, against a model for each"
@@ -48,12 +32,6 @@ HOW = """\
 other numbers:        --steps N --batch B --context J --accumulate N --dim D --layers L --heads K
 """
 
-WHERE = """\
---until MINUTES       stop cleanly after that time and show what there is; 0 trains nothing
---cells FILE          read finished trainings from it, and write all of them to it at the end
---page FILE           a page in Markdown; --output FILE; --device cpu or cuda; --compile: faster
-"""
-
 EPILOG = """\
 example: python -m synthetic language dial --corpus hidden --compile --page out/dial.md
 """
@@ -69,16 +47,7 @@ def add_arguments(parser: Command) -> None:
     add("--rows", nargs="+", default=())
     add("--seeds", type=whole(1), default=3)
     add("--seed", type=seed, default=0)
-    add_where = add_compact(parser, "when, and where to", WHERE)
-    add_where("--compile", action="store_true")
-    add_where("--until", type=minutes)
-    add_where("--cells", type=Path)
-    add_where("--page", type=Path)
-    add_where("--output", type=Path)
-    add_where("--device", default="auto")
-    add_corpus_arguments(parser)
-    add_run_arguments(parser, None)
-    parser.checks.append(check_tuned)
+    add_when(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -91,16 +60,10 @@ def run(options: argparse.Namespace) -> int:
     from synthetic.language.dial import measured, page  # scipy and matplotlib are heavy to import
     from synthetic.language.dial.plan import dial_plan
     from synthetic.language.dial.summary import summarise
-    from synthetic.language.paper.cells import inherit_corpora
-    from synthetic.language.tuned import study
     from synthetic.language.tuned.plan import plan
     from synthetic.measured import readings
 
     choice = corpus_choice(options)
-    where = run_options(options)
-    device = tuned_device(options)
-    if device.startswith("cuda") and options.workers is None and options.cluster is None:
-        where = replace(where, workers=1)  # two processes on one GPU only wait for each other
     base = plan(
         options.replaced,
         choice.vocabulary,
@@ -112,40 +75,24 @@ def run(options: argparse.Namespace) -> int:
         compiled=options.compile,
     )
     asked = dial_plan(base, tuple(options.rows))
-    output = options.output or Path(f"out/dial-{asked.replaced}.json")
-    for path in (output, options.page, options.cells):
-        if path is not None:
-            results.check_writable(path)
-    inherit_corpora(options.corpora)
-    corpus = open_corpus(choice, options.corpora)
-    study.check_fits(asked, corpus)
-    if options.cells is not None and options.cells.exists():
-        brought = bring(options.cells, CellStore(where.store))
-        print(f"{options.cells}: {brought} trainings that the store lacked", file=sys.stderr)
-    torch.set_num_threads(1)  # as in the workers, and as the result says
-    again = _command(options, device)
-    maker = results.Maker.now(again, asdict(asked), asked.seed, device)
-    pinned = PinnedCorpus(choice.anywhere, corpus.digest)
-    found = study.conduct(asked, pinned, device, where, options.until)
+    place = ground(options, f"out/dial-{asked.replaced}.json")
+    corpus = place.corpus
+    again = _command(options, place.device)
+    maker = results.Maker.now(again, asdict(asked), asked.seed, place.device)
+    found = conduct(options, asked, place)
     summary, floor = summarise(asked, found), _source_bits(choice, corpus, asked.recipe.context)
     shown = page.all_tables(asked, found, summary, corpus.unit, floor)
     results.show(terminal(shown))
     results.show("\n" + " ".join(page.sentences(summary, corpus.unit, floor)))
-    if found.todo:
-        results.show(f"not finished: {len(found.todo)} trainings are next; the same command goes on")
-    figures = measured.payload(asked, f"the {corpus.name}", corpus.unit, floor, found, summary)
-    results.write(output, results.result("readings", maker, shown, figures))
-    written = [output]
-    if options.cells is not None:
-        hand_on(options.cells, CellStore(where.store), study.keys(found))
-        written.append(options.cells)
-    if options.page is not None:
-        name = f"the {corpus.name}"
-        written += page.write_page(options.page, again, asked, name, corpus.unit, floor, found, summary)
-        beside = options.page.with_suffix(".json")
-        results.write(beside, readings(maker, "One model for all T over a model for each", figures))
-        written.append(beside)
-    print(f"wrote {', '.join(map(str, written))}", file=sys.stderr)
+    figures = measured.payload(asked, place.name, corpus.unit, floor, found, summary)
+    write(
+        options,
+        place,
+        found,
+        results.result("readings", maker, shown, figures),
+        readings(maker, "One model for all T over a model for each", figures),
+        lambda path: page.write_page(path, again, asked, place.name, corpus.unit, floor, found, summary),
+    )
     return 0
 
 
@@ -168,4 +115,4 @@ def _command(options: argparse.Namespace, device: str) -> str:
     if options.seed:
         words += ["--seed", str(options.seed)]
     words += ["--compile"] if options.compile else []
-    return shlex.join([*words, *tuned_words(options, device)])
+    return shlex.join([*words, *last_words(options, device)])

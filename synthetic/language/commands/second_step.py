@@ -5,31 +5,15 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from dataclasses import asdict, replace
-from pathlib import Path
-
-import torch
+from dataclasses import asdict
 
 from cemverify import results
 from cemverify.cem import presets as paper
 from cemverify.errors import UsageError
 from cemverify.parsing import positive, seed, whole
-from cemverify.runs import CellStore, add_run_arguments, bring, hand_on, run_options
 from cemverify.tables import terminal
-from synthetic.corpora.choice import PinnedCorpus, open_corpus
-from synthetic.language.commands.arguments import (
-    Command,
-    add_compact,
-    add_corpus_arguments,
-    add_recipe_arguments,
-    check_tuned,
-    corpus_choice,
-    minutes,
-    recipe_changes,
-    shape,
-    tuned_device,
-    tuned_words,
-)
+from synthetic.language.commands.arguments import Command, add_recipe_arguments, corpus_choice, recipe_changes, shape
+from synthetic.language.commands.tuned import add_when, conduct, ground, last_words, write
 from synthetic.language.paper.studies import TINY, tiny_dims
 from synthetic.language.training.paths import words
 
@@ -53,11 +37,8 @@ HOW = """\
 other numbers:        --steps N --batch B --context J --accumulate N --dim D --layers L --heads K
 """
 
-WHEN = """\
+ESTIMATE = """\
 --estimate            print power analysis and hours, and train nothing; --tflops N: of your device
---until MINUTES       stop cleanly after that time and show what there is; 0 trains nothing
---cells FILE          read finished trainings from it, and write all of them to it at the end
---page FILE           a page in Markdown; --output FILE; --device cpu or cuda; --compile: faster
 """
 
 EPILOG = """\
@@ -80,18 +61,9 @@ def add_arguments(parser: Command) -> None:
     add("--seed", type=seed, default=0)
     add("--tuning-seeds", type=whole(1), default=1)
     add("--tuning", type=whole(1), default=2)
-    add_when = add_compact(parser, "when, and where to", WHEN)
-    add_when("--estimate", action="store_true")
-    add_when("--tflops", type=positive)
-    add_when("--compile", action="store_true")
-    add_when("--until", type=minutes)
-    add_when("--cells", type=Path)
-    add_when("--page", type=Path)
-    add_when("--output", type=Path)
-    add_when("--device", default="auto")
-    add_corpus_arguments(parser)
-    add_run_arguments(parser, None)
-    parser.checks.append(check_tuned)
+    add = add_when(parser, ESTIMATE)
+    add("--estimate", action="store_true")
+    add("--tflops", type=positive)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -101,8 +73,7 @@ def run(options: argparse.Namespace) -> int:
         UsageError: an option is invalid, or the corpus is not available.
         cemverify.results.ResultError: something cannot be written.
     """
-    from synthetic.language.paper.cells import inherit_corpora  # scipy and matplotlib are heavy to import
-    from synthetic.language.paper.estimates import speed_at
+    from synthetic.language.paper.estimates import speed_at  # scipy and matplotlib are heavy to import
     from synthetic.language.tuned import measured, study, tables
     from synthetic.language.tuned.page import write_page
     from synthetic.language.tuned.plan import SecondStepPlan, plan
@@ -138,27 +109,13 @@ def run(options: argparse.Namespace) -> int:
         speed = speed_at(options.size in paper.SIZES, options.tflops)
         results.show(terminal([tables.need(asked, None), tables.costs(asked, speed)]))
         return 0
-    where = run_options(options)
-    device = tuned_device(options)
-    if device.startswith("cuda") and options.workers is None and options.cluster is None:
-        where = replace(where, workers=1)  # two processes on one GPU only wait for each other
-    output = options.output or Path(f"out/second-step-{asked.replaced}-{asked.size}.json")
-    for path in (output, options.page, options.cells):
-        if path is not None:
-            results.check_writable(path)
-    inherit_corpora(options.corpora)
-    corpus = open_corpus(choice, options.corpora)
+    place = ground(options, f"out/second-step-{asked.replaced}-{asked.size}.json")
+    corpus = place.corpus
     asked = planned(corpus.vocabulary)
-    study.check_fits(asked, corpus)
-    if options.cells is not None and options.cells.exists():
-        brought = bring(options.cells, CellStore(where.store))
-        print(f"{options.cells}: {brought} trainings that the store lacked", file=sys.stderr)
     print(terminal([tables.need(asked, None)]), file=sys.stderr)
-    torch.set_num_threads(1)  # as in the workers, and as the result says
-    again = _command(options, device)
-    maker = results.Maker.now(again, asdict(asked), asked.seed, device)
-    pinned = PinnedCorpus(choice.anywhere, corpus.digest)
-    found = study.conduct(asked, pinned, device, where, options.until)
+    again = _command(options, place.device)
+    maker = results.Maker.now(again, asdict(asked), asked.seed, place.device)
+    found = conduct(options, asked, place)
     summary = summarise(asked, found)
     shown = [
         *tables.beyond(asked, summary),
@@ -169,22 +126,16 @@ def run(options: argparse.Namespace) -> int:
     results.show(terminal([*shown, tables.steps(found)]))
     results.show(f"\n{words(study.paths_of(asked), compiled=asked.compiled)}")
     results.show(f"\nthe second step: {summary.verdict}; {summary.why}")
-    if found.todo:
-        results.show(f"not finished: {len(found.todo)} trainings are next; the same command goes on")
-    figures = measured.payload(asked, f"the {corpus.name}", corpus.unit, found, summary)
+    figures = measured.payload(asked, place.name, corpus.unit, found, summary)
     everything = {**figures, **measured.everything(found, summary), "paths": study.paths_of(asked)}
-    results.write(output, results.result("readings", maker, shown, everything))
-    written = [output]
-    if options.cells is not None:
-        hand_on(options.cells, CellStore(where.store), study.keys(found))
-        written.append(options.cells)
-    if options.page is not None:
-        name = f"the {corpus.name}"
-        written += write_page(options.page, again, asked, name, corpus.unit, found, summary)
-        beside = options.page.with_suffix(".json")
-        results.write(beside, readings(maker, "Ratios at equal tokens", figures))
-        written.append(beside)
-    print(f"wrote {', '.join(map(str, written))}", file=sys.stderr)
+    write(
+        options,
+        place,
+        found,
+        results.result("readings", maker, shown, everything),
+        readings(maker, "Ratios at equal tokens", figures),
+        lambda path: write_page(path, again, asked, place.name, corpus.unit, found, summary),
+    )
     return 0
 
 
@@ -198,4 +149,4 @@ def _command(options: argparse.Namespace, device: str) -> str:
         if getattr(options, name) != value:
             words += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
     words += [f"--{flag}" for flag in ("beyond", "compile") if getattr(options, flag)]
-    return shlex.join([*words, *tuned_words(options, device)])
+    return shlex.join([*words, *last_words(options, device)])
