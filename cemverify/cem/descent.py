@@ -87,7 +87,7 @@ class Descent:
     @property
     def alike(self) -> bool:
         """Whether all steps are the same map of the state, `step`, as they are in the paper."""
-        return not (self.own or self.has_momentum)
+        return len(self.own) == 0 and not self.has_momentum
 
     @property
     def has_momentum(self) -> bool:

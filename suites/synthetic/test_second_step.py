@@ -222,6 +222,15 @@ def test_no_configuration_is_left_uncompiled_however_many_there_are(monkeypatch:
     assert [T for T in range(1, 11) if _graphs(paired(_design(T).looped, 0)) == 0] == []
 
 
+def test_every_row_beyond_the_paper_is_compiled_in_one_piece() -> None:
+    tokens = torch.arange(4).remainder(3)[None]
+    for row in beyond("full", tiny_frame(8, tiny_dims(8, 1, 2))):
+        torch._dynamo.reset()
+        model = paired(row.design.looped, 0)
+        compiled = torch.compile(model, backend="eager", fullgraph=True)
+        torch.testing.assert_close(compiled(tokens), model(tokens), msg=row.name)
+
+
 def _design(steps: int) -> Design:
     """An MLP of so many steps, small."""
     return Design("mlp", tiny_dims(4, 1, 1), 4, 1.0, 0.1, (("steps", steps),))
