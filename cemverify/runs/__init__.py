@@ -38,7 +38,7 @@ from cemverify.runs.cells import Algorithm, Cell, algorithm
 from cemverify.runs.exchange import bring, hand_on
 from cemverify.runs.options import RunOptions
 from cemverify.runs.run import Interrupted, ShardFinished, payloads, run_cells
-from cemverify.runs.store import CellStore, Failure, StoredCell
+from cemverify.runs.store import CellStore, CorruptCell, Failure, StoredCell
 from cemverify.runs.until import Alarm, ctrl_c_after
 
 __all__ = [
@@ -46,6 +46,7 @@ __all__ = [
     "Algorithm",
     "Cell",
     "CellStore",
+    "CorruptCell",
     "Failure",
     "Interrupted",
     "RunOptions",

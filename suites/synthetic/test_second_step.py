@@ -483,6 +483,23 @@ def test_another_machine_makes_the_same_page_from_the_cells_alone(
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.name in pages} == pages
 
 
+def test_a_training_that_failed_is_tried_again_if_asked_and_a_damaged_file_always(
+    corpora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(corpora, tmp_path, store="failing") == 0, capsys.readouterr().err
+    first, second = sorted((corpora.parent / "failing").glob("*/*.json"))[:2]
+    content = json.loads(first.read_text())
+    failure = {"cause": "RuntimeError: a full disk", "traceback": "somewhere"}
+    first.write_text(json.dumps({**content, "failure": failure, "payload": None}))
+    assert run(corpora, tmp_path, store="failing") == 2
+    assert "a full disk" in capsys.readouterr().err
+    second.write_text("{")
+    assert run(corpora, tmp_path, "--retry-failed", store="failing") == 0, capsys.readouterr().err
+    assert json.loads(first.read_text())["payload"] == content["payload"]
+    assert json.loads(second.read_text())["payload"]
+
+
 def test_a_study_that_is_not_finished_says_so_and_decides_nothing(
     corpora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from cemverify.runs import Alarm, Cell, CellStore, RunOptions, ctrl_c_after, payloads, run_cells
+from cemverify.runs import Alarm, Cell, CellStore, CorruptCell, RunOptions, ctrl_c_after, payloads, run_cells
 from synthetic.corpora.batches import Batches
 from synthetic.corpora.choice import PinnedCorpus
 from synthetic.corpora.corpus import Corpus
@@ -131,8 +131,11 @@ def conduct(
     def look(spec: TrialCell) -> TrialRecord | None:
         key = compute_trial.cell(spec).key
         if key not in records:
-            stored = store.get(key)
-            if stored is None:
+            try:
+                stored = store.get(key)
+            except CorruptCell:  # the run names it, and computes it again
+                return None
+            if stored is None or (stored.failure is not None and where.retry_failed):
                 return None
             records[key] = read_record(payloads([stored], where.store)[0])
         return records[key]
