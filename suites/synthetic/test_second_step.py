@@ -35,7 +35,7 @@ from synthetic.language.training.machine import Machine, compiler_missing
 from synthetic.language.training.recipe import Recipe, RecipeChanges
 from synthetic.language.training.steps import steps_of, warnings
 from synthetic.language.training.training import train
-from synthetic.language.tuned import designs, power, tables
+from synthetic.language.tuned import cells, designs, power, tables
 from synthetic.language.tuned.cells import TrialCell, TrialRecord, compute_trial, part_windows, read_record
 from synthetic.language.tuned.designs import (
     AGAIN,
@@ -486,18 +486,19 @@ def test_another_machine_makes_the_same_page_from_the_cells_alone(
 def test_a_training_that_failed_is_tried_again_if_asked_and_a_damaged_file_always(
     corpora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert run(corpora, tmp_path, store="failing") == 0, capsys.readouterr().err
-    first, second = sorted((corpora.parent / "failing").glob("*/*.json"))[:2]
-    content = json.loads(first.read_text())
-    failure = {"cause": "RuntimeError: a full disk", "traceback": "somewhere"}
-    first.write_text(json.dumps({**content, "failure": failure, "payload": None}))
+    def fails(*_: object) -> None:
+        raise RuntimeError("a full disk")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cells, "score", fails)
+        assert run(corpora, tmp_path, store="failing") == 2
     assert run(corpora, tmp_path, store="failing") == 2
     assert "a full disk" in capsys.readouterr().err
-    second.write_text("{")
-    assert run(corpora, tmp_path, "--retry-failed", store="failing") == 0, capsys.readouterr().err
-    assert json.loads(first.read_text())["payload"] == content["payload"]
-    assert json.loads(second.read_text())["payload"]
+    assert run(corpora, tmp_path, "--retry-failed", store="failing") == 0
+    damaged = min((corpora.parent / "failing").glob("*/*.json"))
+    damaged.write_text("{")
+    assert run(corpora, tmp_path, store="failing") == 0
+    assert json.loads(damaged.read_text())["payload"]
 
 
 def test_a_study_that_is_not_finished_says_so_and_decides_nothing(
