@@ -65,7 +65,8 @@ def test_a_second_scale_stands_beside_the_first(tmp_path: Path) -> None:
     edited(tmp_path, 0.9, 0.01, parameters=86_000_000)
     found = judge_claim(find_claim("18-depth-two-language", tmp_path))
     assert found.verdict == ClaimVerdict.DEPENDS
-    assert re.match(r"disagrees at 0\.118M parameters, [^;]+; agrees at 86\.1M parameters", found.told)
+    assert re.search(r"\bdisagrees at 0\.118M parameters", found.told)
+    assert re.search(r"\bagrees at 86\.1M parameters", found.told)
 
 
 def test_the_verdict_names_scale_and_seeds() -> None:
@@ -92,8 +93,9 @@ def test_a_folder_that_is_not_there_is_refused_in_a_sentence(
 
 
 def test_other_results_in_the_folder_are_left_alone(tmp_path: Path) -> None:
-    shutil.copy(FILES[0], tmp_path / "language.json")
-    content = json.loads(FILES[0].read_text()) | {"kind": "claims", "counts": {}, "claims": []}
+    (study,) = (file for file in FILES if file.stem == "language-recursion")
+    shutil.copy(study, tmp_path / "language.json")
+    content = json.loads(study.read_text()) | {"kind": "claims", "counts": {}, "claims": []}
     (tmp_path / "claims.json").write_text(json.dumps(content))
     assert any(claim.arguments for claim in ledger(tmp_path) if claim.kind == "training")
 

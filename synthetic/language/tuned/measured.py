@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from synthetic.language.paper.summary import MARGIN
-from synthetic.language.tuned.designs import parameters
+from synthetic.language.tuned.designs import LLAMA, WIDER, parameters
 from synthetic.language.tuned.halving import rate
 from synthetic.language.tuned.plan import SecondStepPlan
 from synthetic.language.tuned.study import State
@@ -21,7 +21,8 @@ def payload(plan: SecondStepPlan, corpus: str, unit: str, found: State, summary:
     return {
         "study": f"second-step-{plan.replaced}",
         "size": plan.size,
-        "parameters": max(parameters(row.design) for row in plan.rows),
+        # of CEM; a control may be wider
+        "parameters": max(parameters(row.design) for row in plan.rows if row.name not in (WIDER, LLAMA)),
         "seen": f"{plan.recipe.tokens / 1e6:.3g}M tokens",
         "replicates": f"{found.seeds} seed{'' if found.seeds == 1 else 's'}",
         "recipe": (

@@ -47,7 +47,7 @@ class Place:
 
     Attributes:
         replaced: which layers are CEM's. size: its name. depth: T.
-        parameters: of the largest model. tokens: that every model saw. per_parameter: the same for each of Llama's.
+        parameters: of T = 1. tokens: that every model saw. per_parameter: the same for each of Llama's.
         seeds: in words. verdict: the study's.
         over_one, over_longer: T steps over T = 1, and over T = 1 with a step T times as long; None if not compared.
     """
@@ -83,14 +83,14 @@ def read_place(path: Path) -> Place:
             str(made["replaced"]),
             str(content["size"]),
             depth,
-            int(content["parameters"]),
+            _parameters_of_one(made["rows"]),
             int(recipe["steps"]) * int(recipe["batch"]) * int(recipe["context"]),
             float(made["per_parameter"]),
             str(content["replicates"]),
             str(content["verdict"]["word"]),
             *(_ratio(content, designs.several(depth), base) for base in (designs.one(), designs.one(depth))),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, StopIteration, TypeError, ValueError) as error:
         raise UsageError(f"{path} is no complete file of readings ({error!r}); make its page again") from error
 
 
@@ -249,6 +249,13 @@ def _ratio(content: Mapping[str, Any], model: str, baseline: str) -> Interval | 
             ends = ratio["interval95"]
             return Interval(float(ratio["mean"]), None if ends is None else (float(ends[0]), float(ends[1])))
     return None
+
+
+def _parameters_of_one(rows: Sequence[Mapping[str, Any]]) -> int:
+    """Of the row T = 1, from the configuration that the readings were made with."""
+    design = next(row["design"] for row in rows if row["name"] == designs.one())
+    layer = tuple((str(name), value) for name, value in design["layer"])
+    return designs.parameters(designs.Design(**{**design, "size": paper.Size(**design["size"]), "layer": layer}))
 
 
 def _parameters(name: str) -> int:
