@@ -115,22 +115,27 @@ def located(mutant: Mutant) -> WrongPart | None:
 
 
 @pytest.mark.slow
-def test_no_mutant_is_located_wrongly_and_most_are_located(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_mutant_is_located_wrongly_and_most_are_located(
+    capsys: pytest.CaptureFixture[str], pytestconfig: pytest.Config
+) -> None:
     zoo = {m.id: m for m in mutants()}
     assert zoo.keys() >= WRONG.keys()
+    chosen = dict(list(WRONG.items())[:: 1 if pytestconfig.getoption("--thorough") else 2])
     rightly: list[str] = []
     unlocated: list[str] = []
     wrongly: list[str] = []
-    for id_, parts in WRONG.items():
+    for id_, parts in chosen.items():
         part = located(zoo[id_])
         if part is None:
             unlocated.append(id_)
         else:
             (rightly if part.name in parts else wrongly).append(f"{id_}: {part.name}")
     with capsys.disabled():
-        print(f"\nlocalisation: {len(rightly)} of {len(WRONG)} rightly, {len(unlocated)} not, {len(wrongly)} wrongly")
+        print(
+            f"\nlocalisation: {len(rightly)} of {len(chosen)} rightly, {len(unlocated)} not, {len(wrongly)} wrongly"
+        )
     assert not wrongly
-    assert len(rightly) >= 0.85 * len(WRONG), unlocated
+    assert len(rightly) >= 0.85 * len(chosen), unlocated
 
 
 @pytest.mark.parametrize("id_", ["score-only-diagonal", "untied-output", "sees-the-next-token", "divides-by-p"])

@@ -222,9 +222,12 @@ def test_no_configuration_is_left_uncompiled_however_many_there_are(monkeypatch:
     assert [T for T in range(1, 11) if _graphs(paired(_design(T).looped, 0)) == 0] == []
 
 
-def test_every_row_beyond_the_paper_is_compiled_in_one_piece() -> None:
+def test_rows_whose_steps_differ_are_compiled_in_one_piece() -> None:
     tokens = torch.arange(4).remainder(3)[None]
-    for row in beyond("full", tiny_frame(8, tiny_dims(8, 1, 2))):
+    differ = ("momentum", "P per step", "eta per step", "temperature per step", "all of these")
+    for row in beyond("attention", tiny_frame(8, tiny_dims(8, 1, 2))):
+        if not row.name.endswith(differ):  # the others take steps that are alike
+            continue
         torch._dynamo.reset()
         model = paired(row.design.looped, 0)
         compiled = torch.compile(model, backend="eager", fullgraph=True)
@@ -491,13 +494,13 @@ def test_a_training_that_failed_is_tried_again_if_asked_and_a_damaged_file_alway
 
     with monkeypatch.context() as patch:
         patch.setattr(cells, "score", fails)
-        assert run(corpora, tmp_path, store="failing") == 2
-    assert run(corpora, tmp_path, store="failing") == 2
+        assert run(corpora, tmp_path, "--seeds", "1", "--rows", "T = 1", store="failing") == 2
+    assert run(corpora, tmp_path, "--seeds", "1", "--rows", "T = 1", store="failing") == 2
     assert "a full disk" in capsys.readouterr().err
-    assert run(corpora, tmp_path, "--retry-failed", store="failing") == 0
+    assert run(corpora, tmp_path, "--retry-failed", "--seeds", "1", "--rows", "T = 1", store="failing") == 0
     damaged = min((corpora.parent / "failing").glob("*/*.json"))
     damaged.write_text("{")
-    assert run(corpora, tmp_path, store="failing") == 0
+    assert run(corpora, tmp_path, "--seeds", "1", "--rows", "T = 1", store="failing") == 0
     assert json.loads(damaged.read_text())["payload"]
 
 
