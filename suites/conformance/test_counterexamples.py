@@ -8,6 +8,7 @@ import os
 import runpy
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from cemverify.cem.layers import MLPConfig, PreconditionerConfig
 from cemverify.cli import main
@@ -24,6 +26,7 @@ from cemverify.conformance.counterexamples.files import load_counterexample, sav
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_property
 from cemverify.conformance.judging.events import RunFinished
+from cemverify.conformance.judging.recording import _weights
 from cemverify.conformance.judging.verdicts import Record
 from cemverify.conformance.properties import select
 from cemverify.conformance.questions.cases import Case, dense_case
@@ -268,3 +271,21 @@ def test_a_folder_that_is_a_file_is_refused_before_the_run(
     taken.write_text("")
     assert main(["check", "reference", "--save-counterexamples", str(taken)]) == 2
     assert "not a folder" in capsys.readouterr().err
+
+
+def test_the_weights_of_a_relation_are_found_by_moving_many_answers_at_once() -> None:
+    answers = [torch.arange(300.0, dtype=torch.float64).reshape(10, 30), torch.ones(200, dtype=torch.float64)]
+    right = [torch.zeros_like(answer) for answer in answers]
+    right[0][3, 7], right[0][3, 8], right[1][199] = 2.0, -1.0, 0.5
+    asked = 0
+
+    def residual(given: Sequence[Tensor]) -> float:
+        nonlocal asked
+        asked += 1
+        return 4.0 + sum(float((w * a).sum()) for w, a in zip(right, given, strict=True))
+
+    found = _weights(answers, residual, residual(answers))
+    assert found is not None
+    assert all(torch.allclose(w, v, atol=1e-9) for w, v in zip(found, right, strict=True))
+    assert asked < 60  # of 500
+    assert _weights(answers, lambda _: None, 4.0) is None

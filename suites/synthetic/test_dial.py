@@ -19,6 +19,7 @@ from cemverify.runs.plain import plain
 from synthetic.__main__ import main
 from synthetic.corpora.chains import ChainSpec
 from synthetic.corpora.choice import CorpusChoice, PinnedCorpus, open_corpus
+from synthetic.language.dial.page import picture, sentences
 from synthetic.language.dial.plan import ALIKE, MOST, SUM, TEST_DEPTHS, DialPlan, dial_plan, own
 from synthetic.language.dial.summary import falls_up_to, summarise
 from synthetic.language.paper.studies import tiny_dims
@@ -195,6 +196,18 @@ def test_the_command_writes_a_page_that_another_machine_makes_from_the_cells_alo
     assert results.read(tmp_path / "page.json")["study"] == "dial-mlp"
     assert "above the source's" in first
     assert "T' = 16" in capsys.readouterr().out
+
+
+def test_a_dial_alone_is_drawn_and_compared_with_nothing() -> None:
+    study = small()
+    row = study.row(SUM)
+    assert row is not None
+    judged = {0: SimpleNamespace(at_depths=(9.0,) * 8, bits=9.0), 1: SimpleNamespace(at_depths=(8.0,) * 8, bits=8.0)}
+    found = State((Tuned(row, judged=cast(Any, judged)),), (), ())
+    summary = summarise(study, found)
+    assert (summary.against, summary.saved) == ((), None)
+    assert SUM in picture(found, summary, "byte", None)
+    assert "FLOPs" not in " ".join(sentences(summary, "byte", None))
 
 
 def test_slips_get_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,21 +8,23 @@ from pathlib import Path
 import pytest
 
 from cemverify import results
+from cemverify.statistics import Ratio
 from synthetic.__main__ import main
 from synthetic.language.tuned.plan import plan
-from synthetic.language.tuned.scale import Interval, Place, picture, read_place
+from synthetic.language.tuned.scale import Point, picture, read_point
+from synthetic.language.tuned.tables import interval
 
 PUBLISHED = Path(__file__).parents[2] / "docs" / "results" / "second-step-attention.json"
 
 
-def place(tokens: int, verdict: str = "pays", replaced: str = "attention") -> Place:
+def point(tokens: int, verdict: str = "pays", replaced: str = "attention") -> Point:
     """A study of 117,696 parameters."""
-    half = Interval(0.995, (0.99, 1.0))
-    return Place(replaced, "tiny", 2, 117_696, tokens, 20.0, "8 seeds", verdict, half, None)
+    half = Ratio(0.995, 0.99, 1.0)
+    return Point(replaced, "tiny", 2, 117_696, tokens, 20.0, "8 seeds", verdict, half, None)
 
 
-def test_a_place_says_what_its_study_saw() -> None:
-    found = read_place(PUBLISHED)
+def test_a_point_says_what_its_study_saw() -> None:
+    found = read_point(PUBLISHED)
     asked = plan(found.replaced, 256, per_parameter=found.per_parameter)  # type: ignore[arg-type]
     assert found.tokens == asked.recipe.tokens
     ratios = json.loads(PUBLISHED.read_text())["ratios"]
@@ -33,12 +35,12 @@ def test_a_place_says_what_its_study_saw() -> None:
 
 
 def test_the_same_studies_give_the_same_picture_which_has_the_papers_sizes() -> None:
-    places = [place(667_264), place(2_669_056, "undecided", "mlp")]
-    drawn = picture(places)
-    assert drawn == picture(places)
+    points = [point(667_264), point(2_669_056, "undecided", "mlp")]
+    drawn = picture(points)
+    assert drawn == picture(points)
     assert "the paper's 86M to 162M" in drawn
     assert all(words in drawn for words in ("CEM attention", "CEM MLPs", "tokens", "parameters"))
-    assert drawn != picture(places[:1])
+    assert drawn != picture(points[:1])
 
 
 def test_the_page_says_where_a_second_step_pays_and_how_to_make_it_again(
@@ -50,7 +52,7 @@ def test_the_page_says_where_a_second_step_pays_and_how_to_make_it_again(
     assert f"scale {PUBLISHED} --page {page}" in text
     assert "CEM attention at 117,696 parameters and 2,669,056 tokens" in " ".join(text.split())
     assert (tmp_path / "scale-ratios.svg").exists()
-    assert str(read_place(PUBLISHED).over_one) in capsys.readouterr().out
+    assert interval(read_point(PUBLISHED).over_one) in capsys.readouterr().out
 
 
 def test_another_file_is_refused_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,13 +9,16 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from cemverify.devices import find_device
 from cemverify.errors import UsageError
 from cemverify.parsing import Parser, positive, whole
+from cemverify.runs import RunOptions, run_options
 from synthetic import memory
 from synthetic.corpora.chains import ChainSpec
 from synthetic.corpora.choice import CorpusChoice, Library, TextFiles, corpora_folder
@@ -247,3 +250,19 @@ def _those_given(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _changed(value: Any, usual: Any) -> Any:
     return None if value == usual else value
+
+
+def run_on(options: argparse.Namespace) -> tuple[str, RunOptions]:
+    """The device that --device names, and workers and store; one worker for a GPU, unless the options say otherwise.
+
+    Raises:
+        UsageError: there is no such device here.
+    """
+    try:
+        device = find_device(options.device)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    where = run_options(options)
+    if device.startswith("cuda") and options.workers is None and options.cluster is None:
+        where = replace(where, workers=1)  # two processes on one GPU only wait for each other
+    return device, where

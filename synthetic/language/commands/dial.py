@@ -12,7 +12,7 @@ from cemverify.tables import terminal
 from synthetic.corpora.choice import CorpusChoice, chain_of
 from synthetic.corpora.corpus import Corpus
 from synthetic.language.commands.arguments import Command, add_recipe_arguments, corpus_choice, recipe_changes, shape
-from synthetic.language.commands.tuned import add_when, conduct, ground, last_words, write
+from synthetic.language.commands.tuned import add_when, conduct, last_words, workplace, write
 from synthetic.language.paper.studies import tiny_dims
 
 SUMMARY = "depth as a dial: one model for every number of steps, against a model for each"
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
         compiled=options.compile,
     )
     asked = dial_plan(base, tuple(options.rows))
-    place = ground(options, f"out/dial-{asked.replaced}.json")
+    place = workplace(options, f"out/dial-{asked.replaced}.json")
     corpus = place.corpus
     again = _command(options, place.device)
     maker = results.Maker.now(again, asdict(asked), asked.seed, place.device)

@@ -44,11 +44,11 @@ def run(options: argparse.Namespace) -> int:
 
     if options.page is not None:
         results.check_writable(options.page)
-    found = [scale.read_place(path) for path in options.files]
-    places = sorted(found, key=lambda p: (p.parameters, p.tokens, p.replaced))
-    results.show(terminal([scale.table(places)]))
+    found = [scale.read_point(path) for path in options.files]
+    points = sorted(found, key=lambda p: (p.parameters, p.tokens, p.replaced))
+    results.show(terminal([scale.table(points)]))
     if options.page is not None:
         words = ["python", "-m", "synthetic", "language", "scale", *map(str, options.files)]
         command = shlex.join([*words, "--page", str(options.page)])
-        print(f"wrote {', '.join(map(str, scale.write_page(options.page, command, places)))}", file=sys.stderr)
+        print(f"wrote {', '.join(map(str, scale.write_page(options.page, command, points)))}", file=sys.stderr)
     return 0

@@ -13,7 +13,7 @@ from cemverify.errors import UsageError
 from cemverify.parsing import positive, seed, whole
 from cemverify.tables import terminal
 from synthetic.language.commands.arguments import Command, add_recipe_arguments, corpus_choice, recipe_changes, shape
-from synthetic.language.commands.tuned import add_when, conduct, ground, last_words, write
+from synthetic.language.commands.tuned import add_when, conduct, last_words, workplace, write
 from synthetic.language.paper.studies import TINY, tiny_dims
 from synthetic.language.training.paths import words
 
@@ -109,7 +109,7 @@ def run(options: argparse.Namespace) -> int:
         speed = speed_at(options.size in paper.SIZES, options.tflops)
         results.show(terminal([tables.need(asked, None), tables.costs(asked, speed)]))
         return 0
-    place = ground(options, f"out/second-step-{asked.replaced}-{asked.size}.json")
+    place = workplace(options, f"out/second-step-{asked.replaced}-{asked.size}.json")
     corpus = place.corpus
     asked = planned(corpus.vocabulary)
     print(terminal([tables.need(asked, None)]), file=sys.stderr)

@@ -5,17 +5,15 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
 
 from cemverify import results
 from cemverify.cem import presets as paper
-from cemverify.devices import find_device
-from cemverify.errors import UsageError
 from cemverify.parsing import positive, seed, whole
-from cemverify.runs import RunOptions, add_run_arguments, run_options
+from cemverify.runs import RunOptions, add_run_arguments
 from cemverify.tables import terminal
 from synthetic.corpora.choice import CorpusChoice, PinnedCorpus, open_corpus
 from synthetic.language.commands.arguments import (
@@ -28,6 +26,7 @@ from synthetic.language.commands.arguments import (
     corpus_choice,
     corpus_words,
     recipe_changes,
+    run_on,
     shape,
 )
 from synthetic.language.paper.studies import SIZES, STUDIES, TINY, StudyChoice
@@ -87,10 +86,7 @@ def run(options: argparse.Namespace) -> int:
     corpus = corpus_choice(options)
     if options.estimate:
         return _estimate(choice, corpus, options.tflops)
-    device = _device(options.device)
-    where = run_options(options)
-    if device.startswith("cuda") and options.workers is None and options.cluster is None:
-        where = replace(where, workers=1)  # two processes on one GPU only wait for each other
+    device, where = run_on(options)
     output = options.output or Path(f"out/language-{choice.name}.json")
     return _conduct(choice, corpus, device, where, options.corpora, output, options.page, options.tflops)
 
@@ -183,10 +179,3 @@ def _estimate(choice: StudyChoice, corpus: CorpusChoice, tflops: float | None) -
 def _expected_vocabulary(choice: StudyChoice, corpus: CorpusChoice) -> int:
     """Of a corpus that is not opened: the paper's at its sizes, else what the choice says."""
     return corpus.vocabulary if choice.size == TINY else paper.VOCABULARY
-
-
-def _device(name: str) -> str:
-    try:
-        return find_device(name)
-    except ValueError as error:
-        raise UsageError(str(error)) from None

@@ -5,17 +5,16 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from cemverify import results
-from cemverify.devices import find_device
 from cemverify.errors import UsageError
 from cemverify.parsing import positive
-from cemverify.runs import CellStore, RunOptions, add_run_arguments, bring, hand_on, run_options
+from cemverify.runs import CellStore, RunOptions, add_run_arguments, bring, hand_on
 from synthetic.corpora.choice import PinnedCorpus, open_corpus
 from synthetic.corpora.corpus import Corpus
 from synthetic.language.commands.arguments import (
@@ -26,6 +25,7 @@ from synthetic.language.commands.arguments import (
     corpus_choice,
     corpus_words,
     recipe_changes,
+    run_on,
     shape,
 )
 from synthetic.language.training.machine import compiler_missing
@@ -43,7 +43,7 @@ WHEN = """\
 
 
 @dataclass(frozen=True)
-class Ground:
+class Workplace:
     """Where a study runs.
 
     Attributes:
@@ -81,7 +81,7 @@ def add_when(parser: Command, first: str = "") -> Callable[..., None]:
     return add
 
 
-def ground(options: argparse.Namespace, output: str) -> Ground:
+def workplace(options: argparse.Namespace, output: str) -> Workplace:
     """The device, the store and the corpus that the options name.
 
     Args:
@@ -93,19 +93,19 @@ def ground(options: argparse.Namespace, output: str) -> Ground:
     """
     from synthetic.language.paper.cells import inherit_corpora  # matplotlib is heavy to import
 
-    where, device, choice = run_options(options), _device(options), corpus_choice(options)
-    if device.startswith("cuda") and options.workers is None and options.cluster is None:
-        where = replace(where, workers=1)  # two processes on one GPU only wait for each other
+    choice, (device, where) = corpus_choice(options), run_on(options)
+    if options.compile and (missing := compiler_missing(device)) is not None:
+        raise UsageError(f"{missing}; leave out --compile")
     written = options.output or Path(output)
     for path in (written, options.page, options.cells):
         if path is not None:
             results.check_writable(path)
     inherit_corpora(options.corpora)
     corpus = open_corpus(choice, options.corpora)
-    return Ground(device, where, written, corpus, PinnedCorpus(choice.anywhere, corpus.digest))
+    return Workplace(device, where, written, corpus, PinnedCorpus(choice.anywhere, corpus.digest))
 
 
-def conduct(options: argparse.Namespace, asked: SecondStepPlan, place: Ground) -> State:
+def conduct(options: argparse.Namespace, asked: SecondStepPlan, place: Workplace) -> State:
     """Reads the cells that were handed on, computes what is missing, and says how far the study is.
 
     Raises:
@@ -123,7 +123,7 @@ def conduct(options: argparse.Namespace, asked: SecondStepPlan, place: Ground) -
 
 def write(
     options: argparse.Namespace,
-    place: Ground,
+    place: Workplace,
     found: State,
     result: Mapping[str, Any],
     readings: Mapping[str, Any],
@@ -179,13 +179,3 @@ def _check(options: argparse.Namespace) -> None:
             "this study decides what to train next from what it has found, so it cannot be cut into shards; give"
             " machines different --seed and --replaced, and bring their --cells together"
         )
-
-
-def _device(options: argparse.Namespace) -> str:
-    try:
-        device = find_device(options.device)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-    if options.compile and (missing := compiler_missing(device)) is not None:
-        raise UsageError(f"{missing}; leave out --compile")
-    return device

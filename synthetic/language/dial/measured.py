@@ -16,13 +16,11 @@ def payload(
     plan: DialPlan, corpus: str, unit: str, floor: float | None, found: State, summary: DialSummary
 ) -> dict[str, Any]:
     """The figures of a study, and at what scale."""
-    rows = {tuned.row.name: tuned for tuned in found.rows}
-    ratios = []
-    for a in summary.against:
-        references = [rows[own(a.steps)].finals[seed] for seed in a.seeds]
-        values = [ratio * reference for ratio, reference in zip(a.ratios, references, strict=True)]
-        name = f"{a.model}, with {a.steps}"
-        ratios.append(measured_ratio(name, own(a.steps), values, references) | {"verdict": a.comparison.conclusion})
+    ratios = [
+        measured_ratio(f"{a.model}, with {a.steps}", own(a.steps), a.values, a.references)
+        | {"verdict": a.comparison.conclusion}
+        for a in summary.against
+    ]
     return {
         "study": f"dial-{plan.replaced}",
         "size": plan.size,

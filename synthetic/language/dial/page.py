@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from reports.plots import Curve, Panel, svg
 from synthetic.language.dial.plan import TEST_DEPTHS, DialPlan, own
 from synthetic.language.dial.summary import DialSummary
 from synthetic.language.tuned import tables
-from synthetic.language.tuned.designs import cost, parameters
+from synthetic.language.tuned.designs import cost, doubling, parameters
 from synthetic.language.tuned.page import LAYERS, WIDTH
 from synthetic.language.tuned.plan import JUDGING_WINDOWS
 from synthetic.language.tuned.study import State
@@ -53,9 +54,9 @@ def against(summary: DialSummary) -> Table:
         [
             a.model,
             a.steps,
-            len(a.seeds),
+            len(a.values),
             tables.ratio(a.comparison),
-            ", ".join(f"{r:.4f}" for r in a.ratios),
+            ", ".join(f"{mine / theirs:.4f}" for mine, theirs in zip(a.values, a.references, strict=True)),
             a.comparison.conclusion,
         ]
         for a in summary.against
@@ -70,12 +71,13 @@ def picture(found: State, summary: DialSummary, unit: str, floor: float | None) 
     apart = [(T, summary.bits[own(T)][i]) for i, T in enumerate(TEST_DEPTHS) if own(T) in summary.bits]
     known = [(T, b - off) for T, b in apart if b is not None]
     curves = [Curve("a model for each T", *zip(*known, strict=True))] if known else []
-    most = 4 * max((b for _, b in known), default=1.0)
+    most = 4 * max((b for _, b in known), default=math.inf)  # what explodes would leave nothing else to be seen
     for tuned in found.rows:
         bits = summary.bits.get(tuned.row.name)
         if bits is not None and tuned.row.design.dial:
             seen = [(T, b - off) for T, b in zip(TEST_DEPTHS, bits, strict=True) if b is not None and b - off < most]
-            curves.append(Curve(tuned.row.name, *zip(*seen, strict=True)))
+            if seen:
+                curves.append(Curve(tuned.row.name, *zip(*seen, strict=True)))
     label = f"bits/{unit}" if floor is None else f"bits/{unit} above the source"
     return svg([Panel("depth as a dial", "T' at test time", label, curves, ticks=(1, 2, 4, 8, 16))])
 
@@ -102,8 +104,8 @@ def sentences(summary: DialSummary, unit: str, floor: float | None) -> Iterator[
             f"One model for all of them ({name}) needs {first[1]:.4f} with one step, its least, {least:.4f}, with"
             f" {best}, and {last[1]:.4f} with {last[0]}: {falls}."
         )
-    if summary.saved:
-        yield f"The models for one T took {max(summary.saved.values()):.2g} times as many training FLOPs together."
+    if summary.saved is not None:
+        yield f"The models for one T took {summary.saved:.2g} times as many training FLOPs together."
     worse = [a for a in summary.against if a.comparison.conclusion == "worse"]
     if summary.against:
         yield (
@@ -158,7 +160,7 @@ def write_page(
             batch=plan.recipe.batch,
             context=plan.recipe.context,
             corpus=corpus,
-            depths=", ".join(f"{2**i}" for i in range(plan.depth.bit_length())),
+            depths=", ".join(map(str, doubling(plan.depth))),
             judging=JUDGING_WINDOWS,
         ),
         markdown(list(all_tables(plan, found, summary, unit, floor))),

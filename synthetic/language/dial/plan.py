@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from cemverify.errors import UsageError
 from synthetic.corpora.choice import PinnedCorpus
 from synthetic.language.tuned.cells import Part, TrialCell
-from synthetic.language.tuned.designs import EMBEDDING_STD, Design, Option, Replaced, Row
+from synthetic.language.tuned.designs import EMBEDDING_STD, Design, Dial, Row, chosen, doubling
 from synthetic.language.tuned.plan import SecondStepPlan
 
 MOST = 8  # steps that are drawn
@@ -27,19 +27,18 @@ class DialPlan(SecondStepPlan):
         return replace(cell, depths=TEST_DEPTHS) if part == "judging" else cell
 
 
-def rows(replaced: Replaced, plan: SecondStepPlan) -> tuple[Row, ...]:
+def rows(plan: SecondStepPlan) -> tuple[Row, ...]:
     """A model for each T, with steps of 1/T, and those that take any number."""
+    frame = plan.frame
 
-    def design(*layer: Option, dial: str = "") -> Design:
-        frame = plan.frame
-        found = Design(replaced, frame.size, frame.vocabulary, EMBEDDING_STD, frame.init_std, layer)
-        return replace(found, dial=dial)  # type: ignore[arg-type]
+    def design(steps: int, step_size: float, dial: Dial = "") -> Design:
+        layer = (("steps", steps), ("step_size", step_size))
+        return Design(plan.replaced, frame.size, frame.vocabulary, EMBEDDING_STD, frame.init_std, layer, dial=dial)
 
-    trained = [2**i for i in range(MOST.bit_length())]
     return (
-        *(Row(own(T), design(("steps", T), ("step_size", 1 / T)), why=f"trained for T = {T}") for T in trained),
-        Row(SUM, design(("steps", MOST), ("step_size", 1 / MOST), dial="sum"), why="one model for all T"),
-        Row(ALIKE, design(("steps", MOST), ("step_size", 1 / 4), dial="alike"), why="the same, and farther with T"),
+        *(Row(own(T), design(T, 1 / T), why=f"trained for T = {T}") for T in doubling(MOST)),
+        Row(SUM, design(MOST, 1 / MOST, "sum"), why="one model for all T"),
+        Row(ALIKE, design(MOST, 1 / 4, "alike"), why="the same, and farther with T"),
     )
 
 
@@ -57,10 +56,9 @@ def dial_plan(base: SecondStepPlan, names: tuple[str, ...] = ()) -> DialPlan:
     Raises:
         UsageError: there is no such row.
     """
-    every = rows(base.replaced, base)
-    known = [row.name for row in every]
-    if unknown := [name for name in names if name not in known]:
-        raise UsageError(f"there is no row {unknown[0]!r}; choose from {'; '.join(known)}")
-    taken = tuple(row for row in every if not names or row.name in names)
+    try:
+        taken = chosen(rows(base), names)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
     values = {field.name: getattr(base, field.name) for field in fields(SecondStepPlan)}
     return DialPlan(**{**values, "rows": taken, "depth": MOST})

@@ -15,12 +15,17 @@ from synthetic.language.tuned.study import State, Tuned
 
 @dataclass(frozen=True)
 class Against:
-    """One model for all T, with T steps, against the model that was trained for T: its bits over the other's."""
+    """One model for all T, with T steps, against the model that was trained for T.
+
+    Attributes:
+        model: its row. steps: T. values, references: its bits and the other's, one for each seed that both have.
+        comparison: of them.
+    """
 
     model: str
     steps: int
-    seeds: tuple[int, ...]
-    ratios: tuple[float, ...]
+    values: tuple[float, ...]
+    references: tuple[float, ...]
     comparison: PairedComparison
 
 
@@ -32,13 +37,14 @@ class DialSummary:
         bits: means over seeds with each T' of `TEST_DEPTHS`, by row; None where a seed has no finite one.
         falls: the T' up to which the bits of each row that is a dial fall with every T' that was tried.
         against: the dials against the models for each T.
-        saved: the training FLOPs of all models for each T together, over those of each dial.
+        saved: the training FLOPs of all models for one T together, over those of a model for all T; None if the study
+            lacks either.
     """
 
     bits: dict[str, tuple[float | None, ...]]
     falls: dict[str, int]
     against: tuple[Against, ...]
-    saved: dict[str, float]
+    saved: float | None
 
 
 def summarise(plan: DialPlan, found: State) -> DialSummary:
@@ -46,14 +52,17 @@ def summarise(plan: DialPlan, found: State) -> DialSummary:
     bits = {tuned.row.name: means for tuned in found.rows if (means := _means(tuned)) is not None}
     dials = [tuned for tuned in found.rows if tuned.row.design.dial]
     apart = [tuned for tuned in found.rows if not tuned.row.design.dial]
-    context = plan.recipe.context
-    all_apart = sum(cost(tuned.row.design, context).training for tuned in apart)
     return DialSummary(
         bits,
         {t.row.name: falls_up_to(bits[t.row.name]) for t in dials if t.row.name in bits},
         tuple(pair for dial in dials for T in TEST_DEPTHS if (pair := _against(dial, T, found)) is not None),
-        {t.row.name: all_apart / cost(t.row.design, context).training for t in dials},
+        _flops(apart, plan) / _flops(dials[:1], plan) if apart and dials else None,
     )
+
+
+def _flops(rows: Sequence[Tuned], plan: DialPlan) -> float:
+    """Of training all of them, per token."""
+    return sum(cost(tuned.row.design, plan.recipe.context).training for tuned in rows)
 
 
 def falls_up_to(bits: Sequence[float | None]) -> int:
@@ -79,15 +88,14 @@ def _against(dial: Tuned, steps: int, found: State) -> Against | None:
     if other is None:
         return None
     i = TEST_DEPTHS.index(steps)
-    pairs = {
-        seed: (mine, theirs)
+    pairs = [
+        (mine, theirs)
         for seed, theirs in other.finals.items()
         if (record := dial.judged.get(seed)) is not None
         and record.at_depths
         and (mine := record.at_depths[i]) is not None
-    }
+    ]
     if not pairs:
         return None
-    values, references = zip(*pairs.values(), strict=True)
-    ratios = tuple(mine / theirs for mine, theirs in pairs.values())
-    return Against(dial.row.name, steps, tuple(pairs), ratios, compare(values, references, MARGIN))
+    values, references = zip(*pairs, strict=True)
+    return Against(dial.row.name, steps, values, references, compare(values, references, MARGIN))

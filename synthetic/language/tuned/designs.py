@@ -26,6 +26,12 @@ BEYOND = tuple(option.name for option in fields(Beyond))
 # c of §18c: the second step is this much colder than the first.
 COOLING = 0.5
 Option = tuple[str, int | float | str]
+Dial = Literal["", "sum", "alike"]
+
+
+def doubling(most: int) -> tuple[int, ...]:
+    """1, 2, 4 ... up to `most`."""
+    return tuple(2**i for i in range(most.bit_length()))
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,7 @@ class Design:
     times: int = 1
     rounds: int = field(default=1, metadata={"added": True})
     head_std: float | None = field(default=None, metadata={"added": True})
-    dial: Literal["", "sum", "alike"] = field(default="", metadata={"added": True})
+    dial: Dial = field(default="", metadata={"added": True})
 
     @property
     def steps(self) -> int:
@@ -63,7 +69,7 @@ class Design:
     @property
     def depths(self) -> tuple[int, ...]:
         """The numbers of steps that it is scored with: T, or 1, 2, 4 ... of those that are drawn."""
-        return tuple(2**i for i in range(self.steps.bit_length())) if self.dial else (self.steps,)
+        return doubling(self.steps) if self.dial else (self.steps,)
 
     def step_size_at(self, steps: int) -> float:
         """The size of each step when it takes so many."""

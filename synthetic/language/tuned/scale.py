@@ -17,9 +17,10 @@ from cemverify import results
 from cemverify.cem import presets as paper
 from cemverify.errors import UsageError
 from cemverify.results import Table
+from cemverify.statistics import Ratio
 from cemverify.tables import markdown
 from synthetic.language.paper.summary import MARGIN
-from synthetic.language.tuned import designs
+from synthetic.language.tuned import designs, tables
 from synthetic.language.tuned.page import LAYERS, WIDTH
 
 _COLOURS: Mapping[str, str] = {"attention": "#0072B2", "mlp": "#D55E00", "full": "#009E73"}
@@ -31,18 +32,7 @@ ASIDE = 1.25
 
 
 @dataclass(frozen=True)
-class Interval:
-    """A ratio of bits: its geometric mean over seeds, and the 95 % interval, if there are seeds enough."""
-
-    mean: float
-    ends: tuple[float, float] | None
-
-    def __str__(self) -> str:
-        return f"{self.mean:.4f}" + (f" [{self.ends[0]:.4f}, {self.ends[1]:.4f}]" if self.ends else "")
-
-
-@dataclass(frozen=True)
-class Place:
+class Point:
     """One study.
 
     Attributes:
@@ -60,11 +50,11 @@ class Place:
     per_parameter: float
     seeds: str
     verdict: str
-    over_one: Interval | None
-    over_longer: Interval | None
+    over_one: Ratio | None
+    over_longer: Ratio | None
 
 
-def read_place(path: Path) -> Place:
+def read_point(path: Path) -> Point:
     """What the readings of one `second-step` study say.
 
     Raises:
@@ -79,7 +69,7 @@ def read_place(path: Path) -> Place:
         )
     try:
         depth, recipe = int(made["depth"]), made["recipe"]
-        return Place(
+        return Point(
             str(made["replaced"]),
             str(content["size"]),
             depth,
@@ -94,7 +84,7 @@ def read_place(path: Path) -> Place:
         raise UsageError(f"{path} is no complete file of readings ({error!r}); make its page again") from error
 
 
-def table(places: Sequence[Place]) -> Table:
+def table(points: Sequence[Point]) -> Table:
     """One row for each study."""
     return Table(
         "T steps of 1/T against one, at each length and size",
@@ -119,25 +109,25 @@ def table(places: Sequence[Place]) -> Table:
                 f"{p.tokens:,}",
                 f"{p.per_parameter:g}",
                 p.seeds,
-                str(p.over_one or "–"),
-                str(p.over_longer or "–"),
+                tables.interval(p.over_one),
+                tables.interval(p.over_longer),
                 p.verdict,
             )
-            for p in places
+            for p in points
         ],
     )
 
 
-def picture(places: Sequence[Place]) -> str:
+def picture(points: Sequence[Point]) -> str:
     """The ratios over tokens and over parameters, the paper's sizes on the same axes. Same data, same bytes."""
     with matplotlib.rc_context({"svg.hashsalt": "cemverify", "svg.fonttype": "none", "font.size": 9}):
         figure = Figure(figsize=(7.2, 3.8), layout="constrained")
         FigureCanvasSVG(figure)
         left, right = figure.subplots(1, 2, sharey=True)
         of_paper = {name: _parameters(name) for name in paper.SIZES}
-        for axis, label, share, of_place in (
-            (left, "tokens", PAPER_TOKENS, [p.tokens for p in places]),
-            (right, "parameters", 1, [p.parameters for p in places]),
+        for axis, label, share, at_points in (
+            (left, "tokens", PAPER_TOKENS, [p.tokens for p in points]),
+            (right, "parameters", 1, [p.parameters for p in points]),
         ):
             axis.axhline(1.0, color=_GREY, linewidth=1)
             axis.axhspan(1 / (1 + MARGIN), 1 + MARGIN, color="#eeeeee", zorder=0)
@@ -155,14 +145,14 @@ def picture(places: Sequence[Place]) -> str:
                 fontsize=8,
                 color=_GREY,
             )
-            for place, x in zip(places, _aside(of_place), strict=True):
-                _draw(axis, place, x)
+            for point, x in zip(points, _aside(at_points), strict=True):
+                _draw(axis, point, x)
             axis.set_xscale("log")
-            axis.set_xlim(min(of_place) / 3, share * max(of_paper.values()) * 2)
+            axis.set_xlim(min(at_points) / 3, share * max(of_paper.values()) * 2)
             axis.set_xlabel(label)
             axis.spines[["top", "right"]].set_visible(False)
         left.set_ylabel("bits of T steps over those of one")
-        kinds = dict.fromkeys(p.replaced for p in places)
+        kinds = dict.fromkeys(p.replaced for p in points)
         for i, kind in enumerate(kinds):
             left.text(0.4, 0.03 + 0.06 * i, LAYERS[kind], transform=left.transAxes, color=_COLOURS[kind], fontsize=8)
         right.text(
@@ -178,7 +168,7 @@ def picture(places: Sequence[Place]) -> str:
     return buffer.getvalue()
 
 
-def write_page(path: Path, command: str, places: Sequence[Place]) -> list[Path]:
+def write_page(path: Path, command: str, points: Sequence[Point]) -> list[Path]:
     """Writes the page and its picture beside it; returns what was written.
 
     Raises:
@@ -187,48 +177,48 @@ def write_page(path: Path, command: str, places: Sequence[Place]) -> list[Path]:
     drawn = path.with_name(f"{path.stem}-ratios.svg")
     parts = [
         "# A second step over tokens and parameters",
-        textwrap.fill(" ".join(sentences(places)), WIDTH, break_on_hyphens=False),
+        textwrap.fill(" ".join(sentences(points)), WIDTH, break_on_hyphens=False),
         f"![T steps over one, by tokens and by parameters]({drawn.name})",
-        markdown([table(places)]),
+        markdown([table(points)]),
         "Each row is a study with a page of its own, in which every row found its own learning rate.",
         f"Generated by `{command}`.",
     ]
-    results.write_text(drawn, picture(places))
+    results.write_text(drawn, picture(points))
     results.write_text(path, "\n\n".join(parts) + "\n")
     return [drawn, path]
 
 
-def sentences(places: Sequence[Place]) -> Iterator[str]:
+def sentences(points: Sequence[Point]) -> Iterator[str]:
     """What the studies say together."""
     words = {
         "pays": "a second step pays",
         "does not pay": "a second step does not pay",
         "undecided": "it is undecided whether a second step pays",
     }
-    told = {word: [_named(p) for p in places if p.verdict == word] for word in words}
+    told = {word: [_named(p) for p in points if p.verdict == word] for word in words}
     yield (
         "By each study's own rule "
         + "; ".join(f"{words[word]} in {', '.join(names)}" for word, names in told.items() if names)
         + "."
     )
-    largest, smallest = max(p.parameters for p in places), min(_parameters(name) for name in paper.SIZES)
+    largest, smallest = max(p.parameters for p in points), min(_parameters(name) for name in paper.SIZES)
     yield (
         f"The largest models here have {largest:,} parameters, and the paper's smallest has {smallest:,}, which is"
         f" {smallest / largest:,.0f} times as many: what is seen here need not hold there."
     )
 
 
-def _named(place: Place) -> str:
-    return f"{LAYERS[place.replaced]} at {place.parameters:,} parameters and {place.tokens:,} tokens"
+def _named(point: Point) -> str:
+    return f"{LAYERS[point.replaced]} at {point.parameters:,} parameters and {point.tokens:,} tokens"
 
 
-def _draw(axis: Any, place: Place, x: float) -> None:
-    colour = _COLOURS[place.replaced]
-    for ratio, at, face in ((place.over_one, x, colour), (place.over_longer, x * 1.1, "white")):
+def _draw(axis: Any, point: Point, x: float) -> None:
+    colour = _COLOURS[point.replaced]
+    for ratio, at, face in ((point.over_one, x, colour), (point.over_longer, x * 1.1, "white")):
         if ratio is None:
             continue
-        if ratio.ends is not None:
-            axis.vlines(at, *ratio.ends, color=colour, linewidth=1.2)
+        if ratio.low is not None and ratio.high is not None:
+            axis.vlines(at, ratio.low, ratio.high, color=colour, linewidth=1.2)
         axis.plot([at], [ratio.mean], "o", markersize=5, color=colour, markerfacecolor=face)
 
 
@@ -243,11 +233,11 @@ def _aside(values: Sequence[int]) -> list[float]:
     return placed
 
 
-def _ratio(content: Mapping[str, Any], model: str, baseline: str) -> Interval | None:
+def _ratio(content: Mapping[str, Any], model: str, baseline: str) -> Ratio | None:
     for ratio in content["ratios"]:
         if (ratio["model"], ratio["baseline"]) == (model, baseline):
-            ends = ratio["interval95"]
-            return Interval(float(ratio["mean"]), None if ends is None else (float(ends[0]), float(ends[1])))
+            low, high = ratio["interval95"] or (None, None)
+            return Ratio(ratio["mean"], low, high)
     return None
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from cemverify.results import Cell, Table
-from cemverify.statistics import PairedComparison, spread
+from cemverify.statistics import PairedComparison, Ratio, spread
 from synthetic.language.paper.estimates import Speed
 from synthetic.language.training.steps import Steps
 from synthetic.language.tuned import designs, power
@@ -159,12 +159,16 @@ def need(plan: SecondStepPlan, summary: Summary | None) -> Table:
 
 
 def ratio(c: PairedComparison | None) -> str:
+    """The ratio of a comparison with its interval, if it has one."""
+    return interval(None if c is None else c.ratio)
+
+
+def interval(ratio: Ratio | None) -> str:
     """A ratio with its interval, if it has one."""
-    if c is None:
+    if ratio is None:
         return NOTHING
-    low, high = c.ratio.low, c.ratio.high
-    interval = "" if low is None or high is None else f" [{low:.4f}, {high:.4f}]"
-    return f"{c.ratio.mean:.4f}{interval}"
+    ends = "" if ratio.low is None or ratio.high is None else f" [{ratio.low:.4f}, {ratio.high:.4f}]"
+    return f"{ratio.mean:.4f}{ends}"
 
 
 def _layer(name: str, when: str, layer: Steps) -> list[Cell]:
