@@ -6,6 +6,8 @@ Beyond the paper, momentum mu carries the last move on, and each step may have a
 own (docs/mathematics.md §18):
 
 x^(t+1) = x^(t) - eta_t P_t grad eps_t(x^(t) | memory) + mu (x^(t) - x^(t-1)),   x^(-1) = x^(0)
+
+and a token may stop once its steps lower the energy by little.
 """
 
 from __future__ import annotations
@@ -35,6 +37,19 @@ class Trajectory:
 
 
 @dataclass(frozen=True)
+class Stopped:
+    """A descent in which each token stops by itself.
+
+    Attributes:
+        states: x^(0) ... x^(T), (T+1, B, J, D); a token that has stopped stays where it is.
+        steps: how many each token took, (B, J) of int64.
+    """
+
+    states: Tensor
+    steps: Tensor
+
+
+@dataclass(frozen=True)
 class Own:
     """What one step of a descent has for itself alone; None is what all steps share.
 
@@ -57,9 +72,12 @@ class Descent:
         preconditioner: P. One per head needs an interaction energy.
         norm: the normalisation inside the recursion.
         momentum: mu; a tensor () where it is learned. own: what each of the T steps has for itself; () if nothing.
+        least_fall: in [0, 1]; a token stops after a step that lowers its energy by less than this share of what its
+            first step did. 0: every token takes all T steps.
 
     Raises:
-        ValueError: T is less than 1, a constant step size is not positive, or `own` is not about T steps.
+        ValueError: T is less than 1, a constant step size is not positive, `own` is not about T steps, or
+            `least_fall` is not in [0, 1].
     """
 
     steps: int = 1
@@ -68,6 +86,7 @@ class Descent:
     norm: Norm = NoNorm()
     momentum: float | Tensor = 0.0
     own: tuple[Own, ...] = ()
+    least_fall: float = 0.0
 
     def __post_init__(self) -> None:
         if self.steps < 1:
@@ -76,9 +95,13 @@ class Descent:
             raise ValueError(f"the step size must be positive, not {self.step_size}")
         if len(self.own) not in (0, self.steps):
             raise ValueError(f"{self.steps} steps cannot have what {len(self.own)} steps have for themselves")
+        if not 0 <= self.least_fall <= 1:
+            raise ValueError(f"the least fall is a share of the first one, from 0 to 1, not {self.least_fall}")
 
     def __call__(self, energy: Energy, start: Tensor, memory: Any) -> Tensor:
         """x^(T) from x^(0) = start: (B, J, D) -> (B, J, D)."""
+        if self.stops:
+            return self.stopped(energy, start, memory).states[-1]
         x = before = start
         for t in range(self.steps):
             x, before = self.move(t, energy, x, before, memory), x
@@ -87,7 +110,12 @@ class Descent:
     @property
     def alike(self) -> bool:
         """Whether all steps are the same map of the state, `step`, as they are in the paper."""
-        return len(self.own) == 0 and not self.has_momentum
+        return len(self.own) == 0 and not self.has_momentum and not self.stops
+
+    @property
+    def stops(self) -> bool:
+        """Whether tokens may take fewer than T steps."""
+        return self.least_fall > 0
 
     @property
     def has_momentum(self) -> bool:
@@ -134,10 +162,34 @@ class Descent:
     def trajectory(self, energy: Energy, start: Tensor, memory: Any) -> Trajectory:
         """The same descent with all intermediate states and energies, these at the temperature of the energy."""
         states = [start]
-        for t in range(self.steps):
-            states.append(self.move(t, energy, states[-1], states[max(0, t - 1)], memory))
+        if self.stops:
+            states = list(self.stopped(energy, start, memory).states)
+        else:
+            for t in range(self.steps):
+                states.append(self.move(t, energy, states[-1], states[max(0, t - 1)], memory))
         energies = [energy(self.norm.into(x), memory) for x in states]
         return Trajectory(torch.stack(states), torch.stack(energies))
+
+    def stopped(self, energy: Energy, start: Tensor, memory: Any) -> Stopped:
+        """The same descent with all intermediate states and the steps of each token (docs/mathematics.md §18g)."""
+        states, reached = [start], self._energy_of(energy, start, memory)
+        going = torch.ones_like(reached, dtype=torch.bool)  # (B, J)
+        steps, enough = torch.zeros_like(reached, dtype=torch.int64), torch.zeros_like(reached)
+        for t in range(self.steps):
+            x = states[-1]
+            moved = self.move(t, energy, x, states[max(0, t - 1)], memory)
+            states.append(torch.where(going[..., None], moved, x))
+            steps = steps + going
+            before, reached = reached, self._energy_of(energy, states[-1], memory)
+            fall = before - reached
+            enough = self.least_fall * fall if t == 0 else enough
+            going = going & (fall > 0) & (fall >= enough)
+        return Stopped(torch.stack(states), steps)
+
+    @torch.no_grad()
+    def _energy_of(self, energy: Energy, x: Tensor, memory: Any) -> Tensor:
+        """Of each token, which decides how far it goes and passes no gradient on: (B, J, D) -> (B, J)."""
+        return energy(self.norm.into(x), memory)
 
     def update(self, energy: Energy, x: Tensor, memory: Any) -> Tensor:
         """-eta P grad eps(N(x) | memory), or -eta P G grad eps for a folded gain: (B, J, D) -> (B, J, D)."""

@@ -244,6 +244,7 @@ class CEMLayer(nn.Module):
         self.norm = LearnedNorm(config.norm, config.dim, config.norm_eps)
         beyond = config.beyond
         self._steps, self._step_size, self._temperatures = config.steps, config.step_size, config.temperatures
+        self._least_fall = 0.0
         self._apart = beyond.own_steps or beyond.own_preconditioners or beyond.cooling != 1
         sizes = (config.steps,) if beyond.own_steps else ()
         self.log_step = nn.Parameter(torch.zeros(sizes)) if config.step == "learned" else None
@@ -255,15 +256,18 @@ class CEMLayer(nn.Module):
             for _ in range(config.steps - 1 if beyond.own_preconditioners else 0)
         )
 
-    def set_steps(self, steps: int, step_size: float) -> None:
+    def set_steps(self, steps: int, step_size: float, least_fall: float = 0.0) -> None:
         """From now on it takes T = `steps` steps of that size; its parameters stay what they are.
+
+        Args:
+            least_fall: as of `Descent`: tokens may stop earlier.
 
         Raises:
             ValueError: its steps differ from one another, so that T is part of its parameters.
         """
         if self._apart:
             raise ValueError("a layer whose steps have something of their own takes as many as it was made for")
-        self._steps, self._step_size = steps, step_size
+        self._steps, self._step_size, self._least_fall = steps, step_size, least_fall
 
     @property
     def energy(self) -> Energy:
@@ -277,11 +281,11 @@ class CEMLayer(nn.Module):
         eta = self._step_size if self.log_step is None else self._step_size * self.log_step.exp()
         momentum = self._momentum if self.momentum is None else self.momentum
         if not self._apart:
-            return Descent(T, eta, P, self.norm(), momentum)
+            return Descent(T, eta, P, self.norm(), momentum, least_fall=self._least_fall)
         etas = eta.unbind() if isinstance(eta, Tensor) and eta.dim() else (eta,) * T
         later = [preconditioner() for preconditioner in self.later_preconditioners] or [P] * (T - 1)
         own = tuple(map(Own, etas, (P, *later), self._temperatures))
-        return Descent(T, etas[0], P, self.norm(), momentum, own)
+        return Descent(T, etas[0], P, self.norm(), momentum, own, self._least_fall)
 
     def forward(self, x: Tensor, h: Tensor | None = None) -> Tensor:
         """x^(T) from x^(0) = x with memory h, x itself if not given: (B, J, D) -> (B, J, D)."""

@@ -1,4 +1,4 @@
-"""Beyond the paper: momentum, and an eta, a P and a temperature for each step (docs/mathematics.md §18).
+"""Beyond the paper: momentum, an eta, a P and a temperature for each step, and a stop (docs/mathematics.md §18).
 
 Each property below must hold of the reference, and must fail of every mutant that is listed with it: the reference
 with one fault.
@@ -7,7 +7,7 @@ with one fault.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from typing import Any
@@ -21,7 +21,7 @@ from torch.func import functional_call
 from cemverify.cem import blocked, layers
 from cemverify.cem.activations import activation
 from cemverify.cem.beyond import Beyond
-from cemverify.cem.descent import Descent, Own
+from cemverify.cem.descent import Descent, Own, Stopped
 from cemverify.cem.energies import Elementwise, Energy, Interaction
 from cemverify.cem.layers import AttentionConfig, CEMAttention, CEMGatedMLP, CEMLayer, MLPConfig, PreconditionerConfig
 from cemverify.cem.preconditioners import Diagonal, Identity, LowRank
@@ -272,7 +272,7 @@ def decoding_is_the_full_pass() -> None:
 def fast_paths_are_the_formula() -> None:
     """By tiles and by blocks of tokens, with their derivatives."""
     x, h = randn(2, 5, D, seed=5), randn(2, 5, D, seed=6)
-    for layer in everything():
+    for layer in (*everything(), *stopping()):
         expected = layer(x, h)
         wanted = slopes(expected, layer)
         for path in ("tiles", "blocks"):
@@ -315,6 +315,77 @@ def a_learned_step_is_positive_and_what_it_says() -> None:
 def _with_step(layer: CEMLayer, eta: float) -> CEMLayer:
     layer._step_size = eta
     return layer
+
+
+def stopping(least_fall: float = 0.4) -> list[CEMLayer]:
+    """Layers of up to 6 steps whose tokens stop at different ones."""
+    layers = [
+        mlp(6, step_size=0.2),
+        mlp(6, norm="channel", preconditioner=LOW_RANK),
+        mlp(6, step_size=1.0, momentum=0.3, seed=1),  # some steps raise the energy
+        attention(6, norm="channel", position="alibi", diagonal="shared", cooling=0.8),
+    ]
+    for layer in layers:
+        layer._least_fall = least_fall
+    return layers
+
+
+def free(layer: CEMLayer) -> Descent:
+    """The layer's descent without a stop."""
+    return replace(layer.descent, least_fall=0.0)
+
+
+def steps_by_the_rule(layer: CEMLayer, x: Tensor, h: Tensor) -> Tensor:
+    """How many steps each token takes, read off the energies of the descent that does not stop: (B, J)."""
+    memory = layer.energy.remember(h)
+    falls = -free(layer).trajectory(layer.energy, x, memory).energies.diff(dim=0).flatten(1)  # (T, B J)
+    q, taken = layer.descent.least_fall, []
+    for token_falls in falls.T.tolist():
+        short = [t + 1 for t, fall in enumerate(token_falls) if fall <= 0 or fall < q * token_falls[0]]
+        taken.append(min([*short, len(token_falls)]))
+    return torch.tensor(taken).view(x.shape[:2])
+
+
+def a_token_stops_where_its_energy_says() -> None:
+    """Each token takes the steps that the rule gives it, no other moves on its account, and it is where they lead."""
+    x, h = randn(3, 8, D, seed=5), randn(3, 8, D, seed=6)
+    for layer in stopping():
+        memory = layer.energy.remember(h)
+        steps = steps_by_the_rule(layer, x, h)
+        assert len(set(steps.flatten().tolist())) > 1  # or nothing was seen
+        found = layer.descent.stopped(layer.energy, x, memory)
+        assert torch.equal(found.steps, steps)
+        states = free(layer).trajectory(layer.energy, x, memory).states
+        for t, state in enumerate(layer.trajectory(x, h).states):
+            at = steps.clamp_max(t)[None, ..., None].expand(1, *x.shape)
+            assert torch.equal(state, states.gather(0, at)[0])
+        assert torch.equal(layer(x, h), found.states[-1])
+
+
+def a_stop_passes_on_the_gradients_of_the_steps_taken() -> None:
+    """The derivatives are those of the descent that does not stop, at the state where each token stopped."""
+    x, h = randn(2, 5, D, seed=5), randn(2, 5, D, seed=6)
+    for layer in stopping():
+        steps = steps_by_the_rule(layer, x, h)
+        states = free(layer).trajectory(layer.energy, x, layer.energy.remember(h)).states
+        reached = states.gather(0, steps[None, ..., None].expand(1, *x.shape))[0]
+        for a, b in zip(slopes(layer(x, h), layer), slopes(reached, layer), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-10)
+
+
+def on_a_concave_energy_no_token_stops() -> None:
+    """Each step lowers a concave energy by at least as much as the step before, so no share stops a token early."""
+    for seed, eta in product(range(4), (0.1, 1.0, 10.0)):
+        energy = interaction(diagonal="shared", position="alibi", seed=seed)
+        x, h = randn(2, 4, D, seed=5), randn(2, 4, D, seed=6)
+        P = LowRank(randn(D, seed=1), randn(D, 2, seed=2), randn(D, 2, seed=3))
+        memory = energy.remember(h)
+        plain = Descent(5, eta, P)
+        run = plain.trajectory(energy, x, memory)
+        assert float((-run.energies.diff(dim=0)).diff(dim=0).min()) >= -_room(energy, run.states, h)
+        found = replace(plain, least_fall=0.999).stopped(energy, x, memory)
+        assert bool((found.steps == 5).all())
+        assert torch.equal(found.states, run.states)
 
 
 Property = Callable[[], None]
@@ -404,7 +475,60 @@ def detached_step(descent: Descent, layer: CEMLayer) -> Descent:
     return replace(descent, step_size=step_size.detach()) if isinstance(step_size, Tensor) else descent
 
 
+Falls = Sequence[Tensor]  # of each step so far, (B, J)
+
+
+def faulty_stop(
+    goes_on: Callable[[float, Falls, Tensor], Tensor],
+    *,
+    seen: Callable[[Descent, Energy, Tensor, Any], Tensor] = Descent._energy_of,
+    stays: Callable[[Tensor], Tensor] = lambda x: x,
+    undone: bool = False,
+) -> Patch:
+    """A stop with another rule: `goes_on` takes the share, the falls and who was going."""
+
+    def stopped(self: Descent, energy: Energy, start: Tensor, memory: Any) -> Stopped:
+        states, falls = [start], []
+        going = torch.ones(start.shape[:2], dtype=torch.bool)
+        steps = torch.zeros(start.shape[:2], dtype=torch.int64)
+        for t in range(self.steps):
+            x = states[-1]
+            moved = self.move(t, energy, x, states[max(0, t - 1)], memory)
+            reached = torch.where(going[..., None], moved, stays(x))
+            falls.append(seen(self, energy, x, memory) - seen(self, energy, reached, memory))
+            went, going = going, goes_on(self.least_fall, falls, going)
+            taken = going if undone else went
+            states.append(torch.where(taken[..., None], reached, stays(x)))
+            steps = steps + taken
+        return Stopped(torch.stack(states), steps)
+
+    return Patch(Descent, "stopped", stopped)
+
+
+def by_the_rule(q: float, falls: Falls, going: Tensor) -> Tensor:
+    return going & (falls[-1] > 0) & (falls[-1] >= q * falls[0])
+
+
 MUTANTS: Mapping[str, Callable[[], Patch]] = {
+    "tokens that stop together": lambda: faulty_stop(lambda q, f, g: by_the_rule(q, f, g).any().expand_as(g)),
+    "rows that stop together": lambda: faulty_stop(lambda q, f, g: by_the_rule(q, f, g).any(1, True).expand_as(g)),
+    "no stop": lambda: faulty_stop(lambda q, f, g: g),
+    "a stop at a rise alone": lambda: faulty_stop(lambda q, f, g: g & (f[-1] > 0)),
+    "a rise that is a fall": lambda: faulty_stop(lambda q, f, g: g & (f[-1].abs() >= q * f[0].abs())),
+    "a share of the step before": lambda: faulty_stop(
+        lambda q, f, g: by_the_rule(q, [f[max(0, len(f) - 2)], f[-1]], g)
+    ),
+    "a share of the whole fall": lambda: faulty_stop(lambda q, f, g: by_the_rule(q, [sum(f[1:], f[0]), f[-1]], g)),
+    "one step more": lambda: faulty_stop(lambda q, f, g: by_the_rule(q, [f[0], f[max(0, len(f) - 2)]], g)),
+    "a last step that is undone": lambda: faulty_stop(by_the_rule, undone=True),
+    "an energy without the norm": lambda: faulty_stop(by_the_rule, seen=lambda d, e, x, m: e(x, m).detach()),
+    "a stop without gradient": lambda: faulty_stop(by_the_rule, stays=lambda x: x.detach()),
+    "a share that shrinks with the steps": lambda: faulty_stop(
+        lambda q, f, g: g & (f[-1] > 0) & (f[-1] >= q / len(f) * f[0])
+    ),
+    "steps of half the size once it is slow": lambda: Patch(
+        Descent, "move", lambda d, t, e, x, b, m: x + (0.9**t) * (d.at(t).step(d.energy_at(t, e), x, m) - x)
+    ),
     "no momentum": lambda: faulty_move(lambda d, t, x, b: 0 * x),
     "momentum the wrong way": lambda: faulty_move(lambda d, t, x, b: -d.momentum * (x - b)),
     "momentum twice": lambda: faulty_move(lambda d, t, x, b: 2 * d.momentum * (x - b)),
@@ -442,7 +566,7 @@ MUTANTS: Mapping[str, Callable[[], Patch]] = {
 
 def _as_if_alike(descent: Descent, energy: Energy, start: Tensor, memory: Any, **_: Any) -> Tensor:
     """T times the step that all share."""
-    return replace(descent, momentum=0.0, own=())(energy, start, memory)
+    return replace(descent, momentum=0.0, own=(), least_fall=0.0)(energy, start, memory)
 
 
 KILLS: Mapping[Property, tuple[str, ...]] = {
@@ -479,6 +603,21 @@ KILLS: Mapping[Property, tuple[str, ...]] = {
     momentum_keeps_its_promise_where_the_energy_bends: ("momentum twice",),
     decoding_is_the_full_pass: ("momentum of all tokens together",),
     fast_paths_are_the_formula: ("blocks for any descent",),
+    a_token_stops_where_its_energy_says: (
+        "tokens that stop together",
+        "rows that stop together",
+        "no stop",
+        "a stop at a rise alone",
+        "a rise that is a fall",
+        "a share of the step before",
+        "a share of the whole fall",
+        "one step more",
+        "a last step that is undone",
+        "an energy without the norm",
+        "a share that shrinks with the steps",
+    ),
+    a_stop_passes_on_the_gradients_of_the_steps_taken: ("a stop without gradient",),
+    on_a_concave_energy_no_token_stops: ("steps of half the size once it is slow",),
     a_learned_step_is_positive_and_what_it_says: ("a step that is linear in s", "a step that is not learned"),
 }
 
@@ -571,6 +710,7 @@ def test_every_option_is_trained_from_the_start() -> None:
             "identity preconditioner is the same in every",
         ),
         (lambda: Descent(3, own=(Own(), Own())), "3 steps cannot have what 2 steps have for themselves"),
+        (lambda: Descent(3, least_fall=1.5), "the least fall is a share of the first one, from 0 to 1, not 1.5"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_a_sentence(build: Callable[[], object], told: str) -> None:

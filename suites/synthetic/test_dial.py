@@ -15,23 +15,25 @@ import torch
 from cemverify import results
 from cemverify.cem.beyond import Beyond
 from cemverify.cem.layers import CEMGatedMLP, MLPConfig
+from cemverify.cem.models import Block
 from cemverify.runs.plain import plain
 from synthetic.__main__ import main
 from synthetic.corpora.chains import ChainSpec
 from synthetic.corpora.choice import CorpusChoice, PinnedCorpus, open_corpus
-from synthetic.language.dial.page import picture, sentences
-from synthetic.language.dial.plan import ALIKE, MOST, SUM, TEST_DEPTHS, DialPlan, dial_plan, own
+from synthetic.language.dial.page import picture, sentences, stopped
+from synthetic.language.dial.plan import ALIKE, MOST, STOPS, SUM, TEST_DEPTHS, DialPlan, dial_plan, own
 from synthetic.language.dial.summary import falls_up_to, summarise
 from synthetic.language.paper.studies import tiny_dims
 from synthetic.language.training.dial import drawn_depth, turn
 from synthetic.language.training.looped import paired
 from synthetic.language.training.recipe import RecipeChanges
-from synthetic.language.tuned.cells import TrialRecord, compute_trial, read_record
+from synthetic.language.training.steps import steps_taken
+from synthetic.language.tuned.cells import AtStop, TrialRecord, compute_trial, read_record
 from synthetic.language.tuned.designs import Design, cost
 from synthetic.language.tuned.plan import plan
 from synthetic.language.tuned.study import State, Tuned
 
-CHAIN = ChainSpec("hidden", 4, states=2, train=20_000, validation=1250)
+CHAIN = ChainSpec("hidden", 4, states=2, train=20_000, validation=400)
 SHORT = ["--corpus", "hidden", "--symbols", "4", "--states", "2", "--length", "8000", "--dim", "8", "--layers", "1"]
 SHORT += ["--heads", "1", "--context", "8", "--batch", "2", "--steps", "4", "--workers", "0", "--seeds", "1"]
 SHORT += ["--rows", "T = 1", "T drawn, steps sum to 1"]
@@ -137,18 +139,59 @@ def test_a_model_for_all_depths_is_judged_by_its_mean_and_trained_on_the_same_ba
     assert records[SUM].trained != records["T = 8"].trained
 
 
+def test_tokens_that_stop_take_the_steps_of_their_energies_and_a_share_of_nothing_stops_none() -> None:
+    model = paired(design(small(), ALIKE).looped, 0)
+    turn(model, 16, 1 / 4, 1 / 2)
+    block = model.blocks[0]
+    assert isinstance(block, Block)
+    assert isinstance(block.mlp, CEMGatedMLP)
+    layer = block.mlp
+    h, _ = block.attention.residual(model.embedding[TOKENS])
+    falls = -layer.trajectory(h, layer.norm().into(h)).energies.diff(dim=0)[..., 0, :]  # (16, J)
+    steps = [next((t for t, fall in enumerate(f, 1) if not fall >= f[0] / 2 or fall <= 0), 16) for f in falls.T]
+    assert steps_taken(model, TOKENS) == pytest.approx(sum(steps) / len(steps))
+
+
+def test_a_record_says_what_each_stop_gives(records: dict[str, TrialRecord]) -> None:
+    for record in records.values():
+        assert [stop.least_fall for stop in record.at_stops] == list(STOPS)
+        steps = [stop.steps for stop in record.at_stops]
+        assert steps == sorted(steps)  # a smaller share stops no earlier
+        assert all(
+            1 <= n <= TEST_DEPTHS[-1] and s.bits is not None for n, s in zip(steps, record.at_stops, strict=True)
+        )
+
+
+def test_stopped_rows_are_told_beside_their_best_number_of_steps() -> None:
+    study = small()
+    row = study.row(ALIKE)
+    assert row is not None
+    stops = tuple(AtStop(q, 10 * q, 3.0 + q) for q in STOPS)
+    judged = {
+        seed: SimpleNamespace(at_depths=(5.0, 4.0, *(6.0,) * 6), at_stops=stops, bits=bits)
+        for seed, bits in enumerate((9.0, 8.0))
+    }
+    found = State((Tuned(row, judged=cast(Any, judged)),), (), ())
+    summary = summarise(study, found)
+    assert summary.stopped == {ALIKE: stops}
+    (shown,) = stopped(summary, "byte", None).rows
+    assert list(shown[1:5]) == ["6.0000", "4.0000 (T' = 2)", "3.5000 (5.0)", "3.2500 (2.5)"]
+    assert f"Stopped by energy, {ALIKE} needs 3.0625 with 0.6 steps" in " ".join(sentences(summary, "byte", None))
+
+
 def test_studies_without_a_dial_keep_the_names_of_their_cells() -> None:
     pinned = PinnedCorpus(CorpusChoice(CHAIN), "0")
     usual = plan("mlp", 4, names=("T = 1",))
     cell = plain(usual.cell(usual.rows[0], 0, "judging", 1.0, 0.01, pinned, "cpu"))
-    assert "depths" not in cell
+    assert not {"depths", "stops"} & set(cell)
     assert "dial" not in cell["design"]
     study = small()
     judged, tuning = (
         plain(study.cell(study.rows[-1], 0, part, 1.0, 0.01, pinned, "cpu")) for part in ("judging", "tuning")
     )
     assert judged["depths"] == list(TEST_DEPTHS)
-    assert "depths" not in tuning
+    assert judged["stops"] == list(STOPS)
+    assert not {"depths", "stops"} & set(tuning)
     assert tuning["design"]["dial"] == "alike"
 
 
@@ -173,7 +216,8 @@ def test_a_depth_that_is_not_finite_in_one_seed_has_no_mean() -> None:
     row = study.row(SUM)
     assert row is not None
     judged = {
-        seed: SimpleNamespace(at_depths=(1.0,) * 7 + (last,), bits=1.0) for seed, last in enumerate((2.0, None))
+        seed: SimpleNamespace(at_depths=(1.0,) * 7 + (last,), at_stops=(), bits=1.0)
+        for seed, last in enumerate((2.0, None))
     }
     found = State((Tuned(row, judged=cast(Any, judged)),), (), ())
     assert summarise(study, found).bits[SUM] == (1.0,) * 7 + (None,)
@@ -202,7 +246,9 @@ def test_a_dial_alone_is_drawn_and_compared_with_nothing() -> None:
     study = small()
     row = study.row(SUM)
     assert row is not None
-    judged = {0: SimpleNamespace(at_depths=(9.0,) * 8, bits=9.0), 1: SimpleNamespace(at_depths=(8.0,) * 8, bits=8.0)}
+    judged = {
+        seed: SimpleNamespace(at_depths=(bits,) * 8, at_stops=(), bits=bits) for seed, bits in enumerate((9.0, 8.0))
+    }
     found = State((Tuned(row, judged=cast(Any, judged)),), (), ())
     summary = summarise(study, found)
     assert (summary.against, summary.saved) == ((), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from synthetic.language.dial.plan import TEST_DEPTHS, DialPlan, own
@@ -42,6 +43,9 @@ def payload(
         "source_bits": floor,
         "at_depths": [
             {"model": name, "steps": list(TEST_DEPTHS), "bits": list(bits)} for name, bits in summary.bits.items()
+        ],
+        "at_stops": [
+            {"model": name, "stops": [asdict(stop) for stop in stops]} for name, stops in summary.stopped.items()
         ],
         "falls_up_to": [{"model": name, "steps": reached} for name, reached in summary.falls.items()],
     }

@@ -10,7 +10,7 @@ from pathlib import Path
 from cemverify.results import Cell, Table, write_text
 from cemverify.tables import markdown
 from reports.plots import Curve, Panel, svg
-from synthetic.language.dial.plan import TEST_DEPTHS, DialPlan, own
+from synthetic.language.dial.plan import STOPS, TEST_DEPTHS, DialPlan, own
 from synthetic.language.dial.summary import DialSummary
 from synthetic.language.tuned import tables
 from synthetic.language.tuned.designs import cost, doubling, parameters
@@ -29,6 +29,8 @@ _DESIGN = """\
   tuned by its mean over T = {depths}.
 - Every model is scored with each T' on {judging} windows of the judging half. With T' other than its T, a model for
   one T takes T' steps of the size that it was trained with.
+- **Stopping by energy** needs no other training: of at most {last} steps, a token takes no further one in a layer
+  once a step lowers the layer's energy by less than a share q of what the token's first step there did.
 - **Bits above the source** are those that no predictor can do without, taken off: of a chain whose entropy is known
   they are computed on the same windows, and of text they are not known."""
 
@@ -40,12 +42,42 @@ def test_time(plan: DialPlan, found: State, summary: DialSummary, unit: str, flo
     for tuned in found.rows:
         bits = summary.bits.get(tuned.row.name, (None,) * len(TEST_DEPTHS))
         seeds = sum(record is not None for record in tuned.judged.values())
-        shown = [tables.NOTHING if b is None else f"{b - off:.4f}" if b - off < 100 else f"{b:.1e}" for b in bits]
+        shown = [tables.NOTHING if b is None else _shown(b - off) for b in bits]
         flops = cost(tuned.row.design, plan.recipe.context).training / 1e6
         rows.append([tuned.row.name, tuned.row.why, seeds, f"{flops:,.3f}", *shown])
     above = f"bits/{unit}" if floor is None else f"bits/{unit} above the source's {floor:.4f}"
     columns = ("row", "what", "seeds", "training MFLOPs/token", *(f"T' = {T}" for T in TEST_DEPTHS))
     return Table(f"{above}, with T' steps at test time, mean over seeds", columns, rows)
+
+
+def stopped(summary: DialSummary, unit: str, floor: float | None) -> Table:
+    """Bits and steps of every row whose tokens stop by themselves, beside all steps and the best number of them."""
+    off, last = floor or 0.0, TEST_DEPTHS[-1]
+    rows: list[list[Cell]] = []
+    for name, stops in summary.stopped.items():
+        best = _best(summary.bits[name])
+        everything = summary.bits[name][-1]
+        rows.append(
+            [
+                name,
+                tables.NOTHING if everything is None else _shown(everything - off),
+                tables.NOTHING if best is None else f"{_shown(best[1] - off)} (T' = {best[0]})",
+                *(tables.NOTHING if s.bits is None else f"{_shown(s.bits - off)} ({s.steps:.1f})" for s in stops),
+            ]
+        )
+    columns = ("row", f"all {last} steps", "the best T' of those tried", *(f"q = 1/{1 / q:g}" for q in STOPS))
+    above = f"bits/{unit}" if floor is None else f"bits/{unit} above the source's {floor:.4f}"
+    return Table(f"{above}, stopped by energy after at most {last} steps (steps a token took), means", columns, rows)
+
+
+def _best(bits: Sequence[float | None]) -> tuple[int, float] | None:
+    """The T' with the fewest bits, and those."""
+    known = [(b, T) for T, b in zip(TEST_DEPTHS, bits, strict=True) if b is not None]
+    return (min(known)[1], min(known)[0]) if known else None
+
+
+def _shown(above: float) -> str:
+    return f"{above:.4f}" if above < 100 else f"{above:.1e}"
 
 
 def against(summary: DialSummary) -> Table:
@@ -78,6 +110,9 @@ def picture(found: State, summary: DialSummary, unit: str, floor: float | None) 
             seen = [(T, b - off) for T, b in zip(TEST_DEPTHS, bits, strict=True) if b is not None and b - off < most]
             if seen:
                 curves.append(Curve(tuned.row.name, *zip(*seen, strict=True)))
+            ended = [(s.steps, s.bits - off) for s in summary.stopped.get(tuned.row.name, ()) if s.bits is not None]
+            if ended:
+                curves.append(Curve(f"{tuned.row.name}, stopped", *zip(*sorted(ended), strict=True)))
     label = f"bits/{unit}" if floor is None else f"bits/{unit} above the source"
     return svg([Panel("depth as a dial", "T' at test time", label, curves, ticks=(1, 2, 4, 8, 16))])
 
@@ -95,15 +130,24 @@ def sentences(summary: DialSummary, unit: str, floor: float | None) -> Iterator[
     for name, reached in summary.falls.items():
         bits = summary.bits[name]
         told = [(T, b - off) for T, b in zip(TEST_DEPTHS, bits, strict=True) if b is not None]
-        if not told:
+        found = _best(bits)
+        if found is None:
             continue
-        best, least = min(told, key=lambda pair: pair[1])
+        best, least = found[0], found[1] - off
         first, last = told[0], told[-1]
         falls = f"its bits fall with every step up to T' = {reached}" if reached > 1 else "no step lowers them"
         yield (
             f"One model for all of them ({name}) needs {first[1]:.4f} with one step, its least, {least:.4f}, with"
             f" {best}, and {last[1]:.4f} with {last[0]}: {falls}."
         )
+    for name in summary.falls:
+        ended = [(s.bits, s.steps, s.least_fall) for s in summary.stopped.get(name, ()) if s.bits is not None]
+        if ended:
+            fewest, steps, q = min(ended)
+            yield (
+                f"Stopped by energy, {name} needs {fewest - off:.4f} with {steps:.1f} steps a token"
+                f" (q = 1/{1 / q:g}, the best of {len(ended)})."
+            )
     if summary.saved is not None:
         yield f"The models for one T took {summary.saved:.2g} times as many training FLOPs together."
     worse = [a for a in summary.against if a.comparison.conclusion == "worse"]
@@ -118,6 +162,7 @@ def all_tables(plan: DialPlan, found: State, summary: DialSummary, unit: str, fl
     """In the order of the page."""
     return [
         test_time(plan, found, summary, unit, floor),
+        stopped(summary, unit, floor),
         against(summary),
         tables.tuning(found, unit),
     ]
@@ -162,6 +207,7 @@ def write_page(
             corpus=corpus,
             depths=", ".join(map(str, doubling(plan.depth))),
             judging=JUDGING_WINDOWS,
+            last=TEST_DEPTHS[-1],
         ),
         markdown(list(all_tables(plan, found, summary, unit, floor))),
         f"Generated by `{command}`; on a CPU, the same command generates the same page from the same cells.",

@@ -12,6 +12,7 @@ from synthetic.language.tuned.plan import SecondStepPlan
 
 MOST = 8  # steps that are drawn
 TEST_DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16)
+STOPS = (1 / 2, 1 / 4, 1 / 8, 1 / 16)  # shares of the first step's fall in energy
 SUM, ALIKE = "T drawn, steps sum to 1", "T drawn, steps of 1/4"
 
 
@@ -22,9 +23,9 @@ class DialPlan(SecondStepPlan):
     def cell(
         self, row: Row, seed: int, part: Part, share: float, learning_rate: float, corpus: PinnedCorpus, device: str
     ) -> TrialCell:
-        """One training; a judged one is scored with every number of steps."""
+        """One training; a judged one is scored with every number of steps and with every stop."""
         cell = super().cell(row, seed, part, share, learning_rate, corpus, device)
-        return replace(cell, depths=TEST_DEPTHS) if part == "judging" else cell
+        return replace(cell, depths=TEST_DEPTHS, stops=STOPS) if part == "judging" else cell
 
 
 def rows(plan: SecondStepPlan) -> tuple[Row, ...]:

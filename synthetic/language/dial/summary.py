@@ -1,14 +1,16 @@
-"""What the study says: bits above what the source has, with each number of steps at test time."""
+"""What the study says: bits with each number of steps at test time, and with each stop."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import cast
 
 from cemverify.statistics import PairedComparison, compare
 from synthetic.language.dial.plan import TEST_DEPTHS, DialPlan, own
 from synthetic.language.paper.summary import MARGIN
+from synthetic.language.tuned.cells import AtStop
 from synthetic.language.tuned.designs import cost
 from synthetic.language.tuned.study import State, Tuned
 
@@ -37,6 +39,7 @@ class DialSummary:
         bits: means over seeds with each T' of `TEST_DEPTHS`, by row; None where a seed has no finite one.
         falls: the T' up to which the bits of each row that is a dial fall with every T' that was tried.
         against: the dials against the models for each T.
+        stopped: means over seeds with each of `STOPS`, by row; no entry where a seed lacks one.
         saved: the training FLOPs of all models for one T together, over those of a model for all T; None if the study
             lacks either.
     """
@@ -44,6 +47,7 @@ class DialSummary:
     bits: dict[str, tuple[float | None, ...]]
     falls: dict[str, int]
     against: tuple[Against, ...]
+    stopped: dict[str, tuple[AtStop, ...]]
     saved: float | None
 
 
@@ -56,6 +60,7 @@ def summarise(plan: DialPlan, found: State) -> DialSummary:
         bits,
         {t.row.name: falls_up_to(bits[t.row.name]) for t in dials if t.row.name in bits},
         tuple(pair for dial in dials for T in TEST_DEPTHS if (pair := _against(dial, T, found)) is not None),
+        {tuned.row.name: ended for tuned in found.rows if (ended := _stopped(tuned))},
         _flops(apart, plan) / _flops(dials[:1], plan) if apart and dials else None,
     )
 
@@ -81,6 +86,18 @@ def _means(tuned: Tuned) -> tuple[float | None, ...] | None:
         return None
     columns = zip(*(record.at_depths for record in records), strict=True)
     return tuple(None if None in column else fmean(b for b in column if b is not None) for column in columns)
+
+
+def _stopped(tuned: Tuned) -> tuple[AtStop, ...]:
+    records = [record.at_stops for record in tuned.judged.values() if record is not None]
+    return tuple(
+        AtStop(
+            stops[0].least_fall,
+            fmean(stop.steps for stop in stops),
+            None if any(stop.bits is None for stop in stops) else fmean(cast(float, stop.bits) for stop in stops),
+        )
+        for stops in zip(*records, strict=True)
+    )
 
 
 def _against(dial: Tuned, steps: int, found: State) -> Against | None:

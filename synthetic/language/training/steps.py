@@ -54,25 +54,55 @@ class Steps:
 def steps_of(model: LanguageModel, tokens: Tensor) -> tuple[Steps, ...]:
     """The steps of every CEM layer on tokens (B, J), where the model starts them: at h, with N(h) as the memory."""
     found: list[Steps] = []
+    for layer, h, i, kind, n in _starts(model, tokens):
+        if isinstance(layer, Block):
+            found += turns_of(layer, layer.walk(h), i)
+        else:
+            found.append(layer_steps(layer, h, i, kind, n))
+    return tuple(found)
+
+
+@torch.no_grad()
+def steps_taken(model: LanguageModel, tokens: Tensor) -> float:
+    """How many steps tokens (B, J) take in a CEM layer, each until it stops: the mean over tokens and layers.
+
+    Raises:
+        TypeError: attention and MLP take turns, so that a layer's steps are not taken in a row.
+    """
+    taken: list[Tensor] = []
+    for layer, h, _, _, _ in _starts(model, tokens):
+        if isinstance(layer, Block):
+            raise TypeError("where attention and MLP take turns, no layer takes its steps in a row")
+        energy: Any = layer.energy
+        stopped = layer.descent.stopped(energy, h, energy.remember(layer.norm().into(h)))
+        taken.append(stopped.steps.double().mean())
+    return float(torch.stack(taken).mean())
+
+
+def _starts(
+    model: LanguageModel, tokens: Tensor
+) -> Iterator[tuple[CEMAttention | CEMGatedMLP | Block, Tensor, int, str, int]]:
+    """Every application of a CEM layer: the layer, the h (B, J, D) that it starts from, and its place.
+
+    A block whose halves take turns stands for both.
+    """
     attention_times = model.attention_times if isinstance(model, LoopedModel) else 1
     mlp_times = model.mlp_times if isinstance(model, LoopedModel) else 1
     h = model.embedding[tokens]  # (B, J, D)
     for i, block in enumerate(model.blocks, start=1):
         assert isinstance(block, Block)
         if block.rounds > 1:
-            walk = block.walk(h)
-            found += turns_of(block, walk, i)
-            h = walk.states[-1]
+            yield block, h, i, "block", 1
+            h, _ = block(h)
             continue
         for n in range(1, attention_times + 1):
             if isinstance(block.attention, CEMAttention):
-                found.append(layer_steps(block.attention, h, i, "attention", n))
+                yield block.attention, h, i, "attention", n
             h, _ = block.attention.residual(h)
         for n in range(1, mlp_times + 1):
             if isinstance(block.mlp, CEMGatedMLP):
-                found.append(layer_steps(block.mlp, h, i, "MLP", n))
+                yield block.mlp, h, i, "MLP", n
             h = block.mlp.residual(h)
-    return tuple(found)
 
 
 @torch.no_grad()

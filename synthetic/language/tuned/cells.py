@@ -20,7 +20,7 @@ from synthetic.language.training.dial import drawn_depth, turn
 from synthetic.language.training.looped import paired
 from synthetic.language.training.machine import Machine
 from synthetic.language.training.recipe import Recipe
-from synthetic.language.training.steps import Steps, steps_of
+from synthetic.language.training.steps import Steps, steps_of, steps_taken
 from synthetic.language.training.training import Saving, score, train
 from synthetic.language.tuned.designs import Design, cost, parameters
 
@@ -44,6 +44,7 @@ class TrialCell:
         part: which half of the validation part is scored, windows: on how many windows.
         device: "cpu" or "cuda". compiled: whether it is trained through torch.compile.
         depths: numbers of steps with which the trained model is scored, beside those of its design.
+        stops: least falls (`Descent.least_fall`) with which it is scored, with at most the last of `depths` steps.
     """
 
     corpus: PinnedCorpus
@@ -56,6 +57,21 @@ class TrialCell:
     device: str = "cpu"
     compiled: bool = field(default=False, metadata={"added": True})
     depths: tuple[int, ...] = field(default=(), metadata={"added": True})
+    stops: tuple[float, ...] = field(default=(), metadata={"added": True})
+
+
+@dataclass(frozen=True)
+class AtStop:
+    """A trained model whose tokens stop by themselves.
+
+    Attributes:
+        least_fall: when they do. steps: that a token took in a CEM layer, the mean. bits: per byte; None if they are
+            not finite.
+    """
+
+    least_fall: float
+    steps: float
+    bits: float | None
 
 
 @dataclass(frozen=True)
@@ -70,6 +86,7 @@ class TrialRecord:
         start, end: the steps inside the layers before and after training; end is () if it diverged.
         batches: a fingerprint of what it was trained on.
         at_depths: bits per byte with each of the cell's depths; None where they are not finite.
+        at_stops: what came of each of the cell's stops.
     """
 
     parameters: int
@@ -83,6 +100,7 @@ class TrialRecord:
     end: tuple[Steps, ...]
     batches: str
     at_depths: tuple[float | None, ...] = ()
+    at_stops: tuple[AtStop, ...] = ()
 
     @property
     def bits(self) -> float | None:
@@ -111,20 +129,25 @@ def compute_trial(cell: TrialCell) -> dict[str, Any]:
             T = drawn_depth(design.steps, cell.seed, step)
             turn(model, T, design.step_size_at(T))
 
-    def bits_with(steps: int) -> Tensor:
+    def bits_with(steps: int, least_fall: float = 0.0) -> Tensor:
         if design.dial or cell.depths:
-            turn(model, steps, design.step_size_at(steps))
+            turn(model, steps, design.step_size_at(steps), least_fall)
         return score(model, windows, recipe, machine) * corpus.validation.tokens_per_byte  # (W,)
+
+    def at_stop(least_fall: float) -> AtStop:
+        bits = _mean(bits_with(cell.depths[-1], least_fall))
+        return AtStop(least_fall, short([steps_taken(model, few)])[0], bits)
 
     training = train(model, recipe, batches, machine, saving=saving, prepare=prepare)
     diverged_at, groups, end = training.diverged_at, (), ()
     at_depths: tuple[float | None, ...] = ()
+    at_stops: tuple[AtStop, ...] = ()
     if diverged_at is None:
         bits = torch.stack([bits_with(T) for T in design.depths]).mean(0)  # (W,)
         if bool(bits.isfinite().all()):
             groups, end = grouped(bits), steps_of(model, few)  # type: ignore[assignment]
-            means = [float(bits_with(T).mean()) for T in cell.depths]
-            at_depths = tuple(short([mean])[0] if math.isfinite(mean) else None for mean in means)
+            at_depths = tuple(_mean(bits_with(T)) for T in cell.depths)
+            at_stops = tuple(map(at_stop, cell.stops))
         else:
             diverged_at = recipe.steps
     found = cost(design, recipe.context)
@@ -142,10 +165,12 @@ def compute_trial(cell: TrialCell) -> dict[str, Any]:
             end,
             training.batches,
             at_depths,
+            at_stops,
         )
     )
-    if not cell.depths:
-        del record["at_depths"]
+    for asked, name in ((cell.depths, "at_depths"), (cell.stops, "at_stops")):
+        if not asked:
+            del record[name]
     return record
 
 
@@ -153,7 +178,8 @@ def read_record(payload: Mapping[str, Any]) -> TrialRecord:
     """The record of a cell's payload."""
     numbers = {name: tuple(payload.get(name, ())) for name in ("groups", "trained", "at_depths")}
     steps = {name: tuple(_steps(step) for step in payload[name]) for name in ("start", "end")}
-    return TrialRecord(**{**payload, **numbers, **steps})
+    stops = tuple(AtStop(**stop) for stop in payload.get("at_stops", ()))
+    return TrialRecord(**{**payload, **numbers, **steps, "at_stops": stops})
 
 
 def part_windows(tokens: Tokens, part: Part, count: int, context: int) -> Tensor:
@@ -192,6 +218,12 @@ def pieces(bits: Sequence[float]) -> tuple[float, ...]:
 def short(values: Sequence[float], digits: int = 9) -> tuple[float, ...]:
     """Without the digits that float32 does not have, so that cells that are handed on are small."""
     return tuple(float(f"{value:.{digits}g}") for value in values)
+
+
+def _mean(bits: Tensor) -> float | None:
+    """The mean over windows; None if it is not finite."""
+    mean = float(bits.mean())
+    return short([mean])[0] if math.isfinite(mean) else None
 
 
 def _steps(content: Mapping[str, Any]) -> Steps:
