@@ -64,6 +64,7 @@ class Readings:
     Attributes:
         study: its name, as "language-recursion". command: that made it. parameters: of the largest model. seen: what
             it learns from, as "0.5M tokens". replicates: as "3 seeds". recipe: in a line. margin: of equivalence.
+        layers: which are CEM's, where the study's name leaves it open; "" elsewhere.
     """
 
     study: str
@@ -75,11 +76,13 @@ class Readings:
     margin: float
     ratios: tuple[MeasuredRatio, ...]
     best_rates: tuple[BestRate, ...] = ()
+    layers: str = ""
 
     @property
     def scale(self) -> str:
         """In words."""
-        return f"{self.parameters / 1e6:.3g}M parameters, {self.seen}, {self.replicates}"
+        parts = (self.layers, f"{self.parameters / 1e6:.3g}M parameters", self.seen, self.replicates)
+        return ", ".join(filter(None, parts))
 
     def ratio(self, model: str, baseline: str, on: str = "") -> MeasuredRatio | None:
         """The one asked for, turned over if it stands the other way round; None if there is none."""
@@ -164,6 +167,7 @@ def _parse(content: Mapping[str, Any]) -> Readings:
         best_rates=tuple(
             BestRate(str(b["model"]), float(b["rate"]), bool(b["at_edge"])) for b in content.get("best_rates", ())
         ),
+        layers=str(content.get("layers", "")),
     )
 
 

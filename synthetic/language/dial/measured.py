@@ -8,7 +8,7 @@ from typing import Any
 from synthetic.language.dial.plan import TEST_DEPTHS, DialPlan, own
 from synthetic.language.dial.summary import DialSummary
 from synthetic.language.paper.summary import MARGIN
-from synthetic.language.tuned.designs import parameters
+from synthetic.language.tuned.designs import LAYERS, parameters
 from synthetic.language.tuned.study import State
 from synthetic.measured import measured_ratio
 
@@ -24,6 +24,7 @@ def payload(
     ]
     return {
         "study": f"dial-{plan.replaced}",
+        "layers": LAYERS[plan.replaced],
         "size": plan.size,
         "parameters": max(parameters(row.design) for row in plan.rows),
         "seen": f"{plan.recipe.tokens / 1e6:.3g}M tokens",

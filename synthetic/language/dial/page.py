@@ -13,8 +13,8 @@ from reports.plots import Curve, Panel, svg
 from synthetic.language.dial.plan import STOPS, TEST_DEPTHS, DialPlan, own
 from synthetic.language.dial.summary import DialSummary
 from synthetic.language.tuned import tables
-from synthetic.language.tuned.designs import cost, doubling, parameters
-from synthetic.language.tuned.page import LAYERS, WIDTH
+from synthetic.language.tuned.designs import LAYERS, cost, doubling, parameters
+from synthetic.language.tuned.page import WIDTH
 from synthetic.language.tuned.plan import JUDGING_WINDOWS
 from synthetic.language.tuned.study import State
 

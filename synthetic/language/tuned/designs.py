@@ -21,6 +21,7 @@ from synthetic.language.training.scaling import Base
 
 Replaced = Literal["attention", "mlp", "full"]
 REPLACED: tuple[Replaced, ...] = ("attention", "mlp", "full")
+LAYERS = {"attention": "CEM attention", "mlp": "CEM MLPs", "full": "full CEM"}  # as pages name them
 EMBEDDING_STD = 1.0
 BEYOND = tuple(option.name for option in fields(Beyond))
 # c of §18c: the second step is this much colder than the first.

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from synthetic.language.paper.summary import MARGIN
-from synthetic.language.tuned.designs import LLAMA, WIDER, parameters
+from synthetic.language.tuned.designs import LAYERS, LLAMA, WIDER, parameters
 from synthetic.language.tuned.halving import rate
 from synthetic.language.tuned.plan import SecondStepPlan
 from synthetic.language.tuned.study import State
@@ -20,6 +20,7 @@ def payload(plan: SecondStepPlan, corpus: str, unit: str, found: State, summary:
     compared = [pair for pair in summary.pairs if pair.seeds and not pair.diverged]
     return {
         "study": f"second-step-{plan.replaced}",
+        "layers": LAYERS[plan.replaced],
         "size": plan.size,
         # of CEM; a control may be wider
         "parameters": max(parameters(row.design) for row in plan.rows if row.name not in (WIDER, LLAMA)),

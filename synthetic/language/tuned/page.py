@@ -10,15 +10,13 @@ from cemverify.results import write_text
 from cemverify.tables import markdown
 from synthetic.language.paper.summary import MARGIN
 from synthetic.language.tuned import designs, pictures, tables
-from synthetic.language.tuned.designs import parameters
+from synthetic.language.tuned.designs import LAYERS, parameters
 from synthetic.language.tuned.plan import JUDGING_WINDOWS, TUNING_WINDOWS, SecondStepPlan
 from synthetic.language.tuned.power import seeds_to_equal, seeds_to_find
 from synthetic.language.tuned.study import State
 from synthetic.language.tuned.summary import Summary
 
 WIDTH = 118  # of running text
-LAYERS = {"attention": "CEM attention", "mlp": "CEM MLPs", "full": "full CEM"}
-
 _DESIGN = """\
 ## How it was measured
 

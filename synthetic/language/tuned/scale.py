@@ -21,7 +21,8 @@ from cemverify.statistics import Ratio
 from cemverify.tables import markdown
 from synthetic.language.paper.summary import MARGIN
 from synthetic.language.tuned import designs, tables
-from synthetic.language.tuned.page import LAYERS, WIDTH
+from synthetic.language.tuned.designs import LAYERS
+from synthetic.language.tuned.page import WIDTH
 
 _COLOURS: Mapping[str, str] = {"attention": "#0072B2", "mlp": "#D55E00", "full": "#009E73"}
 _GREY = "#666666"
