@@ -102,6 +102,7 @@ ROOMS: dict[str, set[str]] = {
     "synthetic": set(),
     "synthetic.flops": set(),
     "synthetic.statements": set(),
+    "synthetic.stopping": set(),
     "synthetic.measured": {"cemverify.statistics"} | shared("results"),
     "synthetic.memory": shared("errors"),
     "synthetic.gp": {"synthetic.memory", "cemverify.statistics"} | shared("errors"),
@@ -112,6 +113,7 @@ ROOMS: dict[str, set[str]] = {
     "synthetic.recursion": {
         *("cemverify.cem", "cemverify.runs", "reports"),
         *("synthetic.flops", "synthetic.gp", "synthetic.measured", "synthetic.statements", "cemverify.statistics"),
+        "synthetic.stopping",
     }
     | shared("devices", "errors", "parsing", "results", "tables"),
     "synthetic.language.training": {"cemverify.cem", "synthetic.corpora", "synthetic.flops"}
@@ -132,12 +134,12 @@ ROOMS: dict[str, set[str]] = {
     | shared("errors", "results", "tables"),
     "synthetic.language.tuned": {
         *("cemverify.cem", "cemverify.runs", "reports", "synthetic.corpora", "synthetic.language.training"),
-        *("synthetic.language.paper", "synthetic.measured", "cemverify.statistics"),
+        *("synthetic.language.paper", "synthetic.measured", "synthetic.stopping", "cemverify.statistics"),
     }
     | shared("errors", "results", "tables"),
     "synthetic.language.dial": {
         *("reports", "synthetic.corpora", "synthetic.language.paper", "synthetic.language.tuned"),
-        *("synthetic.measured", "cemverify.statistics"),
+        *("synthetic.measured", "synthetic.stopping", "cemverify.statistics"),
     }
     | shared("errors", "results", "tables"),
     "synthetic.language.commands": {

@@ -21,17 +21,18 @@ from synthetic.__main__ import main
 from synthetic.corpora.chains import ChainSpec
 from synthetic.corpora.choice import CorpusChoice, PinnedCorpus, open_corpus
 from synthetic.language.dial.page import picture, sentences, stopped
-from synthetic.language.dial.plan import ALIKE, MOST, STOPS, SUM, TEST_DEPTHS, DialPlan, dial_plan, own
+from synthetic.language.dial.plan import ALIKE, MOST, SUM, TEST_DEPTHS, DialPlan, dial_plan, own
 from synthetic.language.dial.summary import falls_up_to, summarise
 from synthetic.language.paper.studies import tiny_dims
 from synthetic.language.training.dial import drawn_depth, turn
 from synthetic.language.training.looped import paired
 from synthetic.language.training.recipe import RecipeChanges
 from synthetic.language.training.steps import steps_taken
-from synthetic.language.tuned.cells import AtStop, TrialRecord, compute_trial, read_record
+from synthetic.language.tuned.cells import TrialRecord, compute_trial, read_record
 from synthetic.language.tuned.designs import Design, cost
 from synthetic.language.tuned.plan import plan
 from synthetic.language.tuned.study import State, Tuned
+from synthetic.stopping import STOPS, AtStop
 
 CHAIN = ChainSpec("hidden", 4, states=2, train=20_000, validation=400)
 SHORT = ["--corpus", "hidden", "--symbols", "4", "--states", "2", "--length", "8000", "--dim", "8", "--layers", "1"]
@@ -158,7 +159,7 @@ def test_a_record_says_what_each_stop_gives(records: dict[str, TrialRecord]) -> 
         steps = [stop.steps for stop in record.at_stops]
         assert steps == sorted(steps)  # a smaller share stops no earlier
         assert all(
-            1 <= n <= TEST_DEPTHS[-1] and s.bits is not None for n, s in zip(steps, record.at_stops, strict=True)
+            1 <= n <= TEST_DEPTHS[-1] and s.figure is not None for n, s in zip(steps, record.at_stops, strict=True)
         )
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from cemverify.errors import UsageError
 from cemverify.results import read, tables_of
+from cemverify.runs.plain import plain
 from synthetic.__main__ import main
 from synthetic.recursion.cells import (
     ModelCell,
@@ -93,6 +94,28 @@ def test_at_its_own_depth_the_test_time_error_is_the_error() -> None:
     for run in runs(deep):
         assert run.score is not None
         assert run.at_depth[1] == run.score.expected
+
+
+def test_points_that_stop_by_energy_are_scored_with_the_steps_they_took() -> None:
+    (_, deep) = cem((1, 2))
+    cell = ModelCell(TINY.replicates(RBF), deep, TINY.recipe)
+    assert "stops" not in plain(cell)
+    assert all("at_stops" not in run for run in compute_model(cell)["runs"])
+    for run, unstopped in zip(
+        read_runs(json.loads(json.dumps(compute_model(replace(cell, stops=(1.0, 1e-9)))))), runs(deep), strict=True
+    ):
+        early, late = run.at_stops
+        assert replace(run, at_stops=()) == unstopped
+        assert 2 <= early.steps < late.steps <= 16  # a first step that falls is never the last
+        assert early.figure is not None
+        assert early.figure not in run.at_depth  # points stop at different steps
+        assert late.least_fall == 1e-9
+
+
+def test_a_model_without_an_energy_never_stops() -> None:
+    (shallow,) = reused((1,))
+    cell = ModelCell(TINY.replicates(RBF), shallow, TINY.recipe, (0.5,))
+    assert [run.at_stops for run in read_runs(compute_model(cell))] == [()] * TINY.seeds
 
 
 @pytest.mark.parametrize("preconditioner", ["diagonal", "low-rank"])

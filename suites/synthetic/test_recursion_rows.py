@@ -19,6 +19,7 @@ from synthetic.recursion.ensembles import Recipe, fit
 from synthetic.recursion.presets import PRESETS, RecursionConfig, preset
 from synthetic.recursion.regressors import CEMSpec, DrawnSpec, RegressorStack
 from synthetic.recursion.summary import Row, choose_rate, summarise
+from synthetic.stopping import STOPS, AtStop
 
 SEEDS = 8
 
@@ -245,6 +246,26 @@ def test_a_drawn_depth_trains_one_model_for_all_of_them() -> None:
     again = stack(spec)
     fit(again, points, targets, recipe, [torch.Generator().manual_seed(s) for s in range(2)])
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
+
+
+def test_studies_of_one_model_for_all_depths_ask_for_stops_and_no_others_do() -> None:
+    for name in PRESETS:
+        config = preset(name)
+        asked = {cell.stops for cell in config.model_cells(config.priors[0])}
+        assert asked == ({STOPS} if name in ("dial", "paper") else {()}), name
+
+
+def test_stops_are_told_as_means_over_functions() -> None:
+    (shallow,) = cem((1,))
+    stopped = [
+        replace(r, at_stops=tuple(AtStop(q, 4 + i % 2, 0.1 * (i + 1)) for q in STOPS))
+        for i, r in enumerate(runs(1.0))
+    ]
+    (row,) = (r for r in summarise(TASKS, {shallow: {1e-2: stopped}}, {shallow: cost_of(shallow.spec)}) if r.runs)
+    table = tables.stopped(TaskConfig("rbf", 10, 64, 64, 0.1), [row])
+    assert table is not None
+    assert table.rows[0][2] == "0.4500 (4.5)"
+    assert tables.stopped(TaskConfig("rbf", 10, 64, 64, 0.1), rows_of({shallow: 1.0})) is None
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -23,6 +23,7 @@ from synthetic.recursion.contenders import Contender
 from synthetic.recursion.ensembles import Fit, Recipe, fit, squared_errors
 from synthetic.recursion.references import REFERENCES
 from synthetic.recursion.regressors import CEMCore, RegressorStack
+from synthetic.stopping import AtStop
 
 # Trained models are also evaluated with so many steps, whatever their own T.
 TEST_DEPTHS = tuple(range(1, 17))
@@ -65,11 +66,16 @@ class TaskCell:
 
 @dataclass(frozen=True)
 class ModelCell:
-    """A contender trained on all functions of a prior at once, at one learning rate."""
+    """A contender trained on all functions of a prior at once, at one learning rate.
+
+    Attributes:
+        stops: shares at which its points are stopped by energy, where it has one, at test time.
+    """
 
     replicates: tuple[Replicate, ...]
     contender: Contender
     recipe: Recipe
+    stops: tuple[float, ...] = field(default=(), metadata={"added": True})
 
     @property
     def label(self) -> str:
@@ -115,6 +121,7 @@ class RunRecord:
         falls: for each of the T steps, the share of test points whose energy it lowers.
         smallest_eigenvalue: of P. step_size: eta. All from `energies` on are None for a model without an energy,
             and where they are not finite.
+        at_stops: the expected error with each of the cell's stops, of at most 16 steps; () without an energy.
     """
 
     score: Score | None
@@ -128,6 +135,7 @@ class RunRecord:
     falls: tuple[float, ...] | None
     smallest_eigenvalue: float | None
     step_size: float | None
+    at_stops: tuple[AtStop, ...] = ()
 
 
 @algorithm(tasks=1, references=1)
@@ -152,8 +160,12 @@ def compute_model(cell: ModelCell) -> dict[str, Any]:
     model.cpu().double()  # so that rounding does not decide whether an energy falls
     with torch.no_grad():
         train_errors = squared_errors(model, inputs, targets).sqrt()  # (S,)
-        records = _evaluate(model, found, fits, train_errors, cell.recipe)
-    return {"runs": [asdict(record) for record in records]}
+        records = _evaluate(model, found, fits, train_errors, cell.recipe, cell.stops)
+    runs = [asdict(record) for record in records]
+    if not cell.stops:
+        for run in runs:
+            del run["at_stops"]
+    return {"runs": runs}
 
 
 def read_task(payload: Mapping[str, Any]) -> TaskRecord:
@@ -171,6 +183,7 @@ def _read_run(run: Mapping[str, Any]) -> RunRecord:
     values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in run.items()}
     if values["score"] is not None:
         values["score"] = Score(**values["score"])
+    values["at_stops"] = tuple(AtStop(**stop) for stop in run.get("at_stops", ()))
     return RunRecord(**values)
 
 
@@ -178,11 +191,17 @@ def _read_run(run: Mapping[str, Any]) -> RunRecord:
 
 
 def _evaluate(
-    model: RegressorStack, found: Sequence[Task], fits: Sequence[Fit], train_errors: Tensor, recipe: Recipe
+    model: RegressorStack,
+    found: Sequence[Task],
+    fits: Sequence[Fit],
+    train_errors: Tensor,
+    recipe: Recipe,
+    stops: Sequence[float],
 ) -> list[RunRecord]:
     points = torch.stack([task.test_inputs for task in found])  # (S, m, d)
     predictions = [model(points, steps=T) for T in TEST_DEPTHS]  # (S, m) each
     own = predictions[model.depth - 1] if model.depth <= len(TEST_DEPTHS) else model(points)
+    ended = [(q, e) for q in stops if (e := model.stopped(points, TEST_DEPTHS[-1], q)) is not None]
     ways = _Ways(model, points)
     records = []
     for s, (task, fitted) in enumerate(zip(found, fits, strict=True)):
@@ -203,6 +222,10 @@ def _evaluate(
                 falls=ways.falls(s) if sound else None,
                 smallest_eigenvalue=ways.smallest_eigenvalue(s) if sound else None,
                 step_size=ways.step_size(s) if sound else None,
+                at_stops=tuple(
+                    AtStop(q, float(steps[s].double().mean()), _expected(task, predicted[s]) if sound else None)
+                    for q, (predicted, steps) in ended
+                ),
             )
         )
     return records

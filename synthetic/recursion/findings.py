@@ -68,7 +68,12 @@ def assemble(config: RecursionConfig, look: Look) -> RecursionFindings:
         rows = summarise(records, runs, {contender: cost_of(contender.spec) for contender in runs})
         found_tasks[prior], found_rows[prior] = records, rows
         task = config.task(prior)
-        optional = (tables.same_depth(task, rows), tables.ways_down(task, rows), tables.test_depths(task, rows))
+        optional = (
+            tables.same_depth(task, rows),
+            tables.ways_down(task, rows),
+            tables.test_depths(task, rows),
+            tables.stopped(task, rows),
+        )
         shown += [tables.errors(task, records[0].sampling, rows), *(table for table in optional if table is not None)]
     return RecursionFindings(config, found_tasks, found_rows, read(found_rows), shown)
 

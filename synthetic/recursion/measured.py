@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from itertools import combinations
 from typing import Any
 
@@ -10,12 +11,22 @@ from cemverify.statistics import MARGIN
 from synthetic.measured import measured_ratio
 from synthetic.recursion.presets import RecursionConfig
 from synthetic.recursion.statements import by_depth, short
-from synthetic.recursion.summary import Row, is_drawn, mean_at_depths
+from synthetic.recursion.summary import Row, is_drawn, mean_at_depths, mean_at_stops
 
 
 def _at_depths(prior: str, row: Row) -> dict[str, Any]:
     """The mean error of one model with T' = 1 ... 16 steps, where it is finite for all functions."""
     return {"on": short(prior), "model": row.name, "error": {str(T): error for T, error in mean_at_depths(row)}}
+
+
+def _at_stops(studied: Mapping[str, Sequence[Row]]) -> list[dict[str, Any]]:
+    """The mean error of every model whose points stop by energy, and the steps they take."""
+    return [
+        {"on": short(prior), "model": row.name, "stops": [asdict(stop) for stop in stops]}
+        for prior, rows in studied.items()
+        for row in rows
+        if (stops := mean_at_stops(row))
+    ]
 
 
 def payload(config: RecursionConfig, studied: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
@@ -39,4 +50,5 @@ def payload(config: RecursionConfig, studied: Mapping[str, Sequence[Row]]) -> di
         ],
         "best_rates": [],
         **({"at_depths": [_at_depths(prior, row) for prior, row in drawn]} if drawn else {}),
+        **({"at_stops": stopped} if (stopped := _at_stops(studied)) else {}),
     }

@@ -12,6 +12,8 @@ from synthetic.gp.tasks import TaskConfig
 from synthetic.recursion.cells import ModelCell, Replicate, TaskCell
 from synthetic.recursion.contenders import FAMILIES, INPUTS, Contender, find_family
 from synthetic.recursion.ensembles import Recipe
+from synthetic.recursion.regressors import DrawnSpec
+from synthetic.stopping import STOPS
 
 # Of these plain CEM at T = 1, 2 and 4 chose none at the edge.
 FIVE_RATES = (5e-3, 1e-2, 2e-2, 3e-2, 5e-2)
@@ -95,10 +97,12 @@ class RecursionConfig:
         return [TaskCell(replicate) for replicate in self.replicates(prior)]
 
     def model_cells(self, prior: str) -> list[ModelCell]:
-        """Every contender on one prior at every rate."""
+        """Every contender on one prior at every rate; with stops where one model is to serve every depth."""
+        contenders = self.contenders(prior)
+        stops = STOPS if any(isinstance(contender.spec, DrawnSpec) for contender in contenders) else ()
         return [
-            ModelCell(self.replicates(prior), contender, replace(self.recipe, learning_rate=rate))
-            for contender in self.contenders(prior)
+            ModelCell(self.replicates(prior), contender, replace(self.recipe, learning_rate=rate), stops)
+            for contender in contenders
             for rate in self.rates
         ]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -144,6 +144,15 @@ class RegressorStack(nn.Module):
     def state(self, inputs: Tensor) -> Tensor:
         """x^(0), (S, N, D)."""
         return inputs if self.lift is None else inputs @ self.lift.mT
+
+    def stopped(self, inputs: Tensor, steps: int, least_fall: float) -> tuple[Tensor, Tensor] | None:
+        """Predictions (S, N) for points that stop by energy, and the steps of each (S, N); None without an energy."""
+        if not isinstance(self.core, CEMCore):
+            return None
+        x = self.state(inputs)
+        energy = self.core.energy
+        found = replace(self.core.descent(steps), least_fall=least_fall).stopped(energy, x, energy.remember(x))
+        return (found.states[-1] @ self.readout)[..., 0] + self.intercept, found.steps
 
     def trajectory(self, inputs: Tensor, steps: int | None = None) -> Trajectory | None:
         """Every state and energy on the way; None for a core without an energy."""

@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from cemverify.statistics import PairedComparison
+from synthetic import stopping
 from synthetic.recursion.cells import TEST_DEPTHS
 from synthetic.recursion.statements import by_depth, short
-from synthetic.recursion.summary import Row, is_drawn, mean_at_depths
+from synthetic.recursion.summary import Row, is_drawn, mean_at_depths, mean_at_stops
 
 LAST = TEST_DEPTHS[-1]
 # A family, and what is said of its T = 2 over its T = 1.
@@ -60,6 +61,13 @@ def _dial(studied: Mapping[str, Sequence[Row]]) -> Iterator[str]:
                 f"One model for all of them ({row.contender.family}) has {at[1]:.3f} with one step, its least,"
                 f" {at[lowest]:.3f}, with {lowest}, and {at.get(LAST, math.inf):.3g} with {LAST}."
             )
+            stops = mean_at_stops(row)
+            if (ended := stopping.best(stops)) is not None:
+                error, stop = ended
+                yield (
+                    f"Where its points stop by energy it has {error:.3f} with {stop.steps:.1f} of {LAST} steps"
+                    f" (q = {stopping.share(stop.least_fall)}, the best of {len(stops)})."
+                )
 
 
 def _best(at: Mapping[int, Row]) -> int:

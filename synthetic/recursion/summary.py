@@ -11,10 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cemverify.statistics import PairedComparison, Spread, compare, correct, spread
+from synthetic import stopping
 from synthetic.gp.tasks import Score
 from synthetic.recursion.cells import TEST_DEPTHS, RunRecord, TaskRecord
 from synthetic.recursion.contenders import Contender, RegressorCost
 from synthetic.recursion.regressors import DrawnSpec
+from synthetic.stopping import AtStop
 
 Rates = Mapping[float, Sequence[RunRecord]]
 
@@ -68,6 +70,11 @@ def mean_at_depths(row: Row) -> list[tuple[int, float]]:
         for i, T in enumerate(TEST_DEPTHS)
         if (values := [v for run in row.runs if (v := run.at_depth[i]) is not None]) and len(values) == len(row.runs)
     ]
+
+
+def mean_at_stops(row: Row) -> tuple[AtStop, ...]:
+    """The mean error over functions with each stop, and the steps taken; () if none was asked or a run diverged."""
+    return () if row.diverged else stopping.means([run.at_stops for run in row.runs])
 
 
 def choose_rate(rates: Rates) -> float:

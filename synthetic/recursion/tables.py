@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from cemverify.results import Cell, Table
 from cemverify.statistics import PairedComparison, Ratio, Spread
+from synthetic import stopping
 from synthetic.gp.tasks import TaskConfig
 from synthetic.recursion.cells import TEST_DEPTHS, RunRecord
-from synthetic.recursion.summary import Row
+from synthetic.recursion.summary import Row, mean_at_stops
 
 NOTHING = "–"
 # T' that the table of depths at test time shows; the result file has all of them.
@@ -80,6 +81,29 @@ def test_depths(task: TaskConfig, rows: Sequence[Row]) -> Table | None:
     return Table(title, ("model", *(f"T' = {T}" for T in _SHOWN_DEPTHS)), cells) if cells else None
 
 
+def stopped(task: TaskConfig, rows: Sequence[Row]) -> Table | None:
+    """Models whose points stop by energy, beside all steps; None if that was not asked."""
+    cells: list[list[Cell]] = [
+        [
+            row.name,
+            _at_depth(row.runs, TEST_DEPTHS[-1]),
+            *(NOTHING if s.figure is None else f"{_error(s.figure)} ({s.steps:.1f})" for s in stops),
+        ]
+        for row in rows
+        if (stops := mean_at_stops(row))
+    ]
+    title = (
+        f"{task.prior}: expected RMSE of the trained models whose points stop by energy after at most"
+        f" {TEST_DEPTHS[-1]} steps (steps taken), means over functions"
+    )
+    columns = ("model", f"all {TEST_DEPTHS[-1]} steps", *(f"q = {stopping.share(q)}" for q in stopping.STOPS))
+    return Table(title, columns, cells) if cells else None
+
+
+def _error(value: float) -> str:
+    return f"{value:.4f}" if value < 10 else f"{value:.1e}"
+
+
 def _error_cells(row: Row, tested: bool) -> list[Cell]:
     cells: list[Cell] = [row.name, NOTHING, NOTHING, NOTHING, NOTHING]
     if row.cost is not None and row.learning_rate is not None:
@@ -107,7 +131,7 @@ def _at_depth(runs: Sequence[RunRecord], depth: int) -> str:
     if len(finite) < len(values):
         return "not finite"
     mean = sum(finite) / len(finite)
-    return f"{mean:.4f}" if mean < 10 else f"{mean:.1e}"
+    return _error(mean)
 
 
 def _mean_steps(ways: Sequence[tuple[float, ...] | None]) -> list[float]:

@@ -10,13 +10,15 @@ from pathlib import Path
 from cemverify.results import Cell, Table, write_text
 from cemverify.tables import markdown
 from reports.plots import Curve, Panel, svg
-from synthetic.language.dial.plan import STOPS, TEST_DEPTHS, DialPlan, own
+from synthetic import stopping
+from synthetic.language.dial.plan import TEST_DEPTHS, DialPlan, own
 from synthetic.language.dial.summary import DialSummary
 from synthetic.language.tuned import tables
 from synthetic.language.tuned.designs import LAYERS, cost, doubling, parameters
 from synthetic.language.tuned.page import WIDTH
 from synthetic.language.tuned.plan import JUDGING_WINDOWS
 from synthetic.language.tuned.study import State
+from synthetic.stopping import STOPS
 
 _DESIGN = """\
 ## How it was measured
@@ -62,10 +64,10 @@ def stopped(summary: DialSummary, unit: str, floor: float | None) -> Table:
                 name,
                 tables.NOTHING if everything is None else _shown(everything - off),
                 tables.NOTHING if best is None else f"{_shown(best[1] - off)} (T' = {best[0]})",
-                *(tables.NOTHING if s.bits is None else f"{_shown(s.bits - off)} ({s.steps:.1f})" for s in stops),
+                *(tables.NOTHING if s.figure is None else f"{_shown(s.figure - off)} ({s.steps:.1f})" for s in stops),
             ]
         )
-    columns = ("row", f"all {last} steps", "the best T' of those tried", *(f"q = 1/{1 / q:g}" for q in STOPS))
+    columns = ("row", f"all {last} steps", "the best T' of those tried", *(f"q = {stopping.share(q)}" for q in STOPS))
     above = f"bits/{unit}" if floor is None else f"bits/{unit} above the source's {floor:.4f}"
     return Table(f"{above}, stopped by energy after at most {last} steps (steps a token took), means", columns, rows)
 
@@ -110,9 +112,10 @@ def picture(found: State, summary: DialSummary, unit: str, floor: float | None) 
             seen = [(T, b - off) for T, b in zip(TEST_DEPTHS, bits, strict=True) if b is not None and b - off < most]
             if seen:
                 curves.append(Curve(tuned.row.name, *zip(*seen, strict=True)))
-            ended = [(s.steps, s.bits - off) for s in summary.stopped.get(tuned.row.name, ()) if s.bits is not None]
+            stops = summary.stopped.get(tuned.row.name, ())
+            ended = sorted((stop.steps, stop.figure - off) for stop in stops if stop.figure is not None)
             if ended:
-                curves.append(Curve(f"{tuned.row.name}, stopped", *zip(*sorted(ended), strict=True)))
+                curves.append(Curve(f"{tuned.row.name}, stopped", *zip(*ended, strict=True)))
     label = f"bits/{unit}" if floor is None else f"bits/{unit} above the source"
     return svg([Panel("depth as a dial", "T' at test time", label, curves, ticks=(1, 2, 4, 8, 16))])
 
@@ -141,12 +144,12 @@ def sentences(summary: DialSummary, unit: str, floor: float | None) -> Iterator[
             f" {best}, and {last[1]:.4f} with {last[0]}: {falls}."
         )
     for name in summary.falls:
-        ended = [(s.bits, s.steps, s.least_fall) for s in summary.stopped.get(name, ()) if s.bits is not None]
-        if ended:
-            fewest, steps, q = min(ended)
+        stops = summary.stopped.get(name, ())
+        if (ended := stopping.best(stops)) is not None:
+            fewest, stop = ended
             yield (
-                f"Stopped by energy, {name} needs {fewest - off:.4f} with {steps:.1f} steps a token"
-                f" (q = 1/{1 / q:g}, the best of {len(ended)})."
+                f"Stopped by energy, {name} needs {fewest - off:.4f} with {stop.steps:.1f} steps a token"
+                f" (q = {stopping.share(stop.least_fall)}, the best of {len(stops)})."
             )
     if summary.saved is not None:
         yield f"The models for one T took {summary.saved:.2g} times as many training FLOPs together."

@@ -9,10 +9,10 @@ from synthetic.corpora.choice import PinnedCorpus
 from synthetic.language.tuned.cells import Part, TrialCell
 from synthetic.language.tuned.designs import EMBEDDING_STD, Design, Dial, Row, chosen, doubling
 from synthetic.language.tuned.plan import SecondStepPlan
+from synthetic.stopping import STOPS
 
 MOST = 8  # steps that are drawn
 TEST_DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16)
-STOPS = (1 / 2, 1 / 4, 1 / 8, 1 / 16)  # shares of the first step's fall in energy
 SUM, ALIKE = "T drawn, steps sum to 1", "T drawn, steps of 1/4"
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import cast
 
 from cemverify.statistics import PairedComparison, compare
+from synthetic import stopping
 from synthetic.language.dial.plan import TEST_DEPTHS, DialPlan, own
 from synthetic.language.paper.summary import MARGIN
-from synthetic.language.tuned.cells import AtStop
 from synthetic.language.tuned.designs import cost
 from synthetic.language.tuned.study import State, Tuned
+from synthetic.stopping import AtStop
 
 
 @dataclass(frozen=True)
@@ -89,15 +89,7 @@ def _means(tuned: Tuned) -> tuple[float | None, ...] | None:
 
 
 def _stopped(tuned: Tuned) -> tuple[AtStop, ...]:
-    records = [record.at_stops for record in tuned.judged.values() if record is not None]
-    return tuple(
-        AtStop(
-            stops[0].least_fall,
-            fmean(stop.steps for stop in stops),
-            None if any(stop.bits is None for stop in stops) else fmean(cast(float, stop.bits) for stop in stops),
-        )
-        for stops in zip(*records, strict=True)
-    )
+    return stopping.means([record.at_stops for record in tuned.judged.values() if record is not None])
 
 
 def _against(dial: Tuned, steps: int, found: State) -> Against | None:

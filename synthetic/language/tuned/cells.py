@@ -23,6 +23,7 @@ from synthetic.language.training.recipe import Recipe
 from synthetic.language.training.steps import Steps, steps_of, steps_taken
 from synthetic.language.training.training import Saving, score, train
 from synthetic.language.tuned.designs import Design, cost, parameters
+from synthetic.stopping import AtStop
 
 Part = Literal["tuning", "judging"]
 # A training of so many steps is worth checkpoints.
@@ -61,20 +62,6 @@ class TrialCell:
 
 
 @dataclass(frozen=True)
-class AtStop:
-    """A trained model whose tokens stop by themselves.
-
-    Attributes:
-        least_fall: when they do. steps: that a token took in a CEM layer, the mean. bits: per byte; None if they are
-            not finite.
-    """
-
-    least_fall: float
-    steps: float
-    bits: float | None
-
-
-@dataclass(frozen=True)
 class TrialRecord:
     """What came of it.
 
@@ -86,7 +73,7 @@ class TrialRecord:
         start, end: the steps inside the layers before and after training; end is () if it diverged.
         batches: a fingerprint of what it was trained on.
         at_depths: bits per byte with each of the cell's depths; None where they are not finite.
-        at_stops: what came of each of the cell's stops.
+        at_stops: bits per byte with each of the cell's stops, and the steps that a token took in a CEM layer.
     """
 
     parameters: int

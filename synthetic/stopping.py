@@ -1,0 +1,49 @@
+"""Stopping by energy at test time: the shares at which it is tried, and what came of each.
+
+The rule is `Descent.least_fall` (docs/mathematics.md §18g).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+# q: what stops after a step that lowers the energy by less than this share of what its first step did.
+STOPS = (1 / 2, 1 / 4, 1 / 8, 1 / 16)
+
+
+@dataclass(frozen=True)
+class AtStop:
+    """A trained model whose tokens, or points, stop by themselves.
+
+    Attributes:
+        least_fall: q. steps: that they took, the mean. figure: bits, or an error; None if it is not finite.
+    """
+
+    least_fall: float
+    steps: float
+    figure: float | None
+
+
+def means(replicates: Sequence[Sequence[AtStop]]) -> tuple[AtStop, ...]:
+    """Means over replicates at each q; no figure where one has none."""
+    found = []
+    for stops in zip(*replicates, strict=True):
+        figures = [stop.figure for stop in stops if stop.figure is not None]
+        whole = len(figures) == len(stops)
+        found.append(
+            AtStop(stops[0].least_fall, fmean(stop.steps for stop in stops), fmean(figures) if whole else None)
+        )
+    return tuple(found)
+
+
+def best(stops: Sequence[AtStop]) -> tuple[float, AtStop] | None:
+    """The smallest figure, and where it was found; None if there is none."""
+    known = [(stop.figure, stop) for stop in stops if stop.figure is not None]
+    return min(known, key=lambda pair: pair[0]) if known else None
+
+
+def share(least_fall: float) -> str:
+    """ "1/4"."""
+    return f"1/{1 / least_fall:g}"
