@@ -76,8 +76,8 @@ def measure(
 
 
 def table(title: str, decoded: Sequence[Decoded]) -> Table:
-    """One line for each model and context; the first model of a context is what the others are compared with."""
-    columns = ("context", "sequences", "model", "tokens / s", "time / first", "cache bytes / token")
+    """One line for each model and context; the others are compared with Llama, the first of a context."""
+    columns = ("context", "sequences", "model", "tokens / s", "time / Llama", "cache bytes / token")
     first = {d.context: d for d in reversed(decoded)}
     rows: list[list[Any]] = []
     for d in decoded:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import textwrap
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from benchmarks import attention, decoding, layers, memory, start, synthetic_tas
 from benchmarks.attention import Row, Shape
 from benchmarks.budget import Met
 from benchmarks.findings import Findings
-from benchmarks.measuring import peak_flops
+from benchmarks.measuring import mean_ratio, peak_flops
 from cemverify import results
 from cemverify.cem.layers import AttentionConfig, MLPConfig
 from cemverify.cem.llama import LlamaAttentionConfig, SwiGLUConfig
@@ -24,6 +25,7 @@ from cemverify.tables import markdown
 from reports.pictures.drawing import Picture
 from reports.pictures.gallery import pictures_of
 
+WIDTH = 118  # of running text
 DIM, HEADS, HIDDEN = 256, 4, 688
 LENGTHS = ((4, 512), (2, 1024), (1, 2048))  # batch and tokens
 
@@ -178,12 +180,51 @@ def run(names: Sequence[str], seconds: float, maker: Maker, say: Callable[[str],
 
 LEGEND = """\
 Times are taken in turn in one process of one thread, on the process's own clock; a ratio is the geometric mean over
-rounds, with a 95 % interval. *FLOPs* counts what the formulas need, forward and backward, causal attention by half,
-nothing twice: it does not excuse a path for computing something again. *Time / FLOPs* is the quotient of the two
-ratios; 1 says that CEM makes as good use of the machine as what it is compared with. A path is timed only if its
-output and gradients are within twice the formula's own error of float64, in the same process (*error / budget* at
-most 1). *By size* is the path that a layer chooses: `formula` for few tokens, `tiles` for many, and `blocks`, which
-computes its steps again in the backward pass, for more than two steps."""
+rounds, with a 95 % interval. *MHA* is four linear maps and torch's fused attention. *FLOPs* are those that the
+formulas need, forward and backward, with causal attention counted by half. Work that a path repeats is not counted,
+so repeating shows as a higher *time / FLOPs*, the quotient of the two ratios; at 1 CEM makes as good use of the
+machine as what it is compared with. A path is timed only if its output and gradients are within twice the formula's
+own error of float64, in the same process (*error / budget* at most 1). *By size* is the path that a layer chooses by
+itself. For one or two steps it is `formula` for few tokens and `tiles` for many. For more steps it is `blocks`, which
+computes each step again in the backward pass, by torch's fused attention where there is neither diagonal nor bias.
+*Peak GB* is measured on a GPU only."""
+
+
+def known(result: Mapping[str, Any]) -> Iterator[str]:
+    """What the benchmarks show, in a few sentences; nothing of what was not measured."""
+    data = result["benchmarks"]
+    attention = [row for row in data.get("attention", {}).get("rows", ()) if not row["failure"] and row["seconds"]]
+    spans = {
+        T: [mean_ratio(row["seconds"], row["baseline_seconds"]) for row in attention if row["attention"] == f"T={T}"]
+        for T in (1, 2, 4, 8)
+    }
+    told = ", ".join(f"{_span(ratios)} (T = {T})" for T, ratios in spans.items() if ratios)
+    if told:
+        yield f"CEM attention without ALiBi or diagonal takes {told} times as long as multi-head attention (MHA)."
+    blocks = {row["layer"]: row["seconds"] for row in data.get("block", {}).get("block", ())}
+    told = ", ".join(
+        f"{mean_ratio(blocks[name], blocks['Llama']):.1f} (T = {T})"
+        for T in (1, 2, 4, 8)
+        if blocks.get(name := f"CEM T={T}") and blocks.get("Llama")
+    )
+    if told:
+        yield f"A whole block, with ALiBi and a shared diagonal, takes {told} times as long as Llama's."
+    worst = [
+        mean_ratio(row["seconds"], row["baseline_seconds"]) / row["flop_ratio"]
+        for row in attention
+        if row["attention"].startswith(("T=4", "T=8"))
+    ]
+    if worst:
+        yield (
+            "Beyond T = 2 attention makes less use of the machine than MHA, as each step is computed twice: time over"
+            f" FLOPs is {_span(worst)}."
+        )
+
+
+def _span(ratios: Sequence[float]) -> str:
+    """ "0.9 to 1.0"."""
+    low, high = f"{min(ratios):.1f}", f"{max(ratios):.1f}"
+    return low if low == high else f"{low} to {high}"
 
 
 def page(result: Mapping[str, Any], picture: tuple[str, Picture] | None) -> str:
@@ -197,9 +238,11 @@ def page(result: Mapping[str, Any], picture: tuple[str, Picture] | None) -> str:
         "# Benchmarks",
         (
             f"Made by `{made_by['command']}` in {made_by['duration_seconds']:.0f} s on {made_by['device']['name']},"
-            f" {made_by['created'][:10]}, torch {made_by['versions']['torch']}. The load of the machine at the end"
-            f" was {result['load']:.1f}; one is this process alone."
+            f" {made_by['created'][:10]}, torch {made_by['versions']['torch']}. At the end the"
+            f" load average was {result['load']:.1f}. This process alone makes 1; with more, other work ran, and"
+            " single figures may be off."
         ),
+        *([textwrap.fill(" ".join(told), WIDTH, break_on_hyphens=False)] if (told := list(known(result))) else []),
         LEGEND,
     ]
     if picture:

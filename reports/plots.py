@@ -67,8 +67,12 @@ def svg(panels: Sequence[Panel]) -> str:
 
     names = list(dict.fromkeys(curve.name for panel in panels for curve in panel.curves))
     with matplotlib.rc_context({"svg.hashsalt": "cemverify", "svg.fonttype": "none", "font.size": 9}):
+        longest = max((len(name) for name in names), default=0)
+        width = max(5.0, 3.6 * len(panels))
+        columns = max(1, min(3, int(width / (0.065 * longest + 0.5))))
+        lines = -(-len(names) // columns)
         # without pyplot, whose backend belongs to the caller: a notebook keeps its own
-        figure = Figure(figsize=(max(5.0, 3.6 * len(panels)), 3.8), layout="constrained")
+        figure = Figure(figsize=(width, 3.8 + 0.17 * max(0, lines - 3)), layout="constrained")
         FigureCanvasSVG(figure)
         # panels that measure the same share a scale, so that heights can be compared
         shared = len({panel.y_label for panel in panels}) == 1
@@ -83,7 +87,7 @@ def svg(panels: Sequence[Panel]) -> str:
             list(shown.values()),
             list(shown),
             loc="outside lower center",
-            ncols=min(3, len(shown)),
+            ncols=columns,
             frameon=False,
             fontsize=8,
         )

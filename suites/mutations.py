@@ -93,14 +93,14 @@ def tests_of(path: str) -> str:
     return shlex.join([*_PYTEST, *asked])
 
 
-def changes(path: str) -> list[Change]:
-    """Every change of a file, in order, but for those of annotations, which nothing evaluates."""
+def changes(path: str, operators: Sequence[str] = ()) -> list[Change]:
+    """Every change of a file by these operators, or by all, but for those of annotations, which nothing evaluates."""
     from cosmic_ray.ast import ast_nodes, get_ast_from_path
     from cosmic_ray.plugins import get_operator, operator_names
 
     tree, annotations = get_ast_from_path(ROOT / path), _annotations((ROOT / path).read_text())
     found = []
-    for name in operator_names():
+    for name in operators or operator_names():
         operator = get_operator(name)
         if operator.arguments():  # needs choices of ours
             continue

@@ -10,8 +10,8 @@ from cemverify.parsing import MOST_WORKERS, whole
 
 DESCRIPTION = """\
 Judges every statement of the paper. A mathematical one holds, holds under a condition, or is refuted: it is tested
-anew with examples, searches and symbolic cases, and the verdict is computed from what they find. One on training
-agrees or disagrees with what the studies measured (--results), or they cannot decide it.
+anew with examples, searches and symbolic cases, and the verdict is computed from what they find. A statement on
+training agrees or disagrees with what the studies measured (--results), or is inconclusive if they cannot decide it.
 
 exit code: 0 if every statement is decided; 1 if a mathematical one is left undecided; 2 if the arguments are invalid.
 """

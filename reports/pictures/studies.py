@@ -150,7 +150,7 @@ def of_benchmarks(content: Mapping[str, Any]) -> Iterator[Picture]:
             axis.set_ylabel("GFLOP/s")
 
     top = max(y for _, y in every)
-    share = f", {top * 1e9 / speed:.0%} of square products" if speed else ""
+    share = f", {top * 1e9 / speed:.0%} of the speed of a product of square matrices" if speed else ""
     yield picture(
         "roofline",
         f"Attention reaches up to {top:.0f} GFLOP/s{share}",

@@ -113,6 +113,17 @@ def test_the_published_page_is_that_of_its_result_file(tmp_path: Path, capsys: p
     capsys.readouterr()
 
 
+def test_the_page_begins_with_what_was_found_and_says_nothing_of_what_was_not_measured() -> None:
+    timed = {"failure": None, "seconds": [2.0, 2.0], "baseline_seconds": [1.0, 1.0], "flop_ratio": 1.5}
+    rows = [timed | {"attention": "T=1"}, timed | {"attention": "T=8, ALiBi", "seconds": [3.0, 3.0]}]
+    found = " ".join(page.known({"benchmarks": {"attention": {"rows": rows}}}))
+    assert "CEM attention without ALiBi or diagonal takes 2.0 (T = 1) times as long" in found
+    assert "T = 2)" not in found
+    assert "time over FLOPs is 2.0" in found
+    assert "block" not in found
+    assert list(page.known({"benchmarks": {}})) == []
+
+
 def test_an_unknown_benchmark_is_refused_in_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["nonsense"]) == 2
     assert "unknown benchmark 'nonsense'; choose from attention" in capsys.readouterr().err

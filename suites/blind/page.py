@@ -14,8 +14,8 @@ PREFACE = """\
 # Blind rounds
 
 Our own mutants were written beside the properties that kill them. The faults on this page were not. Their authors had
-the [contract](contract.md), the [mathematics](mathematics.md) and, in round 2, the README and the tutorial. They had
-not read the code of any property, mutant or test.
+the [contract](contract.md) and the [mathematics](mathematics.md). In round 2 they also had the README, the tutorial
+and a harness with three correct implementations. They had not read the code of any property, mutant or test.
 
 Each fault is tested with the default number of examples and one seed, until some property is violated: then it is
 *killed*. Most gaps that the survivors showed were closed, each for all faults of its kind, and then the survivors

@@ -180,10 +180,17 @@ def corpus_words(choice: CorpusChoice) -> list[str]:
 # --- presets and recipes --------------------------------------------------------------------------
 
 
-def add_recipe_arguments(parser: Command, title: str, text: str) -> Callable[..., None]:
-    """The options that `recipe_changes` and `shape` read; returns what adds another to their group."""
+def add_recipe_arguments(parser: Command, title: str, text: str, *, finds_rates: bool = False) -> Callable[..., None]:
+    """The options that `recipe_changes` and `shape` read; returns what adds another to their group.
+
+    Args:
+        finds_rates: the command finds its own learning rates, and is given none.
+    """
     add = add_compact(parser, title, text)
+    parser.set_defaults(learning_rate=None)
     for name in (*RECIPE_OPTIONS, *SHAPE_OPTIONS):
+        if name == "learning_rate" and finds_rates:
+            continue
         kind: Any = positive if name == "learning_rate" else whole(1)
         add(f"--{name.replace('_', '-')}", type=kind)
     parser.checks.append(_check_memory)

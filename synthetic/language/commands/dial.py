@@ -20,7 +20,8 @@ USAGE = "[--replaced LAYER] [--corpus hidden] [option ...]"
 
 DESCRIPTION = """\
 Trains one model with T drawn for each batch, and one model for each of T = 1, 2, 4 and 8, all of
-size tiny, and scores each with 1 to 16 steps. For a chain the smallest possible number of bits is
+size tiny and each at its own learning rate. Scores each with 1 to 16 steps, and with tokens that stop
+once their steps lower the energy by little. For a chain the smallest possible number of bits is
 known, and the tables show how far above it each model is.
 """
 
@@ -28,7 +29,7 @@ HOW = """\
 --replaced LAYER      mlp (default), attention or full: which layers are CEM's
 --per-parameter N     tokens for each parameter of Llama, the same for all rows (default: 5)
 --rows NAME ...       only these rows, as in the tables: 'T = 4' 'T drawn, steps sum to 1'
---seeds N --seed S    judge with N seeds, from S on (default: 3 from 0); each --learning-rate is found
+--seeds N --seed S    judge with N seeds, from S on (default: 3 from 0)
 other numbers:        --steps N --batch B --context J --accumulate N --dim D --layers L --heads K
 """
 
@@ -41,7 +42,7 @@ def add_arguments(parser: Command) -> None:
     """The options of the command."""
     parser.description = DESCRIPTION
     parser.epilog = EPILOG
-    add = add_recipe_arguments(parser, "the study", HOW)
+    add = add_recipe_arguments(parser, "the study", HOW, finds_rates=True)
     add("--replaced", default="mlp")
     add("--per-parameter", type=positive, default=5.0)
     add("--rows", nargs="+", default=())

@@ -21,9 +21,9 @@ SUMMARY = "does a second step pay? every row tuned by itself, judged with fresh 
 USAGE = "[--replaced LAYER] [--until MINUTES] [option ...]"
 
 DESCRIPTION = """\
-T = 1, T = 2, and what a gain must survive: T = 1 with a longer step, wider, applied twice, and
-again with other weights. Each finds its own learning rate with the same budget and is judged with
-fresh seeds on other text. Every training is kept: the same command goes on where it stopped.
+Trains T = 1, T = 2, and the controls that a gain must beat: T = 1 with a longer step, wider,
+applied twice, and with other first weights. Each finds its own learning rate by the same rule and is
+judged with fresh seeds on other text. Every training is kept: the same command goes on where it stopped.
 """
 
 HOW = """\
@@ -31,9 +31,9 @@ HOW = """\
 --size SIZE           tiny (default), small (a million parameters, context 256), 86M, 108M, 134M, 162M
 --per-parameter N     tokens for each parameter of Llama, the same for all rows (default: 20)
 --rows NAME ...       only these rows, as in the tables: 'T = 1' 'T = 1, eta 2' 'T = 2, eta 1/2'
---beyond              also rows that the paper does not have: momentum, a P for each step, turns ...
+--beyond              also rows that the paper does not have: momentum, a preconditioner for each step ...
 --seeds N --seed S    judge with N seeds, from S on (default: 8 from 0)
---tuning N            find each --learning-rate at 1/N of the length (default: 2), with --tuning-seeds N
+--tuning N            find rates in trainings of 1/N of the length (default: 2); --tuning-seeds N
 other numbers:        --steps N --batch B --context J --accumulate N --dim D --layers L --heads K
 """
 
@@ -50,7 +50,7 @@ def add_arguments(parser: Command) -> None:
     """The options of the command."""
     parser.description = DESCRIPTION
     parser.epilog = EPILOG
-    add = add_recipe_arguments(parser, "the study", HOW)
+    add = add_recipe_arguments(parser, "the study", HOW, finds_rates=True)
     add("--replaced", default="attention")
     add("--size", default=TINY)
     add("--per-parameter", type=positive, default=20.0)

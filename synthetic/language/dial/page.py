@@ -33,8 +33,9 @@ _DESIGN = """\
   one T takes T' steps of the size that it was trained with.
 - **Stopping by energy** needs no other training: of at most {last} steps, a token takes no further one in a layer
   once a step lowers the layer's energy by less than a share q of what the token's first step there did.
-- **Bits above the source** are those that no predictor can do without, taken off: of a chain whose entropy is known
-  they are computed on the same windows, and of text they are not known."""
+- **Bits above the source** are a model's bits minus those of the source, the chain that the text is drawn from, which
+  no predictor can go below. They are computed on the same windows. Those of other text are not known, and nothing is
+  subtracted there."""
 
 
 def test_time(plan: DialPlan, found: State, summary: DialSummary, unit: str, floor: float | None) -> Table:
@@ -129,8 +130,8 @@ def sentences(summary: DialSummary, unit: str, floor: float | None) -> Iterator[
         if (bits := summary.bits.get(own(T))) is not None and bits[TEST_DEPTHS.index(T)] is not None
     ]
     if apart:
-        yield f"A model for each T needs {', '.join(apart)} {what}."
-    for name, reached in summary.falls.items():
+        yield f"Models that are trained for one T need {', '.join(apart)} {what}."
+    for name in summary.falls:
         bits = summary.bits[name]
         told = [(T, b - off) for T, b in zip(TEST_DEPTHS, bits, strict=True) if b is not None]
         found = _best(bits)
@@ -138,27 +139,30 @@ def sentences(summary: DialSummary, unit: str, floor: float | None) -> Iterator[
             continue
         best, least = found[0], found[1] - off
         first, last = told[0], told[-1]
-        falls = f"its bits fall with every step up to T' = {reached}" if reached > 1 else "no step lowers them"
         yield (
-            f"One model for all of them ({name}) needs {first[1]:.4f} with one step, its least, {least:.4f}, with"
-            f" {best}, and {last[1]:.4f} with {last[0]}: {falls}."
+            f"One model for all T (*{name}*) needs {first[1]:.4f} with one step, {least:.4f} with {best}, its best"
+            f" number, and {last[1]:.4f} with {last[0]}."
         )
     for name in summary.falls:
         stops = summary.stopped.get(name, ())
         if (ended := stopping.best(stops)) is not None:
             fewest, stop = ended
             yield (
-                f"Stopped by energy, {name} needs {fewest - off:.4f} with {stop.steps:.1f} steps a token"
-                f" (q = {stopping.share(stop.least_fall)}, the best of {len(stops)})."
+                f"Where tokens stop by energy, *{name}* needs {fewest - off:.4f} with {stop.steps:.1f} of"
+                f" {TEST_DEPTHS[-1]} steps (q = {stopping.share(stop.least_fall)}, the best of {len(stops)} tried)."
             )
     if summary.saved is not None:
-        yield f"The models for one T took {summary.saved:.2g} times as many training FLOPs together."
-    worse = [a for a in summary.against if a.comparison.conclusion == "worse"]
-    if summary.against:
         yield (
-            f"Of {len(summary.against)} comparisons with the model for the same T, the one for all T is worse in"
-            f" {len(worse)}."
+            f"Together, the models for one T took {summary.saved:.2g} times as many training FLOPs as one model for"
+            " all T."
         )
+    for name in summary.falls:
+        verdicts = [a.comparison.conclusion for a in summary.against if a.model == name]
+        if verdicts:
+            yield (
+                f"Of {len(verdicts)} comparisons with the model that was trained for the same T, *{name}* is worse in"
+                f" {verdicts.count('worse')}."
+            )
 
 
 def all_tables(plan: DialPlan, found: State, summary: DialSummary, unit: str, floor: float | None) -> Sequence[Table]:

@@ -1,4 +1,4 @@
-"""Where a second step pays: every model tuned by itself with the same budget, then judged on other text.
+"""Where a second step pays: every model tuned by itself by the same rule, then judged on other text.
 
 The design, which `python -m synthetic language second-step` carries out:
 
@@ -11,11 +11,11 @@ The design, which `python -m synthetic language second-step` carries out:
 * **Tuning** (`halving`). Rates double. All of at least four are tried in a short training; the best of them and its
   two neighbours in one twice as long. At both lengths further rates are tried until the best has a worse neighbour
   on each side, so that the optimum never lies at an edge. The rate is the lowest point of the parabola through the
-  three, over log2 of the rate. Every row has this budget; every training of it is published.
+  three, over log2 of the rate. Every row follows this rule; every training of it is published.
 * **Judging.** Full length, seeds that tuned nothing, and the other half of the validation part. Rows are paired by
   seed: the same batches, and the same first value of every parameter that two models share.
 * **Controls** (`designs`). T = 1 with eta = T; T = 1 with an MLP so wide that training costs what T = 2 costs;
-  T = 1 applied twice (plain reuse); and T = 1 again with other first weights, tuned anew, which must come out equal
+  T = 1 applied twice (plain reuse); and T = 1 again with other first weights, tuned anew, which should come out equal
   (A/A).
 * **Power** (`power`). Before anything is trained: how many seeds show 0.5 %, from the spread of paired log ratios
   that was measured, and how much of it comes from the validation windows.

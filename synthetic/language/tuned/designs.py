@@ -160,7 +160,7 @@ def rows(replaced: Replaced, frame: Frame, context: int, depth: int = 2) -> tupl
         Row(one(), plain, why="the model without recursion"),
         Row(one(depth), design(("step_size", float(depth))), why="the longer update without recursion"),
         Row(several(depth), deep, why="the recursion"),
-        Row(AGAIN, plain, OTHER_WEIGHTS, why="T = 1 with other first weights, tuned anew: must come out equal"),
+        Row(AGAIN, plain, OTHER_WEIGHTS, why="T = 1 with other first weights, tuned anew: should come out equal"),
         Row(WIDER, wider, why=f"as many training FLOPs a token as T = {depth}"),
         Row(TWICE, design(times=depth), why="plain reuse: the memory is read anew"),
         Row(f"T = {depth}, eta 1", design(("steps", depth)), why="the paper's step size, as far as it says one"),

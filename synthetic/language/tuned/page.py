@@ -32,12 +32,19 @@ _DESIGN = """\
 - **Verdict of a comparison.** Equivalent if the 90 % interval lies within {margin:.1%}; better or worse if the
   interval excludes 1 (from six seeds on, if the p-value corrected by Holm's method is below 0.05, the
   paper's rows and those beyond it each for themselves); otherwise inconclusive.
-  **Detectable** is what a paired t test on as many seeds finds in 80 % of studies. **Of the windows** is the part of
-  the standard error that comes from the text that is scored; more seeds do not make it smaller.
+  **Detectable** is what a paired t test on as many seeds finds in 80 % of studies. **Error from the text** is the
+  part of the standard error that comes from which windows are scored; more seeds do not make it smaller.
 - **The second step pays** if T = {depth} is better than T = 1 *and* than T = 1 with a step {depth} times as long. It
   does not if it is equivalent to one of them or worse. Otherwise this study has not decided.
-- **How the steps lie.** Where the first step is longer than the stream, the second is asked about another state than
-  the one that the memory was read from; where the cosine of two steps is near 1, the second repeats the first."""
+- **How the steps lie.** The *stream* is the state x that the steps are added to, x_t the state before step t, h the
+  state at the start, from which the memory N(h) is made, and N the norm. Where the first step is longer than the
+  stream, the second starts far from the state that the memory was made from. Where the cosine of two steps is near
+  1, the second repeats the first."""
+
+_PICTURE = """\
+A large dot is the mean over seeds and its bar the 95 % interval, not corrected for several comparisons; a small dot
+is one seed. Green intervals lie below 1, orange ones above, and blue ones include 1. The grey band is a difference of
+at most {margin:.1%}."""
 
 
 def write_page(
@@ -62,10 +69,12 @@ def write_page(
         return [f"![{drawn[name][0]}]({path.stem}-{name}.svg)"] if name in drawn else []
 
     shares = plan.shares
+    scale = f"{plan.size}, {plan.per_parameter:.3g} tokens a parameter"
     parts = [
-        f"# Does a second step pay? {LAYERS[plan.replaced]}, size {plan.size}",
+        f"# Does a second step pay? {LAYERS[plan.replaced]}, {scale}",
         textwrap.fill(" ".join(sentences(plan, summary)), WIDTH, break_on_hyphens=False),
         *shown("ratios"),
+        *([_PICTURE.format(margin=MARGIN)] if "ratios" in drawn else []),
         _DESIGN.format(
             tokens=plan.recipe.tokens,
             steps=plan.recipe.steps,
@@ -111,38 +120,40 @@ def sentences(plan: SecondStepPlan, summary: Summary) -> Iterator[str]:
         "undecided": f"**Whether a second step pays in {what} at this size is undecided.**",
     }
     yield f"{answers[summary.verdict]} This page rests on {count} seed{'' if count == 1 else 's'}: {summary.why}."
+    yield "T is the number of steps inside a layer and eta their size; a ratio below 1 means fewer bits."
     if not count:
         yield "What is there is the tuning: bits at each learning rate, with seeds that judge nothing."
         return
     told = [
-        f"{tables.ratio(pair.comparison)} times the bits of {base}"
+        f"{tables.ratio(pair.comparison)} times the bits of *{base}*"
         for base in (one, longer, designs.WIDER, designs.TWICE)
         if (pair := summary.pair(deep, base)) is not None and pair.comparison is not None
     ]
     if told:
-        yield f"{deep} needs {_and(told)}."
+        yield f"*{deep}* needs {_and(told)}."
     control = summary.pair(longer, one)
     if control is not None and control.comparison is not None:
-        yield f"The longer update alone, {longer}, needs {tables.ratio(control.comparison)} times the bits of {one}."
+        ratio = tables.ratio(control.comparison)
+        yield f"The longer update alone, *{longer}*, needs {ratio} times the bits of *{one}*."
     again = summary.pair(designs.AGAIN, one)
     if again is not None and again.comparison is not None:
-        yield f"The same model with other first weights, tuned anew, comes out at {tables.ratio(again.comparison)}."
+        yield (
+            f"A control, *{one}* once more with other first weights, has a ratio of {tables.ratio(again.comparison)}:"
+            f" {again.verdict}."
+        )
     if summary.deviation:
         find, equal = seeds_to_find(MARGIN, summary.deviation), seeds_to_equal(MARGIN, summary.deviation)
         yield (
-            f"Pairs differ from seed to seed by {summary.deviation:.2%}, so {MARGIN:.1%} takes {find or 'over 1,000'}"
-            f" seeds to be found and {equal or 'over 1,000'} to be ruled out."
+            f"The ratio of *{deep}* to *{one}* varies from seed to seed with a standard deviation of"
+            f" {summary.deviation:.2%}: four times in five, {find or 'over 1,000'} seeds find a difference of"
+            f" {MARGIN:.1%}, and {equal or 'over 1,000'} rule it out."
         )
     else:
         yield f"With fewer than three seeds nothing can be said about differences of {MARGIN:.1%}."
     if summary.beyond:
         yield _beyond(summary)
     scale = max(parameters(row.design) for row in plan.rows)
-    yield (
-        f"The models have at most {scale:,} parameters, a thousandth of the paper's at size tiny."
-        if (plan.size == "tiny")
-        else f"The models have at most {scale:,} parameters."
-    )
+    yield f"The largest model has {scale:,} parameters."
 
 
 def _beyond(summary: Summary) -> str:

@@ -109,7 +109,7 @@ def plan(
     if depth < 2:
         raise UsageError(f"the study is about several steps: give a depth of 2 or more, not {depth}")
     if changes.learning_rate is not None:
-        raise UsageError("the study finds the learning rate of each row itself: leave out --learning-rate")
+        raise UsageError("the study finds the learning rate of each row itself: give none")
     recipe = changes.of(recipe)
     usual, others = rows(replaced, frame, recipe.context, depth), beyond(replaced, frame, depth)
     if changes.steps is None:

@@ -143,15 +143,15 @@ def _verdict(deep: str, pairs: Sequence[Pair | None]) -> tuple[Verdict, str]:
     if any(pair.comparison is None for pair in there):
         return "undecided", "no seed has judged them all yet"
     verdicts = [pair.verdict for pair in there]
-    against = [pair.base for pair in there]
+    against = [f"*{pair.base}*" for pair in there]
     if all(verdict == "better" for verdict in verdicts):
-        return "pays", f"{deep} is better than {' and than '.join(against)}"
+        return "pays", f"*{deep}* is better than {' and than '.join(against)}"
     for pair, verdict in zip(there, verdicts, strict=True):
         if verdict in ("worse", "equivalent"):
             word = "worse than" if verdict == "worse" else f"equivalent to (within {MARGIN:.1%})"
-            return "does not pay", f"{deep} is {word} {pair.base}"
-    open_ones = [p.base for p, verdict in zip(there, verdicts, strict=True) if verdict != "better"]
-    return "undecided", f"{deep} cannot be told from {' or '.join(open_ones)}"
+            return "does not pay", f"*{deep}* is {word} *{pair.base}*"
+    open_ones = [f"*{p.base}*" for p, verdict in zip(there, verdicts, strict=True) if verdict != "better"]
+    return "undecided", f"*{deep}* cannot be told apart from {' or '.join(open_ones)}"
 
 
 def _deviation(pair: Pair | None) -> float | None:

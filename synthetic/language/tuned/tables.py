@@ -80,7 +80,7 @@ def pairs(summary: Summary) -> Table:
         "each seed",
         "p (Holm)",
         "detectable",
-        "of the windows",
+        "error from the text",
         "verdict",
     )
     return Table("Comparisons at equal tokens, paired by seed", columns, rows)
