@@ -177,7 +177,7 @@ def test_stopped_rows_are_told_beside_their_best_number_of_steps() -> None:
     assert summary.stopped == {ALIKE: stops}
     (shown,) = stopped(summary, "byte", None).rows
     assert list(shown[1:5]) == ["6.0000", "4.0000 (T' = 2)", "3.5000 (5.0)", "3.2500 (2.5)"]
-    assert f"Where tokens stop by energy, *{ALIKE}* needs 3.0625 with 0.6 of 16 steps" in " ".join(
+    assert f"at the best of 4 shares, the bits are *{ALIKE}* 3.0625 (0.6 steps)" in " ".join(
         sentences(summary, "byte", None)
     )
 

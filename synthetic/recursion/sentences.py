@@ -53,30 +53,52 @@ def known(studied: Mapping[str, Sequence[Row]]) -> Iterator[str]:
 
 
 def _dial(studied: Mapping[str, Sequence[Row]]) -> Iterator[str]:
-    """One model for all depths, against models for each: at their own T, and at the most steps that were tried."""
+    """One model for all depths against models for each, with the most steps that were tried, and with a stop."""
     for prior, rows in studied.items():
-        drawn = [row for row in rows if is_drawn(row)]
+        drawn = sorted(filter(is_drawn, rows), key=lambda row: dict(mean_at_depths(row)).get(LAST, math.inf))
         if not drawn:
             continue
         each = by_depth(rows)
         own = ", ".join(f"{dict(mean_at_depths(row)).get(T, math.inf):.3f} (T = {T})" for T, row in each.items())
         far = ", ".join(f"{dict(mean_at_depths(row)).get(LAST, math.inf):.2g}" for row in each.values())
         yield f"On {short(prior)}, models trained for one T have an error of {own}; with {LAST} steps, of {far}."
-        for row in drawn:
-            assert row.contender is not None
-            at = dict(mean_at_depths(row))
-            lowest = min(at, key=lambda T: at[T])
-            yield (
-                f"One model for all T (*{row.contender.family}*) has {at[1]:.3f} with one step, {at[lowest]:.3f} with"
-                f" {lowest}, its best number, and {at.get(LAST, math.inf):.3g} with {LAST}."
-            )
-            stops = mean_at_stops(row)
-            if (ended := stopping.best(stops)) is not None:
-                error, stop = ended
-                yield (
-                    f"Where its points stop by energy, it has {error:.3f} with {stop.steps:.1f} of {LAST} steps"
-                    f" (q = {stopping.share(stop.least_fall)}, the best of {len(stops)} tried)."
-                )
+        first, *others = drawn
+        assert first.contender is not None
+        at = dict(mean_at_depths(first))
+        lowest = min(at, key=lambda T: at[T])
+        yield (
+            f"Of the models for all T, the one that is best with {LAST} steps (*{first.contender.family}*) has"
+            f" {at[1]:.3f} with one step, {at[lowest]:.3f} with {lowest}, its best number, and"
+            f" {at.get(LAST, math.inf):.3f} with {LAST}."
+        )
+        if others:
+            least = [min(error for _, error in mean_at_depths(row)) for row in others]
+            last = [dict(mean_at_depths(row)).get(LAST, math.inf) for row in others]
+            yield f"The others have {_span(least)} with their best number of steps, and {_span(last)} with {LAST}."
+        yield from _stopped(rows)
+
+
+def _stopped(rows: Sequence[Row]) -> Iterator[str]:
+    """Whether stopping by energy helps."""
+    ended = [
+        (found[0], dict(mean_at_depths(row)))
+        for row in rows
+        if (found := stopping.best(mean_at_stops(row))) is not None
+    ]
+    if not ended:
+        return
+    fewer = sum(error < at.get(LAST, math.inf) for error, at in ended)
+    best = sum(error <= min(at.values()) for error, at in ended)
+    yield (
+        f"Where points stop by energy, at the best of {len(stopping.STOPS)} shares, {fewer} of {len(ended)} models"
+        f" have a smaller error than with all {LAST} steps, and {best or 'none'} one as small as with its best number"
+        " of steps."
+    )
+
+
+def _span(errors: Sequence[float]) -> str:
+    low, high = f"{min(errors):.3f}", f"{max(errors):.3f}"
+    return low if low == high else f"{low} to {high}"
 
 
 def _best(at: Mapping[int, Row]) -> int:

@@ -113,10 +113,6 @@ def picture(found: State, summary: DialSummary, unit: str, floor: float | None) 
             seen = [(T, b - off) for T, b in zip(TEST_DEPTHS, bits, strict=True) if b is not None and b - off < most]
             if seen:
                 curves.append(Curve(tuned.row.name, *zip(*seen, strict=True)))
-            stops = summary.stopped.get(tuned.row.name, ())
-            ended = sorted((stop.steps, stop.figure - off) for stop in stops if stop.figure is not None)
-            if ended:
-                curves.append(Curve(f"{tuned.row.name}, stopped", *zip(*ended, strict=True)))
     label = f"bits/{unit}" if floor is None else f"bits/{unit} above the source"
     return svg([Panel("depth as a dial", "T' at test time", label, curves, ticks=(1, 2, 4, 8, 16))])
 
@@ -134,35 +130,34 @@ def sentences(summary: DialSummary, unit: str, floor: float | None) -> Iterator[
     for name in summary.falls:
         bits = summary.bits[name]
         told = [(T, b - off) for T, b in zip(TEST_DEPTHS, bits, strict=True) if b is not None]
-        found = _best(bits)
-        if found is None:
+        fewest = _best(bits)
+        if fewest is None:
             continue
-        best, least = found[0], found[1] - off
+        best, least = fewest[0], fewest[1] - off
         first, last = told[0], told[-1]
         yield (
             f"One model for all T (*{name}*) needs {first[1]:.4f} with one step, {least:.4f} with {best}, its best"
             f" number, and {last[1]:.4f} with {last[0]}."
         )
-    for name in summary.falls:
-        stops = summary.stopped.get(name, ())
-        if (ended := stopping.best(stops)) is not None:
-            fewest, stop = ended
-            yield (
-                f"Where tokens stop by energy, *{name}* needs {fewest - off:.4f} with {stop.steps:.1f} of"
-                f" {TEST_DEPTHS[-1]} steps (q = {stopping.share(stop.least_fall)}, the best of {len(stops)} tried)."
-            )
+    ended = [
+        f"*{name}* {found[0] - off:.4f} ({found[1].steps:.1f} steps)"
+        for name in summary.falls
+        if (found := stopping.best(summary.stopped.get(name, ()))) is not None
+    ]
+    if ended:
+        yield (
+            f"Where tokens stop by energy, after at most {TEST_DEPTHS[-1]} steps and at the best of"
+            f" {len(stopping.STOPS)} shares, the bits are {' and '.join(ended)}."
+        )
     if summary.saved is not None:
         yield (
             f"Together, the models for one T took {summary.saved:.2g} times as many training FLOPs as one model for"
             " all T."
         )
-    for name in summary.falls:
-        verdicts = [a.comparison.conclusion for a in summary.against if a.model == name]
-        if verdicts:
-            yield (
-                f"Of {len(verdicts)} comparisons with the model that was trained for the same T, *{name}* is worse in"
-                f" {verdicts.count('worse')}."
-            )
+    compared = {name: [a.comparison.conclusion for a in summary.against if a.model == name] for name in summary.falls}
+    worse = [f"*{name}* is worse at {v.count('worse') or 'none'} of {len(v)} T" for name, v in compared.items() if v]
+    if worse:
+        yield f"Against the model that was trained for the same T, {' and '.join(worse)}."
 
 
 def all_tables(plan: DialPlan, found: State, summary: DialSummary, unit: str, floor: float | None) -> Sequence[Table]:
