@@ -182,6 +182,17 @@ def test_stopped_rows_are_told_beside_their_best_number_of_steps() -> None:
     )
 
 
+def test_a_row_of_which_a_seed_diverged_has_no_stops() -> None:
+    study = small()
+    row = study.row(SUM)
+    assert row is not None
+    sound = SimpleNamespace(at_depths=(1.0,) * 8, at_stops=tuple(AtStop(q, 2.0, 1.0) for q in STOPS), bits=1.0)
+    judged = {0: sound, 1: SimpleNamespace(at_depths=(), at_stops=(), bits=None)}
+    summary = summarise(study, State((Tuned(row, judged=cast(Any, judged)),), (), ()))
+    assert summary.stopped == {}
+    assert summary.bits[SUM] == (1.0,) * 8
+
+
 def test_studies_without_a_dial_keep_the_names_of_their_cells() -> None:
     pinned = PinnedCorpus(CorpusChoice(CHAIN), "0")
     usual = plan("mlp", 4, names=("T = 1",))

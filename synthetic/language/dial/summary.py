@@ -89,7 +89,8 @@ def _means(tuned: Tuned) -> tuple[float | None, ...] | None:
 
 
 def _stopped(tuned: Tuned) -> tuple[AtStop, ...]:
-    return stopping.means([record.at_stops for record in tuned.judged.values() if record is not None])
+    replicates = [record.at_stops for record in tuned.judged.values() if record is not None]
+    return stopping.means(replicates) if all(replicates) else ()  # one that diverged has none
 
 
 def _against(dial: Tuned, steps: int, found: State) -> Against | None:
