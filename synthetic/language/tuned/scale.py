@@ -206,12 +206,12 @@ def sentences(points: Sequence[Point]) -> Iterator[str]:
     if decided:
         yield f"By each study's own rule {'; '.join(decided)}."
     if open_ones:
-        which = "None of the studies" if open_ones == len(points) else f"{open_ones} of {len(points)} studies do not"
-        decides = "decides" if open_ones == len(points) else "decide"
-        yield (
-            f"{which} {decides} that a second step pays: for that it must gain over T = 1 and over one step as long"
-            " as all together."
+        which = (
+            f"The other {open_ones} studies leave it open"
+            if decided
+            else "No study decides whether a second step pays"
         )
+        yield f"{which}: to pay, it must gain over T = 1 and over one step as long as all together."
     largest = max(p.parameters for p in points)
     smallest, name = min((_parameters(name), name) for name in paper.SIZES)
     yield (
