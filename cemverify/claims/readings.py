@@ -81,8 +81,8 @@ class Readings:
     @property
     def scale(self) -> str:
         """In words."""
-        parts = (self.layers, f"{self.parameters / 1e6:.3g}M parameters", self.seen, self.replicates)
-        return ", ".join(filter(None, parts))
+        which = f" ({self.layers})" if self.layers else ""
+        return f"{self.parameters / 1e6:.3g}M parameters{which}, {self.seen}, {self.replicates}"
 
     def ratio(self, model: str, baseline: str, on: str = "") -> MeasuredRatio | None:
         """The one asked for, turned over if it stands the other way round; None if there is none."""

@@ -11,7 +11,7 @@ from cemverify import results
 from cemverify.statistics import Ratio
 from synthetic.__main__ import main
 from synthetic.language.tuned.plan import plan
-from synthetic.language.tuned.scale import Point, picture, read_point
+from synthetic.language.tuned.scale import Point, _change, picture, read_point, sentences
 from synthetic.language.tuned.tables import interval
 
 PUBLISHED = Path(__file__).parents[2] / "docs" / "results" / "second-step-attention.json"
@@ -50,9 +50,28 @@ def test_the_page_says_where_a_second_step_pays_and_how_to_make_it_again(
     assert main(["language", "scale", str(PUBLISHED), "--page", str(page)]) == 0
     text = page.read_text()
     assert f"scale {PUBLISHED} --page {page}" in text
-    assert "CEM attention at 117,696 parameters and 2,669,056 tokens" in " ".join(text.split())
+    assert "No study decides whether a second step pays" in " ".join(text.split())
     assert (tmp_path / "scale-ratios.svg").exists()
     assert interval(read_point(PUBLISHED).over_one) in capsys.readouterr().out
+
+
+def test_studies_that_decide_are_named_and_the_others_counted() -> None:
+    told = " ".join(sentences([point(2_669_056), point(1, "undecided", "mlp"), point(2, "undecided")]))
+    assert "a second step pays in CEM attention at 117,696 parameters and 2,669,056 tokens." in told
+    assert "The other 2 studies leave it open" in told
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "told"),
+    [
+        (0.994, 0.996, "0.4% to 0.6% fewer"),
+        (0.994, 0.994, "0.6% fewer"),
+        (1.01, 1.02, "1.0% to 2.0% more"),
+        (0.99, 1.02, "between 1.0% fewer and 2.0% more"),
+    ],
+)
+def test_a_range_of_ratios_is_told_in_one_direction_if_it_has_one(low: float, high: float, told: str) -> None:
+    assert _change(low, high) == told
 
 
 def test_another_file_is_refused_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
