@@ -347,9 +347,9 @@ def made(asked: SecondStepPlan, bits: dict[str, float], noise: float = 0.002) ->
 @pytest.mark.parametrize(
     ("deep", "longer", "verdict", "why"),
     [
-        (1.90, 2.00, "pays", "better than T = 1 and than T = 1, eta 2"),
+        (1.90, 2.00, "pays", "better than *T = 1* and than *T = 1, eta 2*"),
         (1.90, 1.90, "does not pay", "equivalent to"),  # the trap: the longer update alone is as good
-        (2.05, 2.00, "does not pay", "worse than T = 1"),
+        (2.05, 2.00, "does not pay", "worse than *T = 1*"),
         (2.00, 2.00, "does not pay", "equivalent to"),
     ],
 )
@@ -368,7 +368,7 @@ def test_each_row_beyond_the_paper_is_held_to_the_same_rule() -> None:
     found = {answer.row: answer for answer in summary.beyond}
     assert found["T = 2, momentum"].verdict == "pays"
     assert (found["T = 2, joint"].verdict, found["T = 2, P per step"].verdict) == ("does not pay", "does not pay")
-    assert found["T = 2, joint"].why == "T = 2, joint is equivalent to (within 0.5%) T = 1, eta 2"
+    assert found["T = 2, joint"].why == "*T = 2, joint* is equivalent to (within 0.5%) *T = 1, eta 2*"
     assert summary.pair("T = 2, scalar norm", "T = 1, scalar norm") is not None
     assert "T = 1, scalar norm" not in found
     (table,) = tables.beyond(asked, summary)
@@ -575,7 +575,7 @@ def test_an_estimate_names_power_and_hours_and_computes_nothing(
         (("--size", "large"), "unknown size 'large'; choose from tiny, small, 86M"),
         (("--size", "small", "--dim", "32"), "has its own dimensions"),
         (("--page", "out/a.md", "--output", "out/a.json"), "the page keeps its readings in out/a.json"),
-        (("--learning-rate", "0.1"), "finds the learning rate of each row itself"),
+        (("--learning-rate", "0.1"), "--learning-rate belongs to `python -m synthetic language train`"),
         (("--shard", "1/2"), "cannot be cut into shards"),
     ],
 )

@@ -580,7 +580,7 @@ def finite(found: Arrays, like: Named | None = None) -> Arrays:
 
 def flat(named: Named) -> Tensor:
     """All coordinates of each batch row: (B, n)."""
-    return torch.cat([array.flatten(1) for array in named.values()], 1)
+    return torch.cat([array.reshape(len(array), -1) for array in named.values()], 1)  # a number a row has one axis
 
 
 def shaped(coordinates: Tensor, like: Named) -> Arrays:

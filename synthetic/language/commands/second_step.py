@@ -21,9 +21,9 @@ SUMMARY = "does a second step pay? every row tuned by itself, judged with fresh 
 USAGE = "[--replaced LAYER] [--until MINUTES] [option ...]"
 
 DESCRIPTION = """\
-Trains T = 1, T = 2, and the controls that a gain must beat: T = 1 with a longer step, wider,
-applied twice, and with other first weights. Each finds its own learning rate by the same rule and is
-judged with fresh seeds on other text. Every training is kept: the same command goes on where it stopped.
+Trains T = 1, T = 2, and the controls that a gain must beat: T = 1 with a longer step, wider, applied
+twice, and with other first weights. Each finds its own learning rate by the same rule and is judged
+with fresh seeds on other text. All trainings are kept: the same command goes on where it stopped.
 """
 
 HOW = """\

@@ -110,12 +110,15 @@ def gradients_change_no_answer(box: Box, q: Question) -> Evidence:
 
 
 def answers_have_the_arguments_dtype(box: Box, q: Question) -> Evidence:
-    """What comes back has the dtype of what went in: a step is added to its state."""
+    """What comes back has the dtype of what went in, in float32 too: a step is added to its state."""
     comparisons = []
-    for name, asked in box.functions(q).items():
-        got, due = (torch.tensor(widths, dtype=torch.float64) for widths in _widths(box, name, asked))
-        what = _said(name, "bytes per number of the output = of the state")
-        comparisons.append(Comparison(what, got, due, torch.zeros(())))
+    # constants of float64 widen float32 arrays, and no others
+    single = [] if "dtype:float32" in box.layer.not_offered else [box.at(torch.float32)]
+    for at in (box, *single):
+        for name, asked in at.functions(q).items():
+            got, due = (torch.tensor(widths, dtype=torch.float64) for widths in _widths(at, name, asked))
+            what = _said(name, "bytes per number of the output = of the state")
+            comparisons.append(Comparison(what, got, due, torch.zeros(())))
     return judge(*comparisons)
 
 
