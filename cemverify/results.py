@@ -205,6 +205,24 @@ def check_writable(path: Path) -> None:
         raise ResultError(f"cannot write {path}: no file can be created in {nearest} ({reason})") from error
 
 
+def check_outputs(*paths: Path | None, page: Path | None = None) -> None:
+    """Checks before the work that outputs can be written and do not overwrite each other.
+
+    Args:
+        paths: of files, None where one is not asked for. page: of a page that has its readings beside it, in a file
+            of the same name that ends in .json.
+
+    Raises:
+        ResultError: a path cannot be written, or two are the same.
+    """
+    given = [path for path in (*paths, page, page and page.with_suffix(".json")) if path is not None]
+    for path in given:
+        check_writable(path)
+    if len({path.absolute() for path in given}) < len(given):
+        beside = f" ({given[-1]} is for the readings of {page})" if page is not None else ""
+        raise ResultError(f"two outputs have the same path; give each its own{beside}")
+
+
 def show(text: str) -> None:
     """Prints what a command found."""
     print(text, flush=True)

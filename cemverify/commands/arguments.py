@@ -11,19 +11,6 @@ from cemverify.results import ResultError, check_writable
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
-def check_outputs(*paths: Path | None) -> None:
-    """Checks before the work that outputs can be written and do not overwrite each other.
-
-    Raises:
-        ResultError: a path cannot be written. ValueError: two are the same.
-    """
-    given = [path for path in paths if path is not None]
-    for path in given:
-        check_writable(path)
-    if len({path.absolute() for path in given}) < len(given):
-        raise ValueError("two outputs have the same path; give each its own")
-
-
 def check_folder(path: Path | None) -> None:
     """Checks before the work that files can be written to a folder.
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from cemverify.commands import gate, trained
-from cemverify.commands.arguments import DTYPES, check_folder, check_outputs
+from cemverify.commands.arguments import DTYPES, check_folder
 from cemverify.conformance.counterexamples.files import save_all
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.events import RunFinished
@@ -23,7 +23,7 @@ from cemverify.conformance.listeners.progress import progress
 from cemverify.conformance.properties import select
 from cemverify.conformance.workers import isolation, nursery
 from cemverify.conformance.workers.limits import check_memory, usual_memory
-from cemverify.results import Maker, Table, show, write, write_text
+from cemverify.results import Maker, Table, check_outputs, show, write, write_text
 from cemverify.screen import columns, wrapped
 from cemverify.tables import fitted, grid
 

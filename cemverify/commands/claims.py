@@ -12,9 +12,8 @@ import torch
 
 from cemverify.claims import PUBLISHED, Claim, ClaimVerdict, JudgedClaim, find_claim, judge_claim, ledger, pages
 from cemverify.claims.arguments import Finding
-from cemverify.commands.arguments import check_outputs
 from cemverify.errors import UsageError
-from cemverify.results import Maker, show, write, write_text
+from cemverify.results import Maker, check_outputs, show, write, write_text
 from cemverify.runs.executors import here, processes
 from cemverify.screen import columns
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from cemverify import catalogue
 from cemverify._version import VERSION
-from cemverify.commands.arguments import check_outputs
 from cemverify.conformance.gate import known_violations
 from cemverify.conformance.gate.accepting import Acceptance, update_known
 from cemverify.conformance.gate.baselines import (
@@ -25,6 +24,7 @@ from cemverify.conformance.gate.known_violations import KnownViolation, Settled,
 from cemverify.conformance.gate.pinning import pin
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.options.gate import ACCEPTED_FOR
+from cemverify.results import check_outputs
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
         return 0
     properties = _chosen(options)
     if options.json is not None:
-        from cemverify.commands.arguments import check_outputs
+        from cemverify.results import check_outputs
 
         check_outputs(options.json)
     if [p.id for p in properties] == options.properties:

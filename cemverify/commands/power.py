@@ -8,10 +8,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-from cemverify.commands.arguments import check_outputs
 from cemverify.errors import UsageError
 from cemverify.power.bank import BANK, unavailable
-from cemverify.results import Maker, show, write, write_text
+from cemverify.results import Maker, check_outputs, show, write, write_text
 from cemverify.runs import ShardFinished, run_options
 from cemverify.screen import columns
 

@@ -6,7 +6,6 @@ import argparse
 import os
 import sys
 
-from cemverify.commands.arguments import check_outputs
 from cemverify.conformance.counterexamples.files import load_counterexample
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.events import RunFinished
@@ -16,7 +15,7 @@ from cemverify.conformance.listeners.colours import show_coloured
 from cemverify.conformance.properties import catalogue
 from cemverify.conformance.workers import nursery
 from cemverify.conformance.workers.isolation import ask_again
-from cemverify.results import Maker, show, write
+from cemverify.results import Maker, check_outputs, show, write
 from cemverify.screen import columns, wrapped
 
 

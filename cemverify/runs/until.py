@@ -35,7 +35,7 @@ def ctrl_c_after(minutes: float | None) -> Iterator[Alarm]:
     before = signal.getsignal(signal.SIGINT)
     if before is signal.SIG_IGN:  # as in what a shell starts in the background
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    timer = threading.Timer(60 * minutes, alarm.ring)
+    timer = threading.Timer(min(60 * minutes, threading.TIMEOUT_MAX), alarm.ring)
     timer.daemon = True
     timer.start()
     try:

@@ -78,6 +78,8 @@ def test_another_file_is_refused_in_a_sentence(tmp_path: Path, capsys: pytest.Ca
     other = PUBLISHED.with_name("recursion.json")
     assert main(["language", "scale", str(other)]) == 2
     assert "holds no readings of `second-step`" in capsys.readouterr().err
+    assert main(["language", "scale", str(PUBLISHED), "--page", str(PUBLISHED)]) == 2
+    assert "is one of the files that are read" in capsys.readouterr().err
     content = json.loads(PUBLISHED.read_text())
     del content["verdict"]
     damaged = tmp_path / "damaged.json"

@@ -574,7 +574,10 @@ def test_an_estimate_names_power_and_hours_and_computes_nothing(
         (("--rows", "T = 3"), "there is no row 'T = 3'"),
         (("--size", "large"), "unknown size 'large'; choose from tiny, small, 86M"),
         (("--size", "small", "--dim", "32"), "has its own dimensions"),
-        (("--page", "out/a.md", "--output", "out/a.json"), "the page keeps its readings in out/a.json"),
+        (
+            ("--page", "out/a.md", "--output", "out/a.json"),
+            "two outputs have the same path; give each its own (out/a.json is for the readings of out/a.md)",
+        ),
         (("--learning-rate", "0.1"), "--learning-rate belongs to `python -m synthetic language train`"),
         (("--shard", "1/2"), "cannot be cut into shards"),
     ],

@@ -107,9 +107,7 @@ def run(options: argparse.Namespace) -> int:
     """
     config = _configured(options)
     where = run_options(options)
-    for path in (options.output, options.page):
-        if path is not None:
-            results.check_writable(path)
+    results.check_outputs(options.output, page=options.page)
     torch.set_num_threads(1)  # as in the workers, and as the result says
     command = _command(options)
     maker = results.Maker.now(command, asdict(config), config.seed, config.recipe.device)

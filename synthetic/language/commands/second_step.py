@@ -31,7 +31,7 @@ HOW = """\
 --size SIZE           tiny (default), small (a million parameters, context 256), 86M, 108M, 134M, 162M
 --per-parameter N     tokens for each parameter of Llama, the same for all rows (default: 20)
 --rows NAME ...       only these rows, as in the tables: 'T = 1' 'T = 1, eta 2' 'T = 2, eta 1/2'
---beyond              also rows that the paper does not have: momentum, a preconditioner for each step ...
+--beyond              also rows that the paper does not have: momentum, a P for each step ...
 --seeds N --seed S    judge with N seeds, from S on (default: 8 from 0)
 --tuning N            find rates in trainings of 1/N of the length (default: 2); --tuning-seeds N
 other numbers:        --steps N --batch B --context J --accumulate N --dim D --layers L --heads K

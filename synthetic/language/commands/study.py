@@ -108,9 +108,7 @@ def _conduct(
     from synthetic.language.paper.page import write_page
     from synthetic.measured import readings
 
-    for path in (output, page):
-        if path is not None:
-            results.check_writable(path)
+    results.check_outputs(output, page=page)
     inherit_corpora(corpora)
     choice.plan(_expected_vocabulary(choice, corpus_asked))  # a wrong name or number needs no corpus to be told
     corpus = open_corpus(corpus_asked, corpora)

@@ -97,9 +97,7 @@ def workplace(options: argparse.Namespace, output: str) -> Workplace:
     if options.compile and (missing := compiler_missing(device)) is not None:
         raise UsageError(f"{missing}; leave out --compile")
     written = options.output or Path(output)
-    for path in (written, options.page, options.cells):
-        if path is not None:
-            results.check_writable(path)
+    results.check_outputs(written, options.cells, page=options.page)
     inherit_corpora(options.corpora)
     corpus = open_corpus(choice, options.corpora)
     return Workplace(device, where, written, corpus, PinnedCorpus(choice.anywhere, corpus.digest))
@@ -172,8 +170,6 @@ def _check(options: argparse.Namespace) -> None:
 
     if options.replaced not in REPLACED:
         raise UsageError(f"unknown layers {options.replaced!r}; choose from {', '.join(REPLACED)}")
-    if options.page is not None and options.output == options.page.with_suffix(".json"):
-        raise UsageError(f"the page keeps its readings in {options.output}; give --output another name")
     if options.shard is not None:
         raise UsageError(
             "this study decides what to train next from what it has found, so it cannot be cut into shards; give"

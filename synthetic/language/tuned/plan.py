@@ -112,9 +112,11 @@ def plan(
         raise UsageError("the study finds the learning rate of each row itself: give none")
     recipe = changes.of(recipe)
     usual, others = rows(replaced, frame, recipe.context, depth), beyond(replaced, frame, depth)
+    llama = parameters(usual[-1].design)
     if changes.steps is None:
-        llama = parameters(usual[-1].design)
         recipe = replace(recipe, steps=math.ceil(per_parameter * llama / (recipe.batch * recipe.context)))
+    else:
+        per_parameter = recipe.tokens / llama
     try:
         also = [row.name for row in others if with_beyond]
         taken = chosen((*usual, *others), [*(names or [row.name for row in usual]), *also])
