@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -209,6 +210,31 @@ def test_a_layer_that_computes_in_float32_is_held_to_float32() -> None:
     assert {r.verdict for r in records} == {Verdict.HOLDS, Verdict.NOT_OFFERED}, [
         (r.id, r.reason) for r in records if r.verdict not in (Verdict.HOLDS, Verdict.NOT_OFFERED)
     ]
+
+
+def test_constants_of_float64_that_widen_float32_states_are_seen() -> None:
+    identity = np.eye(2)  # float64, as NumPy makes it
+
+    def update(x: Any, m: Any) -> Any:
+        return (m - x) @ identity
+
+    assert judged(quadratic(arrays="numpy", update=update), "structure/layer/dtype").verdict == Verdict.VIOLATED
+    assert judged(quadratic(arrays="numpy"), "structure/layer/dtype").verdict == Verdict.HOLDS
+    single = quadratic(arrays="numpy", update=update, not_offered=("dtype:float32",))
+    assert judged(single, "structure/layer/dtype").verdict == Verdict.HOLDS
+
+
+def test_a_memory_may_be_one_number_for_each_row() -> None:
+    layer = energy_layer(
+        update=lambda x, m: -m.gain.reshape(-1, 1, 1) * (x - m.h),
+        energy=lambda x, m: m.gain.reshape(-1, 1) * (x - m.h).pow(2).sum(-1) / 2,
+        state=("J", 3),
+        memory={"gain": (), "h": ("J", 3)},
+        causal=False,
+    )
+    for id_ in ("gradient/layer/energy", "structure/layer/own-state", "structure/layer/windows", "modes/layer/vmap"):
+        record = judged(layer, id_, examples=6)
+        assert record.verdict == Verdict.HOLDS, (id_, record.reason)
 
 
 def test_numpy_layers_are_differentiated_by_differences() -> None:
