@@ -79,7 +79,7 @@ def ratio(way: Timing, baseline: Timing) -> Ratio:
 
 
 def mean_ratio(times: Sequence[float], baseline: Sequence[float]) -> float:
-    """The same without the interval."""
+    """Geometric mean of times over the baseline's of the same round, without an interval."""
     return paired_ratio(times, baseline).mean
 
 

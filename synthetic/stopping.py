@@ -39,7 +39,7 @@ def means(replicates: Sequence[Sequence[AtStop]]) -> tuple[AtStop, ...]:
 
 
 def best(stops: Sequence[AtStop]) -> tuple[float, AtStop] | None:
-    """The smallest figure, and where it was found; None if there is none."""
+    """The smallest figure, which is then a number, and its stop; None if no stop has one."""
     known = [(stop.figure, stop) for stop in stops if stop.figure is not None]
     return min(known, key=lambda pair: pair[0]) if known else None
 

@@ -526,7 +526,7 @@ MUTANTS: Mapping[str, Callable[[], Patch]] = {
     "a share that shrinks with the steps": lambda: faulty_stop(
         lambda q, f, g: g & (f[-1] > 0) & (f[-1] >= q / len(f) * f[0])
     ),
-    "steps of half the size once it is slow": lambda: Patch(
+    "steps that get shorter": lambda: Patch(
         Descent, "move", lambda d, t, e, x, b, m: x + (0.9**t) * (d.at(t).step(d.energy_at(t, e), x, m) - x)
     ),
     "no momentum": lambda: faulty_move(lambda d, t, x, b: 0 * x),
@@ -617,7 +617,7 @@ KILLS: Mapping[Property, tuple[str, ...]] = {
         "a share that shrinks with the steps",
     ),
     a_stop_passes_on_the_gradients_of_the_steps_taken: ("a stop without gradient",),
-    on_a_concave_energy_no_token_stops: ("steps of half the size once it is slow",),
+    on_a_concave_energy_no_token_stops: ("steps that get shorter",),
     a_learned_step_is_positive_and_what_it_says: ("a step that is linear in s", "a step that is not learned"),
 }
 

@@ -37,7 +37,7 @@ class DialSummary:
 
     Attributes:
         bits: means over seeds with each T' of `TEST_DEPTHS`, by row; None where a seed has no finite one.
-        falls: the T' up to which the bits of each row that is a dial fall with every T' that was tried.
+        falls: by row that is a dial, in their order: the T' up to which its bits fall with every T' that was tried.
         against: the dials against the models for each T.
         stopped: means over seeds with each of `STOPS`, by row; no entry where a seed lacks one.
         saved: the training FLOPs of all models for one T together, over those of a model for all T; None if the study
