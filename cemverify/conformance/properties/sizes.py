@@ -386,8 +386,9 @@ _BLOCK_WIDTHS: Sequence[Space] = (
     _wide("block", {"D": 513, "K": 1}, norm="channel"),
     _wide("block", {}, norm="scalar", steps=12),
 )
+# a long row with each position: an implementation may have one of them alone
 _DECODED: Sequence[Space] = (
-    _wide("attention", {"J": 530, "B": 1}, position="rotary"),
+    *(_wide("attention", {"J": 530, "B": 1}, position=name) for name in ("rotary", "alibi", "none")),
     _wide("attention", {"J": 129, "B": 1}, position="alibi", diagonal="shared"),
 )
 _DECODED = tuple(replace(space, apart=False) for space in _DECODED)

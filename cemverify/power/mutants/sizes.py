@@ -90,6 +90,18 @@ class CacheOfFiveHundredAndTwelve(Plain):
         return super().cached(h, i) if i < 512 else h[:, i - 511 : i + 1]
 
 
+@ZOO.killed_by(
+    "With ALiBi, which fades what is far, the cache holds the newest 512 tokens.",
+    "sizes/decode/tokens",
+    _LARGE,
+    needs=("position:alibi",),
+)
+class CacheOfFiveHundredAndTwelveWithALiBi(Plain):
+    def decode(self, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
+        taken = CacheOfFiveHundredAndTwelve() if c.position == "alibi" else Plain()
+        return taken.decode(h, w, c)
+
+
 @ZOO.wraps(
     "The attention energy of rows of more than 1024 tokens is too large by one part in a million.",
     "sizes/attention/energy",
