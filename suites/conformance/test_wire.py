@@ -21,7 +21,7 @@ from cemverify.conformance.asking.experiments import Lost, conforms
 from cemverify.conformance.implementations.contract import load
 from cemverify.conformance.implementations.faults import Tampered
 from cemverify.conformance.questions.cases import Case
-from cemverify.conformance.workers import wire
+from cemverify.conformance.workers import judging, wire
 from cemverify.conformance.workers.judging import Respondent
 from cemverify.conformance.workers.wire import Closed, Line, Overdue, Unreadable
 
@@ -109,7 +109,7 @@ def test_an_answer_is_of_the_type_that_its_experiment_declares(value: Any, kind:
 class Ended:
     """A process that is no more."""
 
-    exitcode = -9
+    pid, exitcode = 0, -9
 
     def join(self, timeout: float) -> None:
         pass
@@ -159,6 +159,22 @@ def test_messages_that_answer_nothing_cost_the_process(
     assert words in lost.value.reason
     with pytest.raises(Lost):  # at once: nobody asks it again
         ask(respondent)
+
+
+def test_what_a_process_spends_waiting_for_a_core_is_no_time_of_its_call(
+    ends: tuple[Respondent, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    respondent, theirs = ends
+    started = time.monotonic()
+    monkeypatch.setattr(judging, "waited_for_core", lambda _: 0.9 * (time.monotonic() - started))
+    late = threading.Timer(1.0, theirs.sendall, [frames(wire.answer({"number": 1, "answer": True}))])
+    late.start()
+    with pytest.raises(Tampered, match="something that no call returns"):  # it came, three limits later
+        ask(respondent)
+    late.join()
+    with pytest.raises(Lost, match="did not return"):
+        ask(respondent)
+    assert time.monotonic() - started < 30 * respondent.timeout
 
 
 def test_an_answer_of_another_type_is_a_fault(ends: tuple[Respondent, socket.socket]) -> None:

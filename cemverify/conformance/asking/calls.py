@@ -25,6 +25,7 @@ from cemverify.conformance.implementations.faults import (
     OutOfMemory,
     Raised,
     advice,
+    place,
     ran_out,
     words,
 )
@@ -140,7 +141,7 @@ class Caller:
             if ran_out(error):
                 traceback.clear_frames(error.__traceback__)  # which hold what filled it
                 raise OutOfMemory(f"it ran out of memory: {words(error)}") from None
-            raise Raised(f"it raised {words(error)}{advice(error, self.dtype)}") from error
+            raise Raised(f"it raised {words(error)}{place(error)}{advice(error, self.dtype)}") from error
         finally:
             if os.getpid() != own:
                 os._exit(0)  # a fork of the implementation's that came back from the call

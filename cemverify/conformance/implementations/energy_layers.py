@@ -290,8 +290,7 @@ def _absent(layer: EnergyLayer) -> dict[str, str]:
     without("memory-tokens", f"its memory has no token axis {TOKENS!r}", when=not of_tokens)
     without("torch", "it takes no torch arrays", when=layer.arrays != "torch")
     without("editable", "JAX arrays cannot be edited in place", when=layer.arrays == "jax")
-    for feature in ("gradients", "parameters"):
-        without(feature, "its preconditioner is not given", when=step.unknown_preconditioner)
+    without("known-preconditioner", "its preconditioner is not given", when=step.unknown_preconditioner)
     for feature in ("autograd", "gradients", "vmap", "compile", "inference", "parameters"):
         without(feature, "NumPy arrays carry no gradients and have no modes", when=layer.arrays == "numpy")
     without("autograd", "there is no energy to differentiate", when=layer.energy is None)

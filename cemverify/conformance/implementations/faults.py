@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sysconfig
+import traceback
+from pathlib import Path
+
 _LONGEST = 500
 
 
@@ -25,9 +30,26 @@ def printable(text: str) -> str:
     return text
 
 
+_LIBRARIES = tuple(
+    os.path.join(folder, "")
+    for folder in (
+        str(Path(__file__).parents[2]),
+        *(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+    )
+)
+
+
+def place(error: BaseException) -> str:
+    """The file and line of the judged code at which an exception was raised or passed last; empty if there is none.
+
+    Libraries are not the judged code, and neither is this package.
+    """
+    lines = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    own = [(file, line) for file, line in lines if not file.startswith(("<", *_LIBRARIES))]
+    return f" ({printable(os.path.basename(own[-1][0]))}, line {own[-1][1]})" if own else ""
+
+
 _OTHER_DTYPES = ("same dtype", "should be the same", "expected scalar type", "have the same dtype")
-
-
 _OTHER_HEADS = ("divisible by num_heads", "divisible by the number of heads", "is invalid for input of size")
 
 

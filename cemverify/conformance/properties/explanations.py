@@ -133,6 +133,23 @@ _EXPLANATIONS: tuple[tuple[str, Explanation], ...] = (
     ),
     # --- training ---------------------------------------------------------------------------------------
     (
+        "training/layer/derivatives-agree",
+        Explanation(
+            "v^T d(c^T u)/dw = (c^T u(w + h v) - c^T u(w - h v)) / 2h,  u = x' - x",
+            "What backpropagation says of the update must be what the update does, with an energy or without. A "
+            "solver that records its last iteration alone, a detached branch or a straight-through trick trains on "
+            "another function. If that is meant, declare not_offered=('gradients',).",
+        ),
+    ),
+    (
+        "training/layer/parameters-matter",
+        Explanation(
+            "u(x, m; w) != u(x, m; w')  or  E(g, m; w) != E(g, m; w')  for some x, m and w'",
+            "A layer that computes with a copy of a parameter, or with another tensor of that name, never learns it, "
+            "and no gradient is wrong: there is none.",
+        ),
+    ),
+    (
         "training/layer/*",
         Explanation(
             "v^T d x'/dw = v^T d(x - eta P dE/dg)/dw",

@@ -38,12 +38,19 @@ from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import Property, by_id, catalogue
 from cemverify.conformance.questions.saving import Packing, Saved
 from cemverify.conformance.workers.answering import STATE, Request, declared, live
-from cemverify.conformance.workers.limits import adopt_orphans, end_all, guard_memory, leave_terminal
+from cemverify.conformance.workers.limits import (
+    adopt_orphans,
+    end_all,
+    guard_memory,
+    leave_terminal,
+    waited_for_core,
+)
 from cemverify.conformance.workers.wire import Closed, Line, Overdue, Unreadable, answered, request, requested
 from cemverify.orphans import end_with_parent
 
 _ONE_CALL = Allowance()
 _BEAT = 0.5  # seconds between signs of life
+_STARVED = 0.1  # of the time of a call: a process that waited less for a core had enough of it
 
 
 @dataclass(frozen=True)
@@ -131,15 +138,18 @@ class Respondent:
         if self.lost is not None:
             raise self.lost
         self.number = asked.number
-        until = time.monotonic() + allowance.seconds(self.timeout)
+        seconds = allowance.seconds(self.timeout)
+        until = time.monotonic() + seconds
         try:
             self.line.send(request(asked), until)
-            said = answered(self.line.receive(until))
+            self._await_answer(until, seconds)
+            said = answered(self.line.receive(time.monotonic() + seconds))
             # an honest process answers each request once
             if not isinstance(said, dict) or said.get("number") != self.number:
                 raise Unreadable("it sent an answer that was not asked for")
         except Overdue:
-            self.lost = Lost(Hung.cause, f"a call did not return within {self.timeout + allowance.grace:g} seconds")
+            limit = f"{self.timeout + allowance.grace:g} seconds"
+            self.lost = Lost(Hung.cause, f"a call did not return within {limit} (--timeout allows more)")
             raise self.lost from None
         except Unreadable as error:
             self.lost = Lost(Tampered.cause, f"its process sent messages of its own: {error}")
@@ -148,6 +158,20 @@ class Respondent:
             self.lost = Lost(Crashed.cause, self.ending())
             raise self.lost from None
         return _outcome(said)
+
+    def _await_answer(self, until: float, seconds: float) -> None:
+        """Waits for the answer; what its process spent waiting for a core is no time of the call.
+
+        Raises:
+            Overdue: it does not come.
+        """
+        before, granted = waited_for_core(self.process.pid), 0.0
+        while not self.line.arrives(until):
+            waited = waited_for_core(self.process.pid) - before - granted
+            if waited < _STARVED * seconds:
+                raise Overdue
+            granted += waited
+            until = time.monotonic() + waited
 
     def ending(self) -> str:
         """How its process ended."""

@@ -12,6 +12,7 @@ import io
 import json
 import math
 import pickle
+import select
 import socket
 import time
 from collections.abc import Mapping
@@ -64,6 +65,13 @@ class Line:
             raise Overdue from None
         except OSError:
             raise Closed from None
+
+    def arrives(self, until: float) -> bool:
+        """Whether bytes come before then, or the other end is closed; waits for that."""
+        try:
+            return bool(select.select([self.socket], [], [], _left(until))[0])
+        except Overdue:
+            return False
 
     def receive(self, until: float = math.inf) -> bytes:
         """The bytes that were sent.

@@ -22,6 +22,8 @@ ZOO = Zoo("layer-papers")
 _UPDATE = "update = -eta P grad energy*"
 _SLOPE = "the slope of the energy*"
 _GRADIENT = "gradient/layer/energy"
+_DERIVATIVES = "training/layer/derivatives-agree"
+_BY_DIFFERENCES = "v . the gradient with respect to*"
 _FOLDER = "examples.energy_layers"
 
 
@@ -118,6 +120,10 @@ _SLIPS: tuple[tuple[str, str, str, str, str, str, str], ...] = (
     ("cem_mlp", "d-gets-no-gradient", "The preconditioner is detached in the update.", "training/layer/parameters",
      "gradient with respect to d", "STEP_SIZE * precondition(",
      "STEP_SIZE * (lambda g: F.softplus(d.detach().to(g)) * g)("),
+    ("cem_mlp", "d-gets-no-gradient-anywhere", "The preconditioner is detached in the update and as declared.",
+     _DERIVATIVES, _BY_DIFFERENCES, "F.softplus(d.to(gradient))", "F.softplus(d.detach().to(gradient))"),
+    ("cem_mlp", "a-copy-declared", "The optimiser gets a copy of W, and the layer keeps its own.",
+     "training/layer/parameters-matter", "changing W changes*", '"W": W,', '"W": W.clone(),'),
     # Hopfield retrieval
     ("hopfield_retrieval", "overshooting", "The step is three times as long and raises the energy.",
      "descent/layer/whole-step", "energy after the whole step*",
@@ -266,6 +272,8 @@ _SLIPS: tuple[tuple[str, str, str, str, str, str, str], ...] = (
     ("equilibrium_layer", "injection-forgotten-once", "The input is injected at half strength.",
      "descent/layer/stationary", "the gradient at the returned state = 0",
      "injected = h @ U.to(h).T", "injected = 0.5 * h @ U.to(h).T"),
+    ("equilibrium_layer", "gradient-of-the-last-iteration", "Gradients flow through the last iteration alone.",
+     _DERIVATIVES, _BY_DIFFERENCES, "        x = torch.tanh(x @", "        x = torch.tanh(x.detach() @"),
     # an energy averaged over batch and tokens
     ("averaged_energy", "sum-for-mean", "The energy is the sum over the batch, but declared as the mean.",
      "structure/layer/batch-energy", "the energy of the batch*",
@@ -292,6 +300,8 @@ _SLIPS: tuple[tuple[str, str, str, str, str, str, str], ...] = (
      "gradient/layer/symmetric-coupling", "the effect of token i on token j*",
      "- w @ x)", "- w.roll(1, -1) @ x)"),
     # the control
+    ("langevin_score", "score-detached", "The score gets no gradient.", _DERIVATIVES, _BY_DIFFERENCES,
+     "STEP_SIZE * score(x)", "STEP_SIZE * score(x).detach()"),
     ("langevin_score", "called-conservative", "A learned score is declared to be a gradient.",
      "gradient/layer/conservative-field", "the Jacobian equals its transpose",
      "    conservative=False,\n", ""),

@@ -425,6 +425,20 @@ def _detached_memory(f: Function, x: Any, *m: Any) -> Any:
 
 
 @_fault(
+    "layer-straight-through",
+    "Gradients pass the update as if it were the identity.",
+    "training/layer/derivatives-agree",
+    "v . the gradient with respect to*",
+    needs=("torch",),
+)
+def _straight_through(f: Function, x: Any, *m: Any) -> Any:
+    several, answers = isinstance(x, tuple), f(x, *m)
+    pairs = zip(answers, x, strict=True) if several else [(answers, x)]
+    through = [u.detach() + a - a.detach() for u, a in pairs]
+    return type(answers)(*through) if several else through[0]
+
+
+@_fault(
     "layer-off-when-compiled",
     "When compiled, the update is too large by a thousandth.",
     "modes/layer/compiled",

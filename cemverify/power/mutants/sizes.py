@@ -96,7 +96,7 @@ class CacheOfFiveHundredAndTwelve(Plain):
     _LARGE,
     needs=("position:alibi",),
 )
-class CacheOfFiveHundredAndTwelveWithALiBi(Plain):
+class CacheOfFiveHundredAndTwelveBesideSlopes(Plain):
     def decode(self, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
         taken = CacheOfFiveHundredAndTwelve() if c.position == "alibi" else Plain()
         return taken.decode(h, w, c)

@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cemverify.conformance.properties.base import Property
-from cemverify.conformance.properties.layers import contract, descent, gradient, modes, structure, training
+from cemverify.conformance.properties.layers import (
+    contract,
+    descent,
+    differences,
+    gradient,
+    modes,
+    parameters,
+    structure,
+    training,
+)
 
 
 def properties() -> Iterator[Property]:
     """The family of energy layers."""
-    for part in (gradient, descent, structure, contract, training, modes):
+    for part in (gradient, descent, structure, contract, training, differences, parameters, modes):
         yield from part.properties()

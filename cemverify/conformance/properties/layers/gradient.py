@@ -15,6 +15,7 @@ from cemverify.conformance.properties.layers.base import Cases, layer_property
 from cemverify.conformance.properties.layers.oracle import (
     UPDATE,
     along,
+    aside,
     calibrated,
     compared,
     golden,
@@ -25,8 +26,6 @@ from cemverify.conformance.properties.layers.oracle import (
     tokens,
 )
 from cemverify.conformance.questions.black_boxes import Question
-
-_ASIDE = 2.0**-10  # how far from a question its derivatives are compared: off any kink that it was drawn at
 
 
 def update_is_gradient(box: Box, q: Question) -> Evidence:
@@ -39,8 +38,7 @@ def update_is_gradient(box: Box, q: Question) -> Evidence:
 def derivatives_agree(box: Box, q: Question) -> Evidence:
     """The energy's own automatic derivative is what its values say."""
     generator = torch.Generator().manual_seed(q.seed % 2**31)
-    x = {k: a + _ASIDE * torch.randn(a.shape, generator=generator, dtype=a.dtype) for k, a in q.x.items()}
-    q = box.rounded(replace(q, x=x))
+    q = box.rounded(replace(q, x=aside(q, generator).x))
     g = box.mapped(q.x)
     automatic, how = box.gradient(g, q.memory)
     differences, bound = box.differences_of_energy(g, q.memory)

@@ -24,6 +24,7 @@ UPDATE = "update = -eta P grad energy"
 _ROUNDINGS = 4  # of each number, and of each term of a sum of as many as the state has
 _TRIALS = 3
 _NUDGED = 16  # roundings of arguments that one trial stands for: a random direction is not the worst one
+_ASIDE = 2.0**-10
 _CALIBRATED = 6  # states per dimension from which an unknown preconditioner is found
 
 
@@ -174,6 +175,15 @@ def nudged(q: Question, size: float, seed: int) -> Question:
 
     def moved(array: Tensor) -> Tensor:
         return array * (1 + size * (2 * torch.rand(array.shape, generator=generator, dtype=torch.float64) - 1))
+
+    return replace(q, x={k: moved(a) for k, a in q.x.items()}, memory={k: moved(a) for k, a in q.memory.items()})
+
+
+def aside(q: Question, generator: torch.Generator) -> Question:
+    """A question beside this one, where derivatives are compared: off any kink that it was drawn at."""
+
+    def moved(array: Tensor) -> Tensor:
+        return array + _ASIDE * torch.randn(array.shape, generator=generator, dtype=array.dtype)
 
     return replace(q, x={k: moved(a) for k, a in q.x.items()}, memory={k: moved(a) for k, a in q.memory.items()})
 

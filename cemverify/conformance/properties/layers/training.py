@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from cemverify.conformance.asking.answers import as_tensor
 from cemverify.conformance.asking.boxes import Box, compiled_quickly, finite, packed, unpacked
-from cemverify.conformance.asking.experiments import long_experiment
+from cemverify.conformance.asking.experiments import experiment, long_experiment
 from cemverify.conformance.implementations.faults import Discard, Fault, NotFinite
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.properties.base import Property
@@ -19,7 +20,7 @@ from cemverify.conformance.properties.layers.base import Cases, layer_property
 from cemverify.conformance.properties.layers.oracle import terms
 from cemverify.conformance.questions.black_boxes import Question
 
-_ROUNDINGS = 64
+ROUNDINGS = 64
 _KEPT = 16  # compiled functions of JAX layers
 Leaves = dict[str, Tensor]
 
@@ -51,7 +52,7 @@ def _pulled_back(box: Box, q: Question, *, of_parameters: bool) -> Evidence:
         if not bool(expected.isfinite().all()):
             raise Discard("the energy's second derivative is not finite")
         size = 1 + float(expected.abs().max()) + max(float(a.abs().max()) for a in (*q.x.values(), *cotangent))
-        room = torch.tensor(_ROUNDINGS * terms(q) * box.eps * size**2)
+        room = torch.tensor(ROUNDINGS * terms(q) * box.eps * size**2)
         comparisons.append(Comparison(f"gradient with respect to {name}", got[name], expected, room))
         telling = telling or moved(expected, room)
     return judge(*comparisons, telling=telling)
@@ -62,16 +63,28 @@ def _both_products(
     box: Box, q: Question, cotangent: list[Tensor], *, of_parameters: bool
 ) -> tuple[Leaves, Leaves] | None:
     """Of the update, and of -eta P dE/dg: products by name. None if no gradient flows through the energy."""
+    with _recorded(box, of_parameters) as asked, suppress(_NoGradient):
+        return _products(box, q, asked, cotangent, _update), _products(box, q, asked, cotangent, _descended)
+    return None
+
+
+@experiment
+def gradients_of_update(box: Box, q: Question, cotangent: list[Tensor], *, of_parameters: bool) -> Leaves:
+    """Products of the cotangent with the update's Jacobian, by name: in the parameters, or in state and memory."""
+    with _recorded(box, of_parameters) as asked:
+        return _products(box, q, asked, cotangent, _update)
+
+
+@contextmanager
+def _recorded(box: Box, of_parameters: bool) -> Iterator[Leaves]:
+    """Within, parameters record gradients, or none of them does; gives those that do."""
     parameters = dict(box.layer.parameters)
     before = {name: p.requires_grad for name, p in parameters.items()}
     try:
         for p in parameters.values():
             if p.is_leaf:
                 p.requires_grad_(of_parameters)
-        asked = parameters if of_parameters else {}
-        return _products(box, q, asked, cotangent, _update), _products(box, q, asked, cotangent, _descended)
-    except _NoGradient:
-        return None
+        yield parameters if of_parameters else {}
     finally:
         for name, p in parameters.items():
             if p.is_leaf:
@@ -191,7 +204,7 @@ def _preconditioned(box: Box, gradient: Leaves) -> Leaves:
 
 def properties() -> Iterator[Property]:
     """The properties of the family."""
-    needs = {"energy", "gradient-step", "autograd", "gradients"}
+    needs = {"energy", "gradient-step", "autograd", "gradients", "known-preconditioner"}
     yield layer_property(
         "training/layer/parameters",
         "Gradients of the update with respect to the parameters are those of -eta P dE/dg.",

@@ -1,0 +1,120 @@
+"""Every declared parameter matters: where it is set to something else, the update or the energy changes.
+
+Gradients cannot tell. Where a layer uses a copy of a parameter, or another tensor of that name, no gradient reaches
+what was declared, neither by backpropagation nor by differences, and the two agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import torch
+
+from cemverify.conformance.asking.boxes import Arrays, Box
+from cemverify.conformance.asking.experiments import experiment, long_experiment
+from cemverify.conformance.implementations.faults import Discard, Fault
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
+from cemverify.conformance.properties.base import Property
+from cemverify.conformance.properties.layers.base import layer_property
+from cemverify.conformance.questions.black_boxes import Named, Question, scattered
+
+_DRAWS = 40  # an expert or a unit that few tokens reach is found by one of so many
+_FARS = (1.0, 0.1, 0.01)  # in turn: a large change may leave the range that a parameter must lie in
+_CHANGED = "changing {} changes the update or the energy"
+
+
+def parameters_matter(box: Box, q: Question) -> Evidence:
+    """For each parameter there is a question at which another value of it gives another answer."""
+    values = parameters_of(box)
+    if not values:
+        raise Discard("none of the parameters can be set")
+    one, room = torch.ones(1), torch.full((1,), 0.5)
+    return judge(
+        *(Comparison(_CHANGED.format(name), one * _matters(box, q, values, name), one, room) for name in values)
+    )
+
+
+def _matters(box: Box, q: Question, values: Named, name: str) -> bool:
+    """Whether some draw shows a change.
+
+    Raises:
+        Discard: with another value of the parameter there never was an answer.
+    """
+    answered = False
+    for draw in range(_DRAWS):
+        generator = torch.Generator().manual_seed((q.seed + draw) % 2**31)
+        question = box.rounded(scattered(box.form, q.seed % 2**31 + draw))
+        far = _FARS[draw // 2 % len(_FARS)]
+        # what is multiplied by zeros shows only where these are something else
+        here = dict(values) if draw % 2 == 0 else {k: _elsewhere(v, far, generator) for k, v in values.items()}
+        there = {**here, name: _elsewhere(here[name], far, generator)}
+        with suppress(Fault):
+            before, after = (_answers_with(box, question, at) for at in (here, there))
+            answered = True
+            if any(not torch.equal(before[k], after[k]) for k in before):
+                return True
+    if not answered:
+        raise Discard(f"there is no answer with another value of {name}")
+    return False
+
+
+def _elsewhere(value: torch.Tensor, far: float, generator: torch.Generator) -> torch.Tensor:
+    size = far * (1 + float(value.abs().max())) if value.numel() else far
+    return value + size * torch.randn(value.shape, generator=generator, dtype=torch.float64)
+
+
+# --- setting them --------------------------------------------------------------------------------------
+
+
+@experiment
+def parameters_of(box: Box) -> Arrays:
+    """The values of the parameters that can be set: those that are computed from others cannot."""
+    return {name: p.detach().to(torch.float64) for name, p in box.layer.parameters.items() if p.is_leaf}
+
+
+@experiment
+def displacement_with(box: Box, q: Question, values: Arrays) -> Arrays:
+    """The displacement where some parameters have other values."""
+    with _set(box, values):
+        return box.displacement(q)
+
+
+@long_experiment
+def _answers_with(box: Box, q: Question, values: Arrays) -> Arrays:
+    """The displacement, and the energy if there is one."""
+    with _set(box, values):
+        found = {f"update {name}": array for name, array in box.displacement(q).items()}
+        if box.layer.energy is not None:
+            found["energy"] = box.energies(box.mapped(q.x), q.memory)
+        return found
+
+
+@contextmanager
+def _set(box: Box, values: Named) -> Iterator[None]:
+    """Within, parameters have these values; they are set in place, as an optimiser does."""
+    before = {name: box.layer.parameters[name].detach().clone() for name in values}
+    try:
+        _copy(box, values)
+        yield
+    finally:
+        _copy(box, before)
+
+
+def _copy(box: Box, values: Named) -> None:
+    with torch.no_grad():
+        for name, value in values.items():
+            box.layer.parameters[name].copy_(value)
+
+
+def properties() -> Iterator[Property]:
+    """The properties of the family."""
+    yield layer_property(
+        "training/layer/parameters-matter",
+        "Every declared parameter, where it is changed, changes the update or the energy.",
+        parameters_matter,
+        "a changed parameter gives an answer",
+        needs={"parameters"},
+        source="u = u(x, m; w), E = E(g, m; w)",
+        share=0.05,
+    )

@@ -1,0 +1,145 @@
+"""What training needs of an energy layer, whatever its step: right derivatives, and parameters that matter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from cemverify import energy_layer
+from cemverify.conformance.implementations.energy_layers import EnergyLayer
+from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.engine import judge_property
+from cemverify.conformance.judging.verdicts import Record, Verdict
+from cemverify.conformance.properties import select
+
+DERIVATIVES, MATTER = "training/layer/derivatives-agree", "training/layer/parameters-matter"
+D = 3
+
+
+def judged(layer: EnergyLayer, property_: str, seed: int = 0) -> Record:
+    return judge_property(layer, select([property_])[0], Effort(seed=seed))
+
+
+def free(update: Any, **changes: Any) -> EnergyLayer:
+    """A layer of which nothing is claimed but that it can be trained."""
+    return energy_layer(update=update, dim=D, step="free", conservative=False, causal=False, **changes)
+
+
+# --- derivatives ----------------------------------------------------------------------------------------
+
+
+def sharp(x: Tensor, m: Tensor) -> Tensor:
+    """Kinks where states are zero or whole, as many questions have them."""
+    return torch.relu(x) - (m - 1).abs() + torch.relu(x - m).clamp(max=2)
+
+
+def sparse(x: Tensor, m: Tensor) -> Tensor:
+    """Only the largest score counts: the answer jumps where two are equal."""
+    scores = x @ m.mT
+    return torch.softmax(scores.masked_fill(scores < scores.amax(-1, keepdim=True), -torch.inf), -1) @ m
+
+
+@pytest.mark.parametrize("update", [sharp, sparse])
+@pytest.mark.parametrize("seed", range(4))
+def test_where_a_function_has_kinks_and_jumps_no_right_derivative_is_called_wrong(update: Any, seed: int) -> None:
+    assert judged(free(update), DERIVATIVES, seed).verdict == Verdict.HOLDS
+
+
+def test_a_detached_branch_is_a_violation_though_there_is_no_energy() -> None:
+    record = judged(free(lambda x, m: torch.tanh(x) + 0.01 * (x * m).detach()), DERIVATIVES)
+    assert record.verdict == Verdict.VIOLATED
+    assert "gradient with respect to" in str(record.cause)
+
+
+def test_an_equilibrium_has_the_gradient_of_the_implicit_function_and_no_phantom_of_it() -> None:
+    W = torch.tensor([[0.3, -0.2, 0.1], [0.0, 0.4, 0.2], [0.1, 0.1, -0.3]], dtype=torch.float64)
+
+    def step(x: Tensor, m: Tensor) -> Tensor:
+        return torch.tanh(x @ W.to(x) + m)
+
+    def solved(x: Tensor, m: Tensor) -> Tensor:
+        with torch.no_grad():
+            for _ in range(80):
+                x = step(x, m)
+        return x
+
+    def implicit(x: Tensor, m: Tensor) -> Tensor:
+        found = solved(x, m)
+        slope = (1 - found**2)[..., None, :] * W.to(x)  # (B, J, D, D), of the step in x
+        away = torch.linalg.inv(torch.eye(D, dtype=x.dtype) - slope)
+        once = step(found, m)
+        moved: Tensor = ((once - once.detach())[..., None, :] @ away)[..., 0, :]
+        return found + moved
+
+    def phantom(x: Tensor, m: Tensor) -> Tensor:
+        return step(solved(x, m), m)  # what flows is the gradient of one step
+
+    assert judged(free(implicit, returns="next state"), DERIVATIVES).verdict == Verdict.HOLDS
+    assert judged(free(phantom, returns="next state"), DERIVATIVES).verdict == Verdict.VIOLATED
+    excused = free(phantom, returns="next state", not_offered=["gradients"])
+    assert "gradients" in excused.not_offered
+
+
+def test_a_weight_that_was_cached_is_not_the_one_that_is_learned() -> None:
+    W = torch.eye(D, dtype=torch.float64)
+    cache: dict[str, Tensor] = {}
+
+    def stale(x: Tensor, m: Tensor) -> Tensor:
+        if W.requires_grad:
+            return x @ W.to(x).T + m
+        return x @ cache.setdefault("W", W.detach().clone()).to(x).T + m
+
+    assert judged(free(stale, parameters={"W": W}), DERIVATIVES).verdict == Verdict.VIOLATED
+    sound = free(lambda x, m: x @ W.to(x).T + m, parameters={"W": W})
+    assert judged(sound, DERIVATIVES).verdict == Verdict.HOLDS
+
+
+# --- parameters -----------------------------------------------------------------------------------------
+
+
+def test_a_parameter_of_which_the_layer_has_a_copy_is_named() -> None:
+    used, copied = torch.ones(D, dtype=torch.float64), torch.ones(D, dtype=torch.float64)
+    own = copied.clone()
+    layer = free(lambda x, m: used.to(x) * x + own.to(x) * m, parameters={"used": used, "copied": copied})
+    record = judged(layer, MATTER)
+    assert record.verdict == Verdict.VIOLATED
+    assert "copied" in str(record.cause)
+
+
+def test_parameters_that_few_questions_reach_matter_all_the_same() -> None:
+    generator = torch.Generator().manual_seed(0)
+    experts = {f"expert{i}": torch.randn(D, D, generator=generator, dtype=torch.float64) for i in range(8)}
+    gate = torch.randn(8, D, generator=generator, dtype=torch.float64)
+    gate = gate / gate.norm(dim=-1, keepdim=True)  # of equal length, so each of them wins somewhere
+
+    def routed(x: Tensor, m: Tensor) -> Tensor:
+        chosen = (x @ gate.to(x).T).argmax(-1)  # (B, J)
+        weights = torch.stack([W.to(x) for W in experts.values()])[chosen]  # (B, J, D, D)
+        return (weights @ x[..., None])[..., 0] + m
+
+    assert judged(free(routed, parameters=experts), MATTER).verdict == Verdict.HOLDS
+
+
+def test_a_parameter_behind_zeros_or_of_a_narrow_range_matters() -> None:
+    A, B = torch.ones(2, D, dtype=torch.float64), torch.zeros(D, 2, dtype=torch.float64)  # a low-rank adapter
+    tau = torch.tensor(0.05, dtype=torch.float64)
+
+    def update(x: Tensor, m: Tensor) -> Tensor:
+        if float(tau) <= 0:
+            raise ValueError("a temperature is positive")
+        return torch.softmax(x / tau.to(x), -1) + x @ A.to(x).T @ B.to(x).T + m
+
+    assert judged(free(update, parameters={"A": A, "B": B, "tau": tau}), MATTER).verdict == Verdict.HOLDS
+
+
+def test_parameters_are_as_they_were_after_a_check() -> None:
+    W = torch.randn(D, D, generator=torch.Generator().manual_seed(1), dtype=torch.float32)
+    before = W.clone()
+    layer = free(lambda x, m: x @ W.to(x) + m, parameters={"W": W})
+    for property_ in (DERIVATIVES, MATTER):
+        assert judged(layer, property_).verdict == Verdict.HOLDS
+    assert torch.equal(W, before)
+    assert not W.requires_grad
