@@ -93,7 +93,7 @@ def _tell(error: BaseException, ended_by: signal.Signals | None) -> int:
     """Says what happened; returns the exit code."""
     if ended_by is None and isinstance(error, KeyboardInterrupt):
         ended_by = signal.SIGINT
-    if ended_by is not None:  # a library may have made another error of the interrupt
+    if ended_by is not None and _follows_interrupt(error):
         words = str(error) if isinstance(error, KeyboardInterrupt) else ""
         say(words or _ENDED[ended_by])
         return 128 + ended_by
@@ -107,6 +107,18 @@ def _tell(error: BaseException, ended_by: signal.Signals | None) -> int:
         name = ": ".join(filter(None, (type(error).__name__, str(error)[:300])))
         say(f"something unforeseen happened ({name}); {_keep_traceback(error)}")
     return 2
+
+
+def _follows_interrupt(error: BaseException) -> bool:
+    """Whether it is an interrupt, or what a library made of one; an earlier one that was dealt with is not told."""
+    met: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in met:
+        if isinstance(cause, KeyboardInterrupt):
+            return True
+        met.add(id(cause))
+        cause = cause.__cause__ or cause.__context__
+    return False
 
 
 def _is_our_sentence(error: BaseException) -> bool:

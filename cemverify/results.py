@@ -21,7 +21,7 @@ import platform
 import re
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -205,22 +205,27 @@ def check_writable(path: Path) -> None:
         raise ResultError(f"cannot write {path}: no file can be created in {nearest} ({reason})") from error
 
 
-def check_outputs(*paths: Path | None, page: Path | None = None) -> None:
+def check_outputs(*paths: Path | None, page: Path | None = None, read: Iterable[Path] = ()) -> None:
     """Checks before the work that outputs can be written and do not overwrite each other.
 
     Args:
         paths: of files, None where one is not asked for. page: of a page that has its readings beside it, in a file
-            of the same name that ends in .json.
+            of the same name that ends in .json. read: what the outputs are made of.
 
     Raises:
-        ResultError: a path cannot be written, or two are the same.
+        ResultError: a path cannot be written, two are the same, or one is read.
     """
+    if page is not None and not page.name:
+        raise ResultError(f"cannot write {page}: it is a folder; give a file name")
     given = [path for path in (*paths, page, page and page.with_suffix(".json")) if path is not None]
     for path in given:
         check_writable(path)
     if len({path.absolute() for path in given}) < len(given):
         beside = f" ({given[-1]} is for the readings of {page})" if page is not None else ""
         raise ResultError(f"two outputs have the same path; give each its own{beside}")
+    for path in read:
+        if path.absolute() in {output.absolute() for output in given}:
+            raise ResultError(f"{path} is read, and would be overwritten; give the output another path")
 
 
 def show(text: str) -> None:

@@ -15,7 +15,7 @@ from cemverify.errors import UsageError
 from cemverify.files import replacing
 from cemverify.runs.cells import Cell
 from cemverify.runs.plain import dumps
-from cemverify.runs.store import FORMAT, CellStore, content_of, digest_of
+from cemverify.runs.store import FORMAT, CellStore, CorruptCell, content_of, digest_of
 
 
 def bring(path: Path, store: CellStore) -> int:
@@ -26,13 +26,22 @@ def bring(path: Path, store: CellStore) -> int:
     """
     brought = 0
     for key, content in _lines(path):
-        if store.path(key).exists():
+        if _is_there(store, key):
             continue
         store.require_writable()
         cell = Cell(content["algorithm"], content["versions"], content["spec"])
         store.put(cell, content["payload"], {"label": f"brought by {path.name}"})
         brought += 1
     return brought
+
+
+def _is_there(store: CellStore, key: str) -> bool:
+    """Whether the store has a cell that is sound; a failed or damaged one gives way."""
+    try:
+        stored = store.get(key)
+    except CorruptCell:
+        return False
+    return stored is not None and stored.payload is not None
 
 
 def hand_on(path: Path, store: CellStore, keys: Iterable[str]) -> int:
@@ -60,7 +69,7 @@ def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read the cells {path} ({error})") from error
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.removesuffix("\n").split("\n") if text else [], start=1):  # U+2028 ends none
         try:
             content = json.loads(line)
             sound = content["format"] == FORMAT and content["status"] == "done"

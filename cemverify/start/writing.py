@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import keyword
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -67,12 +69,25 @@ def plan(kind: Kind, folder: Path, name: str | None = None, service: str | None 
     }
     if there := [path for path in files if path.exists()]:
         raise UsageError(f"{there[0]} exists, and nothing is overwritten; choose another name: --name my_layer")
+    if name in sys.stdlib_module_names or _is_module(name):
+        raise UsageError(
+            f"there is a module {name} already, and {name}.py would hide it from all code that runs in {folder};"
+            " choose another name: --name my_layer"
+        )
     left: dict[Path, str] = {}
     if service is not None:
         recipe = RECIPES[service]
         path, text = folder / recipe.path, recipe.filled(name, catalogue.current())
         (left if path.exists() else files)[path] = text
     return Plan(name, files, left)
+
+
+def _is_module(name: str) -> bool:
+    """Whether that name can be imported."""
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def write(found: Plan) -> None:

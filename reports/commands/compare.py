@@ -38,13 +38,12 @@ def run(options: argparse.Namespace) -> int:
     """Compares; returns the exit code."""
     from cemverify.errors import Refusal
     from cemverify.lines import one_line
-    from cemverify.results import check_writable, show, write
+    from cemverify.results import check_outputs, show, write
     from reports.collect import collect
     from reports.comparing.comparison import Comparison, compare
     from reports.comparing.findings import Incomparable
 
-    if options.json is not None:
-        check_writable(options.json)
+    check_outputs(options.json, read=[options.old, options.new])
     try:
         found: Comparison = compare(collect([options.old]), collect([options.new]))
     except Incomparable as reason:

@@ -38,10 +38,11 @@ def run(options: argparse.Namespace) -> int:
     """Prints the page, or writes it."""
     import sys
 
-    from cemverify.results import show, write_text
+    from cemverify.results import check_outputs, show, write_text
     from reports.collect import collect, complete
     from reports.matrix.faults import page
 
+    check_outputs(options.output, read=options.results)
     sources = collect(options.results)
     with complete(sources[0]):
         text = page([source.content for source in sources], options.title)

@@ -33,14 +33,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Writes the page and says where it is."""
-    from cemverify.results import check_writable, show, write_text
+    from cemverify.results import check_outputs, show, write_text
     from reports.collect import collect
     from reports.page.content import page_of
     from reports.page.rendering import render
 
     first: Path = options.paths[0]
     output: Path = options.output or (first if first.is_dir() else first.parent) / "report.html"
-    check_writable(output)
+    check_outputs(output, read=options.paths)
     page = page_of(collect(options.paths))
     text = render(page)
     write_text(output, text)

@@ -8,13 +8,16 @@ from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
+import torch
 from torch import Tensor
 
+from cemverify import energy_layer
 from cemverify.conformance.implementations.contract import Implementation
 from cemverify.conformance.implementations.reference import reference
 from cemverify.conformance.judging import engine
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.events import RunFinished
+from cemverify.conformance.judging.verdicts import violations
 from cemverify.conformance.listeners import files, terminal
 from cemverify.conformance.properties import catalogue, select
 from cemverify.results import Maker
@@ -81,6 +84,25 @@ def test_pytest_reports_it_first(pytester: pytest.Pytester) -> None:
     )
     printed = str(pytester.runpytest("-p", "no:cacheprovider").stdout)
     assert re.findall(r"^FAILED \S+\[(\S+)\]", printed, re.MULTILINE)[0] == HEADLINE
+
+
+def test_an_answer_that_differs_from_call_to_call_comes_before_all_that_follows_from_it() -> None:
+    dropout = torch.nn.Dropout(0.5)  # in training mode
+
+    def update(x: Tensor, m: Tensor) -> Tensor:
+        dropped: Tensor = dropout(m - x)
+        return dropped
+
+    def refusing(x: Tensor, m: Tensor) -> Tensor:
+        raise ValueError("no answer at all")
+
+    def first(update: Callable[[Tensor, Tensor], Tensor]) -> str:
+        layer = energy_layer(update=update, energy=lambda x, m: ((x - m) ** 2).sum(-1) / 2, dim=2)
+        asked = select(["gradient/layer/energy", "structure/layer/determinism"])
+        return violations([engine.judge_property(layer, p, Effort(examples=12)) for p in asked])[0].id
+
+    assert first(update) == "structure/layer/determinism"
+    assert first(refusing) == "gradient/layer/energy"
 
 
 def test_an_accepted_violation_is_no_headline(finished: RunFinished) -> None:

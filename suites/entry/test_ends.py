@@ -8,6 +8,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -65,6 +66,20 @@ def test_a_signal_at_any_moment_is_one_sentence_and_its_exit_code(
     assert "Traceback" not in told.err
     assert {each: signal.getsignal(each) for each in CODES} == before
     assert [path.name for path in tmp_path.iterdir() if path.name != "__pycache__"] == ["signalling.py"]
+
+
+def test_an_error_after_an_interrupt_that_was_dealt_with_is_told_as_what_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def goes_on(*_: Any, **__: Any) -> NoReturn:
+        with suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)  # as the clock of --until does
+        raise UsageError("the disk is full")
+
+    monkeypatch.setattr("reports.collect.collect", goes_on)
+    monkeypatch.chdir(tmp_path)
+    assert call(["reports", "tables", "."]) == 2
+    assert "the disk is full" in capsys.readouterr().err
 
 
 @pytest.mark.slow

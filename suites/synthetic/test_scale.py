@@ -79,7 +79,7 @@ def test_another_file_is_refused_in_a_sentence(tmp_path: Path, capsys: pytest.Ca
     assert main(["language", "scale", str(other)]) == 2
     assert "holds no readings of `second-step`" in capsys.readouterr().err
     assert main(["language", "scale", str(PUBLISHED), "--page", str(PUBLISHED)]) == 2
-    assert "is one of the files that are read" in capsys.readouterr().err
+    assert "is read, and would be overwritten" in capsys.readouterr().err
     content = json.loads(PUBLISHED.read_text())
     del content["verdict"]
     damaged = tmp_path / "damaged.json"

@@ -502,6 +502,9 @@ def test_a_training_that_failed_is_tried_again_if_asked_and_a_damaged_file_alway
     damaged.write_text("{")
     assert run(corpora, tmp_path, "--seeds", "1", "--rows", "T = 1", store="failing") == 0
     assert json.loads(damaged.read_text())["payload"]
+    capsys.readouterr()
+    assert run(corpora, tmp_path, "--no-resume", "--seeds", "1", "--rows", "T = 1", store="failing") == 0
+    assert capsys.readouterr().err.count("seed 0") >= 1  # what is there is computed again
 
 
 def test_a_study_that_is_not_finished_says_so_and_decides_nothing(
@@ -527,10 +530,19 @@ def test_a_line_of_cells_that_was_edited_is_refused_by_its_number(tmp_path: Path
     assert hand_on(path, store, [cell.key, "0" * 64]) == 1
     other = CellStore(tmp_path / "other")
     assert (bring(path, other), bring(path, other)) == (1, 0)
+    other.path(cell.key).write_text("{")
+    assert bring(path, other) == 1  # a damaged cell gives way to a sound one
     stored = other.get(cell.key)
     assert stored is not None
     assert stored.payload is not None
     assert read_record(stored.payload) == record
+    corpus = PinnedCorpus(CorpusChoice(CHAIN, None), "a\u2028b")  # a line separator, as some say
+    odd = compute_trial.cell(
+        TrialCell(corpus, rows("mlp", tiny_frame(8), 8)[0].design, plan("mlp", 8).recipe, 0, 0, "judging", 4)
+    )
+    store.put(odd, json.loads(json.dumps(asdict(record))))
+    assert hand_on(path, store, [odd.key]) == 2
+    assert bring(path, CellStore(tmp_path / "second")) == 2
     path.write_text(path.read_text().replace('"groups":[2.0]', '"groups":[1.0]'))
     with pytest.raises(UsageError, match="is not a cell as it was written"):
         bring(path, CellStore(tmp_path / "third"))

@@ -100,6 +100,8 @@ def text_files(paths: Sequence[Path]) -> DocumentSource:
                 for relative, p in below
                 if not any(part.startswith(".") for part in relative.parts)
             ]
+        elif not path.is_file():
+            raise UsageError(f"{path} is neither a file nor a folder: a device or a pipe may never end; give a file")
         else:
             files.append((path.name, path))
     documents = [(name, content) for name, content in _read(files) if b"\0" not in content]

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from cemverify import catalogue
+from cemverify.conformance.implementations.faults import Fault
 from cemverify.conformance.questions.saving import Saved
 from cemverify.listing import largest
 
@@ -116,14 +117,23 @@ class Record:
 def violations(records: Iterable[Record]) -> list[Record]:
     """The violations that fail a run, the most fundamental first: the first one is the headline of every report.
 
+    Where one call has two answers, as with dropout in training mode, that comes first: nothing else means much then.
+
     Args:
-        records: in catalogue order, which is that order.
+        records: in catalogue order, which is that order otherwise.
     """
-    return [
+    found = [
         record
         for record in records
         if record.verdict == Verdict.VIOLATED and record.known is None and not record.not_enforced
     ]
+    return sorted(found, key=lambda record: not _is_random(record))
+
+
+def _is_random(record: Record) -> bool:
+    """Whether a call was answered twice, differently."""
+    answered = record.cause not in {kind.cause for kind in Fault.__subclasses__()}
+    return record.id.endswith("/determinism") and answered
 
 
 def asked_up_to(records: Iterable[Record]) -> dict[str, int]:

@@ -37,7 +37,7 @@ def future_is_not_read(caller: Caller, case: Case) -> Evidence:
     return _prefix(
         caller,
         case,
-        "outputs before token i are unchanged when tokens t from i on become 3 - 2t, in reverse order",
+        "outputs before token i are unchanged when the tokens from i on become 3 - 2x, in reverse order",
     )
 
 

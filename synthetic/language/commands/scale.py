@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 from cemverify import results
-from cemverify.errors import UsageError
 from cemverify.tables import terminal
 from synthetic.language.commands.arguments import Command
 
@@ -43,9 +42,7 @@ def run(options: argparse.Namespace) -> int:
     """
     from synthetic.language.tuned import scale  # matplotlib is heavy to import
 
-    results.check_outputs(options.page)
-    if options.page is not None and options.page.absolute() in {path.absolute() for path in options.files}:
-        raise UsageError(f"{options.page} is one of the files that are read; give --page another name")
+    results.check_outputs(options.page, read=options.files)
     found = [scale.read_point(path) for path in options.files]
     points = sorted(found, key=lambda p: (p.parameters, p.tokens, p.replaced))
     results.show(terminal([scale.table(points)]))

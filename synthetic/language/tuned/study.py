@@ -127,9 +127,12 @@ def conduct(
     """
     store = CellStore(where.store)
     records: dict[str, TrialRecord] = {}
+    computed: set[str] = set()
 
     def look(spec: TrialCell) -> TrialRecord | None:
         key = compute_trial.cell(spec).key
+        if not where.resume and key not in computed:
+            return None
         if key not in records:
             try:
                 stored = store.get(key)
@@ -147,7 +150,9 @@ def conduct(
     try:
         with ctrl_c_after(until) as alarm:
             while found.todo:
-                payloads(run_cells([_cell(asked) for asked in found.todo], where), where.store)
+                cells = [_cell(asked) for asked in found.todo]
+                payloads(run_cells(cells, where), where.store)
+                computed.update(cell.key for cell in cells)
                 found = state(plan, corpus, device, look)
     except KeyboardInterrupt:
         if not alarm.rang:

@@ -33,7 +33,9 @@ def future_is_not_read(box: Box, q: Question) -> Evidence:
     comparisons = []
     for i in range(1, token_count(box, q)):
         after = _of_tokens(box, _tokens_changed(box, q, range(i, token_count(box, q)), memory=True))
-        comparisons += _unchanged("updates before token t when it becomes 3 - 2t", box, q, after, before, range(i))
+        comparisons += _unchanged(
+            "updates before token t when all from t on become 3 - 2x", box, q, after, before, range(i)
+        )
     return _judged(comparisons)
 
 
@@ -45,7 +47,7 @@ def own_state_only(box: Box, q: Question) -> Evidence:
         after = _of_tokens(box, _tokens_changed(box, q, [i], memory=False))
         others = [j for j in range(J) if j != i]
         comparisons += _unchanged(
-            "the other tokens' updates when token t of x becomes 3 - 2t", box, q, after, before, others
+            "the other tokens' updates when token t of x becomes 3 - 2x", box, q, after, before, others
         )
     return _judged(comparisons)
 
@@ -63,7 +65,7 @@ def energy_is_per_token(box: Box, q: Question) -> Evidence:
         other = box.mapped(_tokens_changed(box, q, [i], memory=False).x)
         after = box.energies(other, memory)
         others = [j for j in range(J) if j != i]
-        what = "the other tokens' energies when token t of x becomes 3 - 2t"
+        what = "the other tokens' energies when token t of x becomes 3 - 2x"
         comparisons += _unchanged(what, box, q, {"E": after}, {"E": before}, others)
     return _judged(comparisons)
 
