@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -235,6 +236,30 @@ def test_a_memory_may_be_one_number_for_each_row() -> None:
     for id_ in ("gradient/layer/energy", "structure/layer/own-state", "structure/layer/windows", "modes/layer/vmap"):
         record = judged(layer, id_, examples=6)
         assert record.verdict == Verdict.HOLDS, (id_, record.reason)
+
+
+def test_a_solver_may_stop_for_the_whole_batch_but_not_when_one_row_has_converged() -> None:
+    W = torch.tensor([[0.6, -0.3], [0.2, 0.5]], dtype=torch.float64)
+
+    def energy(x: Tensor, m: Tensor) -> Tensor:
+        z = x @ W.to(x).T + m
+        values: Tensor = (x * x).sum(-1) / 2 - torch.logaddexp(z, -z).sum(-1)
+        return values
+
+    def until(converged: Callable[[Tensor], Tensor]) -> EnergyLayer:
+        def solve(x: Tensor, m: Tensor) -> Tensor:
+            for _ in range(500):
+                before, x = x, torch.tanh(x @ W.to(x).T + m) @ W.to(x)
+                if float(converged((x - before).detach().abs())) < 1e-7:
+                    break
+            return x
+
+        said: dict[str, Any] = {"step": "equilibrium", "returns": "next state", "tolerance": 1e-6}
+        return energy_layer(update=solve, energy=energy, dim=2, **said, not_offered=["vmap", "compile"])
+
+    asked = ("structure/layer/batch-independence", "descent/layer/stationary", "training/layer/derivatives-agree")
+    assert [judged(until(torch.max), p).verdict for p in asked] == [Verdict.HOLDS] * 3
+    assert judged(until(lambda steps: steps[0].max()), asked[0]).verdict == Verdict.VIOLATED
 
 
 def test_numpy_layers_are_differentiated_by_differences() -> None:

@@ -191,7 +191,8 @@ def energy_layer(
         returns: "difference" or "next state".
         monotone: the whole step does not raise the energy, as CCCP claims.
         smoothness: a bound on the largest eigenvalue of the energy's Hessian in x; the finite step is held to it.
-        tolerance: for step="equilibrium": how large the gradient may be at the returned state.
+        tolerance: for step="equilibrium": how large the gradient may be at the returned state. Two answers to the
+            same question may differ by 16 times as much.
         noise: sigma; `update(..., noise=z)` then adds sigma z, with z of the state's shape.
         shortest: the fewest tokens that it takes.
         parameters: a module or a mapping of torch tensors; gradients with respect to them are tested.

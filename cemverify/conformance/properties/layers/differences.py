@@ -29,7 +29,6 @@ from cemverify.conformance.properties.layers.training import ROUNDINGS, gradient
 from cemverify.conformance.questions.black_boxes import Named, Question
 
 _AT_ONCE = 4  # parameters of one question; the seed says which
-_SOLVED = 16  # times the tolerance: how far two answers of a solver may lie apart
 
 Displaced = Callable[[Named], Arrays]
 
@@ -42,7 +41,6 @@ def derivatives_of_update_agree(box: Box, q: Question) -> Evidence:
     c = {name: torch.randn(a.shape, generator=generator, dtype=torch.float64) for name, a in u.items()}
     precision = max(box.eps, box.layer.step.tolerance or 0.0)
     noise = float((rounding(box, q, u) * flat(c).abs().sum(1)).sum())
-    noise += _SOLVED * (box.layer.step.tolerance or 0.0) * float(flat(c).abs().sum())
     at = _Place(c, u, precision, noise, terms(q), generator)
 
     comparisons, telling = [], False
