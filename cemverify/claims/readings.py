@@ -84,6 +84,11 @@ class Readings:
         which = f" ({self.layers})" if self.layers else ""
         return f"{self.parameters / 1e6:.3g}M parameters{which}, {self.seen}, {self.replicates}"
 
+    @property
+    def trained_on(self) -> tuple[str, ...]:
+        """What models were trained on, in the order of the file."""
+        return tuple(dict.fromkeys(r.on for r in self.ratios))
+
     def ratio(self, model: str, baseline: str, on: str = "") -> MeasuredRatio | None:
         """The one asked for, turned over if it stands the other way round; None if there is none."""
         for r in self.ratios:

@@ -16,7 +16,6 @@ from cemverify.claims.readings import BestRate, Expected, MeasuredRatio, Reading
 _LANGUAGE = "python -m synthetic language study"
 _RECURSION = "python -m synthetic recursion --preset standard"
 _ALIBI, _ROTARY = "Llama, ALiBi", "Llama, RoPE"
-_PRIORS = ("rbf", "matern52", "periodic", "warped")
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,7 @@ def _recursion_claims(results: Results) -> Iterator[Claim]:
         "RMSE(T = 2) < RMSE(T = 1)",
         "Plain CEM, each depth at its best learning rate, on the same functions and batches.",
         "expect a second step to help where the model is small and its target smooth",
-        [Usually(r, [Expectation("T = 2", "better", "T = 1", prior) for prior in _PRIORS]) for r in studies],
+        [Usually(r, [Expectation("T = 2", "better", "T = 1", prior) for prior in r.trained_on]) for r in studies],
         _RECURSION,
     )
     for id_, prior, best, words in (
