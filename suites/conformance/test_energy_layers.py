@@ -113,6 +113,8 @@ def test_the_page_says_of_each_layer_what_is_asked_of_it(example: str) -> None:
         ({"preconditioner": "any"}, "a preconditioner in words is 'some positive definite'"),
         ({"preconditioner": SOME_POSITIVE_DEFINITE, "steps": 2}, "needs a single step"),
         ({"steps": 2, "step_size": (0.1,)}, "as many step sizes, not 1"),
+        ({"momentum": 0.5}, "momentum needs several steps"),
+        ({"momentum": 1.0, "steps": 2}, "at least 0 and below 1, not 1"),
         ({"leak": True}, "needs the Lagrangian"),
         ({"coupled": True, "memory": PRESENT_STATE}, "cannot be coupled"),
         ({"not_offered": ("causalty",)}, "'causalty'"),
@@ -279,6 +281,26 @@ def test_two_steps_of_different_sizes_are_followed() -> None:
     )
     swapped = quadratic(update=update, steps=2, step_size=(0.5, 0.5))
     assert judged(swapped, "gradient/layer/energy").verdict == Verdict.VIOLATED
+
+
+def test_momentum_is_followed_as_declared() -> None:
+    def heavy(x: Tensor, m: Tensor) -> Tensor:
+        before, now = x, x
+        for eta in (0.5, 0.25, 0.25):
+            before, now = now, now - eta * (now - m) ** 3 + 0.4 * (now - before)
+        return now - x
+
+    def quartic(x: Tensor, m: Tensor) -> Tensor:
+        values: Tensor = ((x - m) ** 4).sum(-1) / 4
+        return values
+
+    def layer(momentum: float) -> EnergyLayer:
+        sizes = (0.5, 0.25, 0.25)
+        return energy_layer(update=heavy, energy=quartic, dim=2, steps=3, step_size=sizes, momentum=momentum)
+
+    for property_ in ("gradient/layer/energy", "training/layer/states"):
+        assert judged(layer(0.4), property_).verdict == Verdict.HOLDS
+        assert judged(layer(0.0), property_).verdict == Verdict.VIOLATED
 
 
 def test_a_layer_whose_steps_learn_their_own_sizes_is_judged_like_any_other() -> None:

@@ -57,6 +57,7 @@ class Step:
         kind: "gradient" is x - eta P dE/dg. "cccp" is any step that does not raise the energy. "equilibrium" returns
             a state at which the energy is stationary. "free" claims nothing about the energy.
         sizes: eta of each of the T steps.
+        momentum: mu. Each step also adds mu times the one before it: dx(t) = mu dx(t-1) - eta P dE/dg, dx(-1) = 0.
         preconditioner: P. None is the identity; an array (D,) or (D, D) acts on the last axis; a function takes the
             gradient and returns P times it; SOME_POSITIVE_DEFINITE is a fixed matrix that is not given.
         returns: what the update function returns, x' - x or x'.
@@ -68,6 +69,7 @@ class Step:
 
     kind: StepKind = "gradient"
     sizes: tuple[float, ...] = (1.0,)
+    momentum: float = 0.0
     preconditioner: Any = None
     returns: Returns = "difference"
     monotone: bool = False
@@ -151,6 +153,7 @@ def energy_layer(
     step: StepKind = "gradient",
     steps: int = 1,
     step_size: float | Sequence[float] = 1.0,
+    momentum: float = 0.0,
     preconditioner: Any = None,
     returns: Returns = "difference",
     monotone: bool = False,
@@ -187,6 +190,7 @@ def energy_layer(
         leak: the whole energy is x.g - L(x) + energy(g, memory), so that the update is -eta P (x + dE/dg).
         step: "gradient", "cccp", "equilibrium" or "free"; see `Step`.
         steps, step_size: T steps of size eta, or of a list of T sizes.
+        momentum: mu, at least 0 and below 1: each step also adds mu times the one before it (heavy ball).
         preconditioner: None, an array (D,) or (D, D), a function of the gradient, or SOME_POSITIVE_DEFINITE.
         returns: "difference" or "next state".
         monotone: the whole step does not raise the energy, as CCCP claims.
@@ -221,7 +225,15 @@ def energy_layer(
     named = _parameters(parameters)
     form = StatedEnergy(energy_per, tuple(mean_over))
     taken = Step(
-        step, sizes, preconditioner, returns, monotone or step == "cccp", smoothness, tolerance, float(noise)
+        step,
+        sizes,
+        float(momentum),
+        preconditioner,
+        returns,
+        monotone or step == "cccp",
+        smoothness,
+        tolerance,
+        float(noise),
     )
     assert not isinstance(states, str)
     layer = EnergyLayer(
@@ -404,6 +416,9 @@ def _check(layer: EnergyLayer) -> None:
         (step.smoothness is not None and not 0 < step.smoothness < math.inf, "smoothness must be a positive number"),
         (not 0 <= step.noise < math.inf, "noise is sigma and must be at least 0"),
         (step.noise > 0 and len(step.sizes) > 1, "noise needs a single step"),
+        (not 0 <= step.momentum < 1, f"momentum is at least 0 and below 1, not {step.momentum:g}"),
+        (step.momentum > 0 and len(step.sizes) == 1, "momentum needs several steps: the first has none before it"),
+        (step.momentum > 0 and step.kind != "gradient", f"momentum belongs to step='gradient', not {step.kind!r}"),
         (layer.leak and layer.lagrangian is None, "leak=True needs the Lagrangian whose x.g - L(x) it adds"),
         (bool(layer.parameters) and layer.arrays != "torch", "parameters must be torch tensors"),
         (layer.masked and not tokens, f"a mask needs a state with a token axis {TOKENS!r}"),

@@ -57,11 +57,14 @@ def steps(box: Box, q: Question, iterations: int) -> Iterator[Moment]:
     """
     step = box.layer.step
     if len(step.sizes) > 1:
+        before = {name: torch.zeros_like(a) for name, a in q.x.items()}
         for eta in step.sizes:
             layer = replace(box.layer, step=replace(step, sizes=(eta,)))
             one = replace(box, caller=replace(box.caller, subject=layer))
-            moment = Moment(one, q, golden(one, q).arrays)
+            down = golden(one, q).arrays
+            moment = Moment(one, q, {name: a + step.momentum * before[name] for name, a in down.items()})
             yield moment
+            before = moment.u
             q = box.rounded(replace(q, x=_sum(q.x, moment.u)))
         return
     for _ in range(iterations):

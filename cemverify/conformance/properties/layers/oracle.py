@@ -120,8 +120,8 @@ def calibrated(box: Box, q: Question) -> tuple[Tensor, float, Tensor]:
 
 def _steps(box: Box, q: Question, P: Preconditioner) -> tuple[Arrays, str, Tensor]:
     """The displacement, by which derivative, and what errors of derivatives and of P add up to, (B,)."""
-    x, how = dict(q.x), "autograd"
-    error = torch.zeros(q.batch, dtype=torch.float64)
+    x, before, how = dict(q.x), dict(q.x), "autograd"
+    error, mu = torch.zeros(q.batch, dtype=torch.float64), box.layer.step.momentum
     for eta in box.layer.step.sizes:
         g = box.mapped(x)
         gradient, how = box.gradient(g, q.memory)
@@ -132,12 +132,12 @@ def _steps(box: Box, q: Question, P: Preconditioner) -> tuple[Arrays, str, Tenso
             gradient = _sum(gradient, x)
         step = P.apply(gradient)
         error = error + eta * P.error * flat(step).abs().amax(1)
-        x = {name: x[name] - eta * step[name] for name in x}
+        before, x = x, {name: x[name] - eta * step[name] + mu * (x[name] - before[name]) for name in x}
     sigma = box.layer.step.noise
     found = {name: x[name] - q.x[name] for name in x}
     if sigma and q.noise:
         found = {name: found[name] + sigma * q.noise[name] for name in found}
-    return found, how, error
+    return found, how, error / (1 - mu)  # momentum repeats an error with a share of mu, mu^2 ...
 
 
 def _gain(P: Preconditioner, gradient: Named) -> float:

@@ -160,7 +160,7 @@ def _descended(box: Box, x: Leaves, memory: Leaves, noise: Any) -> list[Any]:  #
     layer = box.layer
     energy = layer.energy
     assert energy is not None
-    now = dict(x)
+    now, before, mu = dict(x), dict(x), layer.step.momentum
     for eta in layer.step.sizes:
         if layer.state_map is not None:
             g = dict(zip(now, unpacked(layer.state_map(packed(now, "State")), now), strict=True))
@@ -174,7 +174,7 @@ def _descended(box: Box, x: Leaves, memory: Leaves, noise: Any) -> list[Any]:  #
         gradient = _derivative(box, lambda state, further=further: energy(state, *further), g)
         gradient = {name: factor * a + (now[name] if layer.leak else 0) for name, a in gradient.items()}
         step = _preconditioned(box, gradient)
-        now = {name: a - eta * step[name] for name, a in now.items()}
+        before, now = now, {name: a - eta * step[name] + mu * (a - before[name]) for name, a in now.items()}
     return [a - b for a, b in zip(now.values(), x.values(), strict=True)]
 
 
