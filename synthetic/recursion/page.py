@@ -12,6 +12,7 @@ from cemverify.tables import markdown
 from synthetic.recursion import figures
 from synthetic.recursion.presets import RecursionConfig
 from synthetic.recursion.sentences import known
+from synthetic.recursion.statements import by_depth
 from synthetic.recursion.summary import Row
 from synthetic.statements import Statement
 
@@ -77,7 +78,7 @@ def write_page(
     pictures = [f"![{title}]({path.stem}-{name}.svg)" for name, (title, _) in drawn.items()]
     few = f", or with fewer than {FEWEST} functions if the interval excludes 1" if config.seeds < FEWEST else ""
     parts = [
-        "# One model for all depths, on functions" if dial else "# Recursion depth on functions of known difficulty",
+        f"# {_title(studied, dial is not None)}",
         "## What it shows",
         textwrap.fill(" ".join(known(studied)), WIDTH, break_on_hyphens=False),
         pictures[0],
@@ -94,6 +95,14 @@ def write_page(
     for file, text in {**files, path: "\n\n".join(parts) + "\n"}.items():
         write_text(file, text)
     return [*files, path]
+
+
+def _title(studied: Mapping[str, Sequence[Row]], dial: bool) -> str:
+    if dial:
+        return "One model for all depths, on functions"
+    if any(by_depth(rows, "CEM, norm inside, steps sum to 1") for rows in studied.values()):
+        return "Recursion depth at three step sizes, with a norm inside and without"
+    return "Recursion depth on functions of known difficulty"
 
 
 def _statements(read: Sequence[Statement]) -> str:

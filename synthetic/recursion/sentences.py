@@ -37,6 +37,7 @@ def known(studied: Mapping[str, Sequence[Row]]) -> Iterator[str]:
     best = [(short(prior), _best(by_depth(rows))) for prior, rows in studied.items() if len(by_depth(rows)) > 1]
     if best:
         yield f"The smallest error of plain CEM is at {', '.join(f'T = {T} ({name})' for name, T in best)}."
+    yield from _summed(studied)
     yield from _dial(studied)
     tried = [row for rows in studied.values() for row in rows if row.contender is not None]
     edges = sum(row.at_edge for row in tried)
@@ -50,6 +51,20 @@ def known(studied: Mapping[str, Sequence[Row]]) -> Iterator[str]:
             f"{edges} of {len(tried)} rows have their best learning rate at the edge of those tried: there, part of a"
             " difference between depths may be one of tuning."
         )
+
+
+def _summed(studied: Mapping[str, Sequence[Row]]) -> Iterator[str]:
+    """Steps that sum to 1 against steps of 1, each at its best depth."""
+    told = []
+    for prior, rows in studied.items():
+        plain, summed = by_depth(rows), by_depth(rows, "CEM, steps sum to 1")
+        if len(summed) > 1 and plain and not any(map(is_drawn, rows)):
+            T, other = _best(summed), _best(plain)
+            pairs = zip(summed[T].errors, plain[other].errors, strict=True)
+            ratio = math.exp(math.fsum(math.log(a / b) for a, b in pairs) / len(plain[other].errors))
+            told.append(f"T = {T} ({short(prior)}), {ratio:.3f} times as large")
+    if told:
+        yield f"With steps that sum to 1, it is at {', and at '.join(told)}."
 
 
 def _dial(studied: Mapping[str, Sequence[Row]]) -> Iterator[str]:

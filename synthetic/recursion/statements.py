@@ -57,10 +57,10 @@ def _best_depth(prior: str, at: Mapping[int, Row], text: str, expected: int) -> 
     return Statement(text, found, "disagrees" if rivals[expected].conclusion == "worse" else "undecided")
 
 
-def by_depth(rows: Sequence[Row]) -> dict[int, Row]:
-    """Plain CEM at every depth at which no run diverged."""
-    plain = [row for row in rows if row.contender is not None and row.contender.family == "CEM" and not row.diverged]
-    return {row.contender.depth: row for row in plain if row.contender is not None}
+def by_depth(rows: Sequence[Row], family: str = "CEM") -> dict[int, Row]:
+    """Plain CEM, or another family, at every depth at which no run diverged."""
+    found = [row for row in rows if row.contender is not None and row.contender.family == family and not row.diverged]
+    return {row.contender.depth: row for row in found if row.contender is not None}
 
 
 def _named(depths: Mapping[str, Mapping[int, Row]], name: str) -> list[tuple[str, Mapping[int, Row]]]:
