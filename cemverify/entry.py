@@ -112,12 +112,16 @@ def _tell(error: BaseException, ended_by: signal.Signals | None) -> int:
 def _follows_interrupt(error: BaseException) -> bool:
     """Whether it is an interrupt, or what a library made of one; an earlier one that was dealt with is not told."""
     met: set[int] = set()
-    cause: BaseException | None = error
-    while cause is not None and id(cause) not in met:
+    causes: list[BaseException | None] = [error]
+    while causes:
+        cause = causes.pop()
+        if cause is None or id(cause) in met:
+            continue
         if isinstance(cause, KeyboardInterrupt):
             return True
         met.add(id(cause))
-        cause = cause.__cause__ or cause.__context__
+        causes += [cause.__cause__, cause.__context__]
+        causes += cause.exceptions if isinstance(cause, BaseExceptionGroup) else []
     return False
 
 

@@ -114,6 +114,7 @@ def test_the_page_says_of_each_layer_what_is_asked_of_it(example: str) -> None:
         ({"preconditioner": SOME_POSITIVE_DEFINITE, "steps": 2}, "needs a single step"),
         ({"steps": 2, "step_size": (0.1,)}, "as many step sizes, not 1"),
         ({"momentum": 0.5}, "momentum needs several steps"),
+        ({"momentum": None}, "is a number, not None"),
         ({"momentum": 1.0, "steps": 2}, "at least 0 and below 1, not 1"),
         ({"leak": True}, "needs the Lagrangian"),
         ({"coupled": True, "memory": PRESENT_STATE}, "cannot be coupled"),
@@ -262,6 +263,13 @@ def test_a_solver_may_stop_for_the_whole_batch_but_not_when_one_row_has_converge
     asked = ("structure/layer/batch-independence", "descent/layer/stationary", "training/layer/derivatives-agree")
     assert [judged(until(torch.max), p).verdict for p in asked] == [Verdict.HOLDS] * 3
     assert judged(until(lambda steps: steps[0].max()), asked[0]).verdict == Verdict.VIOLATED
+
+
+def test_an_equilibrium_beyond_its_tolerance_is_none() -> None:
+    for off, verdict in ((0.9e-3, Verdict.HOLDS), (1.1e-3, Verdict.VIOLATED)):
+        said: dict[str, Any] = {"step": "equilibrium", "returns": "next state", "tolerance": 1e-3}
+        layer = quadratic(update=lambda x, m, off=off: m + off + 0 * x, **said)
+        assert judged(layer, "descent/layer/stationary").verdict == verdict
 
 
 def test_numpy_layers_are_differentiated_by_differences() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -42,7 +43,12 @@ def sparse(x: Tensor, m: Tensor) -> Tensor:
     return torch.softmax(scores.masked_fill(scores < scores.amax(-1, keepdim=True), -torch.inf), -1) @ m
 
 
-@pytest.mark.parametrize("update", [sharp, sparse])
+def shrunk(x: Tensor, m: Tensor) -> Tensor:
+    """Soft thresholding: two kinks close to zero, on both sides of it."""
+    return torch.sign(x) * torch.relu(x.abs() - 1e-4) + m
+
+
+@pytest.mark.parametrize("update", [sharp, sparse, shrunk])
 @pytest.mark.parametrize("seed", range(4))
 def test_where_a_function_has_kinks_and_jumps_no_right_derivative_is_called_wrong(update: Any, seed: int) -> None:
     assert judged(free(update), DERIVATIVES, seed).verdict == Verdict.HOLDS
@@ -97,6 +103,40 @@ def test_a_weight_that_was_cached_is_not_the_one_that_is_learned() -> None:
     assert judged(sound, DERIVATIVES).verdict == Verdict.HOLDS
 
 
+def test_one_detached_parameter_of_many_is_a_violation() -> None:
+    many = {f"p{i}": torch.ones(D, dtype=torch.float64) for i in range(50)}
+
+    def update(x: Tensor, m: Tensor) -> Tensor:
+        return m - x * sum(p.detach() if name == "p37" else p for name, p in many.items()).to(x)  # type: ignore[union-attr]
+
+    record = judged(free(update, parameters=many), DERIVATIVES)
+    assert record.verdict == Verdict.VIOLATED
+    assert any(name in str(record.cause) for name in ("p37", "all parameters together"))
+
+
+def test_a_large_matrix_of_float32_that_is_detached_is_a_violation() -> None:
+    W = torch.randn(64, 64, generator=torch.Generator().manual_seed(2), dtype=torch.float32) / 8
+
+    def layer(W_of: Callable[[Tensor], Tensor]) -> EnergyLayer:
+        said: dict[str, Any] = {"dim": 64, "step": "free", "conservative": False, "causal": False}
+        return energy_layer(update=lambda x, m: torch.tanh(x @ W_of(x)) + m, parameters={"W": W}, **said)
+
+    assert judged(layer(lambda x: W.to(x)), DERIVATIVES).verdict == Verdict.HOLDS
+    assert judged(layer(lambda x: W.detach().to(x)), DERIVATIVES).verdict == Verdict.VIOLATED
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_parameter_close_to_the_end_of_its_range_is_asked_nearer(dtype: torch.dtype) -> None:
+    tau = torch.tensor(1e-4, dtype=dtype)
+
+    def update(x: Tensor, m: Tensor) -> Tensor:
+        if float(tau) <= 0:
+            raise ValueError("a temperature is positive")
+        return tau.to(x).sqrt() * x + m
+
+    assert judged(free(update, parameters={"tau": tau}), DERIVATIVES).verdict == Verdict.HOLDS
+
+
 # --- parameters -----------------------------------------------------------------------------------------
 
 
@@ -133,6 +173,28 @@ def test_a_parameter_behind_zeros_or_of_a_narrow_range_matters() -> None:
         return torch.softmax(x / tau.to(x), -1) + x @ A.to(x).T @ B.to(x).T + m
 
     assert judged(free(update, parameters={"A": A, "B": B, "tau": tau}), MATTER).verdict == Verdict.HOLDS
+
+
+def test_a_tied_parameter_matters_under_both_of_its_names() -> None:
+    W = torch.eye(D, dtype=torch.float64)
+    tied = {"up": W, "down": W}
+    for property_ in (DERIVATIVES, MATTER):
+        assert judged(free(lambda x, m: x @ W.to(x) @ W.to(x).T + m, parameters=tied), property_).verdict == "holds"
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (torch.arange(3), r"whole numbers or complex ones \(torch\.int64\)"),
+        (torch.ones(2, requires_grad=True).exp(), "computed from others"),
+        (torch.empty(0), "empty"),
+        (torch.ones(1).expand(3), "several of its numbers are one"),
+        (torch.ones(2, device="meta"), "on the meta device"),
+    ],
+)
+def test_what_cannot_be_set_or_trained_is_no_parameter(given: Tensor, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        free(lambda x, m: m - x, parameters={"odd": given})
 
 
 def test_parameters_are_as_they_were_after_a_check() -> None:

@@ -223,6 +223,8 @@ def energy_layer(
     states, memories = _shapes(state, "x"), _shapes(memory, "memory")
     sizes = _sizes(step_size, steps)
     named = _parameters(parameters)
+    if isinstance(momentum, bool) or not isinstance(momentum, float | int | torch.Tensor):
+        raise ValueError(f"the momentum of an energy layer is a number, not {momentum!r}")
     form = StatedEnergy(energy_per, tuple(mean_over))
     taken = Step(
         step,
@@ -303,6 +305,8 @@ def _absent(layer: EnergyLayer) -> dict[str, str]:
     without("memory-tokens", f"its memory has no token axis {TOKENS!r}", when=not of_tokens)
     without("torch", "it takes no torch arrays", when=layer.arrays != "torch")
     without("editable", "JAX arrays cannot be edited in place", when=layer.arrays == "jax")
+    narrow = layer.working_dtype != "float64"
+    without("differences", f"differences drown in the roundoff of {layer.working_dtype}", when=narrow)
     without("known-preconditioner", "its preconditioner is not given", when=step.unknown_preconditioner)
     for feature in ("autograd", "gradients", "vmap", "compile", "inference", "parameters"):
         without(feature, "NumPy arrays carry no gradients and have no modes", when=layer.arrays == "numpy")
@@ -374,7 +378,22 @@ def _parameters(given: Any) -> Mapping[str, Any]:
     named = dict(given.named_parameters()) if isinstance(given, torch.nn.Module) else given
     if not isinstance(named, Mapping) or not all(isinstance(value, torch.Tensor) for value in named.values()):
         raise ValueError("the parameters of an energy layer must be a module or a mapping of torch tensors")
+    for name, value in named.items():
+        faults = {
+            f"whole numbers or complex ones ({value.dtype})": not value.is_floating_point(),
+            "computed from others, which are the ones to declare": not value.is_leaf,
+            "empty": value.numel() == 0,
+            "on the meta device": value.is_meta,
+            "expanded: several of its numbers are one": not value.is_meta and _overlaps(value),
+            "an inference tensor": value.is_inference(),
+        }
+        if found := [fault for fault, there in faults.items() if there]:
+            raise ValueError(f"a parameter of an energy layer can be set and trained, and {name} is {found[0]}")
     return MappingProxyType(dict(named))
+
+
+def _overlaps(value: torch.Tensor) -> bool:
+    return any(n > 1 and stride == 0 for n, stride in zip(value.shape, value.stride(), strict=True))
 
 
 def _check(layer: EnergyLayer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import site
 import sysconfig
 import traceback
 from pathlib import Path
@@ -35,6 +36,8 @@ _LIBRARIES = tuple(
     for folder in (
         str(Path(__file__).parents[2]),
         *(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+        *site.getsitepackages(),
+        site.getusersitepackages(),
     )
 )
 
@@ -44,9 +47,12 @@ def place(error: BaseException) -> str:
 
     Libraries are not the judged code, and neither is this package.
     """
-    lines = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    own = [(file, line) for file, line in lines if not file.startswith(("<", *_LIBRARIES))]
-    return f" ({printable(os.path.basename(own[-1][0]))}, line {own[-1][1]})" if own else ""
+    try:
+        lines = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+        own = [(file, line) for file, line in lines if not file.startswith(("<", *_LIBRARIES))]
+        return f" ({printable(os.path.basename(own[-1][0]))}, line {own[-1][1]})" if own else ""
+    except BaseException:  # it is the implementation's exception, and so are its attributes
+        return ""
 
 
 _OTHER_DTYPES = ("same dtype", "should be the same", "expected scalar type", "have the same dtype")

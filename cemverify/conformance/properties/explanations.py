@@ -145,7 +145,7 @@ _EXPLANATIONS: tuple[tuple[str, Explanation], ...] = (
         "training/layer/parameters-matter",
         Explanation(
             "u(x, m; w) != u(x, m; w')  or  E(g, m; w) != E(g, m; w')  for some x, m and w'",
-            "A layer that computes with a copy of a parameter, or with another tensor of that name, never learns it, "
+            "Where update and energy use a copy of a parameter, or another tensor of that name, it is never learned, "
             "and no gradient is wrong: there is none.",
         ),
     ),

@@ -51,6 +51,7 @@ from cemverify.orphans import end_with_parent
 _ONE_CALL = Allowance()
 _BEAT = 0.5  # seconds between signs of life
 _STARVED = 0.1  # of the time of a call: a process that waited less for a core had enough of it
+_MOST_WAITED = 9  # times the time of a call: a process can make itself wait
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,7 @@ class Respondent:
         """
         before, granted = waited_for_core(self.process.pid), 0.0
         while not self.line.arrives(until):
-            waited = waited_for_core(self.process.pid) - before - granted
+            waited = min(waited_for_core(self.process.pid) - before, _MOST_WAITED * seconds) - granted
             if waited < _STARVED * seconds:
                 raise Overdue
             granted += waited

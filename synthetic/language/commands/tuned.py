@@ -94,6 +94,10 @@ def workplace(options: argparse.Namespace, output: str) -> Workplace:
     from synthetic.language.paper.cells import inherit_corpora  # matplotlib is heavy to import
 
     choice, (device, where) = corpus_choice(options), run_on(options)
+    if options.until is not None and not where.resume:
+        raise UsageError(
+            "--until stops a run that the same command goes on with, and --no-resume begins anew: give one"
+        )
     if options.compile and (missing := compiler_missing(device)) is not None:
         raise UsageError(f"{missing}; leave out --compile")
     written = options.output or Path(output)

@@ -1,34 +1,38 @@
 """Automatic derivatives of the update are those of its values: in the state, the memory and the parameters.
 
-This needs no energy, so it is asked of every layer that lets gradients through, whatever its step is: of an
-equilibrium as of a free step. Of each array one direction is tried, a random one: a derivative that is wrong anywhere
-is wrong along it.
+No energy is needed, so every layer that lets gradients through is asked. Each array is moved along one random
+direction, and so are all parameters together: a derivative that is wrong anywhere is wrong along almost all of them.
 
 At a kink there is no derivative. Two widths tell: with the central difference w(h) = (f(h) - f(-h)) / 2h and the bend
 s(h) = (f(h) - 2 f(0) + f(-h)) / h, a smooth function has A = w(h/2) - w(h) of the order of h^2 and, of h^3,
 B = 2 s(h/2) - s(h). A kink of strength k at a distance d < h/2 gives A = -k d / 2h and B = k (1 - 3 d/h), and the
 error of the extrapolated difference is B / 2 - 2 A / 3. Kinks of two outputs must not cancel, so each output counts.
+Two kinks on both sides, nearer than h, look like none; h is a millionth, and questions are moved off round numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 
 import torch
 from torch import Tensor
 
-from cemverify.conformance.asking.boxes import Arrays, Box, flat
+from cemverify.conformance.asking.boxes import Arrays, Box, finite, flat
+from cemverify.conformance.implementations.faults import Discard, Fault
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.properties.base import Property
 from cemverify.conformance.properties.layers.base import Cases, layer_property
-from cemverify.conformance.properties.layers.oracle import aside, rounding, terms
+from cemverify.conformance.properties.layers.oracle import aside, rounding, solved, terms
 from cemverify.conformance.properties.layers.parameters import displacement_with, parameters_of
 from cemverify.conformance.properties.layers.training import ROUNDINGS, gradients_of_update
 from cemverify.conformance.questions.black_boxes import Named, Question
 
-_AT_ONCE = 4  # parameters of one question; the seed says which
+_AT_ONCE = 4  # parameters of one question that are moved by themselves; the seed says which
+_NEARER = (1.0, 2.0**-6, 2.0**-12)  # a parameter may lie so close to the end of its range that a step leaves it
+_TOGETHER = "all parameters together"
 
 Displaced = Callable[[Named], Arrays]
 
@@ -39,35 +43,40 @@ def derivatives_of_update_agree(box: Box, q: Question) -> Evidence:
     q = box.rounded(aside(q, generator))
     u = box.displacement(q)
     c = {name: torch.randn(a.shape, generator=generator, dtype=torch.float64) for name, a in u.items()}
-    precision = max(box.eps, box.layer.step.tolerance or 0.0)
-    noise = float((rounding(box, q, u) * flat(c).abs().sum(1)).sum())
-    at = _Place(c, u, precision, noise, terms(q), generator)
+    noise = float(((rounding(box, q, u) + solved(box)) * flat(c).abs().sum(1)).sum())
+    at = _Place(c, u, box.eps, max(box.eps, box.layer.step.tolerance or 0.0), noise, terms(q), generator)
 
-    comparisons, telling = [], False
-    for what, here, displaced in _variables(box, q):
-        found = gradients_of_update(box, q, list(c.values()), of_parameters=what == "parameters")
-        for name, array in here.items():
-            got, expected, room = at.along_one_direction(found[name], name, array, displaced)
-            comparisons.append(Comparison(f"v . the gradient with respect to {name}", got, expected, room))
-            telling = telling or moved(expected, room)
-    return judge(*comparisons, telling=telling)
-
-
-def _variables(box: Box, q: Question) -> Iterator[tuple[str, Named, Displaced]]:
-    """What the update depends on: arrays by name, and the displacement where some of them are others."""
     arguments = {**q.x, **q.memory}
 
     def with_arguments(other: Named) -> Arrays:
         now = {**arguments, **other}
         return box.displacement(replace(q, x={k: now[k] for k in q.x}, memory={k: now[k] for k in q.memory}))
 
-    yield "arguments", arguments, with_arguments
-    values = parameters_of(box)
-    if values:
-        names = sorted(values)
-        first = q.seed % len(names)
-        some = {name: values[name] for name in islice((*names[first:], *names[:first]), _AT_ONCE)}
-        yield "parameters", some, lambda other: displacement_with(box, q, dict(other))
+    gradients = finite(gradients_of_update(box, q, list(c.values()), of_parameters=False), arguments)
+    found = [
+        at.along_one_direction(name, gradients, {name: array}, with_arguments) for name, array in arguments.items()
+    ]
+    if values := parameters_of(box):
+
+        def with_parameters(other: Named) -> Arrays:
+            return finite(displacement_with(box, q, dict(other)), u)
+
+        gradients = gradients_of_update(box, q, list(c.values()), of_parameters=True)
+        gradients = finite({name: a for name, a in gradients.items() if name in values}, values)
+        names, first = sorted(values), q.seed % len(values)
+        parts = {name: {name: values[name]} for name in islice((*names[first:], *names[:first]), _AT_ONCE)}
+        if len(names) > _AT_ONCE:
+            parts[_TOGETHER] = dict(values)
+        found += [_within_range(at, name, gradients, part, with_parameters) for name, part in parts.items()]
+    return judge(*found, telling=any(moved(f.expected, f.budget) for f in found))
+
+
+def _within_range(at: _Place, name: str, gradients: Named, here: Named, displaced: Displaced) -> Comparison:
+    """The comparison for parameters, nearer and nearer until there are answers on both sides."""
+    for nearer in _NEARER:
+        with suppress(Fault):
+            return at.along_one_direction(name, gradients, here, displaced, nearer)
+    raise Discard(f"there is no answer on both sides of {name}")
 
 
 @dataclass(frozen=True)
@@ -75,41 +84,51 @@ class _Place:
     """Where derivatives are taken, and how exactly values are known there.
 
     Attributes:
-        c: what the update is multiplied by. u: the update there. precision: of values, relative; noise: absolute,
-        of c . update. terms: of the longest sum. generator: of directions.
+        c: what the update is multiplied by. u: the update there. eps: of the layer's numbers. precision: of its
+        answers, relative; noise: absolute, of c . update. terms: of the longest sum. generator: of directions.
     """
 
     c: Named
     u: Named
+    eps: float
     precision: float
     noise: float
     terms: int
     generator: torch.Generator
 
     def along_one_direction(
-        self, gradient: Tensor, name: str, array: Tensor, displaced: Displaced
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """The two derivatives along a random direction, and how far apart they may be; each of shape (1,)."""
-        size = 1 + float(array.abs().max())
-        v = size * torch.randn(array.shape, generator=self.generator, dtype=torch.float64)
-        eps = max(self.precision, _spacing(array))
-        h = eps**0.2 / 4  # too wide a step is all truncation, too narrow all roundoff
+        self, name: str, gradients: Named, here: Named, displaced: Displaced, nearer: float = 1.0
+    ) -> Comparison:
+        """The two derivatives along a random direction of some arrays.
+
+        Args:
+            name: of what is moved. here: its arrays. gradients: at least theirs. nearer: by what the width shrinks.
+        """
+        spacing = max(_spacing(array) for array in here.values())
+        h = nearer * max(self.precision, spacing) ** (1 / 3) / 4
+        v = {
+            k: (1 + array.abs().max()) * torch.randn(array.shape, generator=self.generator, dtype=torch.float64)
+            for k, array in here.items()
+        }
 
         def value(by: float) -> Tensor:
-            return self._times_c(displaced({name: array + by * v}))
+            return self._times_c(displaced({k: array + by * v[k] for k, array in here.items()}))
 
         middle = self._times_c(self.u)  # (n,), an entry for each number of the update
         ahead, behind, near_ahead, near_behind = (value(by) for by in (h, -h, h / 2, -h / 2))
         wide, narrow = (ahead - behind) / (2 * h), (near_ahead - near_behind) / h
         bend, near_bend = (ahead - 2 * middle + behind) / h, 2 * (near_ahead - 2 * middle + near_behind) / h
-        expected = (4 * narrow - wide) / 3
-        truncated = 4 * (wide - narrow).abs() + 2 * (2 * near_bend - bend).abs()
-        # places are rounded too, and what comes back is as steep there as the gradient says
-        misplaced = eps * float((gradient.abs() * (array.abs() + h * v.abs())).sum())
-        largest = size + float(gradient.abs().max()) + max(float(a.abs().max()) for a in self.c.values())
-        backward = ROUNDINGS * self.terms * eps * largest**2 * float(v.abs().sum())
-        room = truncated.sum() + 6 / h * (self.noise + misplaced) + backward
-        return (gradient * v).sum().reshape(1), expected.sum().reshape(1), room.reshape(1)
+        expected = ((4 * narrow - wide) / 3).sum()
+        truncated = (4 * (wide - narrow).abs() + 2 * (2 * near_bend - bend).abs()).sum()
+        # places are rounded too, each by itself, and what comes back is as steep there as the gradient says
+        steep = torch.cat([(gradients[k] * array).flatten() for k, array in here.items()])
+        misplaced = 4 * spacing * steep.norm()
+        largest = 1 + max(float(a.abs().max()) for k, w in here.items() for a in (w, gradients[k], *self.c.values()))
+        backward = ROUNDINGS * self.terms * self.eps * largest**2 * sum(float(a.abs().sum()) for a in v.values())
+        room = truncated + 6 / h * (self.noise + misplaced) + backward
+        got = torch.stack([(gradients[k] * v[k]).sum() for k in here]).sum()
+        what = f"v . the gradient with respect to {name}"
+        return Comparison(what, got.reshape(1), expected.reshape(1), room.reshape(1))
 
     def _times_c(self, update: Named) -> Tensor:
         return torch.cat([(self.c[name] * a).flatten() for name, a in update.items()])
@@ -128,7 +147,7 @@ def properties() -> Iterator[Property]:
         "Automatic derivatives of the update agree with finite differences of its values.",
         derivatives_of_update_agree,
         "some derivative is not zero",
-        needs={"gradients"},
+        needs={"gradients", "differences"},
         source="(v . d/dw) (c . u) for the state, the memory and each parameter w",
         share=0.25,
         cases=Cases(plain=True),

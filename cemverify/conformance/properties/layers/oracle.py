@@ -24,8 +24,8 @@ UPDATE = "update = -eta P grad energy"
 _ROUNDINGS = 4  # of each number, and of each term of a sum of as many as the state has
 _TRIALS = 3
 _NUDGED = 16  # roundings of arguments that one trial stands for: a random direction is not the worst one
-_ASIDE = 2.0**-10
-_SOLVED = 16  # times a gradient within the tolerance of zero: how far from the equilibrium that may be
+_ASIDE = 2.0**-10  # small beside the numbers of a question, large beside the widths of differences
+_SOLVED = 16  # times the tolerance, twice what a curvature of 1/8 allows
 _CALIBRATED = 6  # states per dimension from which an unknown preconditioner is found
 
 
@@ -159,10 +159,18 @@ def terms(q: Question) -> int:
 
 
 def rounding(box: Box, q: Question, *values: Named) -> Tensor:
-    """What roundoff, and a solver that stops within its tolerance, may do to values of that size: (B,)."""
+    """What roundoff may do to values of that size: (B,)."""
     parts = [part for part in (q.x, q.memory, *values) if part]
     size = 1 + torch.stack([flat(part).abs().amax(1) for part in parts]).sum(0)
-    return size * float(_ROUNDINGS * terms(q) * box.eps) + _SOLVED * (box.layer.step.tolerance or 0.0)
+    return size * float(_ROUNDINGS * terms(q) * box.eps)
+
+
+def solved(box: Box) -> float:
+    """How far apart two answers of a solver may be that both stopped within its tolerance; 0 for any other layer.
+
+    A gradient within the tolerance is at most so far from the equilibrium if the energy's curvature is 1/8 or more.
+    """
+    return _SOLVED * (box.layer.step.tolerance or 0.0)
 
 
 def nudge(box: Box) -> float:

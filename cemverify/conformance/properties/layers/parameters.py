@@ -1,17 +1,18 @@
 """Every declared parameter matters: where it is set to something else, the update or the energy changes.
 
-Gradients cannot tell. Where a layer uses a copy of a parameter, or another tensor of that name, no gradient reaches
-what was declared, neither by backpropagation nor by differences, and the two agree.
+Gradients cannot tell. Where update and energy use a copy of a parameter, or another tensor of that name, no gradient
+reaches what was declared, neither by backpropagation nor by differences, and the two agree.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import islice
 
 import torch
 
-from cemverify.conformance.asking.boxes import Arrays, Box
+from cemverify.conformance.asking.boxes import Arrays, Box, finite
 from cemverify.conformance.asking.experiments import experiment, long_experiment
 from cemverify.conformance.implementations.faults import Discard, Fault
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
@@ -19,6 +20,7 @@ from cemverify.conformance.properties.base import Property
 from cemverify.conformance.properties.layers.base import layer_property
 from cemverify.conformance.questions.black_boxes import Named, Question, scattered
 
+_AT_ONCE = 64  # parameters of one question; the seed says which
 _DRAWS = 40  # an expert or a unit that few tokens reach is found by one of so many
 _FARS = (1.0, 0.1, 0.01)  # in turn: a large change may leave the range that a parameter must lie in
 _CHANGED = "changing {} changes the update or the energy"
@@ -27,11 +29,11 @@ _CHANGED = "changing {} changes the update or the energy"
 def parameters_matter(box: Box, q: Question) -> Evidence:
     """For each parameter there is a question at which another value of it gives another answer."""
     values = parameters_of(box)
-    if not values:
-        raise Discard("none of the parameters can be set")
+    names, first = sorted(values), q.seed % len(values)
+    some = islice((*names[first:], *names[:first]), _AT_ONCE)
     one, room = torch.ones(1), torch.full((1,), 0.5)
     return judge(
-        *(Comparison(_CHANGED.format(name), one * _matters(box, q, values, name), one, room) for name in values)
+        *(Comparison(_CHANGED.format(name), one * _matters(box, q, values, name), one, room) for name in some)
     )
 
 
@@ -50,9 +52,9 @@ def _matters(box: Box, q: Question, values: Named, name: str) -> bool:
         here = dict(values) if draw % 2 == 0 else {k: _elsewhere(v, far, generator) for k, v in values.items()}
         there = {**here, name: _elsewhere(here[name], far, generator)}
         with suppress(Fault):
-            before, after = (_answers_with(box, question, at) for at in (here, there))
+            before, after = (finite(_answers_with(box, question, at)) for at in (here, there))
             answered = True
-            if any(not torch.equal(before[k], after[k]) for k in before):
+            if before.keys() == after.keys() and any(not torch.equal(before[k], after[k]) for k in before):
                 return True
     if not answered:
         raise Discard(f"there is no answer with another value of {name}")
@@ -69,8 +71,10 @@ def _elsewhere(value: torch.Tensor, far: float, generator: torch.Generator) -> t
 
 @experiment
 def parameters_of(box: Box) -> Arrays:
-    """The values of the parameters that can be set: those that are computed from others cannot."""
-    return {name: p.detach().to(torch.float64) for name, p in box.layer.parameters.items() if p.is_leaf}
+    """The values of the parameters, under one name of each: tied ones have several."""
+    first = {id(p): name for name, p in reversed(list(box.layer.parameters.items()))}
+    own = {name: p for name, p in box.layer.parameters.items() if first[id(p)] == name}
+    return {name: p.detach().cpu().to(torch.float64) for name, p in own.items()}
 
 
 @experiment

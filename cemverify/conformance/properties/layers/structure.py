@@ -17,6 +17,7 @@ from cemverify.conformance.properties.layers.oracle import (
     along,
     compared,
     rounding,
+    solved,
     terms,
     token_count,
     tokens,
@@ -34,7 +35,7 @@ def future_is_not_read(box: Box, q: Question) -> Evidence:
     for i in range(1, token_count(box, q)):
         after = _of_tokens(box, _tokens_changed(box, q, range(i, token_count(box, q)), memory=True))
         comparisons += _unchanged(
-            "updates before token t when all from t on become 3 - 2x", box, q, after, before, range(i)
+            "updates before token t when all from t on become 3 - 2x", box, q, after, before, range(i), solved(box)
         )
     return _judged(comparisons)
 
@@ -46,9 +47,8 @@ def own_state_only(box: Box, q: Question) -> Evidence:
     for i in range(J if J > 1 else 0):
         after = _of_tokens(box, _tokens_changed(box, q, [i], memory=False))
         others = [j for j in range(J) if j != i]
-        comparisons += _unchanged(
-            "the other tokens' updates when token t of x becomes 3 - 2x", box, q, after, before, others
-        )
+        what = "the other tokens' updates when token t of x becomes 3 - 2x"
+        comparisons += _unchanged(what, box, q, after, before, others, solved(box))
     return _judged(comparisons)
 
 
@@ -73,7 +73,7 @@ def energy_is_per_token(box: Box, q: Question) -> Evidence:
 def batch_rows_are_independent(box: Box, q: Question) -> Evidence:
     """Every row alone gives what it gives among others, in its update and in its energy."""
     among = box.answer(q)
-    room = rounding(box, q, among)
+    room = rounding(box, q, among) + solved(box)
     comparisons = []
     values = None
     if box.layer.energy is not None and box.layer.stated.per != "batch":
@@ -128,7 +128,7 @@ def reordering_reorders(box: Box, q: Question) -> Evidence:
     )
     before, after = box.displacement(q), box.displacement(other)
     due = with_tokens(before, state, change)
-    room = rounding(box, q, before)
+    room = rounding(box, q, before) + solved(box)
     telling = moved(flat(due) - flat(before), along(room, flat(due)))
     return judge(*compared("update of reordered tokens = reordered update", after, due, room), telling=telling)
 
@@ -160,7 +160,7 @@ def masked_tokens_do_not_count(box: Box, q: Question) -> Evidence:
             noise=with_tokens(row.noise, state, only) if row.noise else {},
         )
         due = box.displacement(row, torch.ones((1, len(kept)), dtype=torch.bool))
-        room = rounding(box, q.rows([i]), due)
+        room = rounding(box, q.rows([i]), due) + solved(box)
         there = with_tokens({name: a[i : i + 1] for name, a in got.items()}, state, only)
         comparisons += compared("update with tokens masked = update without them", there, due, room)
         told = told or (len(kept) < J and moved(flat(due), along(room, flat(due))))
@@ -197,9 +197,11 @@ def _tokens_changed(box: Box, q: Question, which: Any, *, memory: bool) -> Quest
     return replace(q, x=x, memory=held)
 
 
-def _unchanged(what: str, box: Box, q: Question, got: Named, due: Named, which: Any) -> list[Comparison]:
+def _unchanged(
+    what: str, box: Box, q: Question, got: Named, due: Named, which: Any, more_room: float = 0.0
+) -> list[Comparison]:
     kept = list(which)
-    room = rounding(box, q, {k: a.reshape(q.batch, -1) for k, a in due.items()})
+    room = rounding(box, q, {k: a.reshape(q.batch, -1) for k, a in due.items()}) + more_room
     some = {k: a[:, kept] for k, a in got.items()}
     return compared(what, some, {k: a[:, kept] for k, a in due.items()}, room)
 
