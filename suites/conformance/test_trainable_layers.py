@@ -130,7 +130,7 @@ def test_a_parameter_close_to_the_end_of_its_range_is_asked_nearer(dtype: torch.
     tau = torch.tensor(1e-4, dtype=dtype)
 
     def update(x: Tensor, m: Tensor) -> Tensor:
-        if float(tau) <= 0:
+        if float(tau.detach()) <= 0:
             raise ValueError("a temperature is positive")
         return tau.to(x).sqrt() * x + m
 

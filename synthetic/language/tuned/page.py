@@ -10,7 +10,7 @@ from cemverify.results import write_text
 from cemverify.tables import markdown
 from synthetic.language.paper.summary import MARGIN
 from synthetic.language.tuned import designs, pictures, tables
-from synthetic.language.tuned.designs import LAYERS, parameters
+from synthetic.language.tuned.designs import LAYERS, WIDER, parameters
 from synthetic.language.tuned.plan import JUDGING_WINDOWS, TUNING_WINDOWS, SecondStepPlan
 from synthetic.language.tuned.power import seeds_to_equal, seeds_to_find
 from synthetic.language.tuned.study import State
@@ -71,7 +71,7 @@ def write_page(
     shares = plan.shares
     scale = f"{plan.size}, {plan.per_parameter:.3g} tokens a parameter"
     parts = [
-        f"# Does a second step pay? {LAYERS[plan.replaced]}, {scale}",
+        f"# Does a second step pay{_against(plan)}? {LAYERS[plan.replaced]}, {scale}",
         textwrap.fill(" ".join(sentences(plan, summary)), WIDTH, break_on_hyphens=False),
         *shown("ratios"),
         *([_PICTURE.format(margin=MARGIN)] if "ratios" in drawn else []),
@@ -107,6 +107,11 @@ def write_page(
     for file, text in {**files, path: "\n\n".join(parts) + "\n"}.items():
         write_text(file, text)
     return [*files, path]
+
+
+def _against(plan: SecondStepPlan) -> str:
+    """What a title adds where the study also asks what else the FLOPs of the second step buy."""
+    return " against a wider layer" if plan.row(WIDER) is not None else ""
 
 
 def sentences(plan: SecondStepPlan, summary: Summary) -> Iterator[str]:
