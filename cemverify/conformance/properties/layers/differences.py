@@ -7,7 +7,8 @@ At a kink there is no derivative. Two widths tell: with the central difference w
 s(h) = (f(h) - 2 f(0) + f(-h)) / h, a smooth function has A = w(h/2) - w(h) of the order of h^2 and, of h^3,
 B = 2 s(h/2) - s(h). A kink of strength k at a distance d < h/2 gives A = -k d / 2h and B = k (1 - 3 d/h), and the
 error of the extrapolated difference is B / 2 - 2 A / 3. Kinks of two outputs must not cancel, so each output counts.
-Two kinks on both sides, nearer than h, look like none; h is a millionth, and questions are moved off round numbers.
+Two kinks on both sides, nearer than h, look like none; h is about a millionth (more where a solver's tolerance is),
+and questions are moved off round numbers.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import islice
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, m
 from cemverify.conformance.properties.base import Property
 from cemverify.conformance.properties.layers.base import Cases, layer_property
 from cemverify.conformance.properties.layers.oracle import aside, rounding, solved, terms
-from cemverify.conformance.properties.layers.parameters import displacement_with, parameters_of
+from cemverify.conformance.properties.layers.parameters import displacement_with, parameters_of, some_of
 from cemverify.conformance.properties.layers.training import ROUNDINGS, gradients_of_update
 from cemverify.conformance.questions.black_boxes import Named, Question
 
@@ -63,9 +63,8 @@ def derivatives_of_update_agree(box: Box, q: Question) -> Evidence:
 
         gradients = gradients_of_update(box, q, list(c.values()), of_parameters=True)
         gradients = finite({name: a for name, a in gradients.items() if name in values}, values)
-        names, first = sorted(values), q.seed % len(values)
-        parts = {name: {name: values[name]} for name in islice((*names[first:], *names[:first]), _AT_ONCE)}
-        if len(names) > _AT_ONCE:
+        parts = {name: {name: values[name]} for name in some_of(values, q, _AT_ONCE)}
+        if len(values) > _AT_ONCE:
             parts[_TOGETHER] = dict(values)
         found += [_within_range(at, name, gradients, part, with_parameters) for name, part in parts.items()]
     return judge(*found, telling=any(moved(f.expected, f.budget) for f in found))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from itertools import islice
 
 import torch
 
@@ -29,11 +28,12 @@ _CHANGED = "changing {} changes the update or the energy"
 def parameters_matter(box: Box, q: Question) -> Evidence:
     """For each parameter there is a question at which another value of it gives another answer."""
     values = parameters_of(box)
-    names, first = sorted(values), q.seed % len(values)
-    some = islice((*names[first:], *names[:first]), _AT_ONCE)
     one, room = torch.ones(1), torch.full((1,), 0.5)
     return judge(
-        *(Comparison(_CHANGED.format(name), one * _matters(box, q, values, name), one, room) for name in some)
+        *(
+            Comparison(_CHANGED.format(name), one * _matters(box, q, values, name), one, room)
+            for name in some_of(values, q, _AT_ONCE)
+        )
     )
 
 
@@ -62,8 +62,14 @@ def _matters(box: Box, q: Question, values: Named, name: str) -> bool:
 
 
 def _elsewhere(value: torch.Tensor, far: float, generator: torch.Generator) -> torch.Tensor:
-    size = far * (1 + float(value.abs().max())) if value.numel() else far
+    size = far * (1 + float(value.abs().max()))
     return value + size * torch.randn(value.shape, generator=generator, dtype=torch.float64)
+
+
+def some_of(values: Named, q: Question, most: int) -> list[str]:
+    """At most so many names, from the one on which the question's seed falls."""
+    names, first = sorted(values), q.seed % len(values)
+    return [*names[first:], *names[:first]][:most]
 
 
 # --- setting them --------------------------------------------------------------------------------------

@@ -82,13 +82,11 @@ def _recorded(box: Box, of_parameters: bool) -> Iterator[Leaves]:
     before = {name: p.requires_grad for name, p in parameters.items()}
     try:
         for p in parameters.values():
-            if p.is_leaf:
-                p.requires_grad_(of_parameters)
+            p.requires_grad_(of_parameters)
         yield parameters if of_parameters else {}
     finally:
         for name, p in parameters.items():
-            if p.is_leaf:
-                p.requires_grad_(before[name])
+            p.requires_grad_(before[name])
 
 
 def _products(box: Box, q: Question, parameters: Leaves, cotangent: list[Tensor], function: Any) -> Leaves:
