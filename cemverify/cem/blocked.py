@@ -1,11 +1,12 @@
-"""A descent by blocks of tokens, recomputed in the backward pass: T steps in the memory of one.
+"""A descent by blocks of tokens, whose steps leave little for the backward pass: T steps in the memory of one.
 
 Tokens do not see each other's states, only the memory h, which is fixed while x moves. So a block of tokens can go
 all T steps before the next one starts, with no more of the memory than it sees, and one block of attention weights
-exists at a time. For the backward pass only the states x^(t) are kept; a step is computed again, from its formula,
-when its derivative is wanted.
+exists at a time. Attention keeps for the backward pass what each step has read from the memory, from which the states
+follow at the price of two linear maps. Where that is more than the states, as with a diagonal and many steps, the
+states are kept, and a step is computed again. In neither case are weights kept.
 
-Where torch has fused attention, which holds no weights either, a block is all tokens.
+Where torch has fused attention that outruns our tiles, a block is all tokens.
 
 Exact: the same operations as `Descent` on the same numbers, but for the order in which sums are taken.
 """
@@ -26,10 +27,10 @@ from cemverify.cem.descent import Descent
 from cemverify.cem.energies import Elementwise, Energy, Interaction
 from cemverify.cem.energies.interaction import InteractionMemory
 from cemverify.cem.energies.lean import LeanElementwise
-from cemverify.cem.energies.tiled import TiledInteraction
+from cemverify.cem.energies.tiled import Reading, TiledInteraction
 
-# As it is written; attention weights by tiles, and hidden numbers not kept; tokens by blocks, whose steps are
-# computed again in the backward pass.
+# As it is written; attention weights by tiles, and hidden numbers not kept; tokens by blocks, of whose steps little
+# is kept for the backward pass.
 Path = Literal["formula", "tiles", "blocks"]
 
 # Attention on this many pairs of a token and one remembered, or more, goes by tiles: below, its weights are few.
@@ -40,8 +41,13 @@ HIDDEN = 2**20
 USUAL_ROWS = {"cpu": 512, "cuda": 2048}
 # Rows of weights in a tile: few waste little beyond the causal half, many make few calls.
 USUAL_TILE = {"cpu": 64, "cuda": 256}
+# Where torch's fused attention is taken for more steps than are kept, though it computes each of them again.
+FUSED_ON = {"cuda"}
 # Up to so many steps are kept for the backward pass; what more would keep is computed again.
 KEPT_STEPS = 2
+# What steps have read from the memory is kept, and not the states, if it is no more numbers than so many states, or
+# than those of T steps: eight are less than twice what multi-head attention keeps.
+KEPT_STATES = 8
 
 
 @dataclass(frozen=True)
@@ -182,12 +188,12 @@ def descend(
     if not descent.alike or torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
         return descent(energy, start, memory)
     usual_rows = USUAL_ROWS.get(start.device.type, 512)
+    problem = _Problem(descent, energy, memory)
     if isinstance(energy, Interaction):
         if rows is None and tile is None and _is_fused(energy, start, memory):
             usual_rows = start.shape[1]  # a step of all tokens at once takes little memory
         else:
-            energy = TiledInteraction.of(energy, tile or usual_tile(start), kept=True)
-    problem = _Problem(descent, energy, memory)
+            problem = _tiled(problem, tile or usual_tile(start))
     tensors = list(_tensors(problem))
     apply: Any = _Blocked.apply
     output: Tensor = apply(problem, rows or usual_rows, start, *tensors)
@@ -195,11 +201,19 @@ def descend(
 
 
 def _is_fused(energy: Interaction, start: Tensor, memory: InteractionMemory) -> bool:
-    """Whether torch's own attention answers without ever holding all weights, which no tiles of ours outrun."""
-    if energy.diagonal is not None or energy.bias is not None or memory.ahead:
+    """Whether torch's own attention answers without ever holding all weights, where no tiles of ours outrun it."""
+    if start.device.type not in FUSED_ON or energy.diagonal is not None or energy.bias is not None or memory.ahead:
         return False
     aligned = not energy.causal or start.shape[1] == memory.length  # others need a mask
     return aligned and (start.device.type == "cpu" or start.dtype != torch.float64)
+
+
+def _tiled(problem: _Problem, tile: int) -> _Problem:
+    """The same, evaluated in tiles: the weights of one step of a block are kept unless its reading is."""
+    assert isinstance(problem.energy, Interaction)
+    energy = TiledInteraction.of(problem.energy, tile, kept=False)
+    tiled = _Problem(problem.descent, energy, problem.memory)
+    return tiled if tiled.recalls else dataclasses.replace(tiled, energy=dataclasses.replace(energy, kept=True))
 
 
 @dataclass(frozen=True)
@@ -213,40 +227,63 @@ class _Problem:
     def step(self, x: Tensor) -> Tensor:
         return self.descent.step(self.energy, x, self.memory)
 
+    @property
+    def recalls(self) -> bool:
+        """Whether what each step reads from the memory is kept: where that is about as little as the states."""
+        if not isinstance(self.energy, TiledInteraction):
+            return False
+        steps, width = self.descent.steps, self.energy.W_Q.shape[2]
+        read = self.energy.reading_width(per_head=self.descent.preconditioner.per_head)
+        return steps * read <= max(steps, KEPT_STATES) * width
+
+    def noted_step(self, x: Tensor) -> tuple[Tensor, Reading]:
+        """The next state, and what the step has read from the memory."""
+        assert isinstance(self.energy, TiledInteraction)
+        found: list[Reading] = []
+        noting = dataclasses.replace(self, energy=dataclasses.replace(self.energy, note=found.append))
+        return noting.step(x), found[0]
+
+    def recalling(self, reading: Reading) -> _Problem:
+        """The same problem for the one state at which that was read."""
+        assert isinstance(self.energy, TiledInteraction)
+        return dataclasses.replace(self, energy=dataclasses.replace(self.energy, recalled=reading))
+
 
 class _Blocked(torch.autograd.Function):
-    """x^(T) from x^(0), keeping only the states."""
+    """x^(T) from x^(0), keeping what each step has read from the memory, or only the states."""
 
     @staticmethod
     def forward(ctx: Any, problem: _Problem, rows: int, start: Tensor, *tensors: Tensor) -> Tensor:
-        steps, tokens = problem.descent.steps, start.shape[1]
         problem = _replace(problem, iter(t.detach() for t in tensors))
-        # x^(1) ... x^(T), each with memory of its own, so that the last can outlive the others
-        states = [torch.empty_like(start, memory_format=torch.contiguous_format) for _ in range(steps)]
-        for a in range(0, tokens, rows):
-            b = min(a + rows, tokens)
-            window = _window(problem, tokens, a, b)
+        output = torch.empty_like(start, memory_format=torch.contiguous_format)
+        kept: list[Tensor] = []
+        for a, b in _blocks(start.shape[1], rows):
+            window = _window(problem, start.shape[1], a, b)
             x = start[:, a:b]
-            for state in states:
-                x = window.step(x)
-                state[:, a:b] = x
+            for t in range(problem.descent.steps):
+                if problem.recalls:
+                    x, reading = window.noted_step(x)
+                    kept += [part for part in reading if part is not None]
+                else:
+                    kept += [x] if t > 0 else []  # x^(0) is there
+                    x = window.step(x)
+            output[:, a:b] = x
         ctx.problem, ctx.rows = problem, rows
         ctx.autocast = torch.is_autocast_enabled(start.device.type), torch.get_autocast_dtype(start.device.type)
-        ctx.save_for_backward(start, *tensors, *states[:-1])
-        return states[-1]
+        ctx.save_for_backward(start, *tensors, *kept)
+        return output
 
     @staticmethod
     def backward(ctx: Any, *outputs: Tensor) -> Any:
         """The derivative of each block, the last step first."""
         (output,) = outputs
-        steps: int = ctx.problem.descent.steps
+        inputs = len(ctx.needs_input_grad) - 2  # but for the problem and the rows
         saved: Sequence[Tensor] = ctx.saved_tensors
-        inputs, later = saved[: len(saved) - (steps - 1)], saved[len(saved) - (steps - 1) :]
         enabled, dtype = ctx.autocast
         with torch.autocast(output.device.type, dtype=dtype, enabled=enabled):
             if torch.is_grad_enabled():  # a second derivative may be wanted: the formula has one
-                return None, None, *_by_formula(ctx, inputs, output)
-            return None, None, *_by_blocks(ctx, inputs, later, output)
+                return None, None, *_by_formula(ctx, saved[:inputs], output)
+            return None, None, *_by_blocks(ctx, saved[:inputs], saved[inputs:], output)
 
 
 def _by_formula(ctx: Any, inputs: Sequence[Tensor], output: Tensor) -> list[Tensor | None]:
@@ -262,7 +299,7 @@ def _by_formula(ctx: Any, inputs: Sequence[Tensor], output: Tensor) -> list[Tens
     return [next(found) if w else None for w in wanted]
 
 
-def _by_blocks(ctx: Any, inputs: Sequence[Tensor], later: Sequence[Tensor], output: Tensor) -> list[Tensor | None]:
+def _by_blocks(ctx: Any, inputs: Sequence[Tensor], kept: Sequence[Tensor], output: Tensor) -> list[Tensor | None]:
     """The gradients of all inputs, a block of tokens at a time."""
     start, *tensors = inputs
     tokens = start.shape[1]
@@ -271,18 +308,16 @@ def _by_blocks(ctx: Any, inputs: Sequence[Tensor], later: Sequence[Tensor], outp
     # sums over blocks and steps, in float32 at least
     sums = [torch.zeros_like(t, dtype=torch.promote_types(t.dtype, torch.float32)) for t in tensors]
     totals = _replace(ctx.problem, iter(sums))
-    for a in range(0, tokens, ctx.rows):
-        b = min(a + ctx.rows, tokens)
+    blocks = list(_blocks(tokens, ctx.rows))
+    of_block = len(kept) // len(blocks)
+    for i, (a, b) in enumerate(blocks):
         parts = [t.detach() for t in _tensors(_window(problem, tokens, a, b))]
         wanted = ctx.needs_input_grad[3:]
         parts = [t.requires_grad_() if w else t for t, w in zip(parts, wanted, strict=True)]
         window = _replace(_window(problem, tokens, a, b), iter(parts))
         summed = list(_tensors(_window(totals, tokens, a, b)))
         d_x = output[:, a:b]
-        for state in (*reversed(later), start):
-            with torch.enable_grad():
-                x = state[:, a:b].detach().requires_grad_()
-                reached = window.step(x)
+        for x, reached in _moves(window, start[:, a:b], kept[i * of_block : (i + 1) * of_block]):
             asked = [x, *(t for t, w in zip(parts, wanted, strict=True) if w)]
             d_x, *d_parts = torch.autograd.grad(reached, asked, d_x, allow_unused=True)
             for total, d_part in zip((t for t, w in zip(summed, wanted, strict=True) if w), d_parts, strict=True):
@@ -291,6 +326,37 @@ def _by_blocks(ctx: Any, inputs: Sequence[Tensor], later: Sequence[Tensor], outp
         d_start[:, a:b] = d_x
     found = [s.to(t.dtype) if w else None for s, t, w in zip(sums, tensors, ctx.needs_input_grad[3:], strict=True)]
     return [d_start if ctx.needs_input_grad[2] else None, *found]
+
+
+def _blocks(tokens: int, rows: int) -> Iterator[tuple[int, int]]:
+    """The first token of each block, and the one after its last."""
+    for a in range(0, tokens, rows):
+        yield a, min(a + rows, tokens)
+
+
+def _moves(window: _Problem, start: Tensor, kept: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Each step of a block, the last first: its state as a leaf, and the next state with the graph between.
+
+    Where readings were kept, a state follows from the one before and what was read there, by the same operations as
+    in the forward pass.
+    """
+    if not window.recalls:
+        for state in (*reversed(kept), start):
+            yield _move(window, state)
+        return
+    parts, moves, x = len(kept) // window.descent.steps, [], start
+    for t in range(window.descent.steps):
+        attended, *context = kept[t * parts : (t + 1) * parts]
+        moves.append(_move(window.recalling((attended, context[0] if context else None)), x))
+        x = moves[-1][1]
+    while moves:
+        yield moves.pop()
+
+
+@torch.enable_grad()
+def _move(window: _Problem, state: Tensor) -> tuple[Tensor, Tensor]:
+    x = state.detach().requires_grad_()
+    return x, window.step(x)
 
 
 def _window(problem: _Problem, tokens: int, a: int, b: int) -> _Problem:

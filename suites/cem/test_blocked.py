@@ -105,6 +105,7 @@ def test_in_bfloat16_the_last_tokens_of_a_row_are_attended_like_the_row() -> Non
 def test_steps_of_torchs_own_attention_take_all_tokens_at_once(
     position: PositionKind, causal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(blocked, "FUSED_ON", {"cpu"})
     module = layer(position=position, causal=causal, steps=3)
     wanted = answers(module, states(7, 4), states(7, 5), lambda descent, *rest: descent(*rest))
     cut: list[object] = []
@@ -116,6 +117,7 @@ def test_steps_of_torchs_own_attention_take_all_tokens_at_once(
 
 
 def test_rows_that_torchs_own_attention_cannot_align_go_by_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocked, "FUSED_ON", {"cpu"})
     module = layer(steps=3)
     cut: list[Interaction] = []
     of = TiledInteraction.of
@@ -173,25 +175,40 @@ def test_a_second_derivative_is_that_of_the_formula(path: blocked.Path, own: boo
             torch.testing.assert_close(b, a, rtol=1e-8, atol=1e-8 * float(a.detach().abs().max()))
 
 
-def test_what_is_kept_for_the_backward_pass_grows_with_the_tokens_and_not_their_square() -> None:
-    def kept(tokens: int, steps: int) -> int:
-        module = layer("shared", "alibi", PreconditionerConfig(), steps=steps)
-        sizes: list[int] = []
+def kept(tokens: int, steps: int, diagonal: DiagonalKind) -> int:
+    """How many numbers a layer by blocks keeps for the backward pass."""
+    module = layer(diagonal, "alibi", PreconditionerConfig(), steps=steps)
+    sizes: list[int] = []
 
-        def note(tensor: Tensor) -> Tensor:
-            sizes.append(tensor.numel())
-            return tensor
+    def note(tensor: Tensor) -> Tensor:
+        sizes.append(tensor.numel())
+        return tensor
 
-        with (
-            torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor),
-            blocked.using("blocks", rows=8, tile=4),
-        ):
-            module(states(tokens, 4))
-        return sum(sizes)
+    with (
+        torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor),
+        blocked.using("blocks", rows=8, tile=4),
+    ):
+        module(states(tokens, 4))
+    return sum(sizes)
 
-    assert kept(80, 2) < 2.1 * kept(40, 2)
-    # each further step keeps one state of 2 x 40 tokens and 12 features
-    assert kept(40, 8) - kept(40, 7) == 2 * 40 * 12
+
+STATE = 2 * 40 * 12  # two rows of 40 tokens and 12 features
+
+
+@pytest.mark.parametrize("diagonal", ["none", "shared", "per-head"])
+def test_what_is_kept_for_the_backward_pass_grows_with_the_tokens_and_not_their_square(
+    diagonal: DiagonalKind,
+) -> None:
+    assert kept(80, 2, diagonal) < 2.1 * kept(40, 2, diagonal)
+    assert kept(40, 16, diagonal) - kept(40, 15, diagonal) == STATE
+
+
+def test_what_steps_have_read_is_kept_instead_of_states_while_it_is_no_more_than_eight_of_them() -> None:
+    # without a diagonal a reading is as large as a state, and the last step's is kept too
+    assert kept(40, 8, "none") - kept(40, 7, "none") == STATE
+    # with the shared diagonal it is twice as large: eight states in four steps, where five steps keep four states
+    assert kept(40, 4, "shared") - kept(40, 3, "shared") == 2 * STATE
+    assert kept(40, 4, "shared") - kept(40, 5, "shared") == 4 * STATE
 
 
 def test_a_layer_takes_a_fast_path_where_that_pays(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -233,6 +233,17 @@ def test_rotary_attention_that_does_not_turn_its_values_there_and_back_is_not_th
     assert relative_error(field, gradient_of(energy, x, h)) > 0.1
 
 
+@each_position
+def test_decoding_without_a_diagonal_is_torchs_fused_attention(position: str) -> None:
+    energy = interaction(diagonal="none", position=position)
+    x, memory = randn(2, 5, 6, seed=12), energy.remember(randn(2, 5, 6, seed=13))
+    with torch.no_grad(), torch.profiler.profile() as profile:
+        energy.gradient(x[:, -1:], memory)
+    names = {event.key for event in profile.key_averages()}
+    # its other kind copies all keys, to scale them
+    assert "aten::_scaled_dot_product_flash_attention_for_cpu" in names
+
+
 @each_diagonal
 @each_position
 def test_fewer_queries_than_memories_are_its_last_tokens(diagonal: str, position: str) -> None:

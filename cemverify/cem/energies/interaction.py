@@ -188,5 +188,8 @@ class Interaction:
             attended = F.scaled_dot_product_attention(queries, keys, keys, is_causal=True, scale=scale)
         else:
             mask = self._mask(x.shape[1], memory)
+            if mask is not None and mask.dim() == 3 and not torch.is_grad_enabled():
+                # torch's fused attention takes masks of four axes, or copies the keys; it has no second derivative
+                mask = mask[None]
             attended = F.scaled_dot_product_attention(queries, keys, keys, attn_mask=mask, scale=scale)
         return self._unrotate(attended, memory)

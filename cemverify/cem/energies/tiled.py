@@ -12,17 +12,20 @@ The derivative is written out, since autograd would keep every pass. A second de
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from cemverify.cem.energies.interaction import Interaction, InteractionMemory
 from cemverify.cem.positions import Alibi
 
 Context = Literal["none", "summed", "per-head"]
+# What one evaluation has read from the memory: sum_j a_kij (W_K h_j) and sum_j a_kij h_j, None without a diagonal.
+Reading = tuple[Tensor, Tensor | None]
 
 
 @dataclass(frozen=True)
@@ -32,10 +35,15 @@ class TiledInteraction(Interaction):
     Attributes:
         tile: rows in a tile.
         kept: whether weights are kept for the backward pass, or computed again there.
+        note: told what each evaluation reads from the memory.
+        recalled: what an earlier evaluation at the same states has read, which is not computed again; its derivative
+            is.
     """
 
     tile: int = 64
     kept: bool = False
+    note: Callable[[Reading], None] | None = field(default=None, repr=False)
+    recalled: Reading | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, energy: Interaction, tile: int, *, kept: bool) -> TiledInteraction:
@@ -69,8 +77,28 @@ class TiledInteraction(Interaction):
             return low_rank
         return torch.addcmul(low_rank, self.diagonal.expand(self.heads, -1)[:, None, :], context, value=-1)
 
+    def reading_width(self, *, per_head: bool) -> int:
+        """Numbers in a `Reading` for each token, where the gradients of heads are asked for or only their sum."""
+        K, R, D = self.W_Q.shape
+        if self.diagonal is None:
+            return K * R
+        return K * R + (K * D if per_head or self.diagonal.dim() == 2 else D)
+
     def _attend(self, x: Tensor, memory: InteractionMemory, kind: Context) -> tuple[Tensor, Tensor]:
         """sum_j a_kij (W_K h_j), rotated if positions are, (B, K, J, R), and sum_j a_kij h_j as its kind says."""
+        found: Any
+        if self.recalled is None:
+            attend: Any = _Attended.apply
+            found = attend(*self._operands(x, memory, kind))
+        else:
+            recall: Any = _Recalled.apply
+            found = recall(*self._operands(x, memory, kind), *self.recalled)
+        if self.note is not None:
+            self.note(found)
+        return found  # type: ignore[no-any-return]
+
+    def _operands(self, x: Tensor, memory: InteractionMemory, kind: Context) -> tuple[Any, ...]:
+        """Queries, keys, weighted states, states and bias, and how they are cut."""
         rows = x.shape[1]
         weighted = None  # what meets the states in the scores: (B, J, D) or (B, K, J, D)
         if self.diagonal is not None:
@@ -84,10 +112,7 @@ class TiledInteraction(Interaction):
             heads=self.heads,
             kept=self.kept,
         )
-        apply: Any = _Attended.apply
-        queries = self._queries(x, memory)
-        attended, context = apply(queries, memory.keys, weighted, memory.states, self._tile_bias(rows, memory), how)
-        return attended, context
+        return self._queries(x, memory), memory.keys, weighted, memory.states, self._tile_bias(rows, memory), how
 
     def _tile_bias(self, rows: int, memory: InteractionMemory) -> Tensor | None:
         """The bias, (K, J, S), or (K, 1, S) where it is one number for each column and another for each row."""
@@ -168,6 +193,33 @@ class _Attended(torch.autograd.Function):
             if torch.is_grad_enabled():
                 return *_second(inputs, ctx.needs_input_grad, d_attended, d_context, ctx.how), None
             return *_first(inputs, kept, ctx.needs_input_grad, d_attended, d_context, ctx.how), None
+
+
+class _Recalled(torch.autograd.Function):
+    """The same, known from an earlier evaluation; only its derivative is computed, and that once."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        queries: Tensor,
+        keys: Tensor,
+        weighted: Tensor | None,
+        states: Tensor | None,
+        bias: Tensor | None,
+        how: _How,
+        attended: Tensor,
+        context: Tensor | None,
+    ) -> tuple[Tensor, Tensor | None]:
+        ctx.how = how
+        ctx.save_for_backward(queries, keys, weighted, states, bias)
+        return attended.detach(), None if context is None else context.detach()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_attended: Tensor, d_context: Tensor | None) -> Any:
+        with torch.autocast(d_attended.device.type, enabled=False):
+            found = _first(ctx.saved_tensors, (), ctx.needs_input_grad, d_attended, d_context, ctx.how)
+        return *found, None, None, None
 
 
 def _first(

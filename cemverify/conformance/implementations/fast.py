@@ -27,7 +27,7 @@ def _as_for_many(steps: int) -> AbstractContextManager[None]:
 
 def attention(x: Tensor, h: Tensor, weights: Weights, config: AttentionConfig) -> Tensor:
     """x^(T) by tiles, beyond two steps by blocks too: (B, J, D)."""
-    fused = config.diagonal == "none" and config.position in ("none", "rotary")
+    fused = x.device.type in blocked.FUSED_ON and config.diagonal == "none" and config.position in ("none", "rotary")
     by_all = config.steps > blocked.KEPT_STEPS and fused  # where torch's own attention takes all tokens at once
     with blocked.using("blocks") if by_all else _as_for_many(config.steps):
         return formula.attention(x, h, weights, config)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -133,3 +134,24 @@ class WrongWeightsInTheBackwardPass(SumIsNotRescaled):
         wrong = super().softmax(logits)
         # the right value with the wrong one's derivative
         return wrong + (torch.softmax(logits, -1) - wrong).detach()
+
+
+@ZOO.killed_by(
+    "In the backward pass a step is recalled from the state of the step before.",
+    "training/attention/any-options",
+    _PRODUCT,
+)
+class RecallsTheStateBefore(Plain):
+    before: Tensor | None = None
+
+    def steps(self, c: Any) -> int:
+        self.before = None  # a descent begins
+        return super().steps(c)
+
+    def attention_direction(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
+        right = super().attention_direction(x, h, w, c)
+        before, self.before = self.before, x.detach()
+        if before is None:
+            return right
+        elsewhere = super().attention_direction(before + (x - x.detach()), h, w, c)
+        return elsewhere + (right - elsewhere).detach()
