@@ -171,9 +171,9 @@ class _Attended(torch.autograd.Function):
             context = None
             if h is not None and how.context != "none":
                 context = q.new_empty(B, *((K,) if how.context == "per-head" else ()), J, h.shape[2])
-            kept = []
+            kept, added = [], _Added.of(bias, q, how)
             for a, b, s in how.tiles(J, k.shape[1]):
-                p = _weights(q, k, w, h, bias, a, b, s, how)  # (B, K, r, s)
+                p = _weights(q, k, w, h, added, a, b, s, how)  # (B, K, r, s)
                 attended[:, a:b].baddbmm_(p.flatten(0, 1), k[:, :s], beta=0)
                 if context is not None and h is not None:
                     if how.context == "summed":
@@ -245,8 +245,9 @@ def _first(
     d_w = None if w is None else torch.empty_like(w)
     d_h = None if h is None else torch.zeros(B, S, h.shape[2], dtype=exact, device=q.device)
     d_bias = torch.zeros_like(bias) if bias is not None and wanted[4] else None
+    added = _Added.of(bias, q, how)
     for i, (a, b, s) in enumerate(how.tiles(J, S)):
-        p = kept[i] if how.kept else _weights(q, k, w, h, bias, a, b, s, how)
+        p = kept[i] if how.kept else _weights(q, k, w, h, added, a, b, s, how)
         d_p = torch.bmm(d_o[:, a:b], k[:, :s].mT).view(B, K, b - a, s)
         _add_product(d_k[:, :s], p.flatten(0, 1).mT, d_o[:, a:b])
         if d_c is not None and h is not None and d_h is not None:
@@ -315,12 +316,42 @@ def _second(
     return [next(found) if w and t is not None else None for t, w in zip(inputs, wanted, strict=False)]
 
 
+@dataclass(frozen=True)
+class _Added:
+    """What is added to the scores of all tiles.
+
+    Attributes:
+        columns: (B K, 1, S), where the bias is one number for each column. bias: (K, J, S) or (K, 1, S), where it is
+            not, or is added in float32. future: (r, r), -inf where a row of a tile may not look; None if it may
+            look everywhere.
+    """
+
+    columns: Tensor | None
+    bias: Tensor | None
+    future: Tensor | None
+
+    @classmethod
+    def of(cls, bias: Tensor | None, q: Tensor, how: _How) -> _Added:
+        """As queries (B K, J, R) need it."""
+        future = None
+        if how.past is not None:
+            future = torch.full((how.tile, how.tile), -math.inf, dtype=q.dtype, device=q.device).triu_(1)
+        if bias is not None and bias.shape[1] == 1 and not _is_narrow(q):
+            return cls(bias.to(q.dtype).repeat(q.shape[0] // how.heads, 1, 1), None, future)
+        return cls(None, bias, future)
+
+
+def _is_narrow(q: Tensor) -> bool:
+    """Whether scores of this dtype are widened to float32."""
+    return q.dtype in (torch.bfloat16, torch.float16)
+
+
 def _weights(
     q: Tensor,
     k: Tensor,
     w: Tensor | None,
     h: Tensor | None,
-    bias: Tensor | None,
+    added: _Added,
     a: int,
     b: int,
     s: int,
@@ -329,16 +360,13 @@ def _weights(
     """a_kij of the rows a to b on the columns up to s, (B, K, r, s), of q's dtype."""
     rows, stacks = b - a, q.shape[0]
     batch = stacks // how.heads
-    future = None
-    if how.past is not None:
-        future = torch.full((rows, rows), -math.inf, dtype=q.dtype, device=q.device).triu_(1)
-    wide = q.dtype not in (torch.bfloat16, torch.float16)
-    if bias is not None and bias.shape[1] == 1 and wide:
-        # relative to the tile's own last row: the one of all would leave early rows few digits
-        last = how.past + q.shape[1] if how.past is not None else s
-        start = bias[:, :, last - s : last].to(q.dtype).repeat(batch, 1, 1)  # (B K, 1, s)
+    bias = added.bias
+    future = None if added.future is None else added.future[:rows, :rows]
+    # relative to the tile's own last row: the one of all would leave early rows few digits
+    last = how.past + q.shape[1] if how.past is not None else s
+    if added.columns is not None:
+        start = added.columns[:, :, last - s : last]
         scores = torch.baddbmm(start, q[:, a:b], k[:, :s].mT, alpha=how.scale)
-        bias = None
     else:
         scores = q.new_empty(stacks, rows, s).baddbmm_(q[:, a:b], k[:, :s].mT, beta=0, alpha=how.scale)
     scores = scores.view(batch, how.heads, rows, s)
@@ -351,10 +379,9 @@ def _weights(
             scores += shared[:, None]
         else:
             scores.view(batch, -1, s).baddbmm_(w[:, :, a:b].flatten(1, 2), h[:, :s].mT, alpha=how.scale)
-    if not wide:
+    if _is_narrow(q):
         scores = scores.float()
     if bias is not None:
-        last = how.past + q.shape[1] if how.past is not None else s
         scores += bias[:, :, last - s : last] if bias.shape[1] == 1 else bias[:, a:b, :s]
     if future is not None:
         scores[..., s - rows :] += future
