@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from cemverify.cem import blocked
 from cemverify.cem.blocked import descend
@@ -173,6 +174,18 @@ def test_a_second_derivative_is_that_of_the_formula(path: blocked.Path, own: boo
         wanted = list(second_derivatives(module, "formula", own))
         for a, b in zip(wanted, second_derivatives(module, path, own), strict=True):
             torch.testing.assert_close(b, a, rtol=1e-8, atol=1e-8 * float(a.detach().abs().max()))
+
+
+@pytest.mark.parametrize("path", ["formula", "blocks"])
+def test_without_a_diagonal_a_second_derivative_takes_torchs_unfused_attention(path: blocked.Path) -> None:
+    module = layer(steps=3)
+    with pytest.raises(RuntimeError, match="flash_attention_for_cpu_backward is not implemented"):
+        list(second_derivatives(module, path, own=True))
+    wanted = list(second_derivatives(module, "tiles", own=True))
+    with sdpa_kernel(SDPBackend.MATH):
+        found = list(second_derivatives(module, path, own=True))
+    for a, b in zip(wanted, found, strict=True):
+        torch.testing.assert_close(b, a, rtol=1e-8, atol=1e-8 * float(a.detach().abs().max()))
 
 
 def kept(tokens: int, steps: int, diagonal: DiagonalKind) -> int:
