@@ -46,7 +46,7 @@ def run_cells(cells: Sequence[Cell], options: RunOptions) -> list[StoredCell]:
         store.sweep()
         crew = _crew(options, todo)
         _say(f"{len(known)} of {_cells(len(asked))} in {store.folder}; computing {len(todo)}", options)
-        known |= _compute(todo, store, crew, known)
+        known |= _compute(todo, store, crew, known, options)
     if options.shard is not None:
         raise ShardFinished(_tell_shard(store, asked, known, len(todo), options))
     return [known[cell.key] for cell in cells]
@@ -95,7 +95,7 @@ def _is_due(key: str, record: StoredCell | None, options: RunOptions) -> bool:
 
 
 def _compute(
-    todo: Sequence[Cell], store: CellStore, crew: Crew, known: Mapping[str, StoredCell]
+    todo: Sequence[Cell], store: CellStore, crew: Crew, known: Mapping[str, StoredCell], options: RunOptions
 ) -> dict[str, StoredCell]:
     fresh: dict[str, StoredCell] = {}
     progress = Progress(len(todo), sum(cell.cost for cell in todo))
@@ -112,9 +112,10 @@ def _compute(
     try:
         compute_all(todo, crew, keep, progress.tick)
     except KeyboardInterrupt:
+        command = "the same command" if options.resume else "the command without --no-resume"
         raise Interrupted(
             f"interrupted; {len(fresh)} of {_cells(len(todo))} finished and kept in {store.folder}, "
-            "the same command goes on from there"
+            f"{command} goes on from there"
         ) from None
     finally:
         progress.close()

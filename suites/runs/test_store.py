@@ -35,6 +35,7 @@ from cemverify.runs import (
     run_cells,
     run_options,
 )
+from cemverify.runs import run as running
 from cemverify.runs.arguments import parse_shard
 from cemverify.runs.plain import plain, restore
 from cemverify.runs.progress import Progress
@@ -542,6 +543,17 @@ def test_an_interrupt_between_a_cell_and_its_side_file_leaves_neither(
     with pytest.raises(KeyboardInterrupt):
         store.put(cell, {"end": 1.0})
     assert litter(tmp_path) == []
+
+
+def test_a_run_begun_anew_is_told_that_without_that_option_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(running, "compute_all", interrupted)
+    with pytest.raises(Interrupted, match="the command without --no-resume goes on from there"):
+        run_cells(walks(2), here(tmp_path, resume=False))
 
 
 @pytest.mark.slow
