@@ -3,7 +3,7 @@
 Tokens do not see each other's states, only the memory h, which is fixed while x moves. So a block of tokens can go
 all T steps before the next one starts, with no more of the memory than it sees, and one block of attention weights
 exists at a time. Attention keeps for the backward pass what each step has read from the memory, from which the states
-follow at the price of two linear maps. Where that is more than the states, as with a diagonal and many steps, the
+follow at the price of a linear map. Where that is more than the states, as with a diagonal and many steps, the
 states are kept, and a step is computed again. In neither case are weights kept.
 
 Where torch has fused attention that outruns our tiles, a block is all tokens.
@@ -243,9 +243,11 @@ class _Problem:
         noting = dataclasses.replace(self, energy=dataclasses.replace(self.energy, note=found.append))
         return noting.step(x), found[0]
 
-    def recalling(self, reading: Reading) -> _Problem:
-        """The same problem for the one state at which that was read."""
+    def recalling(self, parts: Sequence[Tensor]) -> _Problem:
+        """The same problem for the one state at which that was read: the parts of a reading that there are."""
         assert isinstance(self.energy, TiledInteraction)
+        attended, *context = parts
+        reading: Reading = attended, context[0] if context else None
         return dataclasses.replace(self, energy=dataclasses.replace(self.energy, recalled=reading))
 
 
@@ -309,7 +311,7 @@ def _by_blocks(ctx: Any, inputs: Sequence[Tensor], kept: Sequence[Tensor], outpu
     sums = [torch.zeros_like(t, dtype=torch.promote_types(t.dtype, torch.float32)) for t in tensors]
     totals = _replace(ctx.problem, iter(sums))
     blocks = list(_blocks(tokens, ctx.rows))
-    of_block = len(kept) // len(blocks)
+    of_block = len(kept) // max(1, len(blocks))  # no tokens, no blocks
     for i, (a, b) in enumerate(blocks):
         parts = [t.detach() for t in _tensors(_window(problem, tokens, a, b))]
         wanted = ctx.needs_input_grad[3:]
@@ -340,23 +342,18 @@ def _moves(window: _Problem, start: Tensor, kept: Sequence[Tensor]) -> Iterator[
     Where readings were kept, a state follows from the one before and what was read there, by the same operations as
     in the forward pass.
     """
-    if not window.recalls:
-        for state in (*reversed(kept), start):
-            yield _move(window, state)
-        return
-    parts, moves, x = len(kept) // window.descent.steps, [], start
-    for t in range(window.descent.steps):
-        attended, *context = kept[t * parts : (t + 1) * parts]
-        moves.append(_move(window.recalling((attended, context[0] if context else None)), x))
-        x = moves[-1][1]
-    while moves:
-        yield moves.pop()
-
-
-@torch.enable_grad()
-def _move(window: _Problem, state: Tensor) -> tuple[Tensor, Tensor]:
-    x = state.detach().requires_grad_()
-    return x, window.step(x)
+    states, windows = [start, *kept], [window] * window.descent.steps
+    if window.recalls:
+        parts = len(kept) // window.descent.steps
+        windows = [window.recalling(kept[i : i + parts]) for i in range(0, len(kept), parts)]
+        states = [start]
+        for recalling in windows[:-1]:
+            states.append(recalling.step(states[-1]))
+    while states:
+        x = states.pop().detach().requires_grad_()
+        with torch.enable_grad():
+            reached = windows.pop().step(x)
+        yield x, reached
 
 
 def _window(problem: _Problem, tokens: int, a: int, b: int) -> _Problem:

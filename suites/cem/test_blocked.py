@@ -249,6 +249,11 @@ def test_tiles_alone_are_the_formula() -> None:
                 torch.testing.assert_close(b, a, rtol=1e-11, atol=1e-12)
 
 
+def test_no_tokens_are_no_blocks() -> None:
+    for diagonal, steps in product(("none", "shared"), (3, 9)):
+        assert_same(layer(diagonal, "alibi", steps=steps), states(0, 4), states(0, 5), 3, 2)  # type: ignore[arg-type]
+
+
 def test_sizes_below_one_are_refused_in_a_sentence() -> None:
     module = layer()
     energy = module.energy

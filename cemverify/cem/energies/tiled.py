@@ -90,9 +90,11 @@ class TiledInteraction(Interaction):
         if self.recalled is None:
             attend: Any = _Attended.apply
             found = attend(*self._operands(x, memory, kind))
-        else:
+        elif torch.is_grad_enabled():
             recall: Any = _Recalled.apply
             found = recall(*self._operands(x, memory, kind), *self.recalled)
+        else:
+            found = self.recalled
         if self.note is not None:
             self.note(found)
         return found  # type: ignore[no-any-return]
@@ -196,7 +198,7 @@ class _Attended(torch.autograd.Function):
 
 
 class _Recalled(torch.autograd.Function):
-    """The same, known from an earlier evaluation; only its derivative is computed, and that once."""
+    """The same, known from an earlier evaluation; only its first derivative is computed."""
 
     @staticmethod
     def forward(
@@ -335,7 +337,8 @@ class _Added:
         """As queries (B K, J, R) need it."""
         future = None
         if how.past is not None:
-            future = torch.full((how.tile, how.tile), -math.inf, dtype=q.dtype, device=q.device).triu_(1)
+            rows = min(how.tile, q.shape[1])
+            future = torch.full((rows, rows), -math.inf, dtype=q.dtype, device=q.device).triu_(1)
         if bias is not None and bias.shape[1] == 1 and not _is_narrow(q):
             return cls(bias.to(q.dtype).repeat(q.shape[0] // how.heads, 1, 1), None, future)
         return cls(None, bias, future)
