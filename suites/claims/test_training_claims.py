@@ -60,6 +60,14 @@ def test_without_a_file_nothing_is_measured(tmp_path: Path) -> None:
             assert judge_claim(claim).verdict == ClaimVerdict.NOT_MEASURED
 
 
+def test_a_study_of_one_model_alone_measures_no_claim(tmp_path: Path) -> None:
+    edited(tmp_path, 0.9, 0.01)
+    for file in tmp_path.glob("*.json"):
+        file.write_text(json.dumps({**json.loads(file.read_text()), "ratios": [], "best_rates": []}))
+    found = judge_claim(find_claim("18-depth-two-synthetic", tmp_path))
+    assert found.verdict == ClaimVerdict.NOT_MEASURED
+
+
 def test_a_second_scale_stands_beside_the_first(tmp_path: Path) -> None:
     edited(tmp_path, 1.1, 0.01)
     edited(tmp_path, 0.9, 0.01, parameters=86_000_000)
