@@ -21,11 +21,11 @@ import pytest
 import torch
 from hypothesis import HealthCheck
 
-from cemverify import forking
 from cemverify.conformance.workers import nursery
-from cemverify.cores import cores
-from cemverify.devices import find_device
-from cemverify.parsing import count
+from cemverify.console.parsing import count
+from cemverify.processes import forkserver
+from cemverify.processes.cores import cores
+from cemverify.processes.devices import find_device
 
 # Built from "default" by name: under CI Hypothesis would otherwise hand down a profile of its own.
 _DEFAULT = hypothesis.settings.get_profile("default")
@@ -64,7 +64,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     torch.set_num_threads(1)
     # whoever starts the server: hundreds of implementations are judged, and torch's optimisers import its compiler
-    forking.context("torch._dynamo", nursery.PRELOADED)
+    forkserver.context("torch._dynamo", nursery.PRELOADED)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # what a shell starts in the background ignores Ctrl-C, and so would all that the tests of it start
         signal.signal(signal.SIGINT, signal.default_int_handler)

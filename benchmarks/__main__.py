@@ -6,13 +6,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cemverify.entry import Run, enter
+from cemverify.console.guard import Run, enter
 
 if TYPE_CHECKING:
     import argparse
     from pathlib import Path
 
-    from cemverify.parsing import Parser
+    from cemverify.console.parsing import Parser
 
 DESCRIPTION = """\
 Measures what the fast paths buy: ratios of time, taken in turn in one process, beside the ratio of FLOPs. No speed is
@@ -67,7 +67,7 @@ def _parser() -> Parser:
     import argparse
     from pathlib import Path
 
-    from cemverify.parsing import Parser, positive
+    from cemverify.console.parsing import Parser, positive
 
     parser = Parser(
         prog="python -m benchmarks",
@@ -101,16 +101,16 @@ def _parser() -> Parser:
 
 
 def _benchmarks(options: argparse.Namespace) -> int:
-    from cemverify import results
-    from cemverify.tables import terminal
+    from cemverify.results import envelope
+    from cemverify.results.tables import terminal
 
     for path in (options.output, options.page):
         if path is not None:
-            results.check_writable(path)
+            envelope.check_writable(path)
     result = _measured(options) if options.report is None else _read(options)
-    results.show(terminal(results.tables_of(result)))
+    envelope.show(terminal(envelope.tables_of(result)))
     if options.output:
-        results.write(options.output, result)
+        envelope.write(options.output, result)
     if options.page:
         _write_page(options.page, result)
     return 0
@@ -118,8 +118,8 @@ def _benchmarks(options: argparse.Namespace) -> int:
 
 def _measured(options: argparse.Namespace) -> dict[str, Any]:
     from benchmarks import page
-    from cemverify.errors import UsageError
-    from cemverify.results import Maker
+    from cemverify.console.errors import UsageError
+    from cemverify.results.provenance import Maker
 
     known = [b.name for b in page.BENCHMARKS]
     if unknown := [name for name in options.names if name not in known]:
@@ -130,12 +130,12 @@ def _measured(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _read(options: argparse.Namespace) -> dict[str, Any]:
-    from cemverify import results
-    from cemverify.errors import UsageError
+    from cemverify.console.errors import UsageError
+    from cemverify.results import envelope
 
     if options.names or options.output:
         raise UsageError("--report shows a result file as it is: leave out names and --output")
-    content = results.read(options.report)
+    content = envelope.read(options.report)
     if content["kind"] != "benchmarks":
         raise UsageError(f"{options.report} is a result of kind {content['kind']!r}, and not of benchmarks")
     return content
@@ -143,20 +143,20 @@ def _read(options: argparse.Namespace) -> dict[str, Any]:
 
 def _write_page(path: Path, result: Mapping[str, Any]) -> None:
     from benchmarks import page
-    from cemverify import results
+    from cemverify.results import envelope
 
     drawn = page.roofline(result)
     beside = path.with_name(f"{path.stem}-roofline.svg")
     if drawn is not None:
-        results.write_text(beside, drawn.svg)
-    results.write_text(path, page.page(result, None if drawn is None else (beside.name, drawn)))
+        envelope.write_text(beside, drawn.svg)
+    envelope.write_text(path, page.page(result, None if drawn is None else (beside.name, drawn)))
 
 
 def _harvest_parser() -> Parser:
     import argparse
     from pathlib import Path
 
-    from cemverify.parsing import Parser, positive
+    from cemverify.console.parsing import Parser, positive
 
     parser = Parser(
         prog="python -m benchmarks",
@@ -195,18 +195,18 @@ def _harvest_parser() -> Parser:
 
 def _gpu(options: argparse.Namespace) -> int:
     from benchmarks import harvest
-    from cemverify import results
-    from cemverify.devices import find_device
-    from cemverify.errors import UsageError
-    from cemverify.results import Maker
-    from cemverify.tables import terminal
+    from cemverify.console.errors import UsageError
+    from cemverify.processes.devices import find_device
+    from cemverify.results import envelope
+    from cemverify.results.provenance import Maker
+    from cemverify.results.tables import terminal
 
     names = [stage.name for stage in harvest.STAGES]
     if unknown := [name for name in options.only or () if name not in names]:
         raise UsageError(f"unknown stage {unknown[0]!r}; choose from {', '.join(names)}")
     result_file = options.folder / "gpu.json"
     for path in (result_file, *([options.page] if options.page else [])):
-        results.check_writable(path)
+        envelope.check_writable(path)
     device = find_device(options.device)
     options.folder.mkdir(parents=True, exist_ok=True)
     configuration = {"stages": options.only or names, "budget_minutes": options.budget_minutes}
@@ -215,12 +215,12 @@ def _gpu(options: argparse.Namespace) -> int:
         chosen = [name for name in names if name in (options.only or names)]
         harvest.harvest(chosen, device, options.folder, options.budget_minutes, again=options.again)
     result = harvest.compose(options.folder, maker)
-    results.write(result_file, result)
+    envelope.write(result_file, result)
     if options.page:
-        results.write_text(options.page, harvest.page(result, "python -m benchmarks gpu"))
-    results.show(terminal(results.tables_of(result)))
+        envelope.write_text(options.page, harvest.page(result, "python -m benchmarks gpu"))
+    envelope.show(terminal(envelope.tables_of(result)))
     if result["owed"]:
-        results.show("\nowed, to be run on a GPU: " + "; ".join(result["owed"]))
+        envelope.show("\nowed, to be run on a GPU: " + "; ".join(result["owed"]))
     return 0
 
 

@@ -14,7 +14,7 @@ from benchmarks.measuring import Timing, gigabytes, in_turn, ratio, show_ratio
 from cemverify.cem import blocked
 from cemverify.cem.layers import AttentionConfig, CEMAttention, CEMLayer, DiagonalKind, PositionKind
 from cemverify.cem.llama import LlamaAttention, LlamaAttentionConfig
-from cemverify.results import Table
+from cemverify.results.envelope import Table
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from benchmarks.measuring import synchronise
 from cemverify.cem.models import LanguageModel, LanguageModelConfig
-from cemverify.results import Table
+from cemverify.results.envelope import Table
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cemverify.results import Table
+from cemverify.results.envelope import Table
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,12 @@ import torch
 from benchmarks import attention, decoding, training
 from benchmarks.findings import Findings
 from benchmarks.measuring import peak_flops, synchronise
-from cemverify import results
 from cemverify.cem import blocked, presets
 from cemverify.cem.presets import CONTEXT
-from cemverify.results import Maker, ResultError, Table
-from cemverify.tables import markdown
+from cemverify.results import envelope, provenance
+from cemverify.results.envelope import ResultError, Table
+from cemverify.results.provenance import Maker
+from cemverify.results.tables import markdown
 from synthetic.corpora.sources import standard_library
 
 DTYPES = ("float64", "float32", "bfloat16")
@@ -143,7 +144,7 @@ def check(dtype: str) -> Callable[[Setting], Iterator[Findings]]:
                 rows.append([name, dtype, *[""] * 5, f"no verdict: {why}", f"{seconds:.0f}"])
                 data[name] = {"exit_code": code, "output": text[-2000:]}
             else:
-                content = results.read(file)
+                content = envelope.read(file)
                 counts = content["counts"]
                 named = [
                     f"{p['id']} ({p['verdict']}{_margin(p['margin'])})"
@@ -343,15 +344,15 @@ def _write_stage(
     content = {
         "stage": stage.name,
         "finished": finished,
-        "device": results.describe_device(setting.device),
-        "versions": results.versions(),
+        "device": provenance.describe_device(setting.device),
+        "versions": provenance.versions(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round(time.monotonic() - started, 1),
         "skipped": found.skipped,
         "tables": [asdict(table) for table in found.tables],
         "data": found.data or {},
     }
-    results.write(_file(folder, stage.name), content)
+    envelope.write(_file(folder, stage.name), content)
 
 
 def _file(folder: Path, name: str) -> Path:
@@ -361,15 +362,15 @@ def _file(folder: Path, name: str) -> Path:
 def read_stage(folder: Path, name: str) -> Mapping[str, Any] | None:
     """What a stage has left in the folder; None if nothing that can be read, so that it is run again."""
     try:
-        content: Mapping[str, Any] = results.read_json(_file(folder, name))
+        content: Mapping[str, Any] = envelope.read_json(_file(folder, name))
     except ResultError:
         return None
-    return content if results.flaw(content, _stage_schema()) is None and content["stage"] == name else None
+    return content if envelope.flaw(content, _stage_schema()) is None and content["stage"] == name else None
 
 
 def _stage_schema() -> dict[str, Any]:
     """What the file of a stage holds; tables and origin as in every result."""
-    result = results.result_schema()["properties"]
+    result = envelope.result_schema()["properties"]
     made_by = result["made_by"]["properties"]
     held: dict[str, Any] = {
         "stage": {"type": "string"},
@@ -422,7 +423,7 @@ def _note_failure(folder: Path, stage: Stage, device_: str, why: str) -> None:
     """Keeps what a failed stage had found, and says that it failed."""
     before = read_stage(folder, stage.name)
     if before is not None and before["tables"]:
-        results.write(_file(folder, stage.name), {**before, "failed": why})
+        envelope.write(_file(folder, stage.name), {**before, "failed": why})
         return
     setting = Setting(device_, 0, folder)
     _write_stage(folder, stage, setting, Findings(skipped=f"it failed: {why}"), time.monotonic(), finished=False)
@@ -445,7 +446,7 @@ def compose(folder: Path, maker: Maker) -> dict[str, Any]:
     if not found:
         raise ResultError(f"no stage has left anything in {folder}; run `python -m benchmarks gpu` first")
     tables = [Table(t["title"], t["columns"], t["rows"]) for stage in found for t in stage["tables"]]
-    return results.result("gpu", maker, [_overview(found), *tables], {"stages": found, "owed": owed(found)})
+    return envelope.result("gpu", maker, [_overview(found), *tables], {"stages": found, "owed": owed(found)})
 
 
 def owed(found: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -488,7 +489,7 @@ def page(result: Mapping[str, Any], command: str) -> str:
     if result["owed"]:
         parts.append("Owed, since no GPU was at hand or the time was spent: " + "; ".join(result["owed"]) + ".")
     parts.append(LEGEND)
-    parts.append(markdown(results.tables_of(result)))
+    parts.append(markdown(envelope.tables_of(result)))
     return "\n\n".join(parts) + "\n"
 
 

@@ -14,7 +14,7 @@ from cemverify.cem import blocked
 from cemverify.cem.layers import AttentionConfig, CEMGatedMLP, MLPConfig, PreconditionerConfig
 from cemverify.cem.llama import LlamaAttentionConfig, SwiGLU, SwiGLUConfig
 from cemverify.cem.models import Block, BlockConfig
-from cemverify.results import Table
+from cemverify.results.envelope import Table
 from synthetic.flops import matmul_flops
 
 COLUMNS = ("layer", "time / Llama's", "FLOPs / Llama's", "time / FLOPs")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from cemverify.statistics import Ratio, paired_ratio
+from cemverify.results.statistics import Ratio, paired_ratio
 
 Task = Callable[[], object]
 

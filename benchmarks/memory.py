@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from cemverify.cem import blocked
 from cemverify.cem.layers import AttentionConfig, CEMAttention
 from cemverify.cem.llama import LlamaAttention, LlamaAttentionConfig
-from cemverify.results import Table
+from cemverify.results.envelope import Table
 
 
 def kept(module: nn.Module, call: Callable[[Tensor], Tensor], h: Tensor) -> int:

@@ -16,12 +16,12 @@ from benchmarks.attention import Row, Shape
 from benchmarks.budget import Met
 from benchmarks.findings import Findings
 from benchmarks.measuring import mean_ratio, peak_flops
-from cemverify import results
 from cemverify.cem.layers import AttentionConfig, MLPConfig
 from cemverify.cem.llama import LlamaAttentionConfig, SwiGLUConfig
 from cemverify.cem.models import BlockConfig, LanguageModelConfig
-from cemverify.results import Maker
-from cemverify.tables import markdown
+from cemverify.results import envelope
+from cemverify.results.provenance import Maker
+from cemverify.results.tables import markdown
 from reports.pictures.drawing import Picture
 from reports.pictures.gallery import pictures_of
 
@@ -175,7 +175,7 @@ def run(names: Sequence[str], seconds: float, maker: Maker, say: Callable[[str],
             say(f"{b.name}: {time.monotonic() - began:.0f} s")
     finally:
         torch.set_num_threads(threads)
-    return results.result("benchmarks", maker, tables, {"benchmarks": data, "load": os.getloadavg()[0]})
+    return envelope.result("benchmarks", maker, tables, {"benchmarks": data, "load": os.getloadavg()[0]})
 
 
 LEGEND = """\
@@ -250,7 +250,7 @@ def page(result: Mapping[str, Any], picture: tuple[str, Picture] | None) -> str:
     if picture:
         name, drawn = picture
         parts += [f"![{drawn.title}]({name})", f"*{drawn.title}.* {drawn.about}"]
-    parts.append(markdown(results.tables_of(result)))
+    parts.append(markdown(envelope.tables_of(result)))
     return "\n\n".join(parts) + "\n"
 
 

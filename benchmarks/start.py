@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from cemverify.results import Table
+from cemverify.results.envelope import Table
 
 COMMANDS: Sequence[tuple[str, Sequence[str]]] = (
     ("python -c pass", ("-c", "pass")),

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from benchmarks.measuring import in_turn, ratio, show_ratio
-from cemverify.results import Table
+from cemverify.results.envelope import Table
 from synthetic.gp.sampling import covariance, factorise
 from synthetic.gp.streams import Streams
 from synthetic.recursion.regressors import CEMSpec, RegressorStack

@@ -23,7 +23,7 @@ from benchmarks.measuring import forget_peak, gigabytes, peak, peak_resident, sy
 from cemverify.cem import blocked, presets
 from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
 from cemverify.cem.models import BlockConfig, LanguageModel, LanguageModelConfig
-from cemverify.results import Table
+from cemverify.results.envelope import Table
 from synthetic.flops import matmul_flops
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cemverify.catalogue import check_version
+from cemverify.catalogue.versions import check_version
 from cemverify.conformance.gate import known_violations
 from cemverify.conformance.gate.known_violations import KnownViolation, read_known, settle
 from cemverify.conformance.gate.pinning import pin
@@ -21,7 +21,7 @@ from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.listeners.terminal import too_new, violation
 from cemverify.conformance.properties import Property, select
 from cemverify.conformance.workers import isolation
-from cemverify.cores import cores
+from cemverify.processes.cores import cores
 
 
 def check_implementation(

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from cemverify.entry import Run, enter, importing
+from cemverify.console.guard import Run, enter, importing
 
 if TYPE_CHECKING:
     import argparse
 
-    from cemverify.parsing import Parser
+    from cemverify.console.parsing import Parser
 
 # Module and summary of each command. Only the chosen one is imported, and only once it is to run: torch is slow.
 COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
@@ -51,7 +51,7 @@ def _run(options: argparse.Namespace) -> int:
     """Runs the command that was chosen; what it can do without torch, it does before torch is imported."""
     from importlib import import_module
 
-    from cemverify.cores import one_thread
+    from cemverify.processes.cores import one_thread
 
     prepare = getattr(import_module(f"cemverify.options.{options.module}"), "prepare", None)
     if prepare is not None:
@@ -65,16 +65,16 @@ def _parser(given: Sequence[str]) -> Parser:
     import argparse
     from importlib import import_module
 
-    from cemverify import catalogue
     from cemverify._version import VERSION
-    from cemverify.parsing import Parser
+    from cemverify.catalogue import versions
+    from cemverify.console.parsing import Parser
 
     parser = Parser(
         prog="cemverify",
         description="Tells you whether an implementation of energy-based Transformer layers is right, and "
         "shows the evidence.",
     )
-    version = f"cemverify {VERSION}, catalogue {catalogue.current()}"
+    version = f"cemverify {VERSION}, catalogue {versions.current()}"
     parser.add_argument("--version", action="version", version=version)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     chosen = next((word for word in given if word in COMMANDS), None)

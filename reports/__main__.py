@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from cemverify.entry import Run, enter, importing
+from cemverify.console.guard import Run, enter, importing
 
 if TYPE_CHECKING:
-    from cemverify.parsing import Parser
+    from cemverify.console.parsing import Parser
 
 # Each command with a summary. Only the chosen one is imported, because some imports take a second.
 COMMANDS: Mapping[str, str] = MappingProxyType(
@@ -57,7 +57,7 @@ def _parser(given: Sequence[str]) -> Parser:
     import argparse
     from importlib import import_module
 
-    from cemverify.parsing import Parser
+    from cemverify.console.parsing import Parser
 
     parser = Parser(
         prog="python -m reports",

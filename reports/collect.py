@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cemverify import results
-from cemverify.results import ResultError
+from cemverify.results import envelope
+from cemverify.results.envelope import ResultError
 from reports.kinds import Shown, shown
 
 # The schema of the raw results merged into one file, which is no result itself.
@@ -81,22 +81,22 @@ def merge(sources: Iterable[ResultFile]) -> dict[str, Any]:
 def _results_in(folder: Path) -> list[Path]:
     files = [file for file in sorted(folder.rglob("*.json")) if _is_ours(file)]
     if not files:
-        raise ResultError(f"no result file in {folder}: none of its *.json has the schema {results.SCHEMA!r}")
+        raise ResultError(f"no result file in {folder}: none of its *.json has the schema {envelope.SCHEMA!r}")
     return files
 
 
 def _is_ours(file: Path) -> bool:
     """Whether a file should be read as a result. A damaged one should, so that it is reported and not ignored."""
     try:
-        content = results.read_json(file)
+        content = envelope.read_json(file)
     except ResultError:
         return True
-    return isinstance(content, dict) and content.get("schema") == results.SCHEMA
+    return isinstance(content, dict) and content.get("schema") == envelope.SCHEMA
 
 
 def _result_file(path: Path) -> ResultFile:
-    content = results.read(path)
-    tables = results.tables_of(content)
+    content = envelope.read(path)
+    tables = envelope.tables_of(content)
     ragged = [table.title for table in tables if any(len(row) != len(table.columns) for row in table.rows)]
     if ragged:
         raise ResultError(f"{path} is damaged: table {ragged[0]!r} has rows of unequal length; create it again")

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from cemverify.results import Cell, Table
-from cemverify.tables import Strong, csv_rows
+from cemverify.results.envelope import Cell, Table
+from cemverify.results.tables import Strong, csv_rows
 
 MISSING = "–"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from cemverify.statistics import compare, correct
+from cemverify.results.statistics import compare, correct
 
 
 def winner(errors: Mapping[str, Sequence[float]]) -> str | None:

@@ -32,7 +32,7 @@ ACCEPTED = Path(__file__).with_name("accepted_mutations.toml")
 _TESTS: Sequence[tuple[str, tuple[str, ...]]] = (
     ("cemverify/cem", ("suites/cem",)),
     ("cemverify/conformance/oracle", ("suites/conformance/test_budgets.py",)),
-    ("cemverify/statistics.py", ("suites/synthetic/test_statistics.py",)),
+    ("cemverify/results/statistics.py", ("suites/synthetic/test_statistics.py",)),
     ("cemverify/runs/store.py", ("suites/runs/test_store.py",)),
     ("synthetic/language/training/probes.py", ("suites/synthetic/test_language_training.py",)),
     (

@@ -24,143 +24,127 @@ def verifier(*rooms: str) -> set[str]:
     return {f"cemverify.conformance.{room}" for room in rooms}
 
 
-def shared(*files: str) -> set[str]:
-    """Files on the ground floor of `cemverify`."""
-    return {f"cemverify.{file}" for file in files}
+def shared(*rooms: str) -> set[str]:
+    """Rooms on the ground floor of `cemverify`."""
+    return {f"cemverify.{room}" for room in rooms}
 
 
 # Every room with the rooms that it may import, ground floor first. A room is a file, or a folder with all that is in
 # it; a folder that has rooms of its own stands here for its `__init__.py` alone. Libraries are not rooms.
 ROOMS: dict[str, set[str]] = {
     "cemverify._version": set(),
-    "cemverify.errors": set(),
-    "cemverify.catalogue": shared("errors"),
-    "cemverify.cores": set(),
-    "cemverify.devices": set(),
-    "cemverify.drawing": set(),
-    "cemverify.forking": shared("cores"),
-    "cemverify.orphans": set(),
-    "cemverify.files": set(),
-    "cemverify.lines": set(),
-    "cemverify.entry": shared("errors", "lines"),
-    "cemverify.listing": set(),
-    "cemverify.parsing": shared("errors"),
-    "cemverify.results": shared("_version", "errors", "files"),
-    "cemverify.tables": shared("lines", "results"),
-    "cemverify.screen": set(),
-    "cemverify.statistics": shared("errors"),
+    "cemverify.console": set(),
+    "cemverify.processes": set(),
+    "cemverify.results": shared("_version", "console", "processes"),
+    "cemverify.catalogue": shared("console"),
     "cemverify.cem": set(),
-    "cemverify.runs": shared("cores", "errors", "files", "forking", "orphans", "parsing", "screen"),
+    "cemverify.runs": shared("console", "processes", "results"),
     "cemverify.conformance": set(),
-    "cemverify.conformance.implementations": {"cemverify.cem"} | shared("errors"),
+    "cemverify.conformance.implementations": {"cemverify.cem"} | shared("console"),
     "cemverify.conformance.questions": {"cemverify.cem"},
     "cemverify.conformance.asking": verifier("implementations", "questions"),
     "cemverify.conformance.oracle": {"cemverify.cem"} | verifier("implementations", "questions"),
     "cemverify.conformance.properties": {"cemverify.cem"}
-    | shared("listing")
+    | shared("catalogue")
     | verifier("implementations", "questions", "asking", "oracle"),
     "cemverify.conformance.judging": {"cemverify.cem"}
-    | shared("catalogue", "devices", "drawing", "listing")
+    | shared("catalogue", "processes")
     | verifier("implementations", "questions", "asking", "oracle", "properties"),
-    "cemverify.conformance.workers": shared("cores", "drawing", "entry", "forking", "orphans")
+    "cemverify.conformance.workers": shared("processes", "console")
     | verifier("implementations", "questions", "asking", "properties", "judging"),
     "cemverify.conformance.trained": {"cemverify.cem"}
-    | shared("errors")
+    | shared("console")
     | verifier("implementations", "questions", "asking", "oracle", "properties", "judging"),
     "cemverify.conformance.gate": shared("catalogue", "results") | verifier("properties", "judging"),
     "cemverify.conformance.counterexamples": shared("results") | verifier("implementations", "questions", "judging"),
-    "cemverify.conformance.listeners": shared("catalogue", "results", "screen", "tables")
+    "cemverify.conformance.listeners": shared("catalogue", "results", "console")
     | verifier("implementations", "judging", "trained", "gate"),
     "cemverify.claims": {"cemverify.cem"}
-    | shared("drawing", "errors", "results", "tables")
-    | verifier("implementations", "properties", "judging"),
+    | shared("console", "results")
+    | verifier("implementations", "questions", "properties", "judging"),
     "cemverify.power": {"cemverify.cem", "cemverify.runs"}
-    | shared("errors", "results", "tables")
+    | shared("console", "results")
     | verifier("implementations", "questions", "asking", "properties", "judging"),
-    "cemverify.api": shared("catalogue", "cores")
+    "cemverify.api": shared("catalogue", "processes")
     | verifier("implementations", "properties", "judging", "workers", "gate", "listeners"),
     "cemverify": {"cemverify.api"} | verifier("implementations", "judging", "trained"),
     "cemverify.start": {"cemverify", "cemverify.cem"}
-    | shared("catalogue", "errors", "files")
+    | shared("catalogue", "console", "processes")
     | verifier("implementations"),
     "cemverify.options": {"cemverify.runs", "cemverify.start"}
-    | shared("catalogue", "cores", "parsing")
+    | shared("catalogue", "processes", "console")
     | verifier("implementations", "workers"),
     "cemverify.commands": {"cemverify.claims", "cemverify.options", "cemverify.power", "cemverify.runs"}
     | {"cemverify.start"}
-    | shared(
-        "_version", "catalogue", "cores", "devices", "errors", "listing", "parsing", "results", "screen", "tables"
-    )
+    | shared("_version", "catalogue", "processes", "console", "results")
     | verifier("implementations", "asking", "properties", "judging", "trained", "workers", "gate")
     | verifier("counterexamples", "listeners"),
     "cemverify.cli": {"cemverify.options", "cemverify.commands"}
-    | shared("_version", "catalogue", "cores", "entry", "parsing"),
+    | shared("_version", "catalogue", "processes", "console"),
     "cemverify.__main__": {"cemverify.cli"},
-    "reports": {"cemverify.statistics"}
-    | shared("entry", "errors", "files", "lines", "parsing", "results", "screen", "tables")
-    | verifier("gate"),
+    "reports": {"cemverify.results"} | shared("console", "processes", "results") | verifier("gate"),
     "synthetic": set(),
     "synthetic.flops": set(),
     "synthetic.statements": set(),
     "synthetic.stopping": set(),
-    "synthetic.measured": {"cemverify.statistics"} | shared("results"),
-    "synthetic.memory": shared("errors"),
-    "synthetic.gp": {"synthetic.memory", "cemverify.statistics"} | shared("errors"),
-    "synthetic.corpora": shared("errors", "files"),
-    "synthetic.atlas": {"synthetic.gp"} | shared("errors", "parsing", "results", "tables"),
-    "synthetic.examine": {"synthetic.gp"} | shared("errors", "parsing", "results", "tables"),
-    "synthetic.explain": {"cemverify.runs"} | shared("errors", "results", "tables"),
+    "synthetic.measured": {"cemverify.results"} | shared("results"),
+    "synthetic.memory": shared("console"),
+    "synthetic.gp": {"synthetic.memory", "cemverify.results"} | shared("console"),
+    "synthetic.corpora": shared("console", "processes"),
+    "synthetic.atlas": {"synthetic.gp"} | shared("console", "results"),
+    "synthetic.examine": {"synthetic.gp"} | shared("console", "results"),
+    "synthetic.explain": {"cemverify.runs"} | shared("console", "results"),
     "synthetic.recursion": {
         *("cemverify.cem", "cemverify.runs", "reports"),
-        *("synthetic.flops", "synthetic.gp", "synthetic.measured", "synthetic.statements", "cemverify.statistics"),
+        *("synthetic.flops", "synthetic.gp", "synthetic.measured", "synthetic.statements", "cemverify.results"),
         "synthetic.stopping",
     }
-    | shared("devices", "errors", "parsing", "results", "tables"),
+    | shared("processes", "console", "results"),
     "synthetic.language.training": {"cemverify.cem", "synthetic.corpora", "synthetic.flops"}
-    | shared("devices", "errors", "files", "results"),
+    | shared("processes", "console", "results"),
     "synthetic.language.contenders": {
         *("cemverify.cem", "cemverify.runs", "synthetic.corpora", "synthetic.language.training"),
     }
-    | shared("cores", "errors", "results"),
+    | shared("processes", "console", "results"),
     "synthetic.language.losses": {
         *("cemverify.cem", "synthetic.corpora", "synthetic.language.training", "synthetic.language.contenders"),
     }
-    | shared("errors", "results", "tables")
+    | shared("console", "results")
     | verifier("implementations"),
     "synthetic.language.paper": {
         *("cemverify.cem", "cemverify.runs", "reports", "synthetic.corpora", "synthetic.language.training"),
-        *("synthetic.measured", "synthetic.statements", "cemverify.statistics"),
+        *("synthetic.measured", "synthetic.statements", "cemverify.results"),
     }
-    | shared("errors", "results", "tables"),
+    | shared("console", "results"),
     "synthetic.language.tuned": {
         *("cemverify.cem", "cemverify.runs", "reports", "synthetic.corpora", "synthetic.language.training"),
-        *("synthetic.language.paper", "synthetic.measured", "synthetic.stopping", "cemverify.statistics"),
+        *("synthetic.language.paper", "synthetic.measured", "synthetic.stopping", "cemverify.results"),
     }
-    | shared("errors", "results", "tables"),
+    | shared("console", "results"),
     "synthetic.language.dial": {
         *("reports", "synthetic.corpora", "synthetic.language.paper", "synthetic.language.tuned"),
-        *("synthetic.measured", "synthetic.stopping", "cemverify.statistics"),
+        *("synthetic.measured", "synthetic.stopping", "cemverify.results"),
     }
-    | shared("errors", "results", "tables"),
+    | shared("console", "results"),
     "synthetic.language.commands": {
         *("synthetic.memory", "synthetic.language.dial", "synthetic.language.tuned"),
         *("cemverify.cem", "cemverify.runs", "synthetic.corpora", "synthetic.language.training"),
         *("synthetic.language.contenders", "synthetic.language.losses", "synthetic.language.paper"),
         "synthetic.measured",
     }
-    | shared("cores", "devices", "errors", "parsing", "results", "tables"),
+    | shared("processes", "console", "results"),
     "synthetic.language": {"synthetic.language.commands"},
     "synthetic.__main__": {"cemverify.runs", "synthetic.atlas", "synthetic.examine", "synthetic.explain"}
     | {"synthetic.recursion", "synthetic.language"}
-    | shared("entry", "errors", "parsing"),
+    | shared("console"),
     "benchmarks": {
         "cemverify.cem",
         "cemverify.conformance.implementations",
         "reports",
         *(f"synthetic.{room}" for room in ("corpora", "flops", "gp", "recursion")),
-        "cemverify.statistics",
+        "cemverify.results",
     }
-    | shared("devices", "entry", "errors", "parsing", "results", "tables"),
+    | shared("processes", "console", "results"),
 }
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 
-from cemverify.drawing import from_the_seed_alone
+from cemverify.conformance.questions.hypothesis_draws import from_the_seed_alone
 
 REMARKABLE = 4711
 
@@ -41,7 +41,9 @@ def constant_in_a_local_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.usefixtures("constant_in_a_local_module")
 def test_hypothesis_itself_draws_the_constants_of_local_modules() -> None:
-    assert REMARKABLE in drawn(), "if this fails, cemverify.drawing is no longer needed"
+    assert REMARKABLE in drawn(), (
+        "if this fails, cemverify.conformance.questions.hypothesis_draws is no longer needed"
+    )
 
 
 def test_the_draws_are_the_same_whatever_is_imported(request: pytest.FixtureRequest) -> None:

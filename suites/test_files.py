@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cemverify.files import replacing, sweep
+from cemverify.processes.atomic_files import replacing, sweep
 
 DIGITS = "0123456789abcdef" * 2
 

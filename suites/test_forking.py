@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from cemverify import forking
 from cemverify.conformance.workers import nursery
+from cemverify.processes import forkserver
 
-linux = pytest.mark.skipif(not forking.FORKS, reason="Linux alone forks workers from a server")
+linux = pytest.mark.skipif(not forkserver.FORKS, reason="Linux alone forks workers from a server")
 
 # Prints whether the server has this program's command line, as a fork has, and what a worker of it prints.
 PROGRAM = """
@@ -55,7 +55,7 @@ def test_what_has_been_imported_here_is_not_what_its_process_begins_with(
 ) -> None:
     taken: list[str] = []
     for way in ("fork_server", "ensure_server"):
-        monkeypatch.setattr(forking, way, lambda *_, way=way: taken.append(way))
+        monkeypatch.setattr(forkserver, way, lambda *_, way=way: taken.append(way))
     nursery.get_ready(name)
     assert taken == ["fork_server" if forks else "ensure_server"]
 

@@ -29,7 +29,7 @@ def test_annotations_are_left_alone_and_code_is_not() -> None:
 
 
 def test_a_sample_depends_on_its_seed_alone_and_takes_one_change_of_a_place() -> None:
-    found = mutations.changes("cemverify/statistics.py")
+    found = mutations.changes("cemverify/results/statistics.py")
     chosen = mutations.sampled(found, 30, seed=1)
     assert chosen == mutations.sampled(found, 30, seed=1)
     assert chosen != mutations.sampled(found, 30, seed=2)

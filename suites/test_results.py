@@ -11,24 +11,25 @@ from pathlib import Path
 
 import pytest
 
-from cemverify import results
-from cemverify.results import Maker, ResultError, Table
+from cemverify.results import envelope, provenance
+from cemverify.results.envelope import ResultError, Table
+from cemverify.results.provenance import Maker
 
 
 def a_result() -> dict[str, object]:
     maker = Maker.now("a command", {"examples": 3}, 5, "cpu")
-    return results.result("examine", maker, [Table("t", ("a",), [(1.5,)])], {"passed": True})
+    return envelope.result("examine", maker, [Table("t", ("a",), [(1.5,)])], {"passed": True})
 
 
 def test_what_was_written_is_read_back(tmp_path: Path) -> None:
-    results.write(tmp_path / "new" / "r.json", a_result())
-    content = results.read(tmp_path / "new" / "r.json")
-    assert results.tables_of(content) == [Table("t", ["a"], [[1.5]])]
+    envelope.write(tmp_path / "new" / "r.json", a_result())
+    content = envelope.read(tmp_path / "new" / "r.json")
+    assert envelope.tables_of(content) == [Table("t", ["a"], [[1.5]])]
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "r.json"
-    results.write(path, a_result())
+    envelope.write(path, a_result())
     before = path.read_text()
 
     def full(source: Path, target: Path) -> None:
@@ -36,13 +37,13 @@ def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path: Path, monkey
 
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(ResultError, match="No space left"):
-        results.write(path, a_result())
+        envelope.write(path, a_result())
     assert path.read_text() == before
     assert [p.name for p in tmp_path.iterdir()] == ["r.json"]
 
 
 def test_numbers_that_json_lacks_become_null(tmp_path: Path) -> None:
-    results.write(tmp_path / "r.json", {**a_result(), "margin": float("inf"), "other": [float("nan"), 1.0]})
+    envelope.write(tmp_path / "r.json", {**a_result(), "margin": float("inf"), "other": [float("nan"), 1.0]})
     content = json.loads((tmp_path / "r.json").read_text())
     assert (content["margin"], content["other"]) == (None, [None, 1.0])
 
@@ -62,7 +63,7 @@ def test_numbers_that_json_lacks_become_null(tmp_path: Path) -> None:
 def test_a_file_that_is_no_result_is_refused_in_a_sentence(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "r.json").write_text(text)
     with pytest.raises(ResultError) as raised:
-        results.read(tmp_path / "r.json")
+        envelope.read(tmp_path / "r.json")
     assert words in str(raised.value)
 
 
@@ -70,14 +71,14 @@ def test_a_path_that_cannot_be_written_is_refused_before_the_work(tmp_path: Path
     (tmp_path / "file").write_text("in the way")
     for path in (tmp_path, tmp_path / "file" / "r.json"):
         with pytest.raises(ResultError, match="cannot write"):
-            results.check_writable(path)
-    results.check_writable(tmp_path / "not" / "yet" / "r.json")
+            envelope.check_writable(path)
+    envelope.check_writable(tmp_path / "not" / "yet" / "r.json")
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_payload_may_not_overwrite_the_envelope() -> None:
     with pytest.raises(ValueError, match="the payload uses reserved keys: kind"):
-        results.result("check", Maker.now("", {}, 0, "cpu"), [], {"kind": "other"})
+        envelope.result("check", Maker.now("", {}, 0, "cpu"), [], {"kind": "other"})
 
 
 @pytest.mark.slow
@@ -95,17 +96,17 @@ def test_a_reader_who_has_seen_enough_changes_nothing_but_what_is_printed(comman
 
 def test_a_result_says_which_commit_and_which_processor_made_it(tmp_path: Path) -> None:
     git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
-    assert results.commit_of(tmp_path) is None
+    assert provenance.commit_of(tmp_path) is None
     for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "first"]):
         subprocess.run([*git, *words], check=True)
-    results.commit_of.cache_clear()
-    commit = results.commit_of(tmp_path)
+    provenance.commit_of.cache_clear()
+    commit = provenance.commit_of(tmp_path)
     assert commit is not None
     assert re.fullmatch("[0-9a-f]{40}", commit)
     (tmp_path / "file").write_text("1")
     for words in (["add", "file"], ["commit", "-q", "-m", "second"]):
         subprocess.run([*git, *words], check=True)
     (tmp_path / "file").write_text("2")
-    results.commit_of.cache_clear()
-    assert str(results.commit_of(tmp_path)).endswith("+changes")
-    assert results.describe_device("cpu")["name"]
+    provenance.commit_of.cache_clear()
+    assert str(provenance.commit_of(tmp_path)).endswith("+changes")
+    assert provenance.describe_device("cpu")["name"]

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from cemverify.entry import Run, enter, importing
+from cemverify.console.guard import Run, enter, importing
 
 if TYPE_CHECKING:
-    from cemverify.parsing import Parser
+    from cemverify.console.parsing import Parser
 
 STUDIES = {
     "recursion": "recursive CEM MLPs on functions of known difficulty, compared with the Bayes-optimal error",
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _chosen(given: list[str]) -> Run:
-    from cemverify.errors import UsageError
+    from cemverify.console.errors import UsageError
 
     try:
         with importing():
@@ -74,7 +74,7 @@ def _parser(chosen: str | None) -> Parser:
     """The parser. Only the chosen study is imported, because the libraries of a study take seconds to load."""
     import argparse
 
-    from cemverify.parsing import Parser
+    from cemverify.console.parsing import Parser
 
     parser = Parser(
         prog="python -m synthetic",

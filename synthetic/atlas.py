@@ -15,9 +15,9 @@ from textwrap import indent
 
 import torch
 
-from cemverify import results
-from cemverify.parsing import count, seed
-from cemverify.tables import markdown, terminal
+from cemverify.console.parsing import count, seed
+from cemverify.results import envelope, provenance
+from cemverify.results.tables import markdown, terminal
 from synthetic.gp import priors
 from synthetic.gp.difficulty import (
     EASIEST,
@@ -118,7 +118,7 @@ def survey(
     return entries
 
 
-def table(entries: Sequence[PriorDifficulty]) -> results.Table:
+def table(entries: Sequence[PriorDifficulty]) -> envelope.Table:
     """One row per prior, with floor / linear fit at each number of points."""
     points = list(entries[0].difficulties)
     rows = [
@@ -131,10 +131,10 @@ def table(entries: Sequence[PriorDifficulty]) -> results.Table:
         for entry in entries
     ]
     title = f"Floor / linear fit, RMSE at {TEST_POINTS} test points, 10 inputs, noise 0.1, exact tasks"
-    return results.Table(title, ["prior", "std", *(f"n = {n}" for n in points), "verdict"], rows)
+    return envelope.Table(title, ["prior", "std", *(f"n = {n}" for n in points), "verdict"], rows)
 
 
-def page(shown: results.Table) -> str:
+def page(shown: envelope.Table) -> str:
     """The page of the documentation."""
     controls = " and ".join(f"`{text}`" for text in NEGATIVE_CONTROLS)
     return f"""\
@@ -215,25 +215,27 @@ def run(options: argparse.Namespace) -> int:
     """Makes the atlas and returns the exit code.
 
     Raises:
-        UsageError: an option is invalid. cemverify.results.ResultError: a file cannot be written.
+        UsageError: an option is invalid. cemverify.results.envelope.ResultError: a file cannot be written.
     """
     points = sorted(set(options.points))
     texts = options.prior or [text.format(value) for text, values in ENTRIES.items() for value in values]
     for path in (options.output, options.markdown):
         if path is not None:
-            results.check_writable(path)
+            envelope.check_writable(path)
     torch.set_num_threads(1)  # one thread gives the same bits everywhere
-    maker = results.Maker.now(
+    maker = provenance.Maker.now(
         "python -m synthetic atlas", {"priors": texts, "points": points, "seed": options.seed}, options.seed, "cpu"
     )
     entries = survey(texts, points, options.seed, report=lambda line: print(line, file=sys.stderr, flush=True))
     shown = table(entries)
-    results.write(options.output, results.result("atlas", maker, [shown], {"entries": [_record(e) for e in entries]}))
+    envelope.write(
+        options.output, envelope.result("atlas", maker, [shown], {"entries": [_record(e) for e in entries]})
+    )
     print(f"wrote {options.output}", file=sys.stderr)
     if options.markdown is not None:
-        results.write_text(options.markdown, page(shown))
+        envelope.write_text(options.markdown, page(shown))
         print(f"wrote {options.markdown}", file=sys.stderr)
-    results.show(terminal([shown]))
+    envelope.show(terminal([shown]))
     return 0
 
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from cemverify import results
-from cemverify.parsing import count, positive, seed
-from cemverify.tables import terminal
+from cemverify.console.parsing import count, positive, seed
+from cemverify.results import envelope, provenance
+from cemverify.results.tables import terminal
 from synthetic.gp import features, priors
 from synthetic.gp.difficulty import Difficulty, assess, is_negative_control
 from synthetic.gp.distribution import FALSE_ALARM, DrawsTest, check_draws
@@ -159,25 +159,25 @@ def run(options: argparse.Namespace) -> int:
     """Examines the task that the options ask for; returns the exit code.
 
     Raises:
-        UsageError: an option is invalid. cemverify.results.ResultError: the output cannot be written.
+        UsageError: an option is invalid. cemverify.results.envelope.ResultError: the output cannot be written.
     """
     sizes = (options.dimensions, options.train_points, options.test_points)
     config = TaskConfig(options.prior, *sizes, options.noise, options.features)
     if options.output is not None:
-        results.check_writable(options.output)
-    maker = results.Maker.now(_command(config, options.seed), asdict(config), options.seed, "cpu")
+        envelope.check_writable(options.output)
+    maker = provenance.Maker.now(_command(config, options.seed), asdict(config), options.seed, "cpu")
     torch.set_num_threads(1)  # one thread gives the same bits everywhere
     print(f"drawing {config.points} points ({config.sampling}) ...", file=sys.stderr, flush=True)
     found = examine(config, Streams(options.seed, config.prior, options.seed))
     shown = table(found)
     if options.output is not None:
-        results.write(options.output, results.result("examine", maker, [shown], payload(found)))
+        envelope.write(options.output, envelope.result("examine", maker, [shown], payload(found)))
         print(f"wrote {options.output}", file=sys.stderr)
-    results.show(terminal([shown]))
+    envelope.show(terminal([shown]))
     return 0 if found.passed else 1
 
 
-def table(found: Examination) -> results.Table:
+def table(found: Examination) -> envelope.Table:
     """The table for people."""
     task, difficulty, config = found.task, found.difficulty, found.task.config
     title = (
@@ -185,7 +185,7 @@ def table(found: Examination) -> results.Table:
         f"points, noise {config.noise:g}"
     )
     objection = difficulty.objection or "none: worth a comparison"
-    rows: list[list[results.Cell]] = [
+    rows: list[list[envelope.Cell]] = [
         ["sampling", task.sampling],
         ["prior standard deviation", f"{difficulty.prior_std:.4f}"],
         ["RMSE of a linear fit", f"{difficulty.linear:.4f}"],
@@ -197,7 +197,7 @@ def table(found: Examination) -> results.Table:
     ]
     if found.kernel_error is not None:
         rows.append(["features against the kernel, RMS", f"{found.kernel_error:.4f}"])
-    return results.Table(title, ["question", "answer"], rows)
+    return envelope.Table(title, ["question", "answer"], rows)
 
 
 def payload(found: Examination) -> dict[str, object]:

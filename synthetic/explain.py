@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from cemverify.errors import UsageError
-from cemverify.results import show
+from cemverify.console.errors import UsageError
+from cemverify.results.envelope import show
 from cemverify.runs.cells import Cell, find_algorithm
 from cemverify.runs.executors import compute_all, processes
 from cemverify.runs.plain import dumps

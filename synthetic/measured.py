@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cemverify.results import Maker, Table, result
-from cemverify.statistics import Ratio, paired_ratio
+from cemverify.results.envelope import Table, result
+from cemverify.results.provenance import Maker
+from cemverify.results.statistics import Ratio, paired_ratio
 
 
 def measured_ratio(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
 
 
 def require(needed: int, what: str, instead: str) -> None:

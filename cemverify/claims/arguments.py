@@ -32,7 +32,7 @@ from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_property
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import by_id
-from cemverify.drawing import from_the_seed_alone
+from cemverify.conformance.questions.hypothesis_draws import from_the_seed_alone
 
 Side = Literal["for", "against", "finding", "neither"]
 # a search or a sample with fewer cases within the condition than this says nothing

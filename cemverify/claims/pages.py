@@ -13,8 +13,9 @@ from cemverify.claims import ClaimVerdict, JudgedClaim
 from cemverify.claims.arguments import Finding
 from cemverify.claims.base import ARXIV, DRAFT
 from cemverify.claims.findings import TOP_TEN
-from cemverify.results import Maker, Table, result
-from cemverify.tables import fitted, grid
+from cemverify.results.envelope import Table, result
+from cemverify.results.provenance import Maker
+from cemverify.results.tables import fitted, grid
 
 _NARROW = ("claim", "verdict", "statement")
 _SHORT = ("claim", "where", "verdict", "statement")

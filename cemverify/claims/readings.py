@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from cemverify.claims.arguments import Side
-from cemverify.results import ResultError, read
+from cemverify.results.envelope import ResultError, read
 
 Expected = Literal["better", "worse", "close", "no worse", "no better"]
 Interval = tuple[float, float]

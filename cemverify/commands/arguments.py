@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from cemverify.results import ResultError, check_writable
+from cemverify.results.envelope import ResultError, check_writable
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16}
 

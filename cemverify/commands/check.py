@@ -23,9 +23,10 @@ from cemverify.conformance.listeners.progress import progress
 from cemverify.conformance.properties import select
 from cemverify.conformance.workers import isolation, nursery
 from cemverify.conformance.workers.limits import check_memory, usual_memory
-from cemverify.results import Maker, Table, check_outputs, show, write, write_text
-from cemverify.screen import columns, wrapped
-from cemverify.tables import fitted, grid
+from cemverify.console.streams import columns, wrapped
+from cemverify.results.envelope import Table, check_outputs, show, write, write_text
+from cemverify.results.provenance import Maker
+from cemverify.results.tables import fitted, grid
 
 
 def run(options: argparse.Namespace) -> int:

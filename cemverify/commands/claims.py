@@ -12,10 +12,11 @@ import torch
 
 from cemverify.claims import PUBLISHED, Claim, ClaimVerdict, JudgedClaim, find_claim, judge_claim, ledger, pages
 from cemverify.claims.arguments import Finding
-from cemverify.errors import UsageError
-from cemverify.results import Maker, check_outputs, show, write, write_text
+from cemverify.console.errors import UsageError
+from cemverify.console.streams import columns
+from cemverify.results.envelope import check_outputs, show, write, write_text
+from cemverify.results.provenance import Maker
 from cemverify.runs.executors import here, processes
-from cemverify.screen import columns
 
 
 def run(options: argparse.Namespace) -> int:

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from cemverify.conformance.asking.process_state import SETTINGS
 from cemverify.conformance.implementations.clauses import CLAUSES, Clause
 from cemverify.conformance.implementations.features import FEATURES, FUNCTIONS, OPTIONS, WEIGHTS
-from cemverify.results import Table
-from cemverify.tables import grid
+from cemverify.results.envelope import Table
+from cemverify.results.tables import grid
 
 _INTRODUCTION = """# The contract
 

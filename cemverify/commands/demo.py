@@ -15,8 +15,8 @@ from cemverify.conformance.judging.verdicts import counts, violations
 from cemverify.conformance.listeners import terminal
 from cemverify.conformance.listeners.colours import show_coloured
 from cemverify.conformance.properties import select
-from cemverify.results import show
-from cemverify.screen import columns, wrapped
+from cemverify.console.streams import columns, wrapped
+from cemverify.results.envelope import show
 from cemverify.start import demo_layer
 
 # A few of those that a run would test: the update is the gradient, the energy falls, later tokens are not read.

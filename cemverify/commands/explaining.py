@@ -8,7 +8,8 @@ from textwrap import fill
 
 import torch
 
-from cemverify import catalogue
+from cemverify.catalogue import versions
+from cemverify.catalogue.index import Listed, largest
 from cemverify.conformance.implementations.features import FEATURES
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_property, not_offered
@@ -17,9 +18,8 @@ from cemverify.conformance.listeners import terminal
 from cemverify.conformance.properties import Property, by_id
 from cemverify.conformance.properties.base import Over
 from cemverify.conformance.properties.explanations import explain
-from cemverify.listing import Listed, largest
+from cemverify.console.streams import READABLE, wrapped
 from cemverify.power.mutants import Mutant, mutants
-from cemverify.screen import READABLE, wrapped
 
 _MUTANTS = 3  # that are tested to show a violation, at most
 _LABEL = 12  # columns of the words on the left
@@ -43,7 +43,7 @@ def explanation(property_: Property, width: int | None) -> str:
         ("tested", list(_tested(property_))),
         ("telling", [_telling(property_)]),
         ("controls", [_controls(property_)]),
-        ("since", [f"catalogue {catalogue.introduced()[property_.id]}"]),
+        ("since", [f"catalogue {versions.introduced()[property_.id]}"]),
         ("kills", [f"{mutant.id}: {mutant.fault}" for mutant in killed]),
     ]
     lines = [property_.id, ""]
@@ -81,7 +81,7 @@ def described(listed: Listed) -> dict[str, object]:
     said = explain(listed.id)
     return {
         **asdict(listed),
-        "introduced": catalogue.introduced()[listed.id],
+        "introduced": versions.introduced()[listed.id],
         "formula": said.formula,
         "why": said.why,
         "kills": [mutant.id for mutant in killers(by_id(listed.id))],

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
-from cemverify import catalogue
 from cemverify._version import VERSION
+from cemverify.catalogue import versions
 from cemverify.conformance.gate import known_violations
 from cemverify.conformance.gate.accepting import Acceptance, update_known
 from cemverify.conformance.gate.baselines import (
@@ -24,7 +24,7 @@ from cemverify.conformance.gate.known_violations import KnownViolation, Settled,
 from cemverify.conformance.gate.pinning import pin
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.options.gate import ACCEPTED_FOR
-from cemverify.results import check_outputs
+from cemverify.results.envelope import check_outputs
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def read_gate(options: argparse.Namespace) -> Gate:
         ValueError: options that do not go together, a bad file, or a baseline that does not compare.
         ResultError: a file cannot be read, or will not be writable.
     """
-    pinned = None if options.catalogue is None else catalogue.check_version(options.catalogue)
+    pinned = None if options.catalogue is None else versions.check_version(options.catalogue)
     today = known_violations.today()
     acceptance = _acceptance(options, today)
     entries: Sequence[KnownViolation] = ()

@@ -16,9 +16,9 @@ from cemverify.conformance.listeners.progress import progress
 from cemverify.conformance.properties import select
 from cemverify.conformance.workers import isolation, nursery
 from cemverify.conformance.workers.limits import USUAL_MEMORY
-from cemverify.cores import cores
-from cemverify.results import show
-from cemverify.screen import columns
+from cemverify.console.streams import columns
+from cemverify.processes.cores import cores
+from cemverify.results.envelope import show
 from cemverify.start.writing import plan, write
 
 

@@ -12,13 +12,14 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from cemverify import catalogue
+from cemverify.catalogue import versions
+from cemverify.catalogue.index import Listed, chosen, largest, listed
 from cemverify.conformance.implementations.features import FEATURES
-from cemverify.errors import UsageError
-from cemverify.listing import Listed, chosen, largest, listed
-from cemverify.results import Maker, Table, result, show, write
-from cemverify.screen import columns, is_live, wrapped
-from cemverify.tables import fitted, grid
+from cemverify.console.errors import UsageError
+from cemverify.console.streams import columns, is_live, wrapped
+from cemverify.results.envelope import Table, result, show, write
+from cemverify.results.provenance import Maker
+from cemverify.results.tables import fitted, grid
 
 _FOR_SOURCES = 120  # columns from which on there is room for them
 
@@ -43,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
         return 0
     properties = _chosen(options)
     if options.json is not None:
-        from cemverify.results import check_outputs
+        from cemverify.results.envelope import check_outputs
 
         check_outputs(options.json)
     if [p.id for p in properties] == options.properties:
@@ -59,8 +60,8 @@ def _chosen(options: argparse.Namespace) -> Sequence[Listed]:
     every = {p.id: p for p in listed()}
     properties = [every[id_] for id_ in chosen(options.properties, every)]
     if options.newer_than is not None:
-        pinned = catalogue.check_version(options.newer_than)
-        properties = [p for p in properties if catalogue.is_newer(p.id, pinned)]
+        pinned = versions.check_version(options.newer_than)
+        properties = [p for p in properties if versions.is_newer(p.id, pinned)]
         if not properties:
             raise UsageError(f"none of these properties is newer than catalogue {pinned}")
     return properties
@@ -102,7 +103,7 @@ def _list(properties: Sequence[Listed], width: int | None) -> None:
     upto = f" They are tested up to {reach}." if reach else ""
     number = f"{len(properties)} {'property' if len(properties) == 1 else 'properties'}"
     words = (
-        f"{number}, catalogue {catalogue.current()}.{upto} `cemverify list ID` explains one in full, and "
+        f"{number}, catalogue {versions.current()}.{upto} `cemverify list ID` explains one in full, and "
         "`cemverify list --features` explains the features that they need."
     )
     show(f"\n{wrapped(words, width)}")

@@ -1,6 +1,6 @@
-"""Writes `cemverify/listing.jsonl`, what `cemverify list` tells of every property, from their declarations.
+"""Writes `cemverify/catalogue/listing.jsonl`, what `cemverify list` tells of every property, from their declarations.
 
-python -m cemverify.commands.listing > cemverify/listing.jsonl
+python -m cemverify.commands.listing > cemverify/catalogue/listing.jsonl
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import json
 import sys
 from dataclasses import asdict
 
+from cemverify.catalogue.index import Listed, largest
 from cemverify.conformance.properties import Property, catalogue
-from cemverify.listing import Listed, largest
 
 
 def text() -> str:

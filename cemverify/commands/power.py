@@ -8,11 +8,12 @@ import os
 import sys
 from collections.abc import Sequence
 
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
+from cemverify.console.streams import columns
 from cemverify.power.bank import BANK, unavailable
-from cemverify.results import Maker, check_outputs, show, write, write_text
+from cemverify.results.envelope import check_outputs, show, write, write_text
+from cemverify.results.provenance import Maker
 from cemverify.runs import ShardFinished, run_options
-from cemverify.screen import columns
 
 
 def run(options: argparse.Namespace) -> int:

@@ -15,8 +15,9 @@ from cemverify.conformance.listeners.colours import show_coloured
 from cemverify.conformance.properties import catalogue
 from cemverify.conformance.workers import nursery
 from cemverify.conformance.workers.isolation import ask_again
-from cemverify.results import Maker, check_outputs, show, write
-from cemverify.screen import columns, wrapped
+from cemverify.console.streams import columns, wrapped
+from cemverify.results.envelope import check_outputs, show, write
+from cemverify.results.provenance import Maker
 
 
 def run(options: argparse.Namespace) -> int:

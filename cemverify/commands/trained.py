@@ -9,9 +9,9 @@ from cemverify.conformance.trained.activations import own_tokens, random_tokens,
 from cemverify.conformance.trained.checkpoint import Weights, load_weights
 from cemverify.conformance.trained.judging import Findings, judge_trained, prepare
 from cemverify.conformance.trained.model import build
-from cemverify.devices import check_device
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
 from cemverify.options.trained import LENGTH, SEQUENCES
+from cemverify.processes.devices import check_device
 
 
 def asked_for(options: argparse.Namespace) -> bool:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from cemverify.conformance.implementations import naming
 from cemverify.conformance.workers.limits import USUAL_MEMORY
-from cemverify.cores import cores
+from cemverify.console.parsing import MOST_WORKERS, count, positive, seed, whole
 from cemverify.options import completers, gate, trained
 from cemverify.options.completers import complete_with
-from cemverify.parsing import MOST_WORKERS, count, positive, seed, whole
+from cemverify.processes.cores import cores
 
 DESCRIPTION = """\
 Tests an implementation against every property whose features it offers, with examples drawn by Hypothesis. Prints one

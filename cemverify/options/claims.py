@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from cemverify.cores import cores
-from cemverify.parsing import MOST_WORKERS, whole
+from cemverify.console.parsing import MOST_WORKERS, whole
+from cemverify.processes.cores import cores
 
 DESCRIPTION = """\
 Judges every statement of the paper. A mathematical one holds, holds under a condition, or is refuted: it is tested

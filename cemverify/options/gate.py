@@ -6,7 +6,7 @@ import argparse
 from datetime import date, timedelta
 from pathlib import Path
 
-from cemverify import catalogue
+from cemverify.catalogue import versions
 from cemverify.options import completers
 
 ACCEPTED_FOR = timedelta(days=90)
@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--catalogue",
         metavar="VERSION",
         help="enforce the properties up to this version of the catalogue (here: "
-        f"{', '.join(catalogue.versions())}); newer ones are tested and reported, and fail no run",
+        f"{', '.join(versions.versions())}); newer ones are tested and reported, and fail no run",
     )
     completers.complete_with(pin, completers.versions)
     group.add_argument(

@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 
 from cemverify.conformance.implementations import naming
+from cemverify.console.parsing import count
 from cemverify.options import completers
-from cemverify.parsing import count
 from cemverify.runs.arguments import add_run_arguments
 
 DESCRIPTION = """\

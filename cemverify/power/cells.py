@@ -19,7 +19,7 @@ from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_property, not_offered
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import Property, catalogue
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
 from cemverify.power.code import Code
 from cemverify.power.injection import door_of, falling_short, inject
 from cemverify.power.mutants import Mutant, mutants

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from cemverify.errors import UsageError
-from cemverify.results import versions
+from cemverify.console.errors import UsageError
+from cemverify.results.provenance import versions
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from typing import Any
 from cemverify.power.findings import Alarms, Detection, Measured, Power, Smallest
 from cemverify.power.plan import BANK_EXAMPLES, SWEPT_SEEDS
 from cemverify.power.statistics import clopper_pearson
-from cemverify.results import Maker, Table, result
-from cemverify.tables import grid, terminal
+from cemverify.results.envelope import Table, result
+from cemverify.results.provenance import Maker
+from cemverify.results.tables import grid, terminal
 
 
 def as_terminal(power: Power, width: int | None = None) -> str:

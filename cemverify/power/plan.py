@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
 from cemverify.power.cells import (
     DTYPES,
     DetectionCell,

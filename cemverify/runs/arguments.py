@@ -6,9 +6,9 @@ import argparse
 import re
 from pathlib import Path
 
-from cemverify.cores import cores
-from cemverify.errors import UsageError
-from cemverify.parsing import workers
+from cemverify.console.errors import UsageError
+from cemverify.console.parsing import workers
+from cemverify.processes.cores import cores
 from cemverify.runs.options import RunOptions, Shard
 
 HOW = "Stop it at any moment; the same command continues from there."

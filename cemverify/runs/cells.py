@@ -9,7 +9,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import Any, Generic, TypeVar, get_type_hints
 
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
 from cemverify.runs.plain import digest, plain, restore
 
 # Part of every key: bump it when the meaning of what is stored changes for all studies at once.

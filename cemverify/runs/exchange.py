@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from cemverify.errors import UsageError
-from cemverify.files import replacing
+from cemverify.console.errors import UsageError
+from cemverify.processes.atomic_files import replacing
 from cemverify.runs.cells import Cell
 from cemverify.runs.plain import dumps
 from cemverify.runs.store import FORMAT, CellStore, CorruptCell, content_of, digest_of

@@ -19,9 +19,9 @@ from importlib import import_module
 from multiprocessing import active_children, get_context
 from typing import Any
 
-from cemverify import forking
-from cemverify.errors import UsageError
-from cemverify.orphans import end_with_parent
+from cemverify.console.errors import UsageError
+from cemverify.processes import forkserver
+from cemverify.processes.parent_death import end_with_parent
 from cemverify.runs.cells import Cell
 from cemverify.runs.store import Failure
 from cemverify.runs.work import CellOutcome, compute
@@ -152,8 +152,8 @@ def processes(workers: int, modules: Sequence[str] = (), *, copies: bool = False
     def open_() -> Iterator[Executor]:
         others = {child.pid for child in active_children()}
         if not copies:
-            forking.ensure_server(*modules)
-        context = get_context("fork") if copies else forking.context()
+            forkserver.ensure_server(*modules)
+        context = get_context("fork") if copies else forkserver.context()
         pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(dict(os.environ),))
         try:
             yield pool

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
-from cemverify.screen import columns, is_live
+from cemverify.console.streams import columns, is_live
 
 # Elsewhere than on a terminal, there are no more lines than about this many.
 MOST_LINES = 200

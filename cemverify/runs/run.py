@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
+from cemverify.results.provenance import commit_of
 from cemverify.runs.cells import Cell
 from cemverify.runs.executors import Crew, cluster, compute_all, here, processes
 from cemverify.runs.options import RunOptions
@@ -153,21 +152,8 @@ def _cells(count: int) -> str:
     return f"{count} cell{'' if count == 1 else 's'}"
 
 
-@lru_cache(maxsize=1)
 def commit() -> str | None:
-    """The commit of the clone that runs, with "-dirty" if files were edited since; None where it is installed."""
+    """The commit of the clone that runs, with "+changes" if files were edited since; None where it is installed."""
     clone = Path(__file__).parents[2]
-    if not (clone / ".git").exists():  # installed, perhaps below somebody else's repository
-        return None
-    try:
-        found = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=12"],  # noqa: S607
-            cwd=clone,
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return found.stdout.strip() or None
+    # an installed package may lie below somebody else's repository
+    return commit_of(clone) if (clone / ".git").exists() else None

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from cemverify.errors import UsageError
-from cemverify.files import remove, replacing
+from cemverify.console.errors import UsageError
+from cemverify.processes.atomic_files import remove, replacing
 from cemverify.runs.cells import Cell
 from cemverify.runs.plain import digest
 

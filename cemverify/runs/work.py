@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
 from cemverify.runs.cells import Cell, find_algorithm
 from cemverify.runs.plain import plain
 from cemverify.runs.store import Failure

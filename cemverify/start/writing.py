@@ -12,9 +12,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
-from cemverify import catalogue
-from cemverify.errors import UsageError
-from cemverify.files import replacing
+from cemverify.catalogue import versions
+from cemverify.console.errors import UsageError
+from cemverify.processes.atomic_files import replacing
 from cemverify.start.recipes import RECIPES
 
 Kind = Literal["cem", "energy", "module"]
@@ -65,7 +65,7 @@ def plan(kind: Kind, folder: Path, name: str | None = None, service: str | None 
     adapter = resources.files("cemverify.start").joinpath(f"{stem}.py").read_text(encoding="utf-8")
     files = {
         folder / f"{name}.py": adapter.replace(stem, name),
-        folder / f"test_{name}.py": TESTS.replace("NAME", name).replace("CATALOGUE", catalogue.current()),
+        folder / f"test_{name}.py": TESTS.replace("NAME", name).replace("CATALOGUE", versions.current()),
     }
     if there := [path for path in files if path.exists()]:
         raise UsageError(f"{there[0]} exists, and nothing is overwritten; choose another name: --name my_layer")
@@ -77,7 +77,7 @@ def plan(kind: Kind, folder: Path, name: str | None = None, service: str | None 
     left: dict[Path, str] = {}
     if service is not None:
         recipe = RECIPES[service]
-        path, text = folder / recipe.path, recipe.filled(name, catalogue.current())
+        path, text = folder / recipe.path, recipe.filled(name, versions.current())
         (left if path.exists() else files)[path] = text
     return Plan(name, files, left)
 

@@ -16,7 +16,7 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode, v4
 
-from cemverify.results import show, write_text
+from cemverify.results.envelope import show, write_text
 
 ROOT = Path(__file__).parents[2]
 TUTORIAL, NOTEBOOK = ROOT / "docs" / "tutorial.md", ROOT / "examples" / "tutorial.ipynb"

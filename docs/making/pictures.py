@@ -18,7 +18,7 @@ from torch import Tensor
 from cemverify.cem.activations import activation
 from cemverify.cem.descent import Descent
 from cemverify.cem.energies import Elementwise, Energy, Interaction
-from cemverify.results import show, write_text
+from cemverify.results.envelope import show, write_text
 from reports.pictures.drawing import COLOURS, INK, QUIET, Picture, picture
 
 FOLDER = Path(__file__).parents[1] / "pictures"

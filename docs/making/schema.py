@@ -11,7 +11,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-SCHEMA = Path(__file__).parents[2] / "cemverify" / "result.schema.json"
+SCHEMA = Path(__file__).parents[2] / "cemverify" / "results" / "result.schema.json"
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -36,9 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Compares; returns the exit code."""
-    from cemverify.errors import Refusal
-    from cemverify.lines import one_line
-    from cemverify.results import check_outputs, show, write
+    from cemverify.console.errors import Refusal
+    from cemverify.console.escaping import one_line
+    from cemverify.results.envelope import check_outputs, show, write
     from reports.collect import collect
     from reports.comparing.comparison import Comparison, compare
     from reports.comparing.findings import Incomparable

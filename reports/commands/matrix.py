@@ -50,9 +50,9 @@ def run(options: argparse.Namespace) -> int:
     """Prints the table, and writes the files."""
     import sys
 
-    from cemverify.results import show
-    from cemverify.screen import columns
-    from cemverify.tables import RENDERERS, terminal
+    from cemverify.console.streams import columns
+    from cemverify.results.envelope import show
+    from cemverify.results.tables import RENDERERS, terminal
     from reports.collect import collect
     from reports.matrix.standings import lines_of, sheet, table
     from reports.sheets import numbers
@@ -75,9 +75,9 @@ def _write(folder: Path, lines: Sequence[Line]) -> None:
     import json
     import sys
 
-    from cemverify.files import slug
-    from cemverify.results import write_text
-    from cemverify.tables import markdown
+    from cemverify.processes.atomic_files import slug
+    from cemverify.results.envelope import write_text
+    from cemverify.results.tables import markdown
     from reports.matrix.badges import badge, svg
     from reports.matrix.standings import sheet, table
     from reports.pictures.standings import matrix

@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     """Prints the page, or writes it."""
     import sys
 
-    from cemverify.results import check_outputs, show, write_text
+    from cemverify.results.envelope import check_outputs, show, write_text
     from reports.collect import collect, complete
     from reports.matrix.faults import page
 

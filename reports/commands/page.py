@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Writes the page and says where it is."""
-    from cemverify.results import check_outputs, show, write_text
+    from cemverify.results.envelope import check_outputs, show, write_text
     from reports.collect import collect
     from reports.page.content import page_of
     from reports.page.rendering import render

@@ -33,8 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Writes the pictures and says what each shows."""
-    from cemverify.files import slug
-    from cemverify.results import show, write_text
+    from cemverify.processes.atomic_files import slug
+    from cemverify.results.envelope import show, write_text
     from reports.collect import collect, complete
     from reports.pictures.gallery import pictures_of
 

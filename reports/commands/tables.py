@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cemverify.tables import RENDERERS
+from cemverify.results.tables import RENDERERS
 
 if TYPE_CHECKING:
     from reports.collect import ResultFile
@@ -36,7 +36,7 @@ exit code: 0, or 2 with one sentence on stderr if a path does not exist or is no
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds its arguments."""
-    from cemverify.parsing import whole
+    from cemverify.console.parsing import whole
 
     parser.add_argument(
         "paths", metavar="PATH", nargs="+", type=Path, help="a result file, or a folder of result files"
@@ -64,9 +64,9 @@ def run(options: argparse.Namespace) -> int:
     """Prints the tables."""
     import sys
 
-    from cemverify.results import show
-    from cemverify.screen import columns
-    from cemverify.tables import comma_separated, terminal
+    from cemverify.console.streams import columns
+    from cemverify.results.envelope import show
+    from cemverify.results.tables import comma_separated, terminal
     from reports.collect import collect, tables_of
 
     sources = collect(options.paths)
@@ -92,9 +92,9 @@ def write_all(folder: Path, sources: Sequence[ResultFile]) -> None:
     """
     import sys
 
-    from cemverify.files import slug
-    from cemverify.results import write, write_text
-    from cemverify.tables import markdown
+    from cemverify.processes.atomic_files import slug
+    from cemverify.results.envelope import write, write_text
+    from cemverify.results.tables import markdown
     from reports.collect import merge, tables_of
 
     folded = [(source, shown) for source in sources for shown in tables_of(source, fold=True)]

@@ -1,8 +1,8 @@
 """Figures beside each other, where a test says that they differ: errors, bits per byte, ratios of time.
 
 Errors of the same model on the same replicates are compared in pairs, corrected by Holm's method for the number of
-comparisons (`cemverify.statistics`). Where a file has no replicates but a standard error, the difference is compared
-with both standard errors, which is cautious if the same windows were scored.
+comparisons (`cemverify.results.statistics`). Where a file has no replicates but a standard error, the difference is
+compared with both standard errors, which is cautious if the same windows were scored.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import NormalDist
 from typing import Any
 
-from cemverify.statistics import PairedComparison, compare, correct, holm, paired_ratio
+from cemverify.results.statistics import PairedComparison, compare, correct, holm, paired_ratio
 from reports.comparing.findings import Content, Finding, Incomparable, improvement, note, regression
 from reports.kinds import language, recursion
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from cemverify.results import Table, tables_of
+from cemverify.results.envelope import Table, tables_of
 from reports.kinds import benchmarks, check, claims, language, power, readings, recursion
 from reports.sheets import Sheet, numbers, printed, reread
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from cemverify.lines import one_line
+from cemverify.console.escaping import one_line
 from reports.matrix.standings import Line
 
 # White text has at least 4.5 times their luminance.

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from cemverify.results import ResultError, Table
-from cemverify.tables import grid
+from cemverify.results.envelope import ResultError, Table
+from cemverify.results.tables import grid
 
 Content = Mapping[str, Any]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
-from cemverify.results import ResultError, Table
+from cemverify.results.envelope import ResultError, Table
 from reports.collect import ResultFile, complete
 from reports.kinds.check import families, family
 from reports.sheets import Column, Entry, Group, Quantity, Sheet

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cemverify.lines import one_line, visible
-from cemverify.results import Cell
-from cemverify.tables import Strong
+from cemverify.console.escaping import one_line, visible
+from cemverify.results.envelope import Cell
+from cemverify.results.tables import Strong
 from reports.collect import ResultFile, complete, tables_of
 from reports.kinds import headline
 from reports.kinds.check import families

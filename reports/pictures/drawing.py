@@ -21,9 +21,9 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from cemverify.lines import one_line
-from cemverify.results import Table
-from cemverify.tables import csv_rows
+from cemverify.console.escaping import one_line
+from cemverify.results.envelope import Table
+from cemverify.results.tables import csv_rows
 
 # Okabe and Ito's colours without yellow, told apart by everybody; their lightness differs, so grey keeps them apart.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7a7a7a")

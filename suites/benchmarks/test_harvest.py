@@ -12,8 +12,8 @@ from benchmarks import harvest
 from benchmarks.__main__ import main
 from benchmarks.findings import Findings
 from benchmarks.harvest import Setting, Stage
-from cemverify import results
-from cemverify.results import Table
+from cemverify.results import envelope
+from cemverify.results.envelope import Table
 
 
 def one(words: str) -> Findings:
@@ -35,7 +35,7 @@ def test_the_result_says_what_is_owed_without_a_gpu(tmp_path: Path, capfd: pytes
     page = tmp_path / "gpu.md"
     assert run(tmp_path, "--only", "suites", "--page", str(page)) == 0
     assert "owed, to be run on a GPU" in capfd.readouterr().out
-    result = results.read(tmp_path / "gpu.json")
+    result = envelope.read(tmp_path / "gpu.json")
     assert result["owed"] == [stage.owed for stage in harvest.STAGES]
     assert "Owed, since no GPU was at hand" in page.read_text()
 
@@ -70,7 +70,7 @@ def test_a_stage_on_a_gpu_is_no_longer_owed(tmp_path: Path, monkeypatch: pytest.
     content["device"] = {**content["device"], "type": "cuda", "name": "a GPU"}
     file.write_text(json.dumps(content))
     assert run(tmp_path, "--report", "--page", str(tmp_path / "gpu.md")) == 0
-    result = results.read(tmp_path / "gpu.json")
+    result = envelope.read(tmp_path / "gpu.json")
     assert harvest.STAGES[0].owed not in result["owed"]
     assert "on a GPU" in (tmp_path / "gpu.md").read_text()
 

@@ -14,9 +14,9 @@ from benchmarks.__main__ import main
 from benchmarks.attention import Kind, Row, Shape, flops, kinds, measure, table
 from benchmarks.measuring import in_turn, peak_resident, ratio
 from benchmarks.memory import kept
-from cemverify import results
 from cemverify.cem import blocked
 from cemverify.cem.layers import CEMAttention
+from cemverify.results import envelope
 from synthetic.flops import matmul_flops
 
 
@@ -93,7 +93,7 @@ def test_the_command_writes_a_result_a_page_and_a_picture(
     output, text = tmp_path / "b.json", tmp_path / "b.md"
     assert main(["attention", "--seconds", "1", "--output", str(output), "--page", str(text)]) == 0
     assert "time / FLOPs" in capsys.readouterr().out
-    assert results.read(output)["kind"] == "benchmarks"
+    assert envelope.read(output)["kind"] == "benchmarks"
     assert "b-roofline.svg" in text.read_text()
     assert (tmp_path / "b-roofline.svg").read_text().startswith("<?xml")
     # the same page again, from the file

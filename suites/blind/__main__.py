@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from cemverify.cores import cores
-from cemverify.files import replacing
+from cemverify.processes.atomic_files import replacing
+from cemverify.processes.cores import cores
 from suites.blind.asking import Answer, apart, context
 from suites.blind.page import page
 from suites.blind.rounds import answers, answers_file, load, rounds

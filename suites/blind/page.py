@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cemverify.results import Table
-from cemverify.tables import grid
+from cemverify.results.envelope import Table
+from cemverify.results.tables import grid
 from suites.blind.asking import Answer
 from suites.blind.rounds import Round, answers, rounds
 

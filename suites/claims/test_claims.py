@@ -214,7 +214,9 @@ def test_the_result_file_follows_the_schema(tmp_path: Path, capsys: pytest.Captu
     assert main(["claims", "6-softplus-diagonal", "--json", str(tmp_path / "c.json")]) == 0
     capsys.readouterr()
     content = json.loads((tmp_path / "c.json").read_text())
-    jsonschema.validate(content, json.loads((resources.files("cemverify") / "result.schema.json").read_text()))
+    jsonschema.validate(
+        content, json.loads((resources.files("cemverify.results") / "result.schema.json").read_text())
+    )
     (claim,) = content["claims"]
     assert (claim["verdict"], claim["kind"], claim["section"]) == ("refuted", "paper", "Eq. 12, 13; App. C.4")
 

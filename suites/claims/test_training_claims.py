@@ -36,7 +36,7 @@ def edited(folder: Path, mean: float, spread: float, *, rates_at_edge: bool = Fa
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_published_readings_follow_the_schema(file: Path) -> None:
-    schema = json.loads((resources.files("cemverify") / "result.schema.json").read_text())
+    schema = json.loads((resources.files("cemverify.results") / "result.schema.json").read_text())
     jsonschema.validate(json.loads(file.read_text()), schema)
     assert file.with_suffix(".md").exists()
 

@@ -26,7 +26,8 @@ from cemverify.conformance.gate.baselines import (
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.listeners.files import as_json
-from cemverify.results import Maker, ResultError, result, write
+from cemverify.results.envelope import ResultError, result, write
+from cemverify.results.provenance import Maker
 
 CONDITIONS = Conditions("m:mine", "float64", "cpu", 60, 0)
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cemverify import results
+from cemverify.results import envelope
 
 ROOT = Path(__file__).parents[2]
 ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text())
@@ -138,7 +138,7 @@ def test_the_action_passes_on_known_violations_and_says_so_everywhere(workplace:
         "known": "1",
         "regressions": "0",
     }
-    content = results.read(Path(put_out["result"]))
+    content = envelope.read(Path(put_out["result"]))
     assert content["made_by"]["configuration"]["timeout"] == 30
     assert "## Known violations" in (workplace / "summary").read_text()
     assert Path(put_out["result"]).with_suffix(".xml").is_file()

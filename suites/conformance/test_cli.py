@@ -12,10 +12,10 @@ from xml.etree import ElementTree
 import jsonschema
 import pytest
 
-from cemverify import results
 from cemverify.cli import main
 from cemverify.conformance.gate import known_violations
 from cemverify.conformance.properties import catalogue
+from cemverify.results import envelope, provenance
 
 FEW = [
     "--properties",
@@ -57,8 +57,8 @@ def test_its_untied_copy_is_violated_with_a_tiny_case_in_every_file(
     assert main(["check", "untied:mine", *FEW, *files]) == 1
     assert "VIOLATED gradient/attention/plain" in capsys.readouterr().out
 
-    content = results.read(workplace / "r.json")
-    schema = json.loads((resources.files("cemverify") / "result.schema.json").read_text())
+    content = envelope.read(workplace / "r.json")
+    schema = json.loads((resources.files("cemverify.results") / "result.schema.json").read_text())
     jsonschema.validate(content, schema)
     violated = [p for p in content["properties"] if p["verdict"] == "violated"]
     assert [p["id"] for p in violated] == ["gradient/attention/plain"]
@@ -127,11 +127,11 @@ def test_a_number_of_examples_below_one_is_refused(capsys: pytest.CaptureFixture
 def test_accepted_violations_pass_until_they_expire(
     workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    schema = json.loads((resources.files("cemverify") / "result.schema.json").read_text())
+    schema = json.loads((resources.files("cemverify.results") / "result.schema.json").read_text())
     check = ["check", "untied:mine", "--properties", "gradient/attention/plain", "--examples", "6", "--workers", "1"]
     assert main([*check, "--known", "k.toml", "--update-known", "--reason", "ours", "--json", "r.json"]) == 0
     assert "1 violated (1 known)" in capsys.readouterr().out
-    content = results.read(workplace / "r.json")
+    content = envelope.read(workplace / "r.json")
     jsonschema.validate(content, schema)
     assert [e["standing"] for e in content["known"]["entries"]] == ["known"]
     assert [p["known"] for p in content["properties"]] == ["ours"]
@@ -143,7 +143,7 @@ def test_accepted_violations_pass_until_they_expire(
     printed = capsys.readouterr().out
     assert "delete the entry on line 4" in printed
     assert "compared with r.json: nothing got worse" in printed
-    jsonschema.validate(results.read(workplace / "s.json"), schema)
+    jsonschema.validate(envelope.read(workplace / "s.json"), schema)
     suites = ElementTree.parse(workplace / "s.xml").getroot()  # noqa: S314
     assert [suite.get("failures") for suite in suites] == ["1", "1", "0"]
     assert re.search(r"^\| +4 \| gradient/attention/plain", (workplace / "s.md").read_text(), re.MULTILINE)
@@ -163,8 +163,8 @@ def test_list_explains_every_feature(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_a_result_file_says_what_made_it(tmp_path: Path) -> None:
     path = tmp_path / "r.json"
-    maker = results.Maker.now("a command", {"examples": 3}, 5, "cpu")
-    results.write(path, results.result("check", maker, [], {"counts": {}}))
+    maker = provenance.Maker.now("a command", {"examples": 3}, 5, "cpu")
+    envelope.write(path, envelope.result("check", maker, [], {"counts": {}}))
     made = json.loads(path.read_text())["made_by"]
     assert made["configuration"] == {"examples": 3}
     assert made["seed"] == 5

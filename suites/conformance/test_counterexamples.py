@@ -34,7 +34,8 @@ from cemverify.conformance.questions.saving import Packing, restored
 from cemverify.conformance.questions.shrinking import smaller
 from cemverify.conformance.questions.spaces import Space
 from cemverify.power.mutants import mutants
-from cemverify.results import Maker, ResultError
+from cemverify.results.envelope import ResultError
+from cemverify.results.provenance import Maker
 
 ROOT = Path(__file__).parents[2]
 MODULE = """\
@@ -204,7 +205,9 @@ def test_a_saved_case_is_a_result_file_that_keeps_to_the_schema(tmp_path: Path, 
     _, saved = leave(tmp_path, mutant)
     content = json.loads(saved.read_text())
     assert content["kind"] == "counterexample"
-    jsonschema.validate(content, json.loads((resources.files("cemverify") / "result.schema.json").read_text()))
+    jsonschema.validate(
+        content, json.loads((resources.files("cemverify.results") / "result.schema.json").read_text())
+    )
 
 
 @pytest.mark.parametrize("damage", ["truncate", "remove", "other-kind", "foreign-class"])

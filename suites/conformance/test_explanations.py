@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from cemverify import listing, results
-from cemverify.catalogue import current, introduced
+from cemverify.catalogue import index
+from cemverify.catalogue.versions import current, introduced
 from cemverify.cli import main
 from cemverify.commands import explaining, list_
 from cemverify.commands import listing as commands_listing
 from cemverify.conformance.properties import by_id, catalogue
 from cemverify.conformance.properties.explanations import _EXPLANATIONS, explain
+from cemverify.results import envelope
 
 
 def test_every_property_has_a_formula_and_a_reason_in_a_sentence() -> None:
@@ -33,8 +34,8 @@ def test_every_explanation_is_of_some_property() -> None:
 
 
 def test_the_list_says_what_the_properties_declare() -> None:
-    command = "python -m cemverify.commands.listing > cemverify/listing.jsonl"
-    assert listing.FILE.read_text(encoding="utf-8") == commands_listing.text(), f"write it again: {command}"
+    command = "python -m cemverify.commands.listing > cemverify/catalogue/listing.jsonl"
+    assert index.FILE.read_text(encoding="utf-8") == commands_listing.text(), f"write it again: {command}"
 
 
 def test_every_property_names_a_mutant_that_it_kills() -> None:
@@ -65,7 +66,7 @@ def test_one_property_is_explained_with_a_violation_that_was_found_now(
     (mutant, *_) = explaining.killers(by_id(id_))
     assert f"{mutant.id}: " in said
     assert f"found just now in the mutant {mutant.id}" in said
-    (written,) = results.read(tmp_path / "list.json")["properties"]
+    (written,) = envelope.read(tmp_path / "list.json")["properties"]
     assert written["introduced"] == introduced()[id_]
     assert mutant.id in written["kills"]
     assert json.dumps(written["formula"]) in (tmp_path / "list.json").read_text()
@@ -80,7 +81,7 @@ def test_a_prefix_or_several_ids_are_listed_instead(capsys: pytest.CaptureFixtur
 
 @pytest.mark.parametrize("width", [40, 57, 80, 119, 200])
 def test_the_list_fits_the_terminal(width: int, capsys: pytest.CaptureFixture[str]) -> None:
-    chosen = listing.listed()[::7]
+    chosen = index.listed()[::7]
     list_._list(chosen, width)
     said = capsys.readouterr().out
     assert max(map(len, said.splitlines())) <= width

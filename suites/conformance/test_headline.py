@@ -20,7 +20,7 @@ from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import violations
 from cemverify.conformance.listeners import files, terminal
 from cemverify.conformance.properties import catalogue, select
-from cemverify.results import Maker
+from cemverify.results.provenance import Maker
 
 pytest_plugins = ["pytester"]
 

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from cemverify import forking
 from cemverify.cli import main
 from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.judging.effort import Effort
@@ -25,6 +24,7 @@ from cemverify.conformance.workers import isolation, nursery
 from cemverify.conformance.workers.giving_up import IN_A_ROW, IN_ALL, LostWorkers
 from cemverify.conformance.workers.isolation import run
 from cemverify.conformance.workers.limits import LEAST_MEMORY, descendants, limits_memory
+from cemverify.processes import forkserver
 from suites.conformance import asking
 from suites.conformance.asking import IMPATIENTLY, ONE_OF_EACH, QUICKLY
 
@@ -297,7 +297,7 @@ def test_the_server_ignores_an_interrupt_from_its_start_and_an_implementation_do
         return bool(int(mask, 16) >> (signal.SIGINT - 1) & 1)
 
     nursery.get_ready("cemverify:reference")
-    server = forking.server()
+    server = forkserver.server()
     assert server is not None
     assert ignores_interrupts(server)
     assert signal.getsignal(signal.SIGINT) is not signal.SIG_IGN

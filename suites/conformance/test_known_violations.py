@@ -16,7 +16,7 @@ from cemverify.conformance.gate.known_violations import (
     settle,
 )
 from cemverify.conformance.judging.verdicts import Record, Verdict, counts, exit_code
-from cemverify.results import ResultError
+from cemverify.results.envelope import ResultError
 
 MINE = "mypkg.cem:mine"
 TODAY = date(2027, 1, 10)

@@ -12,7 +12,7 @@ from cemverify.cli import main
 from cemverify.conformance.implementations import contract, naming
 from cemverify.conformance.implementations.naming import LoadError, settled
 from cemverify.conformance.workers import nursery
-from cemverify.errors import Refusal
+from cemverify.console.errors import Refusal
 
 MINE = """
 from cemverify import energy_layer

@@ -113,7 +113,7 @@ def test_the_list_says_how_far_each_property_asks_as_a_result_file_too(
     assert main(["list", "sizes", "--json", "l.json"]) == 0
     assert "They are tested up to T = 17, J = 2304, B = 128, M = 2305, K = 64, D = 4609." in capsys.readouterr().out
     content = json.loads((tmp_path / "l.json").read_text())
-    schema = Path(cemverify.__file__ or "").parent / "result.schema.json"
+    schema = Path(cemverify.__file__ or "").parent / "results" / "result.schema.json"
     jsonschema.validate(content, json.loads(schema.read_text()))
     units = next(p for p in content["properties"] if p["id"] == "sizes/mlp/hidden-units")
     assert units["asked_up_to"] == {"T": 1, "J": 5, "B": 2, "M": 2305, "D": 4}

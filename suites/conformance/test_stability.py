@@ -9,9 +9,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from cemverify import catalogue, results
 from cemverify.api import Check
-from cemverify.catalogue import check_version, current, introduced, is_newer, versions
+from cemverify.catalogue import versions
+from cemverify.catalogue.versions import check_version, current, introduced, is_newer
 from cemverify.cli import main
 from cemverify.conformance import properties
 from cemverify.conformance.gate.baselines import Baseline, Conditions, compare
@@ -21,7 +21,8 @@ from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import Record, Verdict, counts, exit_code, violations
 from cemverify.conformance.listeners import files, terminal
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
+from cemverify.results import envelope, provenance
 
 OLD, NEW = "gradient/attention/plain", "gradient/attention/alibi"
 TRAINED = "trained/"
@@ -31,7 +32,7 @@ TRAINED = "trained/"
 def later(monkeypatch: pytest.MonkeyPatch) -> None:
     """A catalogue with a second version, which introduced one property."""
     table = {**introduced(), NEW: "2027.02"}
-    monkeypatch.setattr(catalogue, "introduced", lambda: table)
+    monkeypatch.setattr(versions, "introduced", lambda: table)
 
 
 def record(id_: str, verdict: Verdict) -> Record:
@@ -44,18 +45,20 @@ def record(id_: str, verdict: Verdict) -> Record:
 def test_every_property_has_a_version_and_every_entry_is_a_property() -> None:
     listed = {id_ for id_ in introduced() if not id_.startswith(TRAINED)}
     there = {property_.id for property_ in properties.catalogue()}
-    assert there - listed == set(), f"add these to cemverify/catalogue.txt, under [{current()}] if it is not released"
+    assert there - listed == set(), (
+        f"add these to cemverify/catalogue/catalogue.txt, under [{current()}] if it is not released"
+    )
     assert listed - there == set(), (
-        "cemverify/catalogue.txt lists what is no property; ids are never removed silently"
+        "cemverify/catalogue/catalogue.txt lists what is no property; ids are never removed silently"
     )
 
 
 def test_versions_are_months_in_their_order_and_no_id_stands_twice() -> None:
-    lines = [line for line in catalogue._FILE.read_text().splitlines() if line and not line.startswith("#")]
+    lines = [line for line in versions._FILE.read_text().splitlines() if line and not line.startswith("#")]
     assert all(re.fullmatch(r"\[\d{4}\.(0[1-9]|1[0-2])\]|[a-z0-9/-]+", line) for line in lines)
-    assert list(versions()) == sorted(versions())
-    assert len(lines) == len(introduced()) + len(versions())
-    for version in versions():
+    assert list(versions.versions()) == sorted(versions.versions())
+    assert len(lines) == len(introduced()) + len(versions.versions())
+    for version in versions.versions():
         ids = [id_ for id_, since in introduced().items() if since == version]
         assert ids == sorted(ids), "sorted, so that two branches that add properties seldom conflict"
 
@@ -123,9 +126,9 @@ def test_junit_skips_it_with_the_reason_and_says_what_was_enforced(finished: Run
 
 
 def test_the_result_file_says_it_for_the_run_and_for_each_property(finished: RunFinished, tmp_path: Path) -> None:
-    maker = results.Maker.now("cemverify check", {}, 0, "cpu")
-    results.write(tmp_path / "r.json", files.as_json(finished, maker, pinned="2026.11"))
-    content = results.read(tmp_path / "r.json")
+    maker = provenance.Maker.now("cemverify check", {}, 0, "cpu")
+    envelope.write(tmp_path / "r.json", files.as_json(finished, maker, pinned="2026.11"))
+    content = envelope.read(tmp_path / "r.json")
     assert content["catalogue"] == {"version": "2027.02", "pinned": "2026.11"}
     assert content["counts"]["not_enforced"] == 1
     assert content["headline"] is None

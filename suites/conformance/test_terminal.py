@@ -7,12 +7,12 @@ import re
 
 import pytest
 
-from cemverify import screen
 from cemverify.conformance.judging.events import PropertyFinished, PropertyStarted, RunFinished, RunStarted
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.listeners import terminal
 from cemverify.conformance.listeners.colours import show_coloured
 from cemverify.conformance.listeners.progress import ProgressBar, progress
+from cemverify.console import streams
 
 WIDTHS = (40, 57, 80, 120, 200)
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -137,7 +137,7 @@ def test_the_least_important_columns_go_first() -> None:
 
 
 def test_sentences_stay_readable_on_a_wide_terminal() -> None:
-    assert max(map(len, terminal.findings(FINISHED, width=200).splitlines())) <= screen.READABLE
+    assert max(map(len, terminal.findings(FINISHED, width=200).splitlines())) <= streams.READABLE
 
 
 # --- colours --------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ def test_colours_follow_the_conventions(
 ) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert screen.is_coloured(stream) == coloured
+    assert streams.is_coloured(stream) == coloured
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -20,8 +20,8 @@ from cemverify.cli import main
 from cemverify.conformance.trained.activations import random_tokens
 from cemverify.conformance.trained.checkpoint import load_weights
 from cemverify.conformance.trained.judging import Findings, judge_trained, prepare
-from cemverify.errors import UsageError
-from cemverify.results import read
+from cemverify.console.errors import UsageError
+from cemverify.results.envelope import read
 from examples.trained_models import hopfield_block
 from suites.entry.calling import refused
 

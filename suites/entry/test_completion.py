@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cemverify import catalogue as catalogue_table
-from cemverify.catalogue import current
+from cemverify.catalogue import versions as catalogue_table
+from cemverify.catalogue.versions import current
 from cemverify.cli import main
 from cemverify.conformance.properties import catalogue
 from cemverify.options.completers import implementations, property_ids

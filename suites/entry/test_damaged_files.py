@@ -38,8 +38,9 @@ from cemverify.conformance.questions.saving import Packing, Saved, restored
 from cemverify.conformance.trained.activations import read_tokens
 from cemverify.conformance.trained.checkpoint import load_weights
 from cemverify.conformance.workers import isolation
-from cemverify.entry import enter
-from cemverify.results import Maker, Table, result, write
+from cemverify.console.guard import enter
+from cemverify.results.envelope import Table, result, write
+from cemverify.results.provenance import Maker
 from cemverify.runs import CellStore
 from cemverify.runs.plain import digest
 from cemverify.runs.store import CorruptCell

@@ -18,7 +18,7 @@ import conftest
 import reports.__main__
 import synthetic.__main__
 from cemverify.cli import COMMANDS
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
 from cemverify.runs import CellStore, RunOptions, run_cells
 from suites.entry.calling import call, refused
 from suites.runs.light import walks

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from cemverify.conformance.questions.coverage import covering
-from cemverify.results import Maker, ResultError, Table, read, result, write
+from cemverify.results.envelope import ResultError, Table, read, result, write
+from cemverify.results.provenance import Maker
 from suites.entry.environments import Environment, Interpreter, run
 
 FACTORS = {

@@ -9,10 +9,10 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cemverify.results import ResultError, Table, read
+from cemverify.results.envelope import ResultError, Table, read
+from cemverify.results.tables import RENDERERS, comma_separated, latex, markdown
 from cemverify.runs import CellStore
 from cemverify.runs.store import CorruptCell
-from cemverify.tables import RENDERERS, comma_separated, latex, markdown
 from suites.runs.light import walks
 
 TEXT = st.text(st.characters() | st.sampled_from("<>|\\\n\r%&$#_{}[]()`=@\x1b\u2028\ud800"), max_size=20)

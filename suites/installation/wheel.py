@@ -23,7 +23,12 @@ ROOT = Path(__file__).parents[2]
 CONSTRAINTS = ROOT / "constraints.txt"
 
 # What comes with the code and is not code.
-DATA = ("cemverify/py.typed", "cemverify/catalogue.txt", "cemverify/listing.jsonl", "cemverify/result.schema.json")
+DATA = (
+    "cemverify/py.typed",
+    "cemverify/catalogue/catalogue.txt",
+    "cemverify/catalogue/listing.jsonl",
+    "cemverify/results/result.schema.json",
+)
 
 ONE = (
     Trial("--version", "cemverify ", torch=False),

@@ -18,7 +18,7 @@ import scipy
 
 import cemverify
 from cemverify.cli import main
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
 from cemverify.power import cells
 from cemverify.power.cells import (
     DetectionCell,
@@ -211,7 +211,7 @@ def test_a_run_writes_what_the_schema_says(
     assert main([*_QUICK, "--json", "p.json", "--markdown", "p.md"]) in (0, 1)
     printed = capsys.readouterr().out
     content = json.loads((tmp_path / "p.json").read_text())
-    schema = Path(sys.modules["cemverify"].__file__ or "").parent / "result.schema.json"
+    schema = Path(sys.modules["cemverify"].__file__ or "").parent / "results" / "result.schema.json"
     jsonschema.validate(content, json.loads(schema.read_text()))
     assert f"{content['killed']} of {content['total']} mutants were killed" in printed
     assert "## How to read it" in (tmp_path / "p.md").read_text()

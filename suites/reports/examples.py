@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cemverify.results import Maker, Table, result
+from cemverify.results.envelope import Table, result
+from cemverify.results.provenance import Maker
 
 FAMILIES = ("gradient/attention", "descent/mlp", "structure/block")
 

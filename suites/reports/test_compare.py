@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cemverify.results import write
+from cemverify.results.envelope import write
 from reports.__main__ import main
 from suites.reports.examples import (
     a_benchmark,
@@ -94,7 +94,7 @@ CELLS: list[tuple[Callable[[], Any], tuple[Any, ...], Any, str]] = [
 def test_one_cell_that_differs_is_named(
     make: Callable[[], Any], path: tuple[Any, ...], value: Any, named: str, compare: Compare, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("cemverify.results.commit_of", lambda _: "1" * 40)
+    monkeypatch.setattr("cemverify.results.provenance.commit_of", lambda _: "1" * 40)
     content = make()
     code, out, err = compare(content, perturbed(content, path, value))
     assert code == 1, err

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from cemverify.results import write
+from cemverify.results.envelope import write
 from reports.__main__ import main
 from reports.collect import collect
 from reports.matrix.badges import badge, svg

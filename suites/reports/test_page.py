@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from cemverify.results import write
+from cemverify.results.envelope import write
 from reports.__main__ import main
 from reports.page.scripts import script
 from suites.reports.examples import (

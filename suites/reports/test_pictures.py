@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import matplotlib
 import pytest
 
-from cemverify.results import write
+from cemverify.results.envelope import write
 from reports.__main__ import main
 from reports.pictures.drawing import COLOURS, inline
 from reports.pictures.gallery import pictures_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import io
 
-from cemverify.results import Table
-from cemverify.tables import Strong, latex, markdown, terminal
+from cemverify.results.envelope import Table
+from cemverify.results.tables import Strong, latex, markdown, terminal
 from reports.kinds import shown
 from reports.sheets import Column, Group, Quantity, Sheet, numbers, printed, reread, rounded
 from reports.winners import winner

@@ -11,8 +11,9 @@ from typing import Any
 import matplotlib
 import pytest
 
-from cemverify.results import Maker, Table, read, result, write
-from cemverify.tables import RENDERERS, comma_separated, csv_rows, latex, markdown, terminal
+from cemverify.results.envelope import Table, read, result, write
+from cemverify.results.provenance import Maker
+from cemverify.results.tables import RENDERERS, comma_separated, csv_rows, latex, markdown, terminal
 from reports.__main__ import main
 from reports.collect import MERGED_SCHEMA
 from reports.plots import Curve, Panel, svg

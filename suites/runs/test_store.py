@@ -20,8 +20,8 @@ from typing import Any, Literal
 
 import pytest
 
-from cemverify.errors import UsageError
-from cemverify.parsing import Parser
+from cemverify.console.errors import UsageError
+from cemverify.console.parsing import Parser
 from cemverify.runs import (
     Algorithm,
     Cell,

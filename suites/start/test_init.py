@@ -12,7 +12,7 @@ from typing import get_args
 import pytest
 import yaml
 
-from cemverify.catalogue import current
+from cemverify.catalogue.versions import current
 from cemverify.cli import main
 from cemverify.conformance.implementations.contract import load
 from cemverify.conformance.judging.effort import Effort

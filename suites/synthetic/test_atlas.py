@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cemverify.results import Table, read
+from cemverify.results.envelope import Table, read
 from synthetic import atlas
 from synthetic.__main__ import main
 from synthetic.gp import priors

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import torch
 
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
 from cemverify.runs.plain import plain, restore
 from synthetic.corpora import chains, sources
 from synthetic.corpora.batches import Batches, spread_windows

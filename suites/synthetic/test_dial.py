@@ -12,10 +12,10 @@ from typing import Any, cast
 import pytest
 import torch
 
-from cemverify import results
 from cemverify.cem.beyond import Beyond
 from cemverify.cem.layers import CEMGatedMLP, MLPConfig
 from cemverify.cem.models import Block
+from cemverify.results import envelope
 from cemverify.runs.plain import plain
 from synthetic.__main__ import main
 from synthetic.corpora.chains import ChainSpec
@@ -251,7 +251,7 @@ def test_the_command_writes_a_page_that_another_machine_makes_from_the_cells_alo
     content = json.loads((tmp_path / "page.json").read_text())
     assert 0 < content["source_bits"] < min(bits for entry in content["at_depths"] for bits in entry["bits"])
     assert {entry["model"] for entry in content["at_depths"]} == {own(1), SUM}
-    assert results.read(tmp_path / "page.json")["study"] == "dial-mlp"
+    assert envelope.read(tmp_path / "page.json")["study"] == "dial-mlp"
     assert "above the source's" in first
     assert "T' = 16" in capsys.readouterr().out
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from cemverify.cem.layers import MLPConfig
 from cemverify.cem.models import Regressor as Reference
 from cemverify.cem.models import RegressorConfig
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
 from synthetic.gp.streams import Stream, Streams
 from synthetic.recursion.ensembles import Recipe, fit
 from synthetic.recursion.regressors import CEMCore, CEMSpec, GatedMLPSpec, RegressorStack, Spec

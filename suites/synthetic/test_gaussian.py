@@ -11,7 +11,7 @@ import scipy
 import torch
 from torch import Tensor
 
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
 from suites.synthetic.test_priors import COMPOSED, OWN, SINGLE, dense, points
 from synthetic import memory
 from synthetic.examine import AGREEMENT

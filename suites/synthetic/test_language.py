@@ -24,12 +24,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from cemverify import forking, results
 from cemverify.cem import presets as paper
 from cemverify.cem.layers import AttentionConfig
 from cemverify.conformance.implementations.contract import implementation
 from cemverify.conformance.implementations.plain import Plain
-from cemverify.tables import terminal
+from cemverify.processes import forkserver
+from cemverify.results import envelope
+from cemverify.results.tables import terminal
 from suites.runs.interrupts import heed
 from synthetic.__main__ import _parser as parser_of
 from synthetic.__main__ import main
@@ -89,7 +90,7 @@ def study(corpora: Path) -> Callable[..., tuple[int, dict[str, Any]]]:
 
     def run(output: Path, *arguments: str, chain: Sequence[str] = CHAIN) -> tuple[int, dict[str, Any]]:
         places = ("--corpora", str(corpora), "--output", str(output))
-        return main(["language", "train", *chain, *SMALL, *HERE, *places, *arguments]), results.read(output)
+        return main(["language", "train", *chain, *SMALL, *HERE, *places, *arguments]), envelope.read(output)
 
     return run
 
@@ -100,7 +101,7 @@ def compared(corpora: Path) -> Callable[..., tuple[int, dict[str, Any]]]:
 
     def run(output: Path, name: str, *arguments: str) -> tuple[int, dict[str, Any]]:
         places = ("--corpora", str(corpora), "--output", str(output))
-        return main(["language", "compare", name, *CHAIN, *SMALL, *places, *arguments]), results.read(output)
+        return main(["language", "compare", name, *CHAIN, *SMALL, *places, *arguments]), envelope.read(output)
 
     return run
 
@@ -206,7 +207,7 @@ def test_an_interrupted_study_goes_on_to_the_same_losses(
     assert [line["step"] for line in lines if "bits" in line] == [1, 2, 3]
     assert len(lines[-1]["layers"]) == 4
     assert [line["step"] for line in lines if "layers" in line] == [3]
-    assert "nan" not in terminal(results.tables_of(content)[:1])
+    assert "nan" not in terminal(envelope.tables_of(content)[:1])
 
 
 def test_a_finished_run_is_found_by_resume_alone(
@@ -274,8 +275,8 @@ def test_what_is_wrong_is_told_once_by_all_the_processes(corpora: Path, tmp_path
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     words = ("language", "train", "--text", "nowhere", "--device", "cpu", "--corpora", str(corpora))
-    forking.ensure_server()
-    both = [forking.context().Process(target=told_by, args=(rank, port, words, tmp_path)) for rank in (0, 1)]
+    forkserver.ensure_server()
+    both = [forkserver.context().Process(target=told_by, args=(rank, port, words, tmp_path)) for rank in (0, 1)]
     for process in both:
         process.start()
     for process in both:
@@ -398,7 +399,7 @@ def test_the_result_file_holds_what_was_printed(
 ) -> None:
     _, content = study(tmp_path / "deep" / "language.json", "--steps", "2")
     printed = capsys.readouterr()
-    assert terminal(results.tables_of(content)) in printed.out
+    assert terminal(envelope.tables_of(content)) in printed.out
     assert "step 2/2" in printed.err
     assert "computed: PyTorch's own layers (Llama" in printed.out
     assert "attention by the formula, MLP by the formula (CEM" in printed.out

@@ -13,9 +13,9 @@ import pytest
 import torch
 from scipy.interpolate import CubicSpline
 
-from cemverify import results
 from cemverify.cem import presets as paper
-from cemverify.statistics import compare
+from cemverify.results import envelope
+from cemverify.results.statistics import compare
 from synthetic.__main__ import main
 from synthetic.corpora.chains import ChainSpec
 from synthetic.corpora.choice import CorpusChoice, PinnedCorpus, open_corpus
@@ -206,18 +206,18 @@ def test_the_second_run_comes_from_the_store_and_has_the_same_tables_and_page(
     page = tmp_path / "language-replace-mlp.md"
     assert run(corpora, tmp_path / "first.json", "--page", str(page)) == 0
     first, pages = capsys.readouterr(), {path: path.read_bytes() for path in tmp_path.glob("language-*[dg]")}
-    ratios = results.read(page.with_suffix(".json"))["ratios"]
+    ratios = envelope.read(page.with_suffix(".json"))["ratios"]
     assert "computing 6" in first.err
     assert run(corpora, tmp_path / "second.json", "--page", str(page)) == 0
     second = capsys.readouterr()
     assert "computing" not in second.err
     assert second.out == first.out
     assert {path: path.read_bytes() for path in tmp_path.glob("language-*[dg]")} == pages
-    measured = results.read(page.with_suffix(".json"))
+    measured = envelope.read(page.with_suffix(".json"))
     assert (measured["kind"], measured["study"], measured["ratios"]) == ("readings", "language-replace-mlp", ratios)
     assert {"model": mlp_name(1), "baseline": "Llama, RoPE"}.items() <= ratios[0].items()
     assert [path.suffix for path in sorted(pages)].count(".svg") == 1
-    content = results.read(tmp_path / "first.json")
+    content = envelope.read(tmp_path / "first.json")
     assert content["kind"] == "language"
     assert content["paths"]["Llama, RoPE"] == {}
     assert content["paths"][mlp_name(1)] == {"mlp": "formula"}

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 import torch
 
-from cemverify import forking
 from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
 from cemverify.cem.llama import LlamaAttentionConfig, SwiGLUConfig
 from cemverify.cem.models import BlockConfig, LanguageModel, LanguageModelConfig
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
+from cemverify.processes import forkserver
 from synthetic.corpora.batches import Batches
 from synthetic.corpora.tokens import Tokens
 from synthetic.language.contenders.presets import Contender, contenders, smoke, tiny
@@ -327,9 +327,9 @@ def trained_by(processes: int, folder: Path, *, sharded: bool = False) -> dict[s
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     told = {"WORLD_SIZE": str(processes), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    forking.ensure_server()
+    forkserver.ensure_server()
     together = [
-        forking.context().Process(target=train_together, args=({**told, "RANK": str(rank)}, folder, sharded))
+        forkserver.context().Process(target=train_together, args=({**told, "RANK": str(rank)}, folder, sharded))
         for rank in range(processes)
     ]
     for process in together:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
 from synthetic.gp import features, priors
 from synthetic.gp.algebra import parse
 from synthetic.gp.kernels import evaluate

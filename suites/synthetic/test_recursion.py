@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from cemverify.errors import UsageError
-from cemverify.results import read, tables_of
+from cemverify.console.errors import UsageError
+from cemverify.results.envelope import read, tables_of
 from cemverify.runs.plain import plain
 from synthetic.__main__ import main
 from synthetic.recursion.cells import (

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
 from synthetic.gp.streams import Streams
 from synthetic.gp.tasks import Score, TaskConfig
 from synthetic.recursion import statements, tables

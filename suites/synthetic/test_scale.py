@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cemverify import results
-from cemverify.statistics import Ratio
+from cemverify.results import envelope
+from cemverify.results.statistics import Ratio
 from synthetic.__main__ import main
 from synthetic.language.tuned.plan import plan
 from synthetic.language.tuned.scale import Point, _change, picture, read_point, sentences
@@ -83,7 +83,7 @@ def test_another_file_is_refused_in_a_sentence(tmp_path: Path, capsys: pytest.Ca
     content = json.loads(PUBLISHED.read_text())
     del content["verdict"]
     damaged = tmp_path / "damaged.json"
-    results.write(damaged, content)
+    envelope.write(damaged, content)
     assert main(["language", "scale", str(damaged), "--page", str(tmp_path / "page.md")]) == 2
     assert "make its page again" in capsys.readouterr().err
     assert not (tmp_path / "page.md").exists()

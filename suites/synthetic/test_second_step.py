@@ -17,9 +17,9 @@ import scipy
 import torch
 from torch._dynamo.utils import counters
 
-from cemverify import results
 from cemverify.cem.models import Block, LanguageModel
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
+from cemverify.results import envelope
 from cemverify.runs import CellStore, bring, ctrl_c_after, hand_on
 from cemverify.runs.plain import plain
 from synthetic.__main__ import main
@@ -464,7 +464,7 @@ def test_the_table_beyond_the_paper_prints_before_anything_is_trained(
     assert run(corpora, tmp_path, *rows_, "--until", "0", "--page", "page.md", store="empty") == 0
     printed = capsys.readouterr().out
     assert "Beyond the paper: the same rule for each row in the place of T = 2" in printed
-    assert {a["verdict"] for a in results.read(tmp_path / "o.json")["beyond"]} == {"undecided"}
+    assert {a["verdict"] for a in envelope.read(tmp_path / "o.json")["beyond"]} == {"undecided"}
     assert "--beyond" in (tmp_path / "page.md").read_text()
 
 
@@ -476,7 +476,7 @@ def test_another_machine_makes_the_same_page_from_the_cells_alone(
     assert run(corpora, tmp_path, *written) == 0, capsys.readouterr().err
     pages = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.suffix in (".md", ".svg", ".jsonl")}
     assert {"page.md", "page-ratios.svg", "page-rates.svg", "page-steps.svg", "cells.jsonl"} == set(pages)
-    content, readings = results.read(tmp_path / "o.json"), results.read(tmp_path / "page.json")
+    content, readings = envelope.read(tmp_path / "o.json"), envelope.read(tmp_path / "page.json")
     assert content["missing"] == 0
     assert {"study": "second-step-attention", "replicates": "2 seeds"}.items() <= readings.items()
     assert readings["verdict"]["word"] in ("pays", "does not pay", "undecided")

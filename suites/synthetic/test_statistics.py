@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy
 
-from cemverify.statistics import (
+from cemverify.results.statistics import (
     FEWEST,
     compare,
     correct,

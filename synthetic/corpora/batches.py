@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
 from synthetic.corpora.tokens import Tokens
 
 

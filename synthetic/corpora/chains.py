@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 from torch import Tensor, from_numpy
 
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
 from synthetic.corpora.sources import Document, DocumentSource, PartName
 
 Matrix = NDArray[np.float64]

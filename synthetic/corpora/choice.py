@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
 from synthetic.corpora.chains import Chain, ChainSpec, draw
 from synthetic.corpora.chains import source as symbols_of
 from synthetic.corpora.corpus import Corpus, tokenised

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from cemverify.errors import UsageError
-from cemverify.files import replacing, sweep
+from cemverify.console.errors import UsageError
+from cemverify.processes.atomic_files import replacing, sweep
 from synthetic.corpora.sources import Document, DocumentSource, PartName
 from synthetic.corpora.tokenisers import Codes, Tokeniser
 from synthetic.corpora.tokens import AGAIN, TOKENS_PER_FILE, TokenFile, Tokens, read_tokens, write_tokens

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
 
 PartName = Literal["train", "validation"]
 VALIDATION_SHARE = 26 / 256  # about a tenth

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
 from synthetic.corpora.quiet import hushed
 
 Codes = NDArray[np.uint16]

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
 from synthetic.corpora.tokenisers import Codes
 
 TOKENS_PER_FILE = 2**27  # 256 MiB

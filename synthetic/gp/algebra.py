@@ -21,7 +21,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
 
 # Deeper kernels, and more of them, than any study has; each costs a pass over every pair of points.
 DEEPEST, MOST_KERNELS = 20, 100

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
 from synthetic.gp.priors import canonical
 from synthetic.gp.tasks import Task, TaskConfig, ridge
 

@@ -19,7 +19,7 @@ import torch
 from gpytorch import kernels as gp
 from torch import Tensor
 
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
 from synthetic.gp import kernels as own
 
 Features = Callable[[Tensor], Tensor]  # (n, d) -> (n, m), each column one phi_i, not yet divided by sqrt(m)

@@ -21,7 +21,7 @@ import torch
 from gpytorch.kernels import Kernel, MaternKernel, ProductKernel, RBFKernel, RQKernel, ScaleKernel
 from torch import Tensor
 
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
 from synthetic.gp.algebra import LARGEST, SMALLEST, Expression, Named, Product, Sum, Value, parse
 from synthetic.gp.kernels import Additive, ChangePoint, Constant, Gibbs, Linear, Mapped, Modulated, along
 

@@ -19,7 +19,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
 from synthetic import memory
 from synthetic.gp import features, priors, sampling
 from synthetic.gp.algebra import LARGEST, SMALLEST

@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 
-from cemverify import results
-from cemverify.devices import check_device
-from cemverify.errors import UsageError
-from cemverify.parsing import count, positive, seed
+from cemverify.console.errors import UsageError
+from cemverify.console.parsing import count, positive, seed
+from cemverify.processes.devices import check_device
+from cemverify.results import envelope, provenance
+from cemverify.results.tables import terminal
 from cemverify.runs import Cell, RunOptions, add_run_arguments, payloads, run_cells, run_options
-from cemverify.tables import terminal
 from synthetic.gp import priors
 from synthetic.measured import readings
 from synthetic.recursion.cells import ModelCell, TaskCell, compute_model, compute_task
@@ -103,26 +103,26 @@ def run(options: argparse.Namespace) -> int:
     """Runs the study that the options of the command line ask for; returns the exit code.
 
     Raises:
-        UsageError: an option is invalid. cemverify.results.ResultError: the output cannot be written.
+        UsageError: an option is invalid. cemverify.results.envelope.ResultError: the output cannot be written.
     """
     config = _configured(options)
     where = run_options(options)
-    results.check_outputs(options.output, page=options.page)
+    envelope.check_outputs(options.output, page=options.page)
     torch.set_num_threads(1)  # as in the workers, and as the result says
     command = _command(options)
-    maker = results.Maker.now(command, asdict(config), config.seed, config.recipe.device)
+    maker = provenance.Maker.now(command, asdict(config), config.seed, config.recipe.device)
     found = conduct(config, where)
-    results.show(terminal(found.tables))
+    envelope.show(terminal(found.tables))
     for statement in found.statements:
-        results.show(f"\nthe paper: {statement.text}\n     here: {statement.found}\n  reading: {statement.reading}")
+        envelope.show(f"\nthe paper: {statement.text}\n     here: {statement.found}\n  reading: {statement.reading}")
     for note in found.notes:
         print(f"note: {note}", file=sys.stderr)
-    results.write(options.output, results.result("recursion", maker, found.tables, found.payload()))
+    envelope.write(options.output, envelope.result("recursion", maker, found.tables, found.payload()))
     print(f"wrote {options.output}", file=sys.stderr)
     if options.page is not None:
         written = write_page(options.page, command, config, found.rows, found.statements, found.tables)
         figures = options.page.with_suffix(".json")
-        results.write(figures, readings(maker, "Errors of one depth over another's", payload(config, found.rows)))
+        envelope.write(figures, readings(maker, "Errors of one depth over another's", payload(config, found.rows)))
         written.append(figures)
         print(f"wrote {', '.join(map(str, written))}", file=sys.stderr)
     return 0

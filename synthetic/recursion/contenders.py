@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 import torch
 
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
 from synthetic.flops import Flops, count
 from synthetic.gp.streams import Streams
 from synthetic.recursion.ensembles import squared_errors

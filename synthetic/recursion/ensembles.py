@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
 from synthetic.recursion.regressors import DrawnSpec, RegressorStack
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cemverify.statistics import compare
+from cemverify.results.statistics import compare
 from reports.plots import Curve, Panel, svg
 from synthetic.recursion.summary import Row, is_drawn, mean_at_depths
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cemverify.errors import UsageError
-from cemverify.results import Table
+from cemverify.console.errors import UsageError
+from cemverify.results.envelope import Table
 from synthetic.gp.difficulty import Difficulty, average, is_negative_control
 from synthetic.recursion import tables
 from synthetic.recursion.cells import ModelCell, RunRecord, TaskCell, TaskRecord, read_runs, read_task

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from itertools import combinations
 from typing import Any
 
-from cemverify.statistics import MARGIN
+from cemverify.results.statistics import MARGIN
 from synthetic.measured import measured_ratio
 from synthetic.recursion.presets import RecursionConfig
 from synthetic.recursion.statements import by_depth, short

@@ -6,9 +6,9 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cemverify.results import Table, write_text
-from cemverify.statistics import FEWEST, MARGIN
-from cemverify.tables import markdown
+from cemverify.results.envelope import Table, write_text
+from cemverify.results.statistics import FEWEST, MARGIN
+from cemverify.results.tables import markdown
 from synthetic.recursion import figures
 from synthetic.recursion.presets import RecursionConfig
 from synthetic.recursion.sentences import known

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
 from synthetic.gp.priors import canonical
 from synthetic.gp.tasks import TaskConfig
 from synthetic.recursion.cells import ModelCell, Replicate, TaskCell

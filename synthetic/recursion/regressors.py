@@ -24,7 +24,7 @@ from cemverify.cem.energies import Elementwise
 from cemverify.cem.layers import check_word
 from cemverify.cem.norms import Norm, NormKind, norm
 from cemverify.cem.preconditioners import Preconditioner, PreconditionerKind, preconditioner
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
 from synthetic.gp.streams import Stream, Streams
 
 StepSizeKind = Literal["fixed", "learned", "1/T"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from cemverify.statistics import PairedComparison
+from cemverify.results.statistics import PairedComparison
 from synthetic import stopping
 from synthetic.recursion.cells import TEST_DEPTHS
 from synthetic.recursion.statements import by_depth, short

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from cemverify.statistics import PairedComparison, compare
+from cemverify.results.statistics import PairedComparison, compare
 from synthetic.recursion.summary import Row
 from synthetic.statements import Statement
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cemverify.statistics import PairedComparison, Spread, compare, correct, spread
+from cemverify.results.statistics import PairedComparison, Spread, compare, correct, spread
 from synthetic import stopping
 from synthetic.gp.tasks import Score
 from synthetic.recursion.cells import TEST_DEPTHS, RunRecord, TaskRecord

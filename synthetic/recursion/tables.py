@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cemverify.results import Cell, Table
-from cemverify.statistics import PairedComparison, Ratio, Spread
+from cemverify.results.envelope import Cell, Table
+from cemverify.results.statistics import PairedComparison, Ratio, Spread
 from synthetic import stopping
 from synthetic.gp.tasks import TaskConfig
 from synthetic.recursion.cells import TEST_DEPTHS, RunRecord

@@ -24,7 +24,8 @@ from cemverify.conformance.implementations.naming import installed
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.questions.saving import Saved, restored
-from cemverify.results import Maker, ResultError, Table, read, result, write, write_bytes
+from cemverify.results.envelope import ResultError, Table, read, result, write, write_bytes
+from cemverify.results.provenance import Maker
 
 
 @dataclass(frozen=True)

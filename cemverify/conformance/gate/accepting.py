@@ -18,7 +18,7 @@ from tomlkit.items import AoT, Comment, Whitespace
 
 from cemverify.conformance.gate.known_violations import KEYS, Standing, document_of, parse_known, settle, text_of
 from cemverify.conformance.judging.verdicts import Record, Verdict
-from cemverify.results import write_text
+from cemverify.results.envelope import write_text
 
 _PREFACE = """\
 # Violations that are accepted for now: `cemverify check IMPLEMENTATION --known THIS_FILE` fails on any other one,

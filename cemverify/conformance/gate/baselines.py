@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any
 
 from cemverify.conformance.judging.verdicts import Record, Verdict
-from cemverify.results import ResultError, read
+from cemverify.results.envelope import ResultError, read
 
 GROWTH = 3.0
 FLOOR = 0.6

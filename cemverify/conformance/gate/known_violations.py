@@ -32,7 +32,7 @@ from tomlkit.items import AoT
 
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import catalogue
-from cemverify.results import ResultError
+from cemverify.results.envelope import ResultError
 
 KEYS = ("implementation", "property", "cause", "reason", "expires")
 

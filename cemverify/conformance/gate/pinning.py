@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cemverify import catalogue
+from cemverify.catalogue import versions
 from cemverify.conformance.judging.verdicts import Record
 
 
 def pin(records: Sequence[Record], version: str | None) -> list[Record]:
     """The records; those of properties newer than that version of the catalogue are marked. None marks nothing."""
-    return [replace(r, newer_than=version if catalogue.is_newer(r.id, version) else None) for r in records]
+    return [replace(r, newer_than=version if versions.is_newer(r.id, version) else None) for r in records]

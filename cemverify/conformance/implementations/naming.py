@@ -23,7 +23,7 @@ from importlib.util import find_spec
 from keyword import iskeyword
 from pathlib import Path
 
-from cemverify.errors import Refusal
+from cemverify.console.errors import Refusal
 
 ENTRY_POINTS = "cemverify.implementations"
 

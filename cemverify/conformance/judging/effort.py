@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from cemverify.devices import check_device
+from cemverify.processes.devices import check_device
 
 
 @dataclass(frozen=True)

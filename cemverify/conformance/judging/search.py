@@ -21,14 +21,14 @@ import hypothesis
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.errors import Flaky, Unsatisfiable
 
+from cemverify.catalogue.index import largest
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Discard, Fault, OutOfMemory, ran_out, words
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.properties import Asked, Property
-from cemverify.drawing import from_the_seed_alone
-from cemverify.listing import largest
+from cemverify.conformance.questions.hypothesis_draws import from_the_seed_alone
 
 _SEARCHES = 3  # the usual ones: small, dense and scattered questions
 _TRIES = 400  # smaller forms of a violation that are looked at

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from cemverify import catalogue
+from cemverify.catalogue import versions
+from cemverify.catalogue.index import largest
 from cemverify.conformance.implementations.faults import Fault
 from cemverify.conformance.questions.saving import Saved
-from cemverify.listing import largest
 
 
 class Verdict(StrEnum):
@@ -94,7 +94,7 @@ class Record:
             "reason": self.reason,
             "worst": self.worst,
             "known": self.known,
-            "introduced": catalogue.introduced().get(self.id),
+            "introduced": versions.introduced().get(self.id),
             "newer_than": self.newer_than,
             "counterexample": self.counterexample,
         }

@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 from cemverify.conformance.gate.baselines import Compared
 from cemverify.conformance.gate.known_violations import Settled
 from cemverify.conformance.listeners.files import printable
-from cemverify.results import Table
-from cemverify.tables import grid
+from cemverify.results.envelope import Table
+from cemverify.results.tables import grid
 
 
 def report(settled: Settled | None, compared: Compared | None) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TextIO
 
-from cemverify.results import show
-from cemverify.screen import is_coloured
+from cemverify.console.streams import is_coloured
+from cemverify.results.envelope import show
 
 GREEN, RED, YELLOW, MAGENTA = "green", "bold red", "yellow", "magenta"
 

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from xml.etree import ElementTree
 
-from cemverify import catalogue
+from cemverify.catalogue import versions
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import Record, Verdict, asked_up_to, counts, violations
 from cemverify.conformance.listeners import terminal
-from cemverify.results import Maker, Table, result
-from cemverify.tables import grid
+from cemverify.results.envelope import Table, result
+from cemverify.results.provenance import Maker
+from cemverify.results.tables import grid
 
 
 def as_json(
@@ -22,7 +23,7 @@ def as_json(
     *,
     pinned: str | None = None,
 ) -> dict[str, Any]:
-    """The result file: the envelope of `cemverify.results`, the counts, the headline and every property.
+    """The result file: the envelope of `cemverify.results.envelope`, the counts, the headline and every property.
 
     Args:
         tables, more: further tables, and what else the payload holds. pinned: the catalogue that was enforced.
@@ -33,7 +34,7 @@ def as_json(
         "counts": counts(event.records),
         "headline": violated[0].id if violated else None,
         "asked_up_to": asked_up_to(event.records),
-        "catalogue": {"version": catalogue.current(), "pinned": pinned},
+        "catalogue": {"version": versions.current(), "pinned": pinned},
         "properties": [record.describe() for record in event.records],
     }
     return result("check", maker, [terminal.verdict_table(event), *tables], {**payload, **(more or {})})
@@ -80,7 +81,7 @@ def as_junit(event: RunFinished, pinned: str | None = None) -> str:
         time=f"{event.seconds:.3f}",
     )
     properties = ElementTree.SubElement(suite, "properties")
-    for name, version in (("catalogue", catalogue.current()), ("catalogue enforced", pinned or catalogue.current())):
+    for name, version in (("catalogue", versions.current()), ("catalogue enforced", pinned or versions.current())):
         ElementTree.SubElement(properties, "property", name=name, value=version)
     for record in event.records:
         suite.append(_test_case(record))

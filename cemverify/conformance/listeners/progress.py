@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 from cemverify.conformance.judging.events import Event, PropertyFinished, PropertyStarted, RunFinished, RunStarted
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.listeners.colours import OF_VERDICTS
-from cemverify.screen import is_coloured, is_live
+from cemverify.console.streams import is_coloured, is_live
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -8,13 +8,13 @@ from itertools import groupby
 from textwrap import fill, shorten
 from typing import Any
 
-from cemverify import catalogue
+from cemverify.catalogue import versions
 from cemverify.conformance.implementations.faults import Crashed, Hung
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import Record, Verdict, asked_up_to, counts, violations
-from cemverify.results import Table
-from cemverify.screen import READABLE, wrapped
-from cemverify.tables import grid, narrowed
+from cemverify.console.streams import READABLE, wrapped
+from cemverify.results.envelope import Table
+from cemverify.results.tables import grid, narrowed
 
 _IN_FULL = 3  # violations that are shown with their cases
 _UNFOLDED = 12  # properties of which a list is not too long
@@ -114,7 +114,7 @@ def findings(event: RunFinished, *, width: int | None = None) -> str:
 
 def too_new(record: Record) -> str:
     """Why a record is not enforced."""
-    since = catalogue.introduced().get(record.id)
+    since = versions.introduced().get(record.id)
     return f"the property came with catalogue {since}, and this run is pinned to {record.newer_than}"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from cemverify.conformance.trained.checkpoint import Weights
 from cemverify.conformance.trained.judging import Findings
 from cemverify.conformance.trained.measuring import Share
-from cemverify.results import Table
+from cemverify.results.envelope import Table
 
 
 def table(found: Findings) -> Table:

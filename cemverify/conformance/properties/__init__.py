@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
+from cemverify.catalogue.index import chosen
 from cemverify.conformance.properties import (
     contract,
     decoding,
@@ -24,7 +25,6 @@ from cemverify.conformance.properties import (
     tying,
 )
 from cemverify.conformance.properties.base import Asked, Door, Property
-from cemverify.listing import chosen
 
 # The most fundamental first: reports keep this order, so the first violation is the headline.
 _FAMILIES = (

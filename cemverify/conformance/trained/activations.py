@@ -18,7 +18,7 @@ from cemverify.conformance.implementations.energy_layers import EnergyLayer, Sha
 from cemverify.conformance.implementations.faults import words
 from cemverify.conformance.questions.black_boxes import Question
 from cemverify.conformance.trained.model import Inputs, TrainedModel
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
 
 
 @dataclass(frozen=True)

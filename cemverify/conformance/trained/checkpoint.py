@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
 
 _NAMED = 4  # names in a sentence; the rest are counted
 

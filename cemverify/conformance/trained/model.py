@@ -14,7 +14,7 @@ from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import words
 from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.trained.known import declared
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
 
 _SHOWN = 8  # names of sub-modules in a sentence
 

@@ -37,7 +37,7 @@ from cemverify.conformance.workers.giving_up import LostWorkers
 from cemverify.conformance.workers.judging import Again, Finished, Introduction, NotLoaded, judge
 from cemverify.conformance.workers.limits import check_memory, end_all
 from cemverify.conformance.workers.wire import request
-from cemverify.cores import one_thread
+from cemverify.processes.cores import one_thread
 
 LOADING = 120.0  # seconds that an import may take
 

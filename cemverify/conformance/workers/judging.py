@@ -46,7 +46,7 @@ from cemverify.conformance.workers.limits import (
     waited_for_core,
 )
 from cemverify.conformance.workers.wire import Closed, Line, Overdue, Unreadable, answered, request, requested
-from cemverify.orphans import end_with_parent
+from cemverify.processes.parent_death import end_with_parent
 
 _ONE_CALL = Allowance()
 _BEAT = 0.5  # seconds between signs of life

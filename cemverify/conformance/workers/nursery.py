@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
-from cemverify import forking
 from cemverify.conformance.implementations.naming import parts
 from cemverify.conformance.workers.limits import is_gone
+from cemverify.processes import forkserver
 
 _IMPORTING = 300.0  # seconds that a new server may take, the import of torch included
 _STARTING = 30.0  # seconds that a server that is there may take to fork
@@ -41,10 +41,10 @@ def get_ready(name: str) -> None:
         name: of the implementation. If its package has been imported here, the server starts afresh, for the
             implementation's process is to import it.
     """
-    if forking.FORKS:
+    if forkserver.FORKS:
         package = parts(name)[0].partition(".")[0]
         ours = package == __name__.partition(".")[0]
-        start = forking.fork_server if ours or package not in sys.modules else forking.ensure_server
+        start = forkserver.fork_server if ours or package not in sys.modules else forkserver.ensure_server
         start(PRELOADED)
         atexit.unregister(_kill_server)
         atexit.register(_kill_server)  # for a command that is refused since: the server would import to the end
@@ -52,19 +52,19 @@ def get_ready(name: str) -> None:
 
 def start(life: Callable[..., None], *arguments: Any) -> tuple[Any, Connection]:
     """A new process that runs this function on its end of a connection and the arguments; and our end."""
-    context = forking.context(PRELOADED)
+    context = forkserver.context(PRELOADED)
     for attempt in (1, 2):
         ours, theirs = context.Pipe()
         process = context.Process(target=life, args=(theirs, *arguments))
         try:
-            forking.ensure_server(PRELOADED)
-            with _patience(_STARTING if forking.server() in _tried else _IMPORTING):
+            forkserver.ensure_server(PRELOADED)
+            with _patience(_STARTING if forkserver.server() in _tried else _IMPORTING):
                 process.start()
         except (EOFError, OSError):
             if attempt == 2:
                 raise
         else:
-            _tried.add(forking.server())
+            _tried.add(forkserver.server())
             return process, ours
         finally:
             theirs.close()
@@ -100,13 +100,13 @@ def _wake_server() -> None:
 
 def _kill_server() -> None:
     _signal_server("SIGKILL")
-    pid, until = forking.server(), time.monotonic() + _ENDING
+    pid, until = forkserver.server(), time.monotonic() + _ENDING
     while pid is not None and not is_gone(pid) and time.monotonic() < until:  # or it would still be connected to
         time.sleep(0.01)
 
 
 def _signal_server(name: str) -> None:
-    pid = forking.server()
+    pid = forkserver.server()
     if pid is not None and hasattr(signal, name):
         with contextlib.suppress(OSError):
             os.kill(pid, getattr(signal, name))

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import gc
 
-from cemverify.entry import importing
+from cemverify.console.guard import importing
 
 with importing():
     import scipy.special
 
+    from cemverify.conformance.questions.hypothesis_draws import get_ready
     from cemverify.conformance.workers import judging
-    from cemverify.drawing import get_ready
 
     get_ready()
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import argparse
 import os
 
-from cemverify.errors import UsageError
-from cemverify.results import ResultError
+from cemverify.console.errors import UsageError
+from cemverify.results.envelope import ResultError
 from synthetic.language.commands import compare, dial, scale, second_step, study, train
 from synthetic.language.commands.arguments import Command
 from synthetic.language.training.machine import one_of_several
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
 
     Raises:
         UsageError: an option is invalid, or the corpus is not available.
-        cemverify.results.ResultError: a file cannot be written.
+        cemverify.results.envelope.ResultError: a file cannot be written.
     """
     try:
         if options.command != "train" and one_of_several():

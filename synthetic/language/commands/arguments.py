@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from cemverify.devices import find_device
-from cemverify.errors import UsageError
-from cemverify.parsing import Parser, positive, whole
+from cemverify.console.errors import UsageError
+from cemverify.console.parsing import Parser, positive, whole
+from cemverify.processes.devices import find_device
 from cemverify.runs import RunOptions, run_options
 from synthetic import memory
 from synthetic.corpora.chains import ChainSpec

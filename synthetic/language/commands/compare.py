@@ -7,9 +7,10 @@ import shlex
 from dataclasses import asdict
 from pathlib import Path
 
-from cemverify.parsing import seed
-from cemverify.results import Maker, check_writable, result, show, write
-from cemverify.tables import terminal
+from cemverify.console.parsing import seed
+from cemverify.results.envelope import check_writable, result, show, write
+from cemverify.results.provenance import Maker
+from cemverify.results.tables import terminal
 from synthetic.language.commands.arguments import (
     NUMBERS_HELP,
     Command,
@@ -62,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
 
     Raises:
         UsageError: the implementation cannot be trained, or an option is invalid.
-        cemverify.results.ResultError: the result file cannot be written.
+        cemverify.results.envelope.ResultError: the result file cannot be written.
     """
     from synthetic.language.losses.implementations import (  # the verifier is heavy to import
         LossComparison,

@@ -6,9 +6,9 @@ import argparse
 import shlex
 from dataclasses import asdict
 
-from cemverify import results
-from cemverify.parsing import positive, seed, whole
-from cemverify.tables import terminal
+from cemverify.console.parsing import positive, seed, whole
+from cemverify.results import envelope, provenance
+from cemverify.results.tables import terminal
 from synthetic.corpora.choice import CorpusChoice, chain_of
 from synthetic.corpora.corpus import Corpus
 from synthetic.language.commands.arguments import Command, add_recipe_arguments, corpus_choice, recipe_changes, shape
@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
 
     Raises:
         UsageError: an option is invalid, or the corpus is not available.
-        cemverify.results.ResultError: something cannot be written.
+        cemverify.results.envelope.ResultError: something cannot be written.
     """
     from synthetic.language.dial import measured, page  # scipy and matplotlib are heavy to import
     from synthetic.language.dial.plan import dial_plan
@@ -79,18 +79,18 @@ def run(options: argparse.Namespace) -> int:
     place = workplace(options, f"out/dial-{asked.replaced}.json")
     corpus = place.corpus
     again = _command(options, place.device)
-    maker = results.Maker.now(again, asdict(asked), asked.seed, place.device)
+    maker = provenance.Maker.now(again, asdict(asked), asked.seed, place.device)
     found = conduct(options, asked, place)
     summary, floor = summarise(asked, found), _source_bits(choice, corpus, asked.recipe.context)
     shown = page.all_tables(asked, found, summary, corpus.unit, floor)
-    results.show(terminal(shown))
-    results.show("\n" + " ".join(page.sentences(summary, corpus.unit, floor)))
+    envelope.show(terminal(shown))
+    envelope.show("\n" + " ".join(page.sentences(summary, corpus.unit, floor)))
     figures = measured.payload(asked, place.name, corpus.unit, floor, found, summary)
     write(
         options,
         place,
         found,
-        results.result("readings", maker, shown, figures),
+        envelope.result("readings", maker, shown, figures),
         readings(maker, "One model for all T over a model for each", figures),
         lambda path: page.write_page(path, again, asked, place.name, corpus.unit, floor, found, summary),
     )

@@ -7,8 +7,8 @@ import shlex
 import sys
 from pathlib import Path
 
-from cemverify import results
-from cemverify.tables import terminal
+from cemverify.results import envelope
+from cemverify.results.tables import terminal
 from synthetic.language.commands.arguments import Command
 
 SUMMARY = "what second-step found at several lengths and sizes, side by side; trains nothing"
@@ -42,10 +42,10 @@ def run(options: argparse.Namespace) -> int:
     """
     from synthetic.language.tuned import scale  # matplotlib is heavy to import
 
-    results.check_outputs(options.page, read=options.files)
+    envelope.check_outputs(options.page, read=options.files)
     found = [scale.read_point(path) for path in options.files]
     points = sorted(found, key=lambda p: (p.parameters, p.tokens, p.replaced))
-    results.show(terminal([scale.table(points)]))
+    envelope.show(terminal([scale.table(points)]))
     if options.page is not None:
         words = ["python", "-m", "synthetic", "language", "scale", *map(str, options.files)]
         command = shlex.join([*words, "--page", str(options.page)])

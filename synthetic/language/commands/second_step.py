@@ -7,11 +7,11 @@ import shlex
 import sys
 from dataclasses import asdict
 
-from cemverify import results
 from cemverify.cem import presets as paper
-from cemverify.errors import UsageError
-from cemverify.parsing import positive, seed, whole
-from cemverify.tables import terminal
+from cemverify.console.errors import UsageError
+from cemverify.console.parsing import positive, seed, whole
+from cemverify.results import envelope, provenance
+from cemverify.results.tables import terminal
 from synthetic.language.commands.arguments import Command, add_recipe_arguments, corpus_choice, recipe_changes, shape
 from synthetic.language.commands.tuned import add_when, conduct, last_words, workplace, write
 from synthetic.language.paper.studies import TINY, tiny_dims
@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
 
     Raises:
         UsageError: an option is invalid, or the corpus is not available.
-        cemverify.results.ResultError: something cannot be written.
+        cemverify.results.envelope.ResultError: something cannot be written.
     """
     from synthetic.language.paper.estimates import speed_at  # scipy and matplotlib are heavy to import
     from synthetic.language.tuned import measured, study, tables
@@ -107,14 +107,14 @@ def run(options: argparse.Namespace) -> int:
     asked = planned(expected)  # a wrong name or number needs no corpus to be told
     if options.estimate:
         speed = speed_at(options.size in paper.SIZES, options.tflops)
-        results.show(terminal([tables.need(asked, None), tables.costs(asked, speed)]))
+        envelope.show(terminal([tables.need(asked, None), tables.costs(asked, speed)]))
         return 0
     place = workplace(options, f"out/second-step-{asked.replaced}-{asked.size}.json")
     corpus = place.corpus
     asked = planned(corpus.vocabulary)
     print(terminal([tables.need(asked, None)]), file=sys.stderr)
     again = _command(options, place.device)
-    maker = results.Maker.now(again, asdict(asked), asked.seed, place.device)
+    maker = provenance.Maker.now(again, asdict(asked), asked.seed, place.device)
     found = conduct(options, asked, place)
     summary = summarise(asked, found)
     shown = [
@@ -123,16 +123,16 @@ def run(options: argparse.Namespace) -> int:
         tables.pairs(summary),
         tables.tuning(found, corpus.unit),
     ]
-    results.show(terminal([*shown, tables.steps(found)]))
-    results.show(f"\n{words(study.paths_of(asked), compiled=asked.compiled)}")
-    results.show(f"\nthe second step: {summary.verdict}; {summary.why}")
+    envelope.show(terminal([*shown, tables.steps(found)]))
+    envelope.show(f"\n{words(study.paths_of(asked), compiled=asked.compiled)}")
+    envelope.show(f"\nthe second step: {summary.verdict}; {summary.why}")
     figures = measured.payload(asked, place.name, corpus.unit, found, summary)
     everything = {**figures, **measured.everything(found, summary), "paths": study.paths_of(asked)}
     write(
         options,
         place,
         found,
-        results.result("readings", maker, shown, everything),
+        envelope.result("readings", maker, shown, everything),
         readings(maker, "Ratios at equal tokens", figures),
         lambda path: write_page(path, again, asked, place.name, corpus.unit, found, summary),
     )

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import torch
 
-from cemverify import results
 from cemverify.cem import presets as paper
-from cemverify.parsing import positive, seed, whole
+from cemverify.console.parsing import positive, seed, whole
+from cemverify.results import envelope, provenance
+from cemverify.results.tables import terminal
 from cemverify.runs import RunOptions, add_run_arguments
-from cemverify.tables import terminal
 from synthetic.corpora.choice import CorpusChoice, PinnedCorpus, open_corpus
 from synthetic.language.commands.arguments import (
     NUMBERS_HELP,
@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
 
     Raises:
         UsageError: an option is invalid, or the corpus is not available.
-        cemverify.results.ResultError: something cannot be written.
+        cemverify.results.envelope.ResultError: something cannot be written.
     """
     choice = StudyChoice(
         options.experiment, options.size, options.seeds, options.seed, recipe_changes(options), *shape(options)
@@ -108,7 +108,7 @@ def _conduct(
     from synthetic.language.paper.page import write_page
     from synthetic.measured import readings
 
-    results.check_outputs(output, page=page)
+    envelope.check_outputs(output, page=page)
     inherit_corpora(corpora)
     choice.plan(_expected_vocabulary(choice, corpus_asked))  # a wrong name or number needs no corpus to be told
     corpus = open_corpus(corpus_asked, corpora)
@@ -119,20 +119,20 @@ def _conduct(
         print(terminal([tables.costs(asked, forecasts(asked, speed), speed.words)]), file=sys.stderr)
     torch.set_num_threads(1)  # as in the workers, and as the result says
     again = command(choice, corpus_asked, device, page)
-    maker = results.Maker.now(again, asdict(asked), asked.seed, device)
+    maker = provenance.Maker.now(again, asdict(asked), asked.seed, device)
     found = study.conduct(asked, PinnedCorpus(corpus_asked.anywhere, corpus.digest), corpus.unit, device, where)
-    results.show(terminal(found.tables))
-    results.show(f"\n{words(study.paths_of(asked))}")
+    envelope.show(terminal(found.tables))
+    envelope.show(f"\n{words(study.paths_of(asked))}")
     for statement in found.statements:
-        results.show(f"\nthe paper: {statement.text}\n     here: {statement.found}\n  reading: {statement.reading}")
-    results.write(output, results.result("language", maker, found.tables, study.payload(asked, corpus, found)))
+        envelope.show(f"\nthe paper: {statement.text}\n     here: {statement.found}\n  reading: {statement.reading}")
+    envelope.write(output, envelope.result("language", maker, found.tables, study.payload(asked, corpus, found)))
     print(f"wrote {output}", file=sys.stderr)
     if page is not None:
         name = f"the {corpus.name}, {corpus.train.bytes:,} {corpus.unit}s to learn from"
         written = write_page(page, again, asked, name, corpus.unit, found.rows, found.statements, found.tables)
         figures = page.with_suffix(".json")
         measured = payload(asked, f"the {corpus.name}", corpus.unit, found.rows)
-        results.write(figures, readings(maker, "Ratios at equal tokens", measured))
+        envelope.write(figures, readings(maker, "Ratios at equal tokens", measured))
         written.append(figures)
         print(f"wrote {', '.join(map(str, written))}", file=sys.stderr)
     return 0
@@ -160,9 +160,9 @@ def _estimate(choice: StudyChoice, corpus: CorpusChoice, tflops: float | None) -
 
     asked = choice.plan(_expected_vocabulary(choice, corpus))
     speed = speed_of(asked, tflops)
-    results.show(terminal([tables.costs(asked, forecasts(asked, speed), speed.words)]))
+    envelope.show(terminal([tables.costs(asked, forecasts(asked, speed), speed.words)]))
     tokens = asked.recipe.tokens
-    results.show(
+    envelope.show(
         f"\nOne training reads {tokens:,} tokens, drawn with replacement; that many take "
         f"{2 * tokens / 1e9:,.2f} GB on disk."
         " The memory is that of weights, gradients and optimiser state, without activations. Causal "

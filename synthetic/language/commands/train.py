@@ -8,10 +8,11 @@ import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from cemverify.errors import UsageError
-from cemverify.parsing import seed, whole
-from cemverify.results import Maker, check_writable, result, show, write
-from cemverify.tables import terminal
+from cemverify.console.errors import UsageError
+from cemverify.console.parsing import seed, whole
+from cemverify.results.envelope import check_writable, result, show, write
+from cemverify.results.provenance import Maker
+from cemverify.results.tables import terminal
 from synthetic.language.commands.arguments import (
     NUMBERS_HELP,
     Command,
@@ -91,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
 
     Raises:
         UsageError: an option is invalid here, or the corpus is not available.
-        cemverify.results.ResultError: the result file cannot be written.
+        cemverify.results.envelope.ResultError: the result file cannot be written.
     """
     asked = asked_for(options)
     try:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from cemverify import results
-from cemverify.errors import UsageError
-from cemverify.parsing import positive
+from cemverify.console.errors import UsageError
+from cemverify.console.parsing import positive
+from cemverify.results import envelope
 from cemverify.runs import CellStore, RunOptions, add_run_arguments, bring, hand_on
 from synthetic.corpora.choice import PinnedCorpus, open_corpus
 from synthetic.corpora.corpus import Corpus
@@ -89,7 +89,7 @@ def workplace(options: argparse.Namespace, output: str) -> Workplace:
 
     Raises:
         UsageError: there is no such device or corpus, or nothing that compiles.
-        cemverify.results.ResultError: a file cannot be written.
+        cemverify.results.envelope.ResultError: a file cannot be written.
     """
     from synthetic.language.paper.cells import inherit_corpora  # matplotlib is heavy to import
 
@@ -101,7 +101,7 @@ def workplace(options: argparse.Namespace, output: str) -> Workplace:
     if options.compile and (missing := compiler_missing(device)) is not None:
         raise UsageError(f"{missing}; leave out --compile")
     written = options.output or Path(output)
-    results.check_outputs(written, options.cells, page=options.page)
+    envelope.check_outputs(written, options.cells, page=options.page)
     inherit_corpora(options.corpora)
     corpus = open_corpus(choice, options.corpora)
     return Workplace(device, where, written, corpus, PinnedCorpus(choice.anywhere, corpus.digest))
@@ -134,20 +134,20 @@ def write(
     """Writes the result file, the cells, and the page with its readings, as far as they are asked for.
 
     Raises:
-        cemverify.results.ResultError: something cannot be written.
+        cemverify.results.envelope.ResultError: something cannot be written.
     """
     from synthetic.language.tuned import study
 
     if found.todo:
-        results.show(f"not finished: {len(found.todo)} trainings are next; the same command goes on")
-    results.write(place.output, result)
+        envelope.show(f"not finished: {len(found.todo)} trainings are next; the same command goes on")
+    envelope.write(place.output, result)
     written = [place.output]
     if options.cells is not None:
         hand_on(options.cells, CellStore(place.where.store), study.keys(found))
         written.append(options.cells)
     if options.page is not None:
         beside = options.page.with_suffix(".json")
-        results.write(beside, readings)
+        envelope.write(beside, readings)
         written += [*write_page(options.page), beside]
     print(f"wrote {', '.join(map(str, written))}", file=sys.stderr)
 

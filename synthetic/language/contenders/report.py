@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from cemverify.cem.models import LanguageModelConfig
-from cemverify.results import Cell, Table
+from cemverify.results.envelope import Cell, Table
 from synthetic.corpora.corpus import Corpus
 from synthetic.language.contenders.ground import Ground
 from synthetic.language.contenders.model_results import ModelResult

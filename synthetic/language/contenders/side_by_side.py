@@ -16,9 +16,9 @@ from typing import Any, TextIO
 
 from torch import Tensor
 
-from cemverify.cores import cores
-from cemverify.errors import UsageError
-from cemverify.results import ResultError, Table, check_writable
+from cemverify.console.errors import UsageError
+from cemverify.processes.cores import cores
+from cemverify.results.envelope import ResultError, Table, check_writable
 from cemverify.runs.executors import processes
 from synthetic.corpora.batches import Batches
 from synthetic.corpora.choice import CorpusChoice, chain_of, open_corpus
@@ -97,7 +97,7 @@ def train_side_by_side(run: TrainingRun, machine: Machine) -> TrainingFindings:
 
     Raises:
         UsageError: the corpus is not available, the numbers do not fit together, or something cannot be kept or
-        resumed. cemverify.results.ResultError: nothing can be written where metrics are to be kept.
+        resumed. cemverify.results.envelope.ResultError: nothing can be written where metrics are to be kept.
     """
     corpus = _open_together(run, machine)
     config = run.models.config(machine.device, corpus.vocabulary)

@@ -7,8 +7,8 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from cemverify.results import Cell, Table, write_text
-from cemverify.tables import markdown
+from cemverify.results.envelope import Cell, Table, write_text
+from cemverify.results.tables import markdown
 from reports.plots import Curve, Panel, svg
 from synthetic import stopping
 from synthetic.language.dial.plan import TEST_DEPTHS, DialPlan, own

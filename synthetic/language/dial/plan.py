@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
 from synthetic.corpora.choice import PinnedCorpus
 from synthetic.language.tuned.cells import Part, TrialCell
 from synthetic.language.tuned.designs import EMBEDDING_STD, Design, Dial, Row, chosen, doubling

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from cemverify.statistics import PairedComparison, compare
+from cemverify.results.statistics import PairedComparison, compare
 from synthetic import stopping
 from synthetic.language.dial.plan import TEST_DEPTHS, DialPlan, own
 from synthetic.language.paper.summary import MARGIN

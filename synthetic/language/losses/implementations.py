@@ -30,8 +30,8 @@ from cemverify.cem.norms import NormKind
 from cemverify.cem.preconditioners import PreconditionerKind
 from cemverify.conformance.implementations.contract import Implementation, load
 from cemverify.conformance.implementations.naming import LoadError
-from cemverify.errors import UsageError
-from cemverify.results import Cell, Table
+from cemverify.console.errors import UsageError
+from cemverify.results.envelope import Cell, Table
 from synthetic.corpora.batches import Batches
 from synthetic.corpora.choice import CorpusChoice, open_corpus
 from synthetic.language.contenders.presets import PresetChoice

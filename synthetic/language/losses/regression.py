@@ -23,9 +23,9 @@ from typing import Any
 import torch
 
 from cemverify.cem.models import LanguageModel
-from cemverify.errors import UsageError
-from cemverify.results import Cell, Table, show, write_text
-from cemverify.tables import terminal
+from cemverify.console.errors import UsageError
+from cemverify.results.envelope import Cell, Table, show, write_text
+from cemverify.results.tables import terminal
 from synthetic.corpora.batches import Batches
 from synthetic.corpora.chains import ChainSpec, draw, source
 from synthetic.corpora.corpus import Corpus, tokenised

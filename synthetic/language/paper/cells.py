@@ -16,8 +16,8 @@ from typing import Any
 
 from torch import Tensor
 
-from cemverify.errors import UsageError
-from cemverify.results import check_writable
+from cemverify.console.errors import UsageError
+from cemverify.results.envelope import check_writable
 from cemverify.runs import algorithm
 from cemverify.runs.plain import digest, plain
 from synthetic.corpora.batches import Batches, spread_windows
@@ -195,7 +195,7 @@ def inherit_corpora(folder: Path) -> None:
     """Tells this process and those it starts where corpora lie.
 
     Raises:
-        cemverify.results.ResultError: nothing can be written there.
+        cemverify.results.envelope.ResultError: nothing can be written there.
     """
     check_writable(folder / "corpus.json")
     os.environ[CORPORA_VARIABLE] = str(folder.absolute())

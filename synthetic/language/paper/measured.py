@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from cemverify.statistics import spread
+from cemverify.results.statistics import spread
 from synthetic.language.paper.rates import Optimum, tuned
 from synthetic.language.paper.statements import EXPECTATIONS
 from synthetic.language.paper.studies import ALIBI, FULL, ROTARY, StudyPlan

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from cemverify.results import Table, write_text
-from cemverify.statistics import FEWEST
-from cemverify.tables import markdown
+from cemverify.results.envelope import Table, write_text
+from cemverify.results.statistics import FEWEST
+from cemverify.results.tables import markdown
 from synthetic.language.paper import figures
 from synthetic.language.paper.studies import TINY, StudyPlan
 from synthetic.language.paper.summary import MARGIN, Row

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from cemverify.statistics import PairedComparison, compare, spread
+from cemverify.results.statistics import PairedComparison, compare, spread
 from synthetic.language.paper.rates import tuned
 from synthetic.language.paper.studies import (
     ALIBI,

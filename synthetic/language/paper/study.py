@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cemverify.results import Table
+from cemverify.results.envelope import Table
 from cemverify.runs import Cell, RunOptions, payloads, run_cells
 from synthetic.corpora.batches import Batches, spread_windows
 from synthetic.corpora.choice import PinnedCorpus

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cemverify.statistics import PairedComparison, Spread, compare, correct, spread
+from cemverify.results.statistics import PairedComparison, Spread, compare, correct, spread
 from synthetic.language.paper.cells import TrainingRecord
 from synthetic.language.paper.studies import StudyPlan, Variant
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cemverify.results import Cell, Table
-from cemverify.statistics import PairedComparison, Spread, compare, spread
+from cemverify.results.envelope import Cell, Table
+from cemverify.results.statistics import PairedComparison, Spread, compare, spread
 from synthetic.language.paper.estimates import Forecast
 from synthetic.language.paper.rates import tuned
 from synthetic.language.paper.studies import ALIBI, FULL, ROTARY, WIDENED, StudyPlan

@@ -23,9 +23,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from cemverify.cem.models import LanguageModel
-from cemverify.errors import UsageError
-from cemverify.files import replacing, sweep
-from cemverify.results import flaw
+from cemverify.console.errors import UsageError
+from cemverify.processes.atomic_files import replacing, sweep
+from cemverify.results.envelope import flaw
 from synthetic.language.training.machine import agree, is_in_pieces
 
 FORMAT = 1

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from cemverify.cem.models import Block, LanguageModel, LanguageModelConfig
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
 
 LOW_RANK_STD = 0.02  # of a preconditioner's U, whatever the width (App. C.4)
 

@@ -24,8 +24,8 @@ from torch import Tensor, nn
 from torch import distributed as dist
 
 from cemverify.cem.models import LanguageModel
-from cemverify.devices import find_device
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
+from cemverify.processes.devices import find_device
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cemverify.errors import UsageError
-from cemverify.results import ResultError, finite, write_text
+from cemverify.console.errors import UsageError
+from cemverify.results.envelope import ResultError, finite, write_text
 
 
 class Metrics:

@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
 from synthetic.language.training.scaling import Base
 
 

@@ -17,7 +17,7 @@ from torch import distributed as dist
 from torch.nn import functional as F
 
 from cemverify.cem.models import LanguageModel
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
 from synthetic.corpora.batches import Batches
 from synthetic.language.training.checkpoints import State, restore, save, whole
 from synthetic.language.training.guard import first_non_finite, first_non_finite_gradient

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
 from cemverify.runs import algorithm
 from cemverify.runs.plain import digest, plain
 from synthetic.corpora.batches import Batches

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
 
 # Half-octaves would cost twice as much, and the parabola finds what lies between. Steps from the first rate upwards.
 FIRST_RATE = 2e-3

@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-from cemverify.results import write_text
-from cemverify.tables import markdown
+from cemverify.results.envelope import write_text
+from cemverify.results.tables import markdown
 from synthetic.language.paper.summary import MARGIN
 from synthetic.language.tuned import designs, pictures, tables
 from synthetic.language.tuned.designs import LAYERS, WIDER, parameters

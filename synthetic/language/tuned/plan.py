@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from cemverify.cem import presets as paper
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
 from synthetic.corpora.choice import PinnedCorpus
 from synthetic.language.paper.studies import TINY, Frame, paper_recipe, tiny_frame, tiny_recipe
 from synthetic.language.training.recipe import Recipe, RecipeChanges

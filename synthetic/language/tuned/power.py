@@ -12,8 +12,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from cemverify.results import Cell, Table
-from cemverify.statistics import spread
+from cemverify.results.envelope import Cell, Table
+from cemverify.results.statistics import spread
 from synthetic.language.paper.summary import MARGIN
 from synthetic.language.tuned.cells import TrialRecord
 from synthetic.language.tuned.plan import JUDGING_WINDOWS

@@ -8,7 +8,7 @@ from math import log
 from statistics import stdev
 from typing import Literal
 
-from cemverify.statistics import PairedComparison, compare, correct, smallest_detectable
+from cemverify.results.statistics import PairedComparison, compare, correct, smallest_detectable
 from synthetic.language.paper.summary import MARGIN
 from synthetic.language.tuned import designs, power
 from synthetic.language.tuned.plan import SecondStepPlan

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from cemverify.results import Cell, Table
-from cemverify.statistics import PairedComparison, Ratio, spread
+from cemverify.results.envelope import Cell, Table
+from cemverify.results.statistics import PairedComparison, Ratio, spread
 from synthetic.language.paper.estimates import Speed
 from synthetic.language.training.steps import Steps
 from synthetic.language.tuned import designs, power

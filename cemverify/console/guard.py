@@ -23,8 +23,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, TextIO, cast
 
-from cemverify.errors import Refusal
-from cemverify.lines import one_line
+from cemverify.console.errors import Refusal
+from cemverify.console.escaping import one_line
 
 Run = Callable[[], int]
 

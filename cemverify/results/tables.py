@@ -18,8 +18,8 @@ from typing import Literal
 
 from tabulate import SEPARATING_LINE, tabulate
 
-from cemverify.lines import one_line, visible
-from cemverify.results import Cell, Table
+from cemverify.console.escaping import one_line, visible
+from cemverify.results.envelope import Cell, Table
 
 Renderer = Callable[[Sequence[Table], Sequence[str]], str]
 Style = Literal["terminal", "boxed", "markdown", "latex"]

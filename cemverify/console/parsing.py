@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
 
 # More of anything (examples, points, steps) than this is a slip of the finger.
 MOST = 10**12

@@ -17,22 +17,18 @@ from __future__ import annotations
 
 import json
 import math
-import platform
-import re
-import subprocess
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cache
-from importlib import metadata, resources
+from importlib import resources
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
 from cemverify._version import VERSION
-from cemverify.errors import Refusal
-from cemverify.files import replacing, sweep
+from cemverify.console.errors import Refusal
+from cemverify.processes.atomic_files import replacing, sweep
+from cemverify.results.provenance import Maker
 
 SCHEMA = "cemverify.result"
 SCHEMA_VERSION = 1
@@ -53,8 +49,6 @@ KINDS = (
     "readings",
     "list",
 )
-
-_COMMIT = re.compile(r"[0-9a-f]{40,64}(\+changes)?")
 
 Cell = str | int | float | bool | None
 
@@ -82,88 +76,6 @@ class Table:
     rows: Sequence[Sequence[Cell]]
     rules: Sequence[int] = ()
     notes: Sequence[str] = ()
-
-
-@dataclass(frozen=True)
-class Maker:
-    """Who makes a result, and since when; `Maker.now` starts the clock."""
-
-    command: str
-    configuration: Mapping[str, Any]
-    seed: int
-    device: str
-    started: float
-
-    @classmethod
-    def now(cls, command: str, configuration: Mapping[str, Any], seed: int, device: str) -> Maker:
-        """A maker that starts now."""
-        return cls(command, configuration, seed, device, time.monotonic())
-
-    def describe(self) -> dict[str, Any]:
-        """The `made_by` of the envelope, with the duration up to now."""
-        return {
-            "command": self.command,
-            "configuration": dict(self.configuration),
-            "seed": self.seed,
-            "versions": versions(),
-            "device": describe_device(self.device),
-            "commit": commit_of(Path.cwd()),
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "duration_seconds": round(time.monotonic() - self.started, 3),
-        }
-
-
-def versions() -> dict[str, str]:
-    """Versions of Python and of what the numbers depend on, of those installed."""
-    found = {"python": platform.python_version()}
-    for name in ("torch", "numpy", "hypothesis", "sympy", "mpmath", "jax", "gpytorch", "scikit-learn", "scipy"):
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-@cache
-def commit_of(folder: Path) -> str | None:
-    """The commit that is checked out in a folder, with "+changes" if its tracked files differ; None without one."""
-    try:
-        found = subprocess.run(  # noqa: S603
-            ["git", "-C", str(folder), "describe", "--always", "--exclude=*", "--abbrev=40", "--dirty=+changes"],  # noqa: S607
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            text=True,
-            errors="replace",
-            timeout=5,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    said = found.stdout.strip()
-    return said if found.returncode == 0 and _COMMIT.fullmatch(said) else None
-
-
-def describe_device(device: str) -> dict[str, Any]:
-    """The device in words: its type, its name and how many threads computed."""
-    import torch
-
-    name = torch.cuda.get_device_name(device) if device.startswith("cuda") else _processor()
-    return {
-        "type": device,
-        "name": name or platform.machine(),
-        "system": platform.system(),
-        "threads": torch.get_num_threads(),
-    }
-
-
-@cache
-def _processor() -> str:
-    """The model of the processor, as two machines of one architecture round and run differently."""
-    try:
-        listed = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:  # not Linux
-        return platform.processor()
-    named = re.search(r"^model name\s*:\s*(.+)$", listed, re.MULTILINE)
-    return named[1].strip() if named else platform.processor()
 
 
 def result(kind: str, maker: Maker, tables: Sequence[Table], payload: Mapping[str, Any]) -> dict[str, Any]:
@@ -342,7 +254,7 @@ def _is_deeper(content: Any, levels: int) -> bool:
 @cache
 def result_schema() -> dict[str, Any]:
     """The JSON schema of result files."""
-    text = (resources.files("cemverify") / "result.schema.json").read_text(encoding="utf-8")
+    text = (resources.files("cemverify.results") / "result.schema.json").read_text(encoding="utf-8")
     return dict(json.loads(text))
 
 

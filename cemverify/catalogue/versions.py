@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
-from cemverify.errors import UsageError
+from cemverify.console.errors import UsageError
 
 _FILE = Path(__file__).with_name("catalogue.txt")
 

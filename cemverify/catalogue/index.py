@@ -3,7 +3,7 @@
 Properties are declared in code that needs torch and Hypothesis. The file repeats what they say of themselves, one
 line for each, in the order of the catalogue. It is written from the declarations, and a test compares the two:
 
-    python -m cemverify.commands.listing > cemverify/listing.jsonl
+    python -m cemverify.commands.listing > cemverify/catalogue/listing.jsonl
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from itertools import pairwise
 from multiprocessing import forkserver, resource_tracker, util
 from typing import Any
 
-from cemverify.cores import one_thread
+from cemverify.processes.cores import one_thread
 
 FORKS = sys.platform == "linux"
 
