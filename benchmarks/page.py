@@ -188,8 +188,8 @@ own error of float64, in the same process (*error / budget* at most 1). *By size
 itself. For one or two steps it is `formula` for few tokens and `tiles` for many. For more steps it is `blocks`, which
 keeps no attention weights for the backward pass, only what each step has read from the memory. It computes the rest
 again: half as many FLOPs more in the linear maps, a sixth more in attention (as torch's fused attention does). With a
-shared diagonal beyond T = 4, or one per head beyond T = 1, what is read is more than the states: then only these
-are kept, and a whole step is computed again, a third more FLOPs. *Peak GB* is measured on a GPU only."""
+shared diagonal beyond T = 4, or with one per head, what is read is more than the states: then only these are kept,
+and a whole step is computed again, a third more FLOPs. *Peak GB* is measured on a GPU only."""
 
 
 def known(result: Mapping[str, Any]) -> Iterator[str]:

@@ -174,7 +174,7 @@ def descend(
 
     Args:
         rows: tokens in a block. tile: rows of attention weights computed together; the usual ones if neither is
-            given, or all at once where torch has fused attention for them.
+            given, or all tokens at once where torch has fused attention that outruns tiles (`FUSED_ON`).
 
     Raises:
         ValueError: rows or tile is less than 1.
@@ -229,7 +229,7 @@ class _Problem:
 
     @property
     def recalls(self) -> bool:
-        """Whether what each step reads from the memory is kept: where that is about as little as the states."""
+        """Whether what each step has read from the memory is kept, and not the states (`KEPT_STATES`)."""
         if not isinstance(self.energy, TiledInteraction):
             return False
         steps, width = self.descent.steps, self.energy.W_Q.shape[2]

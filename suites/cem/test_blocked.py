@@ -177,7 +177,7 @@ def test_a_second_derivative_is_that_of_the_formula(path: blocked.Path, own: boo
 
 
 @pytest.mark.parametrize("path", ["formula", "blocks"])
-def test_without_a_diagonal_a_second_derivative_takes_torchs_unfused_attention(path: blocked.Path) -> None:
+def test_without_diagonal_and_bias_a_second_derivative_takes_torchs_unfused_attention(path: blocked.Path) -> None:
     module = layer(steps=3)
     with pytest.raises(RuntimeError, match="flash_attention_for_cpu_backward is not implemented"):
         list(second_derivatives(module, path, own=True))

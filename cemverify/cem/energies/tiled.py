@@ -18,7 +18,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from cemverify.cem.energies.interaction import Interaction, InteractionMemory
 from cemverify.cem.positions import Alibi
@@ -86,15 +85,10 @@ class TiledInteraction(Interaction):
 
     def _attend(self, x: Tensor, memory: InteractionMemory, kind: Context) -> tuple[Tensor, Tensor]:
         """sum_j a_kij (W_K h_j), rotated if positions are, (B, K, J, R), and sum_j a_kij h_j as its kind says."""
-        found: Any
-        if self.recalled is None:
-            attend: Any = _Attended.apply
-            found = attend(*self._operands(x, memory, kind))
-        elif torch.is_grad_enabled():
-            recall: Any = _Recalled.apply
-            found = recall(*self._operands(x, memory, kind), *self.recalled)
-        else:
-            found = self.recalled
+        found: Any = self.recalled
+        if self.recalled is None or torch.is_grad_enabled():
+            apply: Any = _Attended.apply
+            found = apply(*self._operands(x, memory, kind), self.recalled)
         if self.note is not None:
             self.note(found)
         return found  # type: ignore[no-any-return]
@@ -154,7 +148,7 @@ class _How:
 
 
 class _Attended(torch.autograd.Function):
-    """Softmax of scores times keys and times states, by tiles."""
+    """Softmax of scores times keys and times states, by tiles; if recalled, only its derivative is computed."""
 
     @staticmethod
     def forward(
@@ -165,63 +159,58 @@ class _Attended(torch.autograd.Function):
         states: Tensor | None,
         bias: Tensor | None,
         how: _How,
-    ) -> tuple[Tensor, Tensor | None]:
-        B, K, J, R = queries.shape
-        with torch.autocast(queries.device.type, enabled=False):
-            q, k, w, h = _stacks(queries, keys, weighted, states)
-            attended = q.new_empty(B * K, J, R)
-            context = None
-            if h is not None and how.context != "none":
-                context = q.new_empty(B, *((K,) if how.context == "per-head" else ()), J, h.shape[2])
-            kept, added = [], _Added.of(bias, q, how)
-            for a, b, s in how.tiles(J, k.shape[1]):
-                p = _weights(q, k, w, h, added, a, b, s, how)  # (B, K, r, s)
-                attended[:, a:b].baddbmm_(p.flatten(0, 1), k[:, :s], beta=0)
-                if context is not None and h is not None:
-                    if how.context == "summed":
-                        context[:, a:b].baddbmm_(p.sum(1), h[:, :s], beta=0)
-                    else:
-                        context[:, :, a:b] = (p.flatten(1, 2) @ h[:, :s]).view(B, K, b - a, -1)
-                if how.kept and any(ctx.needs_input_grad):
-                    kept.append(p)
+        recalled: Reading | None,
+    ) -> Reading:
+        kept: list[Tensor] = []
+        if recalled is None:
+            with torch.autocast(queries.device.type, enabled=False):
+                keep = kept.append if how.kept and any(ctx.needs_input_grad) else None
+                attended, context = _read(queries, keys, weighted, states, bias, how, keep)
+        else:
+            attended, context = recalled[0].detach(), None if recalled[1] is None else recalled[1].detach()
         ctx.how = how
         ctx.save_for_backward(queries, keys, weighted, states, bias, *kept)
-        return attended.view(B, K, J, R), context
+        return attended, context
 
     @staticmethod
     def backward(ctx: Any, d_attended: Tensor, d_context: Tensor | None) -> Any:
         inputs, kept = ctx.saved_tensors[:5], ctx.saved_tensors[5:]
         with torch.autocast(d_attended.device.type, enabled=False):
             if torch.is_grad_enabled():
-                return *_second(inputs, ctx.needs_input_grad, d_attended, d_context, ctx.how), None
-            return *_first(inputs, kept, ctx.needs_input_grad, d_attended, d_context, ctx.how), None
+                found = _second(inputs, ctx.needs_input_grad, d_attended, d_context, ctx.how)
+            else:
+                found = _first(inputs, kept, ctx.needs_input_grad, d_attended, d_context, ctx.how)
+        return *found, None, None
 
 
-class _Recalled(torch.autograd.Function):
-    """The same, known from an earlier evaluation; only its first derivative is computed."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        queries: Tensor,
-        keys: Tensor,
-        weighted: Tensor | None,
-        states: Tensor | None,
-        bias: Tensor | None,
-        how: _How,
-        attended: Tensor,
-        context: Tensor | None,
-    ) -> tuple[Tensor, Tensor | None]:
-        ctx.how = how
-        ctx.save_for_backward(queries, keys, weighted, states, bias)
-        return attended.detach(), None if context is None else context.detach()
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, d_attended: Tensor, d_context: Tensor | None) -> Any:
-        with torch.autocast(d_attended.device.type, enabled=False):
-            found = _first(ctx.saved_tensors, (), ctx.needs_input_grad, d_attended, d_context, ctx.how)
-        return *found, None, None, None
+def _read(
+    queries: Tensor,
+    keys: Tensor,
+    weighted: Tensor | None,
+    states: Tensor | None,
+    bias: Tensor | None,
+    how: _How,
+    keep: Callable[[Tensor], None] | None,
+) -> Reading:
+    """What the queries (B, K, J, R) read from the memory; `keep` is given the weights of each tile."""
+    B, K, J, R = queries.shape
+    q, k, w, h = _stacks(queries, keys, weighted, states)
+    attended = q.new_empty(B * K, J, R)
+    context = None
+    if h is not None and how.context != "none":
+        context = q.new_empty(B, *((K,) if how.context == "per-head" else ()), J, h.shape[2])
+    added = _Added.of(bias, q, how)
+    for a, b, s in how.tiles(J, k.shape[1]):
+        p = _weights(q, k, w, h, added, a, b, s, how)  # (B, K, r, s)
+        attended[:, a:b].baddbmm_(p.flatten(0, 1), k[:, :s], beta=0)
+        if context is not None and h is not None:
+            if how.context == "summed":
+                context[:, a:b].baddbmm_(p.sum(1), h[:, :s], beta=0)
+            else:
+                context[:, :, a:b] = (p.flatten(1, 2) @ h[:, :s]).view(B, K, b - a, -1)
+        if keep is not None:
+            keep(p)
+    return attended.view(B, K, J, R), context
 
 
 def _first(
@@ -249,7 +238,7 @@ def _first(
     d_bias = torch.zeros_like(bias) if bias is not None and wanted[4] else None
     added = _Added.of(bias, q, how)
     for i, (a, b, s) in enumerate(how.tiles(J, S)):
-        p = kept[i] if how.kept else _weights(q, k, w, h, added, a, b, s, how)
+        p = kept[i] if kept else _weights(q, k, w, h, added, a, b, s, how)
         d_p = torch.bmm(d_o[:, a:b], k[:, :s].mT).view(B, K, b - a, s)
         _add_product(d_k[:, :s], p.flatten(0, 1).mT, d_o[:, a:b])
         if d_c is not None and h is not None and d_h is not None:
