@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from cemverify.catalogue.versions import introduced
-from cemverify.catalogue.versions import versions as catalogue_versions
+from cemverify.catalogue import versions as catalogue
 
 Completer = Callable[..., Iterable[str]]
 
@@ -35,7 +34,7 @@ def property_ids(prefix: str, **_: object) -> list[str]:
 
 def versions(**_: object) -> list[str]:
     """The versions of the catalogue."""
-    return list(catalogue_versions())
+    return list(catalogue.versions())
 
 
 def devices(**_: object) -> list[str]:
@@ -54,7 +53,7 @@ def implementations(prefix: str, **_: object) -> list[str]:
 
 def _asked() -> Iterator[str]:
     """What can be selected: claims about trained layers cannot."""
-    return (id_ for id_ in introduced() if not id_.startswith("trained/"))
+    return (id_ for id_ in catalogue.introduced() if not id_.startswith("trained/"))
 
 
 def _next_level(id_: str, prefix: str) -> str:

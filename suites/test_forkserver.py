@@ -17,20 +17,20 @@ linux = pytest.mark.skipif(not forkserver.FORKS, reason="Linux alone forks worke
 PROGRAM = """
 import signal, sys, threading
 from pathlib import Path
-from cemverify import forking
+from cemverify.processes import forkserver
 
 signal.signal(signal.SIGTERM, lambda *_: None)
 print("told once")
 waiting = threading.Event()
 if "threaded" in sys.argv:
     threading.Thread(target=waiting.wait).start()
-forking.fork_server("wave")
-command = Path(f"/proc/{forking.server()}/cmdline").read_bytes()
+forkserver.fork_server("wave")
+command = Path(f"/proc/{forkserver.server()}/cmdline").read_bytes()
 print("a fork" if command == Path("/proc/self/cmdline").read_bytes() else "started afresh", flush=True)
-worker = forking.context().Process(target=print, args=("a worker", ))
+worker = forkserver.context().Process(target=print, args=("a worker", ))
 worker.start()
 worker.join()
-caught = int(Path(f"/proc/{forking.server()}/status").read_text().split("SigCgt:")[1].split()[0], 16)
+caught = int(Path(f"/proc/{forkserver.server()}/status").read_text().split("SigCgt:")[1].split()[0], 16)
 print("handles SIGTERM" if caught >> (signal.SIGTERM - 1) & 1 else "leaves SIGTERM alone")
 waiting.set()
 """
@@ -62,7 +62,9 @@ def test_what_has_been_imported_here_is_not_what_its_process_begins_with(
 
 @linux
 def test_the_server_ends_with_its_program() -> None:
-    program = "from cemverify import forking; forking.fork_server(); print(forking.server(), flush=True)"
+    program = (
+        "from cemverify.processes import forkserver; forkserver.fork_server(); print(forkserver.server(), flush=True)"
+    )
     # it waits for whoever holds the streams, and so for the server: one that goes on is a timeout
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     status = Path(f"/proc/{int(done.stdout)}/status")
