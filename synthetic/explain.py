@@ -6,17 +6,29 @@ import argparse
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from cemverify.console.errors import UsageError
 from cemverify.results.envelope import show
-from cemverify.runs.cells import Cell, find_algorithm
+from cemverify.runs.cells import Cell, algorithm_of
 from cemverify.runs.executors import compute_all, processes
 from cemverify.runs.plain import dumps
 from cemverify.runs.progress import duration
 from cemverify.runs.run import commit
 from cemverify.runs.store import CellStore, CorruptCell, Failure, StoredCell
+
+# Every algorithm of this project, and the module that declares it. A name that a store gives is looked up here and
+# nowhere else: a store may come from anybody, and to import a module is to run it.
+HOMES = {
+    "cemverify.power.cells:introduce": "cemverify.power.cells",
+    "cemverify.power.cells:measure": "cemverify.power.cells",
+    "synthetic.language.paper.cells:compute_training": "synthetic.language.paper.cells",
+    "synthetic.language.tuned.cells:compute_trial": "synthetic.language.tuned.cells",
+    "synthetic.recursion.cells:compute_model": "synthetic.recursion.cells",
+    "synthetic.recursion.cells:compute_task": "synthetic.recursion.cells",
+}
 
 DESCRIPTION = """\
 Every number of a study comes from cells: stored results named by the hash of everything that determines them. This
@@ -100,9 +112,21 @@ def _made(made: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def at_home(cell: Cell) -> Cell:
+    """A cell that was read from a store, with the module that declares its algorithm.
+
+    Raises:
+        UsageError: it is none of this project's algorithms.
+    """
+    if (home := HOMES.get(cell.algorithm)) is None:
+        raise UsageError(f"{cell.algorithm!r} is not an algorithm of this project; known are {', '.join(HOMES)}")
+    return replace(cell, home=home)
+
+
 def _rerun(store: CellStore, record: StoredCell) -> int:
-    """Computes the cell again in this process and compares."""
-    here = find_algorithm(record.cell.algorithm)
+    """Computes the cell again and compares."""
+    cell = at_home(record.cell)
+    here = algorithm_of(cell)
     if dict(here.versions) != dict(record.cell.versions):
         raise UsageError(
             f"the code here has versions {dict(here.versions)}, the cell was computed by "
@@ -110,7 +134,7 @@ def _rerun(store: CellStore, record: StoredCell) -> int:
             f"check out commit {record.made_by.get('commit') or 'of that time'} to make it again"
         )
     print("computing it again ...", file=sys.stderr, flush=True)
-    found = _perform_apart(record.cell)
+    found = _perform_apart(cell)
     if isinstance(found, Failure):
         same = record.failure is not None and record.failure.cause == found.cause
         show(f"\n{'it fails again in the same way' if same else 'now it fails'}: {found.cause}")

@@ -158,7 +158,7 @@ def cell_of(asked: IntroductionCell | Measurement) -> Cell:
     return measure.cell(asked, cost=asked.cost, label=asked.label)
 
 
-@algorithm(introduction=1)
+@algorithm("cemverify.power.cells:introduce", introduction=1)
 def introduce(cell: IntroductionCell) -> dict[str, Any]:
     """Finds out what can be asked.
 
@@ -180,7 +180,7 @@ def introduce(cell: IntroductionCell) -> dict[str, Any]:
     }
 
 
-@algorithm(measurement=1)
+@algorithm("cemverify.power.cells:measure", measurement=1)
 def measure(cell: DetectionCell | FalseAlarmCell | SmallestFaultCell | MatrixCell) -> dict[str, Any]:
     """Takes a measurement."""
     cell.code.check(cell.implementation)

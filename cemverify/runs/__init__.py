@@ -5,7 +5,7 @@ A caller states what it needs as *cells* and reads what is stored for them. The 
 
     from cemverify.runs import add_run_arguments, algorithm, payloads, run_cells, run_options
 
-    @algorithm(draw=1, references=1)           # hand-bumped versions of whatever decides the payload
+    @algorithm("task", draw=1, references=1)   # its name, and hand-bumped versions of what decides the payload
     def record_task(spec: TaskCell) -> dict[str, Any]:
         return {"floor": ..., "scores": {...}}  # plain JSON values, finite, following from the specification alone
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, field, is_dataclass
 from functools import cached_property
 from importlib import import_module
 from typing import Any, Generic, TypeVar, get_type_hints
@@ -23,8 +23,12 @@ class Cell:
     """One unit of work.
 
     Attributes:
-        algorithm: "module:function". versions: of its components, bumped by hand. spec: plain JSON values.
-        cost: roughly proportional to seconds. label: a few words for progress. Neither is part of the key.
+        algorithm: its name. versions: of its components, bumped by hand. spec: plain JSON values.
+        cost: roughly proportional to seconds. label: a few words for progress.
+        home: the module that declares the algorithm, where `Algorithm.cell` made the cell; "" where it was read from
+            a file, for a file names no module to import.
+
+    Cost, label and home are not part of the key.
     """
 
     algorithm: str
@@ -32,6 +36,7 @@ class Cell:
     spec: Mapping[str, Any]
     cost: float = 1.0
     label: str = ""
+    home: str = field(default="", compare=False)
 
     @cached_property
     def identity(self) -> dict[str, Any]:
@@ -54,17 +59,19 @@ class Algorithm(Generic[Spec]):
     """A function of a module, from a specification to a payload, with the versions of what it is made of.
 
     Attributes:
+        name: part of every key. It stays when the function moves or is renamed.
         function: pure; takes a frozen dataclass, returns plain JSON values.
         versions: of its components; bump one when its results change.
     """
 
+    name: str
     function: Callable[[Spec], Mapping[str, Any]]
     versions: Mapping[str, int]
 
     @property
-    def name(self) -> str:
-        """Where workers find it: "module:function"."""
-        return f"{self.function.__module__}:{self.function.__qualname__}"
+    def home(self) -> str:
+        """The module that declares it, where workers find it."""
+        return self.function.__module__
 
     @cached_property
     def spec_type(self) -> Any:
@@ -94,7 +101,7 @@ class Algorithm(Generic[Spec]):
         content = plain(spec)
         if self.restore(content) != spec:
             raise TypeError(f"{spec!r} does not survive JSON: compare it with {self.restore(content)!r}")
-        return Cell(self.name, dict(self.versions), content, cost, label)
+        return Cell(self.name, dict(self.versions), content, cost, label, self.home)
 
     def restore(self, content: Mapping[str, Any]) -> Spec:
         """The specification of a cell, as the function takes it.
@@ -106,28 +113,34 @@ class Algorithm(Generic[Spec]):
         return restored
 
 
-def algorithm(
-    **versions: int,
-) -> Callable[[Callable[[Spec], Mapping[str, Any]]], Algorithm[Spec]]:
-    """Declares a function of a module to be what cells compute, with the version of each of its components.
+def algorithm(name: str, /, **versions: int) -> Callable[[Callable[[Spec], Mapping[str, Any]]], Algorithm[Spec]]:
+    """Declares a function of a module to be what cells compute.
 
-    @algorithm(draw=1, training=3)
+    Args:
+        name: of the algorithm, in the key of every cell. It never changes, wherever the function moves.
+        versions: of each of its components; bump one when its results change.
+
+    @algorithm("recursion model", draw=1, training=3)
     def train(spec: ModelCell) -> dict[str, Any]: ...
     """
-    return lambda function: Algorithm(function, versions)
+    return lambda function: Algorithm(name, function, versions)
 
 
-def find_algorithm(name: str) -> Algorithm[Any]:
-    """The algorithm named "module:function".
+def algorithm_of(cell: Cell) -> Algorithm[Any]:
+    """The algorithm that computes a cell, from the module that the cell's maker named as its home.
 
     Raises:
-        UsageError: there is none of that name here.
+        UsageError: it has no home, its home is not here, or declares no such algorithm.
     """
-    module, _, attribute = name.partition(":")
+    if not cell.home:
+        raise UsageError(f"{cell.algorithm!r} was read from a file, which does not say where its code is")
     try:
-        found = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise UsageError(f"{name} cannot be imported ({error}); run where the study's code is installed") from error
-    if not isinstance(found, Algorithm):
-        raise UsageError(f"{name} is not declared with @algorithm")
-    return found
+        module = import_module(cell.home)
+    except ImportError as error:
+        raise UsageError(
+            f"{cell.home} cannot be imported ({error}); run where the study's code is installed"
+        ) from error
+    for found in vars(module).values():
+        if isinstance(found, Algorithm) and found.name == cell.algorithm:
+            return found
+    raise UsageError(f"{cell.home} declares no algorithm {cell.algorithm!r}; install the same code everywhere")

@@ -25,7 +25,7 @@ def bring(path: Path, store: CellStore) -> int:
         UsageError: a line is not what was written, or the store cannot be written.
     """
     brought = 0
-    for key, content in _lines(path):
+    for key, content in cells_of(path):
         if _is_there(store, key):
             continue
         store.require_writable()
@@ -50,7 +50,7 @@ def hand_on(path: Path, store: CellStore, keys: Iterable[str]) -> int:
     Raises:
         UsageError: the file cannot be written, or is not one of cells.
     """
-    kept: dict[str, Mapping[str, Any]] = dict(_lines(path)) if path.exists() else {}
+    kept: dict[str, Mapping[str, Any]] = dict(cells_of(path)) if path.exists() else {}
     for key in keys:
         stored = store.get(key)
         if stored is not None and stored.payload is not None:
@@ -64,7 +64,12 @@ def hand_on(path: Path, store: CellStore, keys: Iterable[str]) -> int:
     return len(kept)
 
 
-def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def cells_of(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Key and content of each line.
+
+    Raises:
+        UsageError: a line is not what was written.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -126,7 +126,7 @@ def _crew(options: RunOptions, todo: Sequence[Cell]) -> Crew:
         return cluster(options.cluster)
     if not options.workers:
         return here()
-    return processes(min(options.workers, len(todo)), sorted({cell.algorithm.partition(":")[0] for cell in todo}))
+    return processes(min(options.workers, len(todo)), sorted({cell.home for cell in todo}))
 
 
 def _say(text: str, options: RunOptions) -> None:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cemverify.console.errors import UsageError
-from cemverify.runs.cells import Cell, find_algorithm
+from cemverify.runs.cells import Cell, algorithm_of
 from cemverify.runs.plain import plain
 from cemverify.runs.store import Failure
 
@@ -41,7 +41,7 @@ def compute(cell: Cell) -> CellOutcome:
         UsageError: this machine cannot compute the cell: its code is missing or of another version, or something
             that it reads is not here. That says nothing about the cell, so nothing is stored.
     """
-    algorithm = find_algorithm(cell.algorithm)
+    algorithm = algorithm_of(cell)
     if dict(algorithm.versions) != dict(cell.versions):
         raise UsageError(
             f"{cell.algorithm} was asked for in the versions {dict(cell.versions)}, and {socket.gethostname()} has "

@@ -35,7 +35,7 @@ class Trap:
     armed: str
 
 
-@algorithm(walk=1)
+@algorithm("suites.runs.light:walk", walk=1)
 def walk(spec: Walk) -> dict[str, Any]:
     """Where a random walk ends."""
     time.sleep(spec.seconds)
@@ -46,7 +46,7 @@ def walk(spec: Walk) -> dict[str, Any]:
     return {"end": path[-1], "path": path}
 
 
-@algorithm(trap=1)
+@algorithm("suites.runs.light:trap", trap=1)
 def trap(spec: Trap) -> dict[str, Any]:
     """Nothing good."""
     if not Path(spec.armed).exists():

@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -37,12 +38,16 @@ from cemverify.runs import (
 )
 from cemverify.runs import run as running
 from cemverify.runs.arguments import parse_shard
+from cemverify.runs.cells import algorithm_of
+from cemverify.runs.exchange import cells_of
 from cemverify.runs.plain import plain, restore
 from cemverify.runs.progress import Progress
 from cemverify.runs.store import CorruptCell
+from cemverify.runs.work import compute
 from suites.runs.interrupts import heed
 from suites.runs.light import Trap, Walk, contents, litter, trap, walk, walks
 from synthetic.__main__ import main
+from synthetic.explain import HOMES, at_home
 
 ROOT = Path(__file__).parents[2]
 
@@ -106,7 +111,7 @@ def test_whatever_decides_the_result_changes_the_key(change: dict[str, Any]) -> 
 
 
 def test_a_bumped_version_changes_the_key_and_cost_and_label_do_not() -> None:
-    bumped = Algorithm(walk.function, {"walk": 2})
+    bumped = Algorithm(walk.name, walk.function, {"walk": 2})
     assert bumped.cell(Walk(0, 3)).key != walk.cell(Walk(0, 3)).key
     assert walk.cell(Walk(0, 3), cost=7.0, label="seven").key == walk.cell(Walk(0, 3)).key
 
@@ -371,8 +376,9 @@ def test_explain_tells_how_a_cell_was_made(tmp_path: Path, capsys: pytest.Captur
 
 @pytest.mark.slow
 def test_explain_computes_a_cell_again_and_tells_whether_it_is_the_same(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(HOMES, walk.name, walk.home)
     cell = walks(1)[0]
     run_cells([cell], here(tmp_path))
     assert main(["explain", cell.key[:8], "--store", str(tmp_path), "--rerun"]) == 0
@@ -380,6 +386,36 @@ def test_explain_computes_a_cell_again_and_tells_whether_it_is_the_same(
     CellStore(tmp_path).put(cell, {"end": 0.0, "path": []})
     assert main(["explain", cell.key[:8], "--store", str(tmp_path), "--rerun"]) == 1
     assert "payload.end: 0.0 then, " in capsys.readouterr().out
+
+
+def test_no_module_is_imported_because_a_store_names_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "planted.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    cell = Cell("planted:payload", {}, {"is": "Walk"})
+    CellStore(tmp_path / "store").put(cell, {})
+    assert main(["explain", cell.key, "--store", str(tmp_path / "store"), "--rerun"]) == 2
+    assert "'planted:payload' is not an algorithm of this project; known are" in capsys.readouterr().err
+    assert not (tmp_path / "ran").exists()
+    with pytest.raises(UsageError, match="was read from a file, which does not say where its code is"):
+        compute(cell)
+
+
+def test_the_table_of_algorithms_has_all_of_them_and_each_where_it_says() -> None:
+    sources = [path.read_text() for room in ("cemverify", "synthetic") for path in (ROOT / room).rglob("*.py")]
+    assert sorted(HOMES) == sorted(re.findall(r'^@algorithm\(\s*"([^"]+)"', "\n".join(sources), re.MULTILINE))
+    for name, home in HOMES.items():
+        assert algorithm_of(Cell(name, {}, {}, home=home)).home == home
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs" / "results").glob("*.cells.jsonl")), ids=lambda p: p.name)
+def test_published_cells_are_those_that_the_code_asks_for_now(path: Path) -> None:
+    # every line's key is the hash of what it says, so equal specifications and names are equal keys
+    for key, content in cells_of(path):
+        cell = at_home(Cell(content["algorithm"], content["versions"], content["spec"]))
+        computes = algorithm_of(cell)
+        assert computes.cell(computes.restore(cell.spec)).key == key
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from cemverify.results import envelope
+from cemverify.results.numbers import shown_ratio
 from cemverify.results.statistics import Ratio
 from synthetic.__main__ import main
 from synthetic.language.tuned.plan import plan
 from synthetic.language.tuned.scale import Point, _change, picture, read_point, sentences
-from synthetic.language.tuned.tables import interval
 
 PUBLISHED = Path(__file__).parents[2] / "docs" / "results" / "second-step-attention.json"
 
@@ -52,7 +52,7 @@ def test_the_page_says_where_a_second_step_pays_and_how_to_make_it_again(
     assert f"scale {PUBLISHED} --page {page}" in text
     assert "No study decides whether a second step pays" in " ".join(text.split())
     assert (tmp_path / "scale-ratios.svg").exists()
-    assert interval(read_point(PUBLISHED).over_one) in capsys.readouterr().out
+    assert shown_ratio(read_point(PUBLISHED).over_one) in capsys.readouterr().out
 
 
 def test_studies_that_decide_are_named_and_the_others_counted() -> None:

@@ -138,7 +138,7 @@ class RunRecord:
     at_stops: tuple[AtStop, ...] = ()
 
 
-@algorithm(tasks=1, references=1)
+@algorithm("synthetic.recursion.cells:compute_task", tasks=1, references=1)
 def compute_task(cell: TaskCell) -> dict[str, Any]:
     """Draws a function and scores what needs no training."""
     task = draw(cell.replicate.task, cell.replicate.streams)
@@ -146,7 +146,7 @@ def compute_task(cell: TaskCell) -> dict[str, Any]:
     return asdict(TaskRecord(task.floor, task.prior_std, task.jitter, task.sampling, scores))
 
 
-@algorithm(tasks=1, regressors=1, training=1, evaluation=1)
+@algorithm("synthetic.recursion.cells:compute_model", tasks=1, regressors=1, training=1, evaluation=1)
 def compute_model(cell: ModelCell) -> dict[str, Any]:
     """Trains a contender on all replicates at once, in float32, and evaluates it in float64."""
     found = _tasks(cell.replicates)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from cemverify.results.statistics import PairedComparison
+from cemverify.results.numbers import shown_ratio
 from synthetic import stopping
 from synthetic.recursion.cells import TEST_DEPTHS
 from synthetic.recursion.statements import by_depth, short
@@ -27,7 +27,7 @@ def known(studied: Mapping[str, Sequence[Row]]) -> Iterator[str]:
     """The sentences, each from the rows that it is about; none about rows that are not there."""
     for family, words in FAMILIES:
         told = [
-            f"{_ratio(row.deeper)} on {short(prior)}"
+            f"{shown_ratio(row.deeper, 3)} on {short(prior)}"
             for prior, rows in studied.items()
             for row in rows
             if row.name == f"{family}, T = 2" and row.deeper is not None
@@ -118,9 +118,3 @@ def _span(errors: Sequence[float]) -> str:
 
 def _best(at: Mapping[int, Row]) -> int:
     return min(at, key=lambda T: math.fsum(map(math.log, at[T].errors)))
-
-
-def _ratio(comparison: PairedComparison) -> str:
-    ratio = comparison.ratio
-    interval = "" if ratio.low is None or ratio.high is None else f" [{ratio.low:.3f}, {ratio.high:.3f}]"
-    return f"{ratio.mean:.3f}{interval}"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from cemverify.results.statistics import PairedComparison, compare
+from cemverify.results.numbers import shown_ratio
+from cemverify.results.statistics import compare
 from synthetic.recursion.summary import Row
 from synthetic.statements import Statement
 
@@ -35,7 +36,7 @@ def _second_step(depths: Mapping[str, Mapping[int, Row]]) -> Statement:
         return Statement(text, "T = 1 and T = 2 were not both trained", "not asked")
     better = [prior for prior, c in asked.items() if c.conclusion == "better"]
     worse = [prior for prior, c in asked.items() if c.conclusion == "worse"]
-    found = "; ".join(f"{short(prior)}: {_ratio(c)}, {c.conclusion}" for prior, c in asked.items())
+    found = "; ".join(f"{short(prior)}: {shown_ratio(c, 3)}, {c.conclusion}" for prior, c in asked.items())
     if len(better) > len(asked) / 2 and not worse:
         return Statement(text, found, "agrees")
     return Statement(text, found, "disagrees" if len(worse) > len(asked) / 2 else "undecided")
@@ -48,7 +49,7 @@ def _best_depth(prior: str, at: Mapping[int, Row], text: str, expected: int) -> 
     best = min(at, key=lambda T: math.fsum(map(math.log, at[T].errors)))
     rivals = {T: compare(at[T].errors, at[best].errors) for T in at if best != T}
     found = f"{short(prior)}: best T = {best}; " + "; ".join(
-        f"T = {T} / T = {best}: {_ratio(c)}, {c.conclusion}" for T, c in rivals.items()
+        f"T = {T} / T = {best}: {shown_ratio(c, 3)}, {c.conclusion}" for T, c in rivals.items()
     )
     if best == expected:
         return Statement(
@@ -69,9 +70,3 @@ def _named(depths: Mapping[str, Mapping[int, Row]], name: str) -> list[tuple[str
 
 def short(prior: str) -> str:
     return prior.partition("(")[0]
-
-
-def _ratio(comparison: PairedComparison) -> str:
-    ratio = comparison.ratio
-    interval = "" if ratio.low is None or ratio.high is None else f" [{ratio.low:.3f}, {ratio.high:.3f}]"
-    return f"{ratio.mean:.3f}{interval}"

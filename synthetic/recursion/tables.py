@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cemverify.results.envelope import Cell, Table
-from cemverify.results.statistics import PairedComparison, Ratio, Spread
+from cemverify.results.numbers import NOTHING, shown_p, shown_ratio, shown_share, shown_spread
 from synthetic import stopping
 from synthetic.gp.tasks import TaskConfig
 from synthetic.recursion.cells import TEST_DEPTHS, RunRecord
 from synthetic.recursion.summary import Row, mean_at_stops
 
-NOTHING = "–"
 # T' that the table of depths at test time shows; the result file has all of them.
 _SHOWN_DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16)
 
@@ -35,7 +34,7 @@ def same_depth(task: TaskConfig, rows: Sequence[Row]) -> Table | None:
     """Every model against plain CEM at the same T; None if nothing else took part."""
     compared = [row for row in rows if row.same_depth is not None]
     cells: list[list[Cell]] = [
-        [row.name, _ratio(c.ratio), _p(c.holm), _detectable(c), c.conclusion]
+        [row.name, shown_ratio(c, 3), shown_p(c.holm), shown_share(c.detectable, 1), c.conclusion]
         for row in compared
         if (c := row.same_depth) is not None
     ]
@@ -118,11 +117,22 @@ def _error_cells(row: Row, tested: bool) -> list[Cell]:
     width = 9 if tested else 7
     if row.rmse is None or row.observed is None or row.excess is None or row.gap_closed is None:
         return [*cells, f"diverged {row.diverged}/{len(row.runs)}", *[NOTHING] * (width - 1)]
-    cells += [_spread(row.rmse), _spread(row.observed), _spread(row.excess), f"{row.gap_closed.mean:.1%}"]
+    cells += [
+        shown_spread(row.rmse),
+        shown_spread(row.observed),
+        shown_spread(row.excess),
+        f"{row.gap_closed.mean:.1%}",
+    ]
     c = row.deeper
     if c is None:
         return [*cells, *[NOTHING] * (width - 4)]
-    return [*cells, _ratio(c.ratio), *([_p(c.holm), _p(c.sign_flip)] if tested else []), _detectable(c), c.conclusion]
+    return [
+        *cells,
+        shown_ratio(c, 3),
+        *([shown_p(c.holm), shown_p(c.sign_flip)] if tested else []),
+        shown_share(c.detectable, 1),
+        c.conclusion,
+    ]
 
 
 def _at_depth(runs: Sequence[RunRecord], depth: int) -> str:
@@ -145,23 +155,3 @@ def _range(values: Sequence[float | None]) -> str:
         return NOTHING
     low, high = f"{min(known):.3f}", f"{max(known):.3f}"
     return low if low == high else f"{low} … {high}"
-
-
-def _spread(value: Spread) -> str:
-    return f"{value.mean:.4f}" if value.std is None else f"{value.mean:.4f} ± {value.std:.4f}"
-
-
-def _ratio(value: Ratio) -> str:
-    if value.low is None or value.high is None:
-        return f"{value.mean:.3f}"
-    return f"{value.mean:.3f} [{value.low:.3f}, {value.high:.3f}]"
-
-
-def _p(value: float | None) -> str:
-    if value is None:
-        return NOTHING
-    return "<0.0001" if value < 1e-4 else f"{value:.4f}"
-
-
-def _detectable(comparison: PairedComparison) -> str:
-    return NOTHING if comparison.detectable is None else f"{comparison.detectable:.1%}"

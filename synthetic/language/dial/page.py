@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from cemverify.results.envelope import Cell, Table, write_text
+from cemverify.results.numbers import NOTHING, shown_ratio
 from cemverify.results.tables import markdown
 from reports.plots import Curve, Panel, svg
 from synthetic import stopping
@@ -45,7 +46,7 @@ def test_time(plan: DialPlan, found: State, summary: DialSummary, unit: str, flo
     for tuned in found.rows:
         bits = summary.bits.get(tuned.row.name, (None,) * len(TEST_DEPTHS))
         seeds = sum(record is not None for record in tuned.judged.values())
-        shown = [tables.NOTHING if b is None else _shown(b - off) for b in bits]
+        shown = [NOTHING if b is None else _shown(b - off) for b in bits]
         flops = cost(tuned.row.design, plan.recipe.context).training / 1e6
         rows.append([tuned.row.name, tuned.row.why, seeds, f"{flops:,.3f}", *shown])
     above = f"bits/{unit}" if floor is None else f"bits/{unit} above the source's {floor:.4f}"
@@ -63,9 +64,9 @@ def stopped(summary: DialSummary, unit: str, floor: float | None) -> Table:
         rows.append(
             [
                 name,
-                tables.NOTHING if everything is None else _shown(everything - off),
-                tables.NOTHING if best is None else f"{_shown(best[1] - off)} (T' = {best[0]})",
-                *(tables.NOTHING if s.figure is None else f"{_shown(s.figure - off)} ({s.steps:.1f})" for s in stops),
+                NOTHING if everything is None else _shown(everything - off),
+                NOTHING if best is None else f"{_shown(best[1] - off)} (T' = {best[0]})",
+                *(NOTHING if s.figure is None else f"{_shown(s.figure - off)} ({s.steps:.1f})" for s in stops),
             ]
         )
     columns = ("row", f"all {last} steps", "the best T' of those tried", *(f"q = {stopping.share(q)}" for q in STOPS))
@@ -90,7 +91,7 @@ def against(summary: DialSummary) -> Table:
             a.model,
             a.steps,
             len(a.values),
-            tables.ratio(a.comparison),
+            shown_ratio(a.comparison),
             ", ".join(f"{mine / theirs:.4f}" for mine, theirs in zip(a.values, a.references, strict=True)),
             a.comparison.conclusion,
         ]

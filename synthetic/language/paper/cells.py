@@ -81,7 +81,7 @@ class TrainingRecord:
         return None if self.diverged_at is not None else self.bits[-1]
 
 
-@algorithm(corpora=2, models=1, training=1, scoring=1)
+@algorithm("synthetic.language.paper.cells:compute_training", corpora=2, models=1, training=1, scoring=1)
 def compute_training(cell: TrainingCell) -> dict[str, Any]:
     """Trains a model and scores it on the same windows of the validation part every so many steps."""
     folder = corpora_folder()

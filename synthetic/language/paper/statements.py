@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
+from cemverify.results.numbers import shown_ratio
 from cemverify.results.statistics import PairedComparison, compare, spread
 from synthetic.language.paper.rates import tuned
 from synthetic.language.paper.studies import (
@@ -186,6 +187,4 @@ def _statement(text: str, expectations: Sequence[Expectation], named: Mapping[st
 def _told(comparison: PairedComparison | None) -> str:
     if comparison is None:
         return "a run diverged"
-    ratio = comparison.ratio
-    interval = "" if ratio.low is None or ratio.high is None else f" [{ratio.low:.4f}, {ratio.high:.4f}]"
-    return f"{ratio.mean:.4f}{interval}, {comparison.conclusion}"
+    return f"{shown_ratio(comparison)}, {comparison.conclusion}"

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cemverify.results.envelope import Cell, Table
-from cemverify.results.statistics import PairedComparison, Spread, compare, spread
+from cemverify.results.numbers import NOTHING, shown_ratio, shown_spread
+from cemverify.results.statistics import PairedComparison, compare, spread
 from synthetic.language.paper.estimates import Forecast
 from synthetic.language.paper.rates import tuned
 from synthetic.language.paper.studies import ALIBI, FULL, ROTARY, WIDENED, StudyPlan
 from synthetic.language.paper.summary import MARGIN, Row
-
-NOTHING = "–"
 
 
 def comparisons(plan: StudyPlan, unit: str, rows: Sequence[Row]) -> Table:
@@ -55,8 +54,8 @@ def rates(rows: Sequence[Row], unit: str) -> Table:
         rate = spread([optimum.rate for optimum in found])
         finals = [optimum.bits for optimum in found]
         c = None if base is None or name == ROTARY else compare(finals, [o.bits for o in base], MARGIN)
-        told = [NOTHING, NOTHING] if c is None else [_ratio(c), c.conclusion]
-        cells.append([name, f"{_spread(rate, 5)}{edge}", _spread(spread(finals)), *told])
+        told = [NOTHING, NOTHING] if c is None else [shown_ratio(c), c.conclusion]
+        cells.append([name, f"{shown_spread(rate, 5)}{edge}", shown_spread(spread(finals)), *told])
     columns = ("model", "best rate", f"bits/{unit} there", f"ratio to {ROTARY}", "verdict")
     return Table("Each at its best learning rate, by Akima interpolation over log2 of the rate", columns, cells)
 
@@ -99,28 +98,17 @@ def _row(row: Row) -> list[Cell]:
         return [*cells, f"diverged {row.diverged}/{len(row.records)}", *[NOTHING] * 8]
     return [
         *cells,
-        _spread(row.bits),
+        shown_spread(row.bits),
         *_comparison(row.tokens),
         f"{row.affordable:,.0f} steps",
-        _spread(row.bits_then),
+        shown_spread(row.bits_then),
         *_comparison(row.flops),
         *_comparison(row.parameters),
     ]
 
 
 def _comparison(comparison: PairedComparison | None) -> list[Cell]:
-    return [NOTHING, NOTHING] if comparison is None else [_ratio(comparison), comparison.conclusion]
-
-
-def _ratio(comparison: PairedComparison) -> str:
-    ratio = comparison.ratio
-    if ratio.low is None or ratio.high is None:
-        return f"{ratio.mean:.4f}"
-    return f"{ratio.mean:.4f} [{ratio.low:.4f}, {ratio.high:.4f}]"
-
-
-def _spread(value: Spread, digits: int = 4) -> str:
-    return f"{value.mean:.{digits}f}" if value.std is None else f"{value.mean:.{digits}f} ± {value.std:.{digits}f}"
+    return [NOTHING, NOTHING] if comparison is None else [shown_ratio(comparison), comparison.conclusion]
 
 
 def _bytes(count: int) -> str:

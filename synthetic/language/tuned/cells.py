@@ -95,7 +95,7 @@ class TrialRecord:
         return math.fsum(self.groups) / len(self.groups) if self.groups else None
 
 
-@algorithm(corpora=2, models=1, training=1, scoring=1, steps=1)
+@algorithm("synthetic.language.tuned.cells:compute_trial", corpora=2, models=1, training=1, scoring=1, steps=1)
 def compute_trial(cell: TrialCell) -> dict[str, Any]:
     """Trains a model and scores it on one half of the validation part."""
     folder = corpora_folder()

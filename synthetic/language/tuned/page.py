@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cemverify.results.envelope import write_text
+from cemverify.results.numbers import shown_ratio
 from cemverify.results.tables import markdown
 from synthetic.language.paper.summary import MARGIN
 from synthetic.language.tuned import designs, pictures, tables
@@ -130,7 +131,7 @@ def sentences(plan: SecondStepPlan, summary: Summary) -> Iterator[str]:
         yield "What is there is the tuning: bits at each learning rate, with seeds that judge nothing."
         return
     told = [
-        f"{tables.ratio(pair.comparison)} times the bits of *{base}*"
+        f"{shown_ratio(pair.comparison)} times the bits of *{base}*"
         for base in (one, longer, designs.WIDER, designs.TWICE)
         if (pair := summary.pair(deep, base)) is not None and pair.comparison is not None
     ]
@@ -138,12 +139,12 @@ def sentences(plan: SecondStepPlan, summary: Summary) -> Iterator[str]:
         yield f"*{deep}* needs {_and(told)}."
     control = summary.pair(longer, one)
     if control is not None and control.comparison is not None:
-        ratio = tables.ratio(control.comparison)
+        ratio = shown_ratio(control.comparison)
         yield f"The longer update alone, *{longer}*, needs {ratio} times the bits of *{one}*."
     again = summary.pair(designs.AGAIN, one)
     if again is not None and again.comparison is not None:
         yield (
-            f"A control, *{one}* once more with other first weights, has a ratio of {tables.ratio(again.comparison)}:"
+            f"A control, *{one}* once more with other first weights, has a ratio of {shown_ratio(again.comparison)}:"
             f" {again.verdict}."
         )
     if summary.deviation:

@@ -15,10 +15,11 @@ import matplotlib
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
+from cemverify.results.numbers import shown_ratio
 from reports.plots import Curve, Panel, svg
 from synthetic.language.paper.summary import MARGIN
 from synthetic.language.training.steps import Steps
-from synthetic.language.tuned import designs, tables
+from synthetic.language.tuned import designs
 from synthetic.language.tuned.halving import rate
 from synthetic.language.tuned.plan import SecondStepPlan
 from synthetic.language.tuned.study import State
@@ -57,7 +58,7 @@ def ratios(plan: SecondStepPlan, summary: Summary) -> str:
             c = pair.comparison
             if c is not None:
                 label = pair.model if pair.base == one else pair.base
-                lines.append(Line(label, pair.ratios, c.ratio.mean, c.ratio.low, c.ratio.high, tables.ratio(c)))
+                lines.append(Line(label, pair.ratios, c.ratio.mean, c.ratio.low, c.ratio.high, shown_ratio(c)))
         if lines:
             groups.append((title, lines))
     return dot_chart(groups, level=1.0, band=MARGIN, x_label="below 1: fewer bits")

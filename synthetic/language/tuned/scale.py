@@ -17,10 +17,11 @@ from cemverify.cem import presets as paper
 from cemverify.console.errors import UsageError
 from cemverify.results import envelope
 from cemverify.results.envelope import Table
+from cemverify.results.numbers import shown_ratio
 from cemverify.results.statistics import Ratio
 from cemverify.results.tables import markdown
 from synthetic.language.paper.summary import MARGIN
-from synthetic.language.tuned import designs, tables
+from synthetic.language.tuned import designs
 from synthetic.language.tuned.designs import LAYERS
 from synthetic.language.tuned.page import WIDTH
 
@@ -110,8 +111,8 @@ def table(points: Sequence[Point]) -> Table:
                 f"{p.tokens:,}",
                 f"{p.per_parameter:g}",
                 p.seeds,
-                tables.interval(p.over_one),
-                tables.interval(p.over_longer),
+                shown_ratio(p.over_one),
+                shown_ratio(p.over_longer),
                 p.verdict,
             )
             for p in points

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 
 from cemverify.results.envelope import Cell, Table
-from cemverify.results.statistics import PairedComparison, Ratio, spread
+from cemverify.results.numbers import NOTHING, shown_ratio, shown_share, shown_spread
+from cemverify.results.statistics import spread
 from synthetic.language.paper.estimates import Speed
 from synthetic.language.training.steps import Steps
 from synthetic.language.tuned import designs, power
@@ -16,15 +17,12 @@ from synthetic.language.tuned.plan import SecondStepPlan
 from synthetic.language.tuned.study import State, trainings
 from synthetic.language.tuned.summary import Summary
 
-NOTHING = "–"
-
 
 def models(plan: SecondStepPlan, found: State, summary: Summary, unit: str) -> Table:
     """Every row: what it is, the rate it got, its bits, and against T = 1."""
     rows: list[list[Cell]] = []
     for tuned in found.rows:
         design, finals = tuned.row.design, list(tuned.finals.values())
-        bits = spread(finals) if finals else None
         pair = next((p for p in summary.pairs if p.model == tuned.row.name), None)
         rows.append(
             [
@@ -34,8 +32,8 @@ def models(plan: SecondStepPlan, found: State, summary: Summary, unit: str) -> T
                 f"{cost(design, plan.recipe.context).training / 1e6:,.3f}",
                 "not tuned yet" if tuned.rate is None else f"{tuned.rate:.3g}",
                 len(finals),
-                NOTHING if bits is None else f"{bits.mean:.4f}" + ("" if bits.std is None else f" ± {bits.std:.4f}"),
-                ratio(None if pair is None else pair.comparison),
+                shown_spread(spread(finals) if finals else None),
+                shown_ratio(None if pair is None else pair.comparison),
             ]
         )
     title = (
@@ -65,11 +63,11 @@ def pairs(summary: Summary) -> Table:
             [
                 f"{pair.model} / {pair.base}",
                 len(pair.seeds),
-                ratio(c),
+                shown_ratio(c),
                 ", ".join(f"{value:.4f}" for value in pair.ratios) or NOTHING,
                 NOTHING if c is None or c.holm is None else f"{c.holm:.4f}",
-                NOTHING if c is None or c.detectable is None else f"{c.detectable:.2%}",
-                NOTHING if pair.windows is None else f"{pair.windows.error:.2%}",
+                shown_share(None if c is None else c.detectable),
+                shown_share(None if pair.windows is None else pair.windows.error),
                 pair.verdict,
             ]
         )
@@ -94,7 +92,7 @@ def beyond(plan: SecondStepPlan, summary: Summary) -> list[Table]:
     rows: list[list[Cell]] = []
     for answer in summary.beyond:
         against = [summary.pair(answer.row, base) for base in bases]
-        shown = [ratio(None if pair is None else pair.comparison) for pair in against]
+        shown = [shown_ratio(None if pair is None else pair.comparison) for pair in against]
         rows.append([answer.row, *shown, answer.verdict])
     columns = ("row", *(f"over {base}" for base in bases), "a second step")
     return [Table(f"Beyond the paper: the same rule for each row in the place of T = {plan.depth}", columns, rows)]
@@ -156,19 +154,6 @@ def need(plan: SecondStepPlan, summary: Summary | None) -> Table:
     if summary is not None and summary.deviation:
         return power.needs(summary.deviation, f"measured here, T = {plan.depth} over T = 1")
     return power.needs(power.PILOT_SPREAD, "of pilots with D = 64")
-
-
-def ratio(c: PairedComparison | None) -> str:
-    """The ratio of a comparison with its interval, if it has one."""
-    return interval(None if c is None else c.ratio)
-
-
-def interval(ratio: Ratio | None) -> str:
-    """A ratio with its interval, if it has one."""
-    if ratio is None:
-        return NOTHING
-    ends = "" if ratio.low is None or ratio.high is None else f" [{ratio.low:.4f}, {ratio.high:.4f}]"
-    return f"{ratio.mean:.4f}{ends}"
 
 
 def _layer(name: str, when: str, layer: Steps) -> list[Cell]:
