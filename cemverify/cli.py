@@ -1,4 +1,4 @@
-"""The command line: `cemverify COMMAND ...`; see `cemverify.options` and `cemverify.commands`."""
+"""The command line: `cemverify COMMAND ...`; see `cemverify.commands`."""
 
 from __future__ import annotations
 
@@ -7,24 +7,22 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from cemverify.console.guard import Run, enter, importing
+from cemverify.console.guard import Run, enter
 
 if TYPE_CHECKING:
-    import argparse
-
     from cemverify.console.parsing import Parser
 
-# Module and summary of each command. Only the chosen one is imported, and only once it is to run: torch is slow.
-COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
+# The summary of each command. Its module has its name, and only the chosen one is imported.
+COMMANDS: Mapping[str, str] = MappingProxyType(
     {
-        "demo": ("demo", "see a mistake found and fixed"),
-        "init": ("init", "write the files to start from"),
-        "check": ("check", "test an implementation"),
-        "replay": ("replay", "judge a saved counterexample again"),
-        "list": ("list_", "list the properties and features"),
-        "claims": ("claims", "judge the statements of the paper"),
-        "power": ("power", "measure which faults a run would catch"),
-        "completion": ("completion", "print the shell code that completes commands and ids"),
+        "demo": "see a mistake found and fixed",
+        "init": "write the files to start from",
+        "check": "test an implementation",
+        "replay": "judge a saved counterexample again",
+        "list": "list the properties and features",
+        "claims": "judge the statements of the paper",
+        "power": "measure which faults a run would catch",
+        "completion": "print the shell code that completes commands and ids",
     }
 )
 
@@ -39,26 +37,12 @@ def _chosen(given: list[str]) -> Run:
     import shlex
 
     if "_ARGCOMPLETE" in os.environ:  # the shell asks how the line could go on
-        from cemverify.options.completers import complete
+        from cemverify.commands.completers import complete
 
         complete(_parser(os.environ.get("COMP_LINE", "").split()))
     options = _parser(given).parse_args(given)
     options.command = shlex.join(["cemverify", *given])
-    return lambda: _run(options)
-
-
-def _run(options: argparse.Namespace) -> int:
-    """Runs the command that was chosen; what it can do without torch, it does before torch is imported."""
-    from importlib import import_module
-
-    from cemverify.processes.cores import one_thread
-
-    prepare = getattr(import_module(f"cemverify.options.{options.module}"), "prepare", None)
-    if prepare is not None:
-        prepare(options)
-    with importing(), one_thread():  # NumPy's other threads would stand in the way of a fork
-        command = import_module(f"cemverify.commands.{options.module}")
-    return int(command.run(options))
+    return lambda: int(options.run(options))
 
 
 def _parser(given: Sequence[str]) -> Parser:
@@ -78,11 +62,11 @@ def _parser(given: Sequence[str]) -> Parser:
     parser.add_argument("--version", action="version", version=version)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     chosen = next((word for word in given if word in COMMANDS), None)
-    for name, (module, summary) in COMMANDS.items():
+    for name, summary in COMMANDS.items():
         if name != chosen:
             commands.add_parser(name, help=summary)
             continue
-        command = import_module(f"cemverify.options.{module}")
+        command = import_module(f"cemverify.commands.{name}")
         subparser = commands.add_parser(
             name,
             help=summary,
@@ -91,7 +75,7 @@ def _parser(given: Sequence[str]) -> Parser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         command.add_arguments(subparser)
-        subparser.set_defaults(module=module)
+        subparser.set_defaults(run=command.run)
     return parser
 
 

@@ -55,7 +55,7 @@ ROOMS: dict[str, set[str]] = {
     "cemverify.conformance.trained": {"cemverify.cem"}
     | shared("console")
     | verifier("implementations", "questions", "asking", "oracle", "properties", "judging"),
-    "cemverify.conformance.gate": shared("catalogue", "results") | verifier("properties", "judging"),
+    "cemverify.conformance.gate": shared("_version", "catalogue", "results") | verifier("properties", "judging"),
     "cemverify.conformance.counterexamples": shared("results") | verifier("implementations", "questions", "judging"),
     "cemverify.conformance.listeners": shared("catalogue", "results", "console")
     | verifier("implementations", "judging", "trained", "gate"),
@@ -71,16 +71,12 @@ ROOMS: dict[str, set[str]] = {
     "cemverify.start": {"cemverify", "cemverify.cem"}
     | shared("catalogue", "console", "processes")
     | verifier("implementations"),
-    "cemverify.options": {"cemverify.runs", "cemverify.start"}
-    | shared("catalogue", "processes", "console")
-    | verifier("implementations", "workers"),
-    "cemverify.commands": {"cemverify.claims", "cemverify.options", "cemverify.power", "cemverify.runs"}
+    "cemverify.commands": {"cemverify.claims", "cemverify.power", "cemverify.runs"}
     | {"cemverify.start"}
     | shared("_version", "catalogue", "processes", "console", "results")
     | verifier("implementations", "asking", "properties", "judging", "trained", "workers", "gate")
     | verifier("counterexamples", "listeners"),
-    "cemverify.cli": {"cemverify.options", "cemverify.commands"}
-    | shared("_version", "catalogue", "processes", "console"),
+    "cemverify.cli": {"cemverify.commands"} | shared("_version", "catalogue", "console"),
     "cemverify.__main__": {"cemverify.cli"},
     "reports": {"cemverify.results"} | shared("console", "processes", "results") | verifier("gate"),
     "synthetic": set(),

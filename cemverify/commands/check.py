@@ -6,35 +6,144 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from cemverify.commands import gate, trained
-from cemverify.commands.arguments import DTYPES, check_folder
-from cemverify.conformance.counterexamples.files import save_all
-from cemverify.conformance.judging.effort import Effort
-from cemverify.conformance.judging.events import RunFinished
-from cemverify.conformance.judging.verdicts import exit_code
-from cemverify.conformance.listeners import ci, files, terminal
-from cemverify.conformance.listeners import trained as trained_layer
-from cemverify.conformance.listeners.colours import show_coloured
-from cemverify.conformance.listeners.progress import progress
-from cemverify.conformance.properties import select
-from cemverify.conformance.workers import isolation, nursery
-from cemverify.conformance.workers.limits import check_memory, usual_memory
+from cemverify.commands import completers, gate, trained
+from cemverify.commands.completers import complete_with
+from cemverify.commands.slow_imports import slow_imports
+from cemverify.conformance.implementations import naming
+from cemverify.conformance.workers.limits import USUAL_MEMORY, check_memory, usual_memory
+from cemverify.console.parsing import MOST_WORKERS, count, positive, seed, whole
 from cemverify.console.streams import columns, wrapped
-from cemverify.results.envelope import Table, check_outputs, show, write, write_text
-from cemverify.results.provenance import Maker
-from cemverify.results.tables import fitted, grid
+from cemverify.processes.cores import cores
+
+if TYPE_CHECKING:
+    from cemverify.conformance.gate.gate import Gate
+    from cemverify.conformance.judging.events import RunFinished
+    from cemverify.results.envelope import Table
+    from cemverify.results.provenance import Maker
+
+DESCRIPTION = """\
+Tests an implementation against every property whose features it offers, with examples drawn by Hypothesis. Prints one
+row per family of properties, one per property that does not hold and, for each violation, the smallest counterexample
+that was found. With --checkpoint, judges a layer of a trained model instead, on what the model feeds it.
+
+IMPLEMENTATION is module:attribute (also found in the current folder), file.py:attribute, or the name of an installed
+entry point of the group "cemverify.implementations". The README shows how to write one in twenty lines.
+
+exit code: 0 if all properties hold, apart from known violations; 1 if some are violated, an entry of --known is
+stale, or --on-regression fail found a regression; 2 if there is no verdict (bad arguments, a failed import, nothing
+was run, or a property was inconclusive).
+"""
+
+
+EPILOG = """\
+examples:
+  cemverify check reference                            the reference implementation
+  cemverify check mypkg.cem:implementation --json r.json --junit r.xml
+  cemverify check mypkg.cem:implementation --properties gradient descent --examples 500 --seed 7
+  cemverify check mypkg.cem:implementation --known known.toml --update-known --reason "slopes: ticket 12"
+  cemverify check mypkg.cem:implementation --known known.toml --baseline main.json --on-regression fail
+  cemverify check mypkg.model:build --checkpoint weights.safetensors --layer blocks.0.attention --tokens text.npy
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `cemverify check`."""
+    tested = parser.add_argument(
+        "implementation",
+        metavar="IMPLEMENTATION",
+        help="module:attribute, file.py:attribute, or an entry point's name",
+    )
+    complete_with(tested, completers.implementations)
+    chosen = parser.add_argument(
+        "--properties",
+        nargs="+",
+        default=[],
+        metavar="ID",
+        help="test only these: ids, prefixes (gradient/mlp) or patterns",
+    )
+    complete_with(chosen, completers.property_ids)
+    parser.add_argument("--examples", type=count, default=60, metavar="N", help="examples per property (default 60)")
+    parser.add_argument(
+        "--seed", type=seed, default=0, metavar="N", help="seed of everything that is drawn (default 0)"
+    )
+    device = parser.add_argument(
+        "--device",
+        default="cpu",
+        metavar="D",
+        help="device for torch implementations: cpu, cuda, cuda:1 (default cpu)",
+    )
+    complete_with(device, completers.devices)
+    parser.add_argument(
+        "--dtype",
+        choices=("float64", "float32", "bfloat16"),
+        default="float64",
+        help="dtype of properties that have none of their own (default float64)",
+    )
+    parser.add_argument(
+        "--workers",
+        type=whole(1, MOST_WORKERS),
+        default=cores(),
+        metavar="N",
+        help="worker processes (default: one per core)",
+    )
+    parser.add_argument(
+        "--seconds",
+        type=positive,
+        default=60.0,
+        metavar="S",
+        help="time limit for each property, in seconds (default 60)",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=positive,
+        default=20.0,
+        metavar="S",
+        help="seconds after which a call counts as hung (default 20)",
+    )
+    parser.add_argument(
+        "--memory",
+        type=count,
+        metavar="MB",
+        help=f"memory limit of each worker, on Linux (default {USUAL_MEMORY} on the CPU, none on other devices)",
+    )
+    parser.add_argument(
+        "-v", "--verbose", action="store_true", help="show every property, also where a whole family holds"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result file")
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit XML, for CI")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write a Markdown page")
+    parser.add_argument(
+        "--save-counterexamples",
+        type=Path,
+        metavar="FOLDER",
+        help="save the smallest case of each violation: arrays, JSON for `cemverify replay`, and a script",
+    )
+    trained.add_arguments(parser)
+    gate.add_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """`cemverify check`."""
+    options.implementation = naming.settled(options.implementation)  # refused at once, before torch is imported
     return _run_trained(options) if trained.asked_for(options) else _run(options)
 
 
 def _run(options: argparse.Namespace) -> int:
+    with slow_imports():
+        import torch
+
+        from cemverify.conformance.counterexamples.files import save_all
+        from cemverify.conformance.judging.effort import Effort
+        from cemverify.conformance.judging.events import RunFinished
+        from cemverify.conformance.listeners.progress import progress
+        from cemverify.conformance.properties import select
+        from cemverify.conformance.workers import isolation, nursery
+        from cemverify.results.envelope import check_folder, check_outputs
+        from cemverify.results.provenance import Maker
+
     properties = select(options.properties)
     nursery.get_ready(options.implementation)
     effort = Effort(
@@ -42,7 +151,7 @@ def _run(options: argparse.Namespace) -> int:
         options.seed,
         options.seconds,
         options.timeout,
-        DTYPES[options.dtype],
+        getattr(torch, options.dtype),
         options.device,
         memory=options.memory or usual_memory(options.device),
     )
@@ -77,6 +186,14 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _run_trained(options: argparse.Namespace) -> int:
+    with slow_imports():
+        import torch
+
+        from cemverify.conformance.listeners import trained as trained_layer
+        from cemverify.results.envelope import check_outputs, show
+        from cemverify.results.provenance import Maker
+        from cemverify.results.tables import fitted, grid
+
     check_outputs(options.json, options.junit, options.markdown)
     measured_against = gate.read_gate(
         argparse.Namespace(**{**vars(options), "implementation": trained.named(options)})
@@ -104,13 +221,18 @@ def _run_trained(options: argparse.Namespace) -> int:
 def _tell(
     options: argparse.Namespace,
     finished: RunFinished,
-    measured_against: gate.Gate,
+    measured_against: Gate,
     maker: Maker,
     tables: Sequence[Table] = (),
     words: str = "",
     more: Mapping[str, Any] | None = None,
 ) -> int:
     """Writes the files, prints the report, and returns the exit code."""
+    from cemverify.conformance.judging.verdicts import exit_code
+    from cemverify.conformance.listeners import ci, files, terminal
+    from cemverify.conformance.listeners.colours import show_coloured
+    from cemverify.results.envelope import write, write_text
+
     finished, settled, compared = measured_against.measure(finished, options.properties)
     if options.json:
         content = files.as_json(finished, maker, tables, more, pinned=options.catalogue)

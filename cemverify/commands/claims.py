@@ -6,17 +6,49 @@ import argparse
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-
-from cemverify.claims import PUBLISHED, Claim, ClaimVerdict, JudgedClaim, find_claim, judge_claim, ledger, pages
-from cemverify.claims.arguments import Finding
+from cemverify.commands.slow_imports import slow_imports
 from cemverify.console.errors import UsageError
+from cemverify.console.parsing import MOST_WORKERS, whole
 from cemverify.console.streams import columns
-from cemverify.results.envelope import check_outputs, show, write, write_text
-from cemverify.results.provenance import Maker
-from cemverify.runs.executors import here, processes
+from cemverify.processes.cores import cores
+
+if TYPE_CHECKING:
+    from cemverify.claims import Claim, JudgedClaim
+    from cemverify.claims.arguments import Finding
+
+DESCRIPTION = """\
+Judges every statement of the paper. A mathematical one holds, holds under a condition, or is refuted: it is tested
+anew with examples, searches and symbolic cases, and the verdict is computed from what they find. A statement on
+training agrees or disagrees with what the studies measured (--results), or is inconclusive if they cannot decide it.
+
+exit code: 0 if every statement is decided; 1 if a mathematical one is left undecided; 2 if the arguments are invalid.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `cemverify claims`."""
+    parser.add_argument(
+        "claim", nargs="?", metavar="ID", help="print this claim in full, with its counterexample worked out"
+    )
+    parser.add_argument(
+        "--results",
+        type=Path,
+        metavar="FOLDER",
+        help="what the studies measured, as they write it beside their pages; by default docs/results of a clone",
+    )
+    parser.add_argument(
+        "--workers",
+        type=whole(1, MOST_WORKERS),
+        default=cores(),
+        metavar="N",
+        help="worker processes, on Linux (default: one per core)",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result file")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the page")
+    parser.add_argument("--latex", type=Path, metavar="FILE", help="write a LaTeX table")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -26,6 +58,13 @@ def run(options: argparse.Namespace) -> int:
         UsageError: there is no such folder of results. ValueError: there is no such claim. ResultError: a file of
             results is damaged, or one cannot be written.
     """
+    with slow_imports():
+        import torch
+
+        from cemverify.claims import PUBLISHED, ClaimVerdict, find_claim, ledger, pages
+        from cemverify.results.envelope import check_outputs, show, write, write_text
+        from cemverify.results.provenance import Maker
+
     check_outputs(options.json, options.markdown, options.latex)
     results = PUBLISHED if options.results is None else options.results
     if options.results is not None and not results.is_dir():
@@ -52,6 +91,11 @@ def _judged(chosen: Sequence[Claim], workers: int) -> Iterator[JudgedClaim]:
 
     Only Linux copies a process, and only one without other threads can be copied.
     """
+    from concurrent.futures.process import BrokenProcessPool
+
+    from cemverify.claims import JudgedClaim
+    from cemverify.runs.executors import here, processes
+
     alone = sys.platform == "linux" and threading.active_count() == 1
     crew = processes(min(workers, len(chosen)), copies=True) if alone and min(workers, len(chosen)) > 1 else here()
     _CHOSEN[:] = chosen
@@ -67,4 +111,6 @@ _CHOSEN: list[Claim] = []
 
 
 def _findings(number: int) -> Sequence[Finding]:
+    from cemverify.claims import judge_claim
+
     return judge_claim(_CHOSEN[number]).findings

@@ -6,18 +6,26 @@ import argparse
 import difflib
 import inspect
 import sys
+from typing import TYPE_CHECKING
 
-from cemverify.conformance.implementations.contract import Implementation
-from cemverify.conformance.judging import engine
-from cemverify.conformance.judging.effort import Effort
-from cemverify.conformance.judging.events import RunFinished
-from cemverify.conformance.judging.verdicts import counts, violations
-from cemverify.conformance.listeners import terminal
-from cemverify.conformance.listeners.colours import show_coloured
-from cemverify.conformance.properties import select
+from cemverify.commands.slow_imports import slow_imports
 from cemverify.console.streams import columns, wrapped
-from cemverify.results.envelope import show
-from cemverify.start import demo_layer
+
+if TYPE_CHECKING:
+    from cemverify.conformance.implementations.contract import Implementation
+    from cemverify.conformance.judging.events import RunFinished
+
+DESCRIPTION = """\
+Shows in a few seconds, and without any file, what cemverify does: an attention layer with an easy mistake is tested,
+the violation is explained by the smallest case that shows it, and the fixed layer is tested again.
+
+exit code: 0 if the mistake is found and the fixed layer passes, which is what should happen; 1 otherwise.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """`cemverify demo` has no options."""
+
 
 # A few of those that a run would test: the update is the gradient, the energy falls, later tokens are not read.
 ASKED = ("gradient/attention/plain", "descent/attention/any-step-size-identity", "structure/attention/causality")
@@ -25,6 +33,13 @@ ASKED = ("gradient/attention/plain", "descent/attention/any-step-size-identity",
 
 def run(_options: argparse.Namespace) -> int:
     """`cemverify demo`."""
+    with slow_imports():
+        from cemverify.conformance.judging.verdicts import counts, violations
+        from cemverify.conformance.listeners import terminal
+        from cemverify.conformance.listeners.colours import show_coloured
+        from cemverify.results.envelope import show
+        from cemverify.start import demo_layer
+
     before, after = (inspect.getsource(layer) for layer in (demo_layer.mistaken, demo_layer.fixed))
     show(f"An attention layer. It has one mistake, which its outputs do not show.\n\n{before}")
     wrong = _judge(demo_layer.with_mistake, "with the mistake")
@@ -47,6 +62,11 @@ def run(_options: argparse.Namespace) -> int:
 
 def _judge(subject: Implementation, name: str) -> RunFinished:
     """Judges one of the layers in this process: they are known to come back."""
+    from cemverify.conformance.judging import engine
+    from cemverify.conformance.judging.effort import Effort
+    from cemverify.conformance.judging.events import RunFinished
+    from cemverify.conformance.properties import select
+
     for event in engine.run(subject, name, select(ASKED), Effort()):
         if isinstance(event, RunFinished):
             return event

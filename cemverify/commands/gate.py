@@ -4,72 +4,61 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from cemverify._version import VERSION
 from cemverify.catalogue import versions
-from cemverify.conformance.gate import known_violations
-from cemverify.conformance.gate.accepting import Acceptance, update_known
-from cemverify.conformance.gate.baselines import (
-    Baseline,
-    Compared,
-    Conditions,
-    check_comparable,
-    compare,
-    read_baseline,
-)
-from cemverify.conformance.gate.known_violations import KnownViolation, Settled, read_known, settle
-from cemverify.conformance.gate.pinning import pin
-from cemverify.conformance.judging.events import RunFinished
-from cemverify.options.gate import ACCEPTED_FOR
-from cemverify.results.envelope import check_outputs
+from cemverify.commands import completers
+
+if TYPE_CHECKING:
+    from cemverify.conformance.gate.accepting import Acceptance
+    from cemverify.conformance.gate.gate import Gate
+    from cemverify.conformance.gate.known_violations import KnownViolation
+
+ACCEPTED_FOR = timedelta(days=90)
 
 
-@dataclass(frozen=True)
-class Gate:
-    """What a run is measured against; read before the work, so that a bad file costs no run.
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of CI."""
+    group = parser.add_argument_group("in CI")
+    pin = group.add_argument(
+        "--catalogue",
+        metavar="VERSION",
+        help="enforce the properties up to this version of the catalogue (here: "
+        f"{', '.join(versions.versions())}); newer ones are tested and reported, and fail no run",
+    )
+    completers.complete_with(pin, completers.versions)
+    group.add_argument(
+        "--known", type=Path, metavar="FILE", help="TOML file of accepted violations; any other violation fails"
+    )
+    group.add_argument(
+        "--update-known", action="store_true", help="write the violations of this run to the --known file"
+    )
+    group.add_argument("--reason", metavar="TEXT", help="with --update-known: why the violations are accepted")
+    group.add_argument(
+        "--expires",
+        type=_day,
+        metavar="DATE",
+        help=f"with --update-known: the last day on which they are accepted (default: {ACCEPTED_FOR.days} "
+        "days from today)",
+    )
+    group.add_argument(
+        "--baseline",
+        type=Path,
+        metavar="FILE",
+        help="compare with this stored --json file of the same implementation",
+    )
+    group.add_argument(
+        "--on-regression", choices=("warn", "fail"), help="what to do if the baseline was better (default warn)"
+    )
 
-    Attributes:
-        implementation: its name.
-        pinned: the version of the catalogue that is enforced; None enforces all of it.
-        today: entries expire after their day.
-        known: the file. entries: what it holds. acceptance: if it is to be written.
-        baseline: the stored run. strict: whether a regression fails.
-    """
 
-    implementation: str
-    pinned: str | None
-    today: date
-    known: Path | None
-    entries: Sequence[KnownViolation]
-    acceptance: Acceptance | None
-    baseline: Baseline | None
-    strict: bool
-
-    def measure(
-        self, finished: RunFinished, properties: Sequence[str]
-    ) -> tuple[RunFinished, Settled | None, Compared | None]:
-        """The run with marks on what is not enforced and on what is known; the entries; and how it compares.
-
-        Args:
-            properties: the patterns that were asked about.
-        """
-        settled = compared = None
-        finished = replace(finished, records=pin(finished.records, self.pinned))
-        if self.known is not None:
-            entries = self.entries
-            if self.acceptance is not None:
-                enforced = [record for record in finished.records if record.newer_than is None]
-                update_known(self.known, self.implementation, enforced, self.acceptance, self.today)
-                entries = read_known(self.known) if self.known.exists() else ()
-            records, settled = settle(self.implementation, finished.records, entries, str(self.known), self.today)
-            finished = replace(finished, records=records)
-        if self.baseline is not None:
-            differences = compare(self.baseline, finished.records, properties, VERSION)
-            compared = Compared(self.baseline.path, differences, self.strict)
-        return finished, settled, compared
+def _day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a date like 2027-02-19") from None
 
 
 def read_gate(options: argparse.Namespace) -> Gate:
@@ -79,6 +68,11 @@ def read_gate(options: argparse.Namespace) -> Gate:
         ValueError: options that do not go together, a bad file, or a baseline that does not compare.
         ResultError: a file cannot be read, or will not be writable.
     """
+    from cemverify.conformance.gate import known_violations
+    from cemverify.conformance.gate.baselines import Conditions, check_comparable, read_baseline
+    from cemverify.conformance.gate.gate import Gate
+    from cemverify.results.envelope import check_outputs
+
     pinned = None if options.catalogue is None else versions.check_version(options.catalogue)
     today = known_violations.today()
     acceptance = _acceptance(options, today)
@@ -86,7 +80,7 @@ def read_gate(options: argparse.Namespace) -> Gate:
     if acceptance is not None:
         check_outputs(options.known)
     if options.known is not None and (acceptance is None or options.known.exists()):
-        entries = read_known(options.known)
+        entries = known_violations.read_known(options.known)
     if options.on_regression and options.baseline is None:
         raise ValueError("--on-regression needs --baseline FILE, the result to compare with")
     baseline = None
@@ -100,6 +94,8 @@ def read_gate(options: argparse.Namespace) -> Gate:
 
 
 def _acceptance(options: argparse.Namespace, today: date) -> Acceptance | None:
+    from cemverify.conformance.gate.accepting import Acceptance
+
     if not options.update_known:
         if options.reason is not None or options.expires is not None:
             raise ValueError("--reason and --expires have an effect only with --update-known")

@@ -7,23 +7,55 @@ import os
 import sys
 from pathlib import Path
 
-from cemverify.conformance.judging.effort import Effort
-from cemverify.conformance.judging.events import RunFinished
-from cemverify.conformance.judging.verdicts import exit_code
-from cemverify.conformance.listeners import terminal
-from cemverify.conformance.listeners.colours import show_coloured
-from cemverify.conformance.listeners.progress import progress
-from cemverify.conformance.properties import select
-from cemverify.conformance.workers import isolation, nursery
+from cemverify.commands.slow_imports import slow_imports
 from cemverify.conformance.workers.limits import USUAL_MEMORY
 from cemverify.console.streams import columns
 from cemverify.processes.cores import cores
-from cemverify.results.envelope import show
-from cemverify.start.writing import plan, write
+from cemverify.start.recipes import RECIPES
+from cemverify.start.writing import STEMS, plan, write
+
+DESCRIPTION = """\
+Writes three files to start from: an adapter, which is where your layer meets the verifier; a test file for pytest;
+and a recipe for CI. The adapter is a small correct layer with the shapes in comments. It is checked at once, so that
+you see what a pass looks like; then put your own code in its place. Nothing is overwritten.
+
+kinds:
+  cem      functions of arrays with CEM's weights (the example is NumPy; torch and JAX work alike)
+  module   nn.Modules with CEM's weights
+  energy   any other layer that claims to go down an energy (the example is a modern Hopfield layer)
+
+exit code: as for `cemverify check`; 2 if the adapter or its tests exist, or a file cannot be written. A recipe for CI
+that exists is left as it is, and what to add to it is printed.
+"""
+
+
+EPILOG = """\
+examples:
+  cemverify init                                  cem_layer.py, test_cem_layer.py and a GitHub workflow
+  cemverify init --kind energy --name my_energy --ci tox
+  cemverify init --kind module --ci none --no-check
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `cemverify init`."""
+    parser.add_argument("--kind", choices=STEMS, default="cem", help="what you have (default cem)")
+    parser.add_argument("--name", metavar="NAME", help="of the adapter's module (default KIND_layer)")
+    parser.add_argument(
+        "--folder", type=Path, default=Path(), metavar="DIR", help="where to write (default: the current folder)"
+    )
+    parser.add_argument(
+        "--ci", choices=[*RECIPES, "none"], default="github", help="the CI service of the recipe (default github)"
+    )
+    parser.add_argument(
+        "--check", action=argparse.BooleanOptionalAction, default=True, help="check the adapter when it is written"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """`cemverify init`."""
+    from cemverify.results.envelope import show
+
     found = plan(options.kind, options.folder, options.name, None if options.ci == "none" else options.ci)
     write(found)
     for path in found.files:
@@ -43,6 +75,17 @@ def run(options: argparse.Namespace) -> int:
 
 def _check(name: str, folder: Path) -> int:
     """Checks the adapter as `cemverify check` does, and prints less of it."""
+    with slow_imports():
+        from cemverify.conformance.judging.effort import Effort
+        from cemverify.conformance.judging.events import RunFinished
+        from cemverify.conformance.judging.verdicts import exit_code
+        from cemverify.conformance.listeners import terminal
+        from cemverify.conformance.listeners.colours import show_coloured
+        from cemverify.conformance.listeners.progress import progress
+        from cemverify.conformance.properties import select
+        from cemverify.conformance.workers import isolation, nursery
+        from cemverify.results.envelope import show
+
     os.chdir(folder)
     sys.path.insert(0, os.getcwd())  # workers inherit it
     nursery.get_ready(f"{name}:mine")

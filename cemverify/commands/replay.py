@@ -5,23 +5,54 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from pathlib import Path
 
-from cemverify.conformance.counterexamples.files import load_counterexample
-from cemverify.conformance.judging.effort import Effort
-from cemverify.conformance.judging.events import RunFinished
-from cemverify.conformance.judging.verdicts import Verdict, counts
-from cemverify.conformance.listeners import files, terminal
-from cemverify.conformance.listeners.colours import show_coloured
-from cemverify.conformance.properties import catalogue
-from cemverify.conformance.workers import nursery
-from cemverify.conformance.workers.isolation import ask_again
+from cemverify.commands.slow_imports import slow_imports
+from cemverify.conformance.implementations import naming
 from cemverify.console.streams import columns, wrapped
-from cemverify.results.envelope import check_outputs, show, write
-from cemverify.results.provenance import Maker
+
+DESCRIPTION = """\
+Repeats the test of a counterexample that was saved by `cemverify check --save-counterexamples FOLDER`: the same
+numbers, the same property. FILE is the .json file; the .npz file with the arrays must be next to it. The .py file
+next to them does the same without cemverify.
+
+exit code: 1 if the property is still violated; 0 if it holds now; 2 if it cannot be judged.
+"""
+
+
+EPILOG = """\
+examples:
+  cemverify replay out/gradient-attention-plain.json
+  cemverify replay out/gradient-attention-plain.json --implementation mypkg.cem:repaired
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `cemverify replay`."""
+    parser.add_argument("file", type=Path, metavar="FILE", help="the .json of a saved counterexample")
+    parser.add_argument(
+        "--implementation", metavar="NAME", help="implementation to test (default: the one it was found with)"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result file")
 
 
 def run(options: argparse.Namespace) -> int:
     """`cemverify replay`."""
+    if options.implementation is not None:
+        options.implementation = naming.settled(options.implementation)
+    with slow_imports():
+        from cemverify.conformance.counterexamples.files import load_counterexample
+        from cemverify.conformance.judging.effort import Effort
+        from cemverify.conformance.judging.events import RunFinished
+        from cemverify.conformance.judging.verdicts import Verdict, counts
+        from cemverify.conformance.listeners import files, terminal
+        from cemverify.conformance.listeners.colours import show_coloured
+        from cemverify.conformance.properties import catalogue
+        from cemverify.conformance.workers import nursery
+        from cemverify.conformance.workers.isolation import ask_again
+        from cemverify.results.envelope import check_outputs, show, write
+        from cemverify.results.provenance import Maker
+
     check_outputs(options.json)
     saved = load_counterexample(options.file)
     chosen = [p for p in catalogue() if p.id == saved.property]

@@ -3,15 +3,39 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from cemverify.commands.arguments import DTYPES
-from cemverify.conformance.trained.activations import own_tokens, random_tokens, read_tokens
-from cemverify.conformance.trained.checkpoint import Weights, load_weights
-from cemverify.conformance.trained.judging import Findings, judge_trained, prepare
-from cemverify.conformance.trained.model import build
 from cemverify.console.errors import UsageError
-from cemverify.options.trained import LENGTH, SEQUENCES
-from cemverify.processes.devices import check_device
+
+if TYPE_CHECKING:
+    from cemverify.conformance.trained.checkpoint import Weights
+    from cemverify.conformance.trained.judging import Findings
+
+SEQUENCES, LENGTH = 4, 64  # of random tokens
+
+
+DESCRIPTION = """\
+With --checkpoint, IMPLEMENTATION is a function without arguments that builds a model: it returns a torch.nn.Module,
+or cemverify.TrainedModel(model, declare=...) where the layer's energy has to be declared. The layer is judged with
+its trained weights, on what the model feeds it. The model runs in this process: --examples, --workers, --seconds,
+--timeout and --memory have no effect.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of trained weights."""
+    group = parser.add_argument_group("trained weights", DESCRIPTION)
+    group.add_argument(
+        "--checkpoint", type=Path, metavar="FILE", help="judge a layer with these weights, a .safetensors file"
+    )
+    group.add_argument("--layer", metavar="NAME", help="the sub-module to judge, such as blocks.0.attention")
+    group.add_argument(
+        "--tokens",
+        type=Path,
+        metavar="FILE",
+        help=f"what the model reads: a .npy file of integers (B, J) (default: {SEQUENCES} x {LENGTH} random tokens)",
+    )
 
 
 def asked_for(options: argparse.Namespace) -> bool:
@@ -40,6 +64,14 @@ def judge(options: argparse.Namespace) -> tuple[Findings, Weights]:
     Raises:
         LoadError: the factory cannot be called. UsageError: the weights, the layer or the tokens do not fit.
     """
+    import torch
+
+    from cemverify.conformance.trained.activations import own_tokens, random_tokens, read_tokens
+    from cemverify.conformance.trained.checkpoint import load_weights
+    from cemverify.conformance.trained.judging import judge_trained, prepare
+    from cemverify.conformance.trained.model import build
+    from cemverify.processes.devices import check_device
+
     check_device(options.device)
     model = build(options.implementation)
     weights = load_weights(model.model, options.checkpoint)
@@ -48,7 +80,7 @@ def judge(options: argparse.Namespace) -> tuple[Findings, Weights]:
     else:
         tokens = own_tokens(model) or random_tokens(model.model, SEQUENCES, LENGTH, options.seed)
     layer = prepare(model, options.layer, tokens, options.device)
-    return judge_trained(layer, named(options), options.device, DTYPES[options.dtype]), weights
+    return judge_trained(layer, named(options), options.device, getattr(torch, options.dtype)), weights
 
 
 def named(options: argparse.Namespace) -> str:

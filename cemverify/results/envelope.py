@@ -117,6 +117,18 @@ def check_writable(path: Path) -> None:
         raise ResultError(f"cannot write {path}: no file can be created in {nearest} ({reason})") from error
 
 
+def check_folder(path: Path | None) -> None:
+    """Checks before the work that files can be written to a folder, if one is asked for.
+
+    Raises:
+        ResultError: it is a file, or cannot be made.
+    """
+    if path is not None:
+        if path.exists() and not path.is_dir():
+            raise ResultError(f"cannot write into {path}: it is not a folder; name a folder, it is created if needed")
+        check_writable(path / "file")
+
+
 def check_outputs(*paths: Path | None, page: Path | None = None, read: Iterable[Path] = ()) -> None:
     """Checks before the work that outputs can be written and do not overwrite each other.
 

@@ -11,8 +11,9 @@ import pytest
 from cemverify.catalogue import index
 from cemverify.catalogue.versions import current, introduced
 from cemverify.cli import main
-from cemverify.commands import explaining, list_
+from cemverify.commands import list as list_command
 from cemverify.commands import listing as commands_listing
+from cemverify.commands import property_page
 from cemverify.conformance.properties import by_id, catalogue
 from cemverify.conformance.properties.explanations import _EXPLANATIONS, explain
 from cemverify.results import envelope
@@ -39,13 +40,13 @@ def test_the_list_says_what_the_properties_declare() -> None:
 
 
 def test_every_property_names_a_mutant_that_it_kills() -> None:
-    assert [p.id for p in catalogue() if not explaining.killers(p)] == []
+    assert [p.id for p in catalogue() if not property_page.killers(p)] == []
 
 
 @pytest.mark.parametrize("width", [None, 40, 57, 80, 200])
 def test_an_explanation_fits_the_terminal(width: int | None) -> None:
     for property_ in catalogue()[::10]:
-        _id, *lines = explaining.explanation(property_, width).splitlines()
+        _id, *lines = property_page.explanation(property_, width).splitlines()
         assert max(map(len, lines)) <= (width or 110)
 
 
@@ -63,7 +64,7 @@ def test_one_property_is_explained_with_a_violation_that_was_found_now(
         "smallest case found",
     ):
         assert part in said
-    (mutant, *_) = explaining.killers(by_id(id_))
+    (mutant, *_) = property_page.killers(by_id(id_))
     assert f"{mutant.id}: " in said
     assert f"found just now in the mutant {mutant.id}" in said
     (written,) = envelope.read(tmp_path / "list.json")["properties"]
@@ -82,7 +83,7 @@ def test_a_prefix_or_several_ids_are_listed_instead(capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize("width", [40, 57, 80, 119, 200])
 def test_the_list_fits_the_terminal(width: int, capsys: pytest.CaptureFixture[str]) -> None:
     chosen = index.listed()[::7]
-    list_._list(chosen, width)
+    list_command._list(chosen, width)
     said = capsys.readouterr().out
     assert max(map(len, said.splitlines())) <= width
     flat = "".join(said.split())
@@ -92,4 +93,4 @@ def test_the_list_fits_the_terminal(width: int, capsys: pytest.CaptureFixture[st
 @pytest.mark.thorough
 @pytest.mark.parametrize("id_", [p.id for p in catalogue() if "cuda" not in p.id])
 def test_every_explanation_shows_a_violation(id_: str) -> None:
-    assert f"VIOLATED {id_}" in explaining.violation(by_id(id_), None)
+    assert f"VIOLATED {id_}" in property_page.violation(by_id(id_), None)

@@ -137,7 +137,7 @@ def test_a_name_is_refused_before_torch_is_imported_and_that_before_the_server_o
         raise Refusal("the server starts")
 
     with monkeypatch.context() as without_torch:
-        without_torch.setitem(sys.modules, "cemverify.commands.check", None)
+        without_torch.setitem(sys.modules, "torch", None)
         assert main(["check", "plain.layers:zzz"]) == 2
     assert "it defines mine" in capsys.readouterr().err
     monkeypatch.setattr(nursery, "get_ready", started)

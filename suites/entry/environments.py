@@ -104,9 +104,13 @@ class Stripping:
 def _commands() -> Mapping[str, Callable[[Sequence[str]], int]]:
     import torch._dynamo  # noqa: F401 (which optimisers import)
 
-    import cemverify.commands.check
-    import cemverify.commands.claims
-    import cemverify.commands.power
+    import cemverify.api
+    import cemverify.claims.pages
+    import cemverify.commands.property_page
+    import cemverify.conformance.counterexamples.files
+    import cemverify.conformance.trained.judging
+    import cemverify.power.measuring
+    import cemverify.power.pages
     import reports.__main__
     import synthetic.__main__
     import synthetic.examine

@@ -13,8 +13,8 @@ import pytest
 from cemverify.catalogue import versions as catalogue_table
 from cemverify.catalogue.versions import current
 from cemverify.cli import main
+from cemverify.commands.completers import implementations, property_ids
 from cemverify.conformance.properties import catalogue
-from cemverify.options.completers import implementations, property_ids
 
 ROOT = Path(__file__).parents[2]
 

@@ -273,7 +273,7 @@ def judged_already(monkeypatch: pytest.MonkeyPatch) -> None:
         return _records()[0]
 
     monkeypatch.setattr(isolation, "run", run)
-    monkeypatch.setattr("cemverify.commands.replay.ask_again", ask_again)
+    monkeypatch.setattr(isolation, "ask_again", ask_again)
 
 
 @pytest.fixture(scope="module")

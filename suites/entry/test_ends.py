@@ -30,7 +30,7 @@ CODES = {signal.SIGINT: (130, "interrupted"), signal.SIGTERM: (143, "terminated"
 MOMENTS = {
     "while a module is imported": ("synthetic examine signalling:kernel", "", ""),
     "while results are collected": ("reports tables .", "reports.collect", "collect"),
-    "while properties are listed": ("cemverify list", "cemverify.commands.list_", "run"),
+    "while properties are listed": ("cemverify list", "cemverify.commands.list", "run"),
     "while a task is drawn": ("synthetic examine rbf", "synthetic.examine", "examine"),
     "while a study runs": ("synthetic recursion --preset smoke --store s", "synthetic.recursion.command", "conduct"),
     "while claims are judged": ("cemverify claims 1-scale", "cemverify.commands.claims", "run"),

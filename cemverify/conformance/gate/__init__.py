@@ -1,1 +1,1 @@
-"""The two things that CI compares a run with: known violations and a baseline."""
+"""The three things that CI compares a run with: a pinned catalogue, known violations and a baseline."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import ast
 from collections.abc import Callable, Iterable, Iterator
-from importlib.metadata import entry_points
 from pathlib import Path
 
 from cemverify.catalogue import versions as catalogue
@@ -47,6 +46,8 @@ def implementations(prefix: str, **_: object) -> list[str]:
     module, colon, _rest = prefix.partition(":")
     if colon:
         return [f"{module}:{name}" for name in _defined(Path(*module.split(".")).with_suffix(".py"))]
+    from importlib.metadata import entry_points
+
     installed = (point.name for point in entry_points(group="cemverify.implementations"))
     return [*installed, *(f"{path.stem}:" for path in sorted(Path().glob("*.py")) if path.stem.isidentifier())]
 

@@ -14,14 +14,45 @@ from pathlib import Path
 
 from cemverify.catalogue import versions
 from cemverify.catalogue.index import Listed, chosen, largest, listed
+from cemverify.commands import completers
+from cemverify.commands.slow_imports import slow_imports
 from cemverify.conformance.implementations.features import FEATURES
 from cemverify.console.errors import UsageError
 from cemverify.console.streams import columns, is_live, wrapped
-from cemverify.results.envelope import Table, result, show, write
+from cemverify.results.envelope import Table, check_outputs, result, show, write
 from cemverify.results.provenance import Maker
 from cemverify.results.tables import fitted, grid
 
 _FOR_SOURCES = 120  # columns from which on there is room for them
+
+DESCRIPTION = """\
+Lists the properties with their sources, the features that an implementation can have, or the contract. With the full
+id of one property, explains it: its claim and formula, why it matters, how it is tested, which mutants it kills, and
+how a violation looks (which takes a few seconds: a mutant is tested).
+"""
+
+EPILOG = """\
+examples:
+  cemverify list                                 every property
+  cemverify list gradient 'structure/*/caus*'    some of them
+  cemverify list gradient/attention/alibi        one in full
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `cemverify list`."""
+    chosen = parser.add_argument("properties", nargs="*", metavar="ID", help="ids, prefixes or patterns; all if none")
+    completers.complete_with(chosen, completers.property_ids)
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument("--features", action="store_true", help="list the features that can be named in not_offered")
+    instead.add_argument(
+        "--contract", action="store_true", help="print what an implementation must do and must not do, as Markdown"
+    )
+    newer = parser.add_argument(
+        "--newer-than", metavar="VERSION", help="only what came after this version of the catalogue, which CI may pin"
+    )
+    completers.complete_with(newer, completers.versions)
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write the properties as a result file")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -44,8 +75,6 @@ def run(options: argparse.Namespace) -> int:
         return 0
     properties = _chosen(options)
     if options.json is not None:
-        from cemverify.results.envelope import check_outputs
-
         check_outputs(options.json)
     if [p.id for p in properties] == options.properties:
         _explain(properties[0].id, width)
@@ -69,14 +98,15 @@ def _chosen(options: argparse.Namespace) -> Sequence[Listed]:
 
 def _explain(id_: str, width: int | None) -> None:
     """Everything about one property; the violation takes a few seconds to find."""
-    from cemverify.commands import explaining
-    from cemverify.conformance.listeners.colours import show_coloured
-    from cemverify.conformance.properties import by_id
+    with slow_imports():
+        from cemverify.commands import property_page
+        from cemverify.conformance.listeners.colours import show_coloured
+        from cemverify.conformance.properties import by_id
 
-    show_coloured(explaining.explanation(by_id(id_), width))
+    show_coloured(property_page.explanation(by_id(id_), width))
     if is_live(sys.stderr):
         print("\ntesting a mutant ...", end="\r", file=sys.stderr, flush=True)
-    show_coloured(f"\n{explaining.violation(by_id(id_), width)}")
+    show_coloured(f"\n{property_page.violation(by_id(id_), width)}")
 
 
 def _table(properties: Sequence[Listed]) -> Table:
@@ -110,7 +140,7 @@ def _list(properties: Sequence[Listed], width: int | None) -> None:
 
 
 def _write(path: Path, options: argparse.Namespace, properties: Sequence[Listed]) -> None:
-    from cemverify.commands.explaining import described
+    from cemverify.commands.property_page import described
 
     maker = Maker.now(options.command, {"properties": options.properties}, 0, "cpu")
     content = {"properties": [described(p) for p in properties]}

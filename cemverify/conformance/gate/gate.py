@@ -1,0 +1,60 @@
+"""What a run is compared with besides the properties, all of it at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+
+from cemverify._version import VERSION
+from cemverify.conformance.gate.accepting import Acceptance, update_known
+from cemverify.conformance.gate.baselines import Baseline, Compared, compare
+from cemverify.conformance.gate.known_violations import KnownViolation, Settled, read_known, settle
+from cemverify.conformance.gate.pinning import pin
+from cemverify.conformance.judging.events import RunFinished
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What a run is measured against; read before the work, so that a bad file costs no run.
+
+    Attributes:
+        implementation: its name.
+        pinned: the version of the catalogue that is enforced; None enforces all of it.
+        today: entries expire after their day.
+        known: the file. entries: what it holds. acceptance: if it is to be written.
+        baseline: the stored run. strict: whether a regression fails.
+    """
+
+    implementation: str
+    pinned: str | None
+    today: date
+    known: Path | None
+    entries: Sequence[KnownViolation]
+    acceptance: Acceptance | None
+    baseline: Baseline | None
+    strict: bool
+
+    def measure(
+        self, finished: RunFinished, properties: Sequence[str]
+    ) -> tuple[RunFinished, Settled | None, Compared | None]:
+        """The run with marks on what is not enforced and on what is known; the entries; and how it compares.
+
+        Args:
+            properties: the patterns that were asked about.
+        """
+        settled = compared = None
+        finished = replace(finished, records=pin(finished.records, self.pinned))
+        if self.known is not None:
+            entries = self.entries
+            if self.acceptance is not None:
+                enforced = [record for record in finished.records if record.newer_than is None]
+                update_known(self.known, self.implementation, enforced, self.acceptance, self.today)
+                entries = read_known(self.known) if self.known.exists() else ()
+            records, settled = settle(self.implementation, finished.records, entries, str(self.known), self.today)
+            finished = replace(finished, records=records)
+        if self.baseline is not None:
+            differences = compare(self.baseline, finished.records, properties, VERSION)
+            compared = Compared(self.baseline.path, differences, self.strict)
+        return finished, settled, compared
