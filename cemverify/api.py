@@ -18,7 +18,8 @@ from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import applicable, judge_property, not_offered
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import Record, Verdict
-from cemverify.conformance.listeners.terminal import too_new, violation
+from cemverify.conformance.listeners.cases import violation
+from cemverify.conformance.listeners.terminal import too_new
 from cemverify.conformance.properties import Property, select
 from cemverify.conformance.workers import isolation
 from cemverify.processes.cores import cores

@@ -78,7 +78,7 @@ ROOMS: dict[str, set[str]] = {
     | verifier("counterexamples", "listeners"),
     "cemverify.cli": {"cemverify.commands"} | shared("_version", "catalogue", "console"),
     "cemverify.__main__": {"cemverify.cli"},
-    "reports": {"cemverify.results"} | shared("console", "processes", "results") | verifier("gate"),
+    "reports": {"cemverify.results"} | shared("console", "processes", "results") | verifier("gate", "listeners"),
     "synthetic": set(),
     "synthetic.flops": set(),
     "synthetic.statements": set(),

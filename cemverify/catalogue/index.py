@@ -44,8 +44,10 @@ def chosen(patterns: Sequence[str], ids: Iterable[str]) -> list[str]:
     """The ids that match an id, a prefix of an id up to a slash, or a shell pattern; all if no pattern is given.
 
     Raises:
-        ValueError: a pattern that matches nothing.
+        ValueError: a pattern that matches nothing, or one string where a collection is due.
     """
+    if isinstance(patterns, str):
+        raise ValueError(f"properties must be a collection of names: write ({patterns!r},)")
     ids = list(ids)
     for pattern in patterns:
         if not any(_matches(id_, pattern) for id_ in ids):

@@ -36,6 +36,7 @@ def run(_options: argparse.Namespace) -> int:
     with slow_imports():
         from cemverify.conformance.judging.verdicts import counts, violations
         from cemverify.conformance.listeners import terminal
+        from cemverify.conformance.listeners.cases import violation
         from cemverify.conformance.listeners.colours import show_coloured
         from cemverify.results.envelope import show
         from cemverify.start import demo_layer
@@ -46,7 +47,7 @@ def run(_options: argparse.Namespace) -> int:
     found = violations(wrong.records)
     width = columns(sys.stdout)
     for record in found[:1]:
-        show_coloured(wrapped(terminal.violation(record), width))
+        show_coloured(wrapped(violation(record), width))
     show_coloured(f"\n{wrapped(terminal.summary(wrong), width)}")
     show(
         "\nThe case is small enough to check by hand: W_Q is zero, so the energy does not depend on x, its gradient\n"

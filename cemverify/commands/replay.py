@@ -45,7 +45,8 @@ def run(options: argparse.Namespace) -> int:
         from cemverify.conformance.judging.effort import Effort
         from cemverify.conformance.judging.events import RunFinished
         from cemverify.conformance.judging.verdicts import Verdict, counts
-        from cemverify.conformance.listeners import files, terminal
+        from cemverify.conformance.listeners import files
+        from cemverify.conformance.listeners.cases import violation
         from cemverify.conformance.listeners.colours import show_coloured
         from cemverify.conformance.properties import catalogue
         from cemverify.conformance.workers import nursery
@@ -66,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
     record = ask_again(name, chosen[0], saved.question, saved.dtype, saved.device, effort)
     finished = RunFinished(name, [record], record.seconds)
     if record.verdict == Verdict.VIOLATED:
-        show_coloured(wrapped(terminal.violation(record), columns(sys.stdout)))
+        show_coloured(wrapped(violation(record), columns(sys.stdout)))
     else:
         show(f"{record.verdict.upper()} {record.id}\n  {record.reason or f'when it was saved: {saved.reason}'}")
     if options.json:

@@ -28,7 +28,7 @@ _BEFORE = """\
 """
 _CHECK = """\
 from cemverify import check_implementation
-from cemverify.conformance.listeners.terminal import violation
+from cemverify.conformance.listeners.cases import violation
 
 chosen = ["gradient/attention/plain", "contract/attention/one-array"]
 for record in check_implementation(mine, properties=chosen):

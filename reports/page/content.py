@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from cemverify.conformance.listeners.cases import facts_of
 from cemverify.console.escaping import one_line, visible
 from cemverify.results.envelope import Cell
 from cemverify.results.tables import Strong
@@ -210,12 +211,7 @@ def _violations(source: ResultFile) -> Iterator[Violation]:
         if entry["verdict"] != "violated":
             continue
         with complete(source):
-            case = (entry.get("counterexample") or {}).get("case", {})
-            comparison = (entry.get("counterexample") or {}).get("comparison", {})
-            facts = [("config", ", ".join(f"{k}={v!r}" for k, v in case.get("config", {}).items()))]
-            facts += [(name, _array(case[name])) for name in ("x", "h", "memory") if name in case]
-            facts += [(name, _array(values)) for name, values in sorted(case.get("weights", {}).items())]
-            facts += [(side, _array(comparison[side])) for side in ("got", "expected") if side in comparison]
+            facts = list(facts_of(entry["counterexample"])) if entry.get("counterexample") else []
             yield Violation(
                 implementation=brief(content["implementation"]),
                 id=brief(entry["id"]),
@@ -228,11 +224,6 @@ def _violations(source: ResultFile) -> Iterator[Violation]:
                 script=script(content["implementation"], entry),
                 command=brief(commands(content["implementation"], entry["id"]), 400),
             )
-
-
-def _array(values: Any) -> str:
-    text = repr(values)
-    return text if len(text) <= 300 else f"{text[:200]}... (in full in the result file)"
 
 
 def _matrix(checks: Sequence[ResultFile]) -> tuple[list[str], list[tuple[str, dict[str, Square]]], bool]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from cemverify import parametrize_with_properties
+from cemverify import check_implementation, parametrize_with_properties
 from cemverify.api import Check
+from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.implementations.reference import reference
 
 pytest_plugins = ["pytester"]
@@ -58,3 +61,30 @@ def test_a_stale_entry_fails_the_test_of_its_property_and_of_no_other(tmp_path: 
 def test_known_violations_need_a_name() -> None:
     with pytest.raises(ValueError, match="known violations are listed by name"):
         parametrize_with_properties(reference, known="known.toml")
+
+
+def test_a_string_for_properties_is_told_how_to_be_a_collection() -> None:
+    with pytest.raises(ValueError, match=r"write \('gradient/attention/plain',\)"):
+        check_implementation(reference, properties="gradient/attention/plain")
+
+
+def test_examples_are_a_whole_number() -> None:
+    for wrong in ("ten", 0, 2.5, True):
+        with pytest.raises(ValueError, match="examples must be a whole number of at least 1"):
+            check_implementation(reference, examples=wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (
+            torch.nn.Linear(2, 2),
+            "a Linear, not an implementation: make one with cemverify.implementation_from_modules",
+        ),
+        (len, "not an implementation: make one with cemverify.implementation(attention=...)"),
+        (3, "an int, not an implementation"),
+    ],
+)
+def test_what_is_not_an_implementation_is_told_which_call_makes_one(found: object, said: str) -> None:
+    with pytest.raises(LoadError, match=re.escape(said)):
+        check_implementation(found)

@@ -200,10 +200,20 @@ def as_subject(found: Any, name: str = "the object") -> Subject:
             return energy_layer(**said, **common)
     except (TypeError, ValueError) as error:
         raise LoadError(f"{name} is not a valid implementation: {error}") from error
-    raise LoadError(
-        f"{name} is a {type(found).__name__}, not an implementation: make one with cemverify.implementation(...) "
-        "or cemverify.energy_layer(...)"
-    )
+    raise LoadError(f"{name} is {_kind_of(found)}")
+
+
+def _kind_of(found: Any) -> str:
+    """What something is that is not an implementation, and what makes one of it."""
+    if isinstance(found, torch.nn.Module):
+        how = "cemverify.implementation_from_modules(...), or cemverify.energy_layer(update=..., parameters=module)"
+    elif inspect.isroutine(found):
+        how = "cemverify.implementation(attention=...), or cemverify.energy_layer(update=...)"
+    else:
+        how = "cemverify.implementation(...) or cemverify.energy_layer(...)"
+    kind = type(found).__name__
+    article = "an" if kind[0].lower() in "aeiou" else "a"
+    return f"{article} {kind}, not an implementation: make one with {how}"
 
 
 _WITHOUT_NUMPY = {

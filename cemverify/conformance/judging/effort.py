@@ -37,8 +37,10 @@ class Effort:
     memory: int | None = None
 
     def __post_init__(self) -> None:
-        if self.examples < 1:
-            raise ValueError(f"examples must be at least 1, not {self.examples}")
+        if type(self.examples) is not int or self.examples < 1:
+            raise ValueError(f"examples must be a whole number of at least 1, not {self.examples!r}")
+        if type(self.seed) is not int:
+            raise ValueError(f"the seed must be a whole number, not {self.seed!r}")
         if not (0 < self.seconds < math.inf and 0 < self.timeout < math.inf):
             raise ValueError(f"time budgets must be positive and finite, not {self.seconds} and {self.timeout}")
         check_device(self.device)

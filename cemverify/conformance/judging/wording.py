@@ -64,6 +64,7 @@ def _violated(record: Record, found: Violation, largest: Violation | None) -> Re
         cause, reason = found.fault.cause, str(found.fault)
     elif found.evidence is not None:
         comparison = found.evidence.worst
+        counterexample["case"] |= {name: array.tolist() for name, array in found.evidence.drawn.items()}
         counterexample["comparison"] = comparison.describe()
         cause, reason, margin = comparison.what, sentence(found.evidence), comparison.margin
     return replace(

@@ -10,6 +10,7 @@ from cemverify.catalogue import versions
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import Record, Verdict, asked_up_to, counts, violations
 from cemverify.conformance.listeners import terminal
+from cemverify.conformance.listeners.cases import violation
 from cemverify.results.envelope import Table, result
 from cemverify.results.provenance import Maker
 from cemverify.results.tables import grid
@@ -57,7 +58,7 @@ def as_markdown(event: RunFinished, maker: Maker, tables: Sequence[Table] = (), 
     for further in tables:
         parts += [f"## {further.title}", grid(further, "markdown")]
     parts += [line for line in words.splitlines() if line]
-    parts += [f"```\n{terminal.violation(record)}\n```" for record in violations(event.records)]
+    parts += [f"```\n{violation(record)}\n```" for record in violations(event.records)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -107,12 +108,12 @@ def _test_case(record: Record) -> ElementTree.Element:
         message = f"{record.verdict}, but {terminal.too_new(record)}; {record.reason}"
         outcome = ElementTree.SubElement(case, "skipped", type="not enforced", message=printable(message))
         if record.verdict == Verdict.VIOLATED:
-            outcome.text = printable(terminal.violation(record))
+            outcome.text = printable(violation(record))
     elif record.verdict in tags:
         outcome = ElementTree.SubElement(case, tags[record.verdict], message=printable(record.reason or ""))
         outcome.set("type", record.cause or str(record.verdict))
         if record.verdict == Verdict.VIOLATED:
-            outcome.text = printable(terminal.violation(record))
+            outcome.text = printable(violation(record))
     return case
 
 

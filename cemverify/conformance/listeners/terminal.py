@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from textwrap import fill, shorten
-from typing import Any
 
 from cemverify.catalogue import versions
-from cemverify.conformance.implementations.faults import Crashed, Hung
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import Record, Verdict, asked_up_to, counts, violations
+from cemverify.conformance.listeners.cases import number, violation
 from cemverify.console.streams import READABLE, wrapped
 from cemverify.results.envelope import Table
 from cemverify.results.tables import grid, narrowed
@@ -153,73 +152,12 @@ def summary(event: RunFinished) -> str:
     too_new = f" ({c['not_enforced']} of these not enforced)" if c["not_enforced"] else ""
     discarded = sum(r.discarded for r in event.records)
     return (
-        f"{event.implementation}: {_number(c['applicable'], 'property')}, {c['run']} run: {c['holds']} hold, "
+        f"{event.implementation}: {number(c['applicable'], 'property')}, {c['run']} run: {c['holds']} hold, "
         f"{c['violated']} violated{known}, {c['inconclusive']} inconclusive, "
-        f"{_number(c['suite_error'], 'suite error')}{too_new}; "
-        f"{c['not_offered']} not offered. {_number(examples, 'valid example')}, {discarded} discarded, "
+        f"{number(c['suite_error'], 'suite error')}{too_new}; "
+        f"{c['not_offered']} not offered. {number(examples, 'valid example')}, {discarded} discarded, "
         f"{event.seconds:.1f} s."
     )
-
-
-def violation(record: Record) -> str:
-    """A violated property: the claim, what happened, and the smallest case with all its numbers.
-
-    Where the process was lost there was no looking for a smaller one.
-    """
-    lines = [f"VIOLATED {record.id}", f"  claim: {record.claim}", f"  source: {record.source}", f"  {record.reason}"]
-    if record.part is not None:
-        lines.append(f"  wrong part: {record.part} ({record.because})")
-    if record.counterexample is None:
-        return "\n".join(lines)
-    case = record.counterexample["case"]
-    found = "case tested at that moment" if record.cause in (Hung.cause, Crashed.cause) else "smallest case found"
-    lines.append(f"  {found}: {_size(case)}")
-    if "config" in case:
-        lines.append(f"    config  {_options(case['config'])}")
-    lines += [f"    {name:<7} {_array(value)}" for name, value in _arrays(case)]
-    if "comparison" in record.counterexample:
-        comparison = record.counterexample["comparison"]
-        for side in ("got", "expected"):
-            lines.append(f"    {side:<8} {_array(comparison[side])}")
-    if record.worst is not None:
-        lines.append(f"  worst example seen: {_worst(record.worst)}")
-    return "\n".join(lines)
-
-
-def _worst(worst: Mapping[str, Any]) -> str:
-    """The failing example with the largest margin, in one line."""
-    got, expected = (f"{worst[side]:.6g}" for side in ("got_there", "expected_there"))
-    size = _size(worst) if "tokens" in worst else "of unknown size"
-    return f"{size}, got {got}, expected {expected}, margin {worst['margin']:.3g}"
-
-
-def _size(case: Mapping[str, Any]) -> str:
-    return f"{_number(case['tokens'], 'token')}, {_number(case['dim'], 'dimension')}"
-
-
-def _number(count: int, noun: str) -> str:
-    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
-    return f"{count} {noun if count == 1 else plural}"
-
-
-def _arrays(case: dict[str, Any]) -> list[tuple[str, Any]]:
-    found = [(name, case[name]) for name in ("x", "h", "memory") if name in case]
-    return found + sorted(case.get("weights", {}).items())
-
-
-def _array(values: Any) -> str:
-    text = repr(_rounded(values))
-    return text if len(text) <= 240 else f"{text[:160]}… (in full in --json)"
-
-
-def _rounded(values: Any) -> Any:
-    if isinstance(values, list):
-        return [_rounded(v) for v in values]
-    return float(f"{values:.6g}") + 0.0 if isinstance(values, float) else values
-
-
-def _options(config: dict[str, Any]) -> str:
-    return ", ".join(f"{key}={_rounded(value)}" for key, value in config.items())
 
 
 def _verdict(record: Record) -> str:

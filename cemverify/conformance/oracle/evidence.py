@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -69,11 +69,13 @@ class Evidence:
         comparisons: all of them must hold.
         telling: whether the example could have exposed a wrong layer, because something moved beyond the budget.
         asked: the case as it was asked, if the check changed it (a safe step size, x = h).
+        drawn: arrays that the check drew besides, which the layer was given too: a mask.
     """
 
     comparisons: Sequence[Comparison]
     telling: bool = True
     asked: Any = None
+    drawn: Mapping[str, Tensor] = field(default_factory=dict)
 
     @cached_property
     def worst(self) -> Comparison:

@@ -173,7 +173,7 @@ def masked_tokens_do_not_count(box: Box, q: Question) -> Evidence:
             wide = rounding(box, row, {"E": short.reshape(1, -1)})
             what = "energy with tokens masked = energy without them"
             comparisons += compared(what, {"E": masked}, {"E": short}, wide)
-    return judge(*comparisons, telling=told)
+    return replace(judge(*comparisons, telling=told), drawn={"mask": mask})
 
 
 # --- helpers ----------------------------------------------------------------------------------------------
