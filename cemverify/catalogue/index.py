@@ -1,9 +1,9 @@
-"""The properties as `cemverify list` shows them, read from `listing.jsonl` in a moment, without torch.
+"""What is said of every property, read from `listing.jsonl` in a moment, without torch.
 
 Properties are declared in code that needs torch and Hypothesis. The file repeats what they say of themselves, one
-line for each, in the order of the catalogue. It is written from the declarations, and a test compares the two:
+line for each, in the order of the catalogue. A command writes it from the declarations, and a test compares the two:
 
-    python -m cemverify.commands.listing > cemverify/catalogue/listing.jsonl
+    python -m cemverify.commands.catalogue
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 
 FILE = Path(__file__).with_name("listing.jsonl")
+TRAINED = "trained layer"  # what `cemverify trained` measures on real states; `check` cannot ask it
 
 
 @dataclass(frozen=True)
@@ -23,21 +24,34 @@ class Listed:
     """What is told of a property.
 
     Attributes:
-        id, claim, source: as it declares them. needs: the features that it needs, sorted.
+        id, claim, source: as it declares them. formula: the claim as a formula. why: what goes wrong without it.
+        needs: the features that it needs, sorted.
         asked_up_to: the largest sizes of its questions, by letter; empty where they are not known.
+        door: what it is asked of: "cem", "energy layer" or "trained layer".
+        since: the version of the catalogue that introduced it.
     """
 
     id: str
     claim: str
     source: str
+    formula: str
+    why: str
     needs: Sequence[str]
     asked_up_to: Mapping[str, int]
+    door: str
+    since: str
+
+
+@cache
+def recorded() -> Sequence[Listed]:
+    """Every property, in the order of the catalogue, then what is measured of trained layers."""
+    return tuple(Listed(**json.loads(line)) for line in FILE.read_text(encoding="utf-8").splitlines())
 
 
 @cache
 def listed() -> Sequence[Listed]:
-    """Every property, in the order of the catalogue."""
-    return tuple(Listed(**json.loads(line)) for line in FILE.read_text(encoding="utf-8").splitlines())
+    """Every property that `cemverify check` can ask, in the order of the catalogue."""
+    return tuple(property_ for property_ in recorded() if property_.door != TRAINED)
 
 
 def chosen(patterns: Sequence[str], ids: Iterable[str]) -> list[str]:

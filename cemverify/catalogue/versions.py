@@ -1,4 +1,4 @@
-"""The catalogue's versions: which of them introduced each property. Read from `catalogue.txt`, without torch.
+"""The catalogue's versions: which of them introduced each property. Known without torch.
 
 A version is a year and a month, "2026.11". CI pins one (`cemverify check --catalogue 2026.11`): properties that came
 later are asked and reported, but fail no run until the pin is moved.
@@ -8,25 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from types import MappingProxyType
 
+from cemverify.catalogue.index import recorded
 from cemverify.console.errors import UsageError
-
-_FILE = Path(__file__).with_name("catalogue.txt")
 
 
 @cache
 def introduced() -> Mapping[str, str]:
     """The version that introduced each property, by id; the oldest version first, sorted within each."""
-    found: dict[str, str] = {}
-    version = ""
-    for line in _FILE.read_text(encoding="utf-8").splitlines():
-        if line.startswith("["):
-            version = line.strip("[]")
-        elif line and not line.startswith("#"):
-            found[line] = version
-    return MappingProxyType(found)
+    found = sorted((property_.since, property_.id) for property_ in recorded())
+    return MappingProxyType({id_: since for since, id_ in found})
 
 
 def versions() -> Sequence[str]:

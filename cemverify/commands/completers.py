@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from cemverify.catalogue import versions as catalogue
+from cemverify.catalogue.index import listed
 
 Completer = Callable[..., Iterable[str]]
 
@@ -25,7 +26,7 @@ def complete_with(action: argparse.Action, completer: Completer) -> None:
 
 def property_ids(prefix: str, **_: object) -> list[str]:
     """Ids that begin so, one level at a time, as a shell completes folders."""
-    found = dict.fromkeys(_next_level(id_, prefix) for id_ in _asked() if id_.startswith(prefix))
+    found = dict.fromkeys(_next_level(known.id, prefix) for known in listed() if known.id.startswith(prefix))
     if len(found) == 1 and (only := next(iter(found))).endswith("/"):
         return property_ids(only)  # there is one way to go on: go on
     return list(found)
@@ -50,11 +51,6 @@ def implementations(prefix: str, **_: object) -> list[str]:
 
     installed = (point.name for point in entry_points(group="cemverify.implementations"))
     return [*installed, *(f"{path.stem}:" for path in sorted(Path().glob("*.py")) if path.stem.isidentifier())]
-
-
-def _asked() -> Iterator[str]:
-    """What can be selected: claims about trained layers cannot."""
-    return (id_ for id_ in catalogue.introduced() if not id_.startswith("trained/"))
 
 
 def _next_level(id_: str, prefix: str) -> str:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from textwrap import fill
 
 import torch
 
-from cemverify.catalogue import versions
 from cemverify.catalogue.index import Listed, largest
 from cemverify.conformance.implementations.features import FEATURES
 from cemverify.conformance.judging.effort import Effort
@@ -17,7 +15,6 @@ from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.listeners import cases
 from cemverify.conformance.properties import Property, by_id
 from cemverify.conformance.properties.base import Over
-from cemverify.conformance.properties.explanations import explain
 from cemverify.console.streams import READABLE, wrapped
 from cemverify.power.mutants import Mutant, mutants
 
@@ -31,19 +28,18 @@ def explanation(property_: Property, width: int | None) -> str:
     Args:
         width: columns of the terminal; None if there is none.
     """
-    said = explain(property_.id)
     killed = killers(property_)
     rows = [
         ("claim", [property_.claim]),
-        ("formula", [said.formula]),
+        ("formula", [property_.explanation.formula]),
         ("source", [property_.source]),
-        ("why", [said.why]),
+        ("why", [property_.explanation.why]),
         ("of", ["CEM implementations" if property_.door == "cem" else "energy layers"]),
         ("needs", [_need(name) for name in sorted(property_.needs)] or ["nothing that could be absent"]),
         ("tested", list(_tested(property_))),
         ("telling", [_telling(property_)]),
         ("controls", [_controls(property_)]),
-        ("since", [f"catalogue {versions.introduced()[property_.id]}"]),
+        ("since", [f"catalogue {property_.since}"]),
         ("kills", [f"{mutant.id}: {mutant.fault}" for mutant in killed]),
     ]
     lines = [property_.id, ""]
@@ -77,13 +73,16 @@ def violation(property_: Property, width: int | None) -> str:
 
 
 def described(listed: Listed) -> dict[str, object]:
-    """The same for a result file, without the violation."""
-    said = explain(listed.id)
+    """What is said of a property in a result file, where no violation is shown."""
     return {
-        **asdict(listed),
-        "introduced": versions.introduced()[listed.id],
-        "formula": said.formula,
-        "why": said.why,
+        "id": listed.id,
+        "claim": listed.claim,
+        "source": listed.source,
+        "needs": listed.needs,
+        "asked_up_to": listed.asked_up_to,
+        "introduced": listed.since,
+        "formula": listed.formula,
+        "why": listed.why,
         "kills": [mutant.id for mutant in killers(by_id(listed.id))],
     }
 

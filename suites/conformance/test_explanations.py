@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from fnmatch import fnmatchcase
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,32 +11,51 @@ import pytest
 from cemverify.catalogue import index
 from cemverify.catalogue.versions import current, introduced
 from cemverify.cli import main
+from cemverify.commands import catalogue as writing
 from cemverify.commands import list as list_command
-from cemverify.commands import listing as commands_listing
 from cemverify.commands import property_page
 from cemverify.conformance.properties import by_id, catalogue
-from cemverify.conformance.properties.explanations import _EXPLANATIONS, explain
+from cemverify.console.errors import UsageError
 from cemverify.results import envelope
 
 
 def test_every_property_has_a_formula_and_a_reason_in_a_sentence() -> None:
-    for id_ in introduced():
-        said = explain(id_)
+    for said in index.recorded():
         assert said.formula
         assert said.why[0].isupper() or said.why.startswith(("exp ", "x and h "))
-        assert said.why.endswith("."), id_
-
-
-def test_every_explanation_is_of_some_property() -> None:
-    def first(id_: str) -> str:
-        return next(pattern for pattern, _ in _EXPLANATIONS if fnmatchcase(id_, pattern))
-
-    assert {pattern for pattern, _ in _EXPLANATIONS} == {first(id_) for id_ in introduced()}
+        assert said.why.endswith("."), said.id
 
 
 def test_the_list_says_what_the_properties_declare() -> None:
-    command = "python -m cemverify.commands.listing > cemverify/catalogue/listing.jsonl"
-    assert index.FILE.read_text(encoding="utf-8") == commands_listing.text(), f"write it again: {command}"
+    command = "python -m cemverify.commands.catalogue"
+    assert index.FILE.read_text(encoding="utf-8") == writing.text(), f"write it again: {command}"
+
+
+def test_no_id_leaves_the_catalogue_or_moves_in_it_unnoticed() -> None:
+    old = {row.id: row.since for row in index.recorded()}
+    rows = writing.rows()
+    first, second = rows[0], rows[1]
+    writing.check(old, rows)
+    writing.check(old, rows[1:], removing=[first.id])
+    for now, complaint in (
+        (rows[1:], f"no property is declared with the id {first.id}"),
+        ([*rows, first], f"two properties have the id {first.id}"),
+        ([replace(first, since="2027.02"), *rows[1:]], f"{first.id} came with catalogue 2026.11"),
+    ):
+        with pytest.raises(UsageError, match=complaint):
+            writing.check(old, now)
+    later = {**old, first.id: "2027.02"}
+    del later[second.id]
+    with pytest.raises(UsageError, match=f"{second.id} is new .* a catalogue 2027.02 already"):
+        writing.check(later, [replace(first, since="2027.02"), *rows[1:]])
+
+
+def test_a_list_that_cannot_be_read_is_not_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    conflict = tmp_path / "listing.jsonl"
+    conflict.write_text("<<<<<<< HEAD\n")
+    monkeypatch.setattr(index, "FILE", conflict)
+    with pytest.raises(UsageError, match=r"listing\.jsonl cannot be read"):
+        writing.before()
 
 
 def test_every_property_names_a_mutant_that_it_kills() -> None:
@@ -57,7 +76,7 @@ def test_one_property_is_explained_with_a_violation_that_was_found_now(
     assert main(["list", id_, "--json", str(tmp_path / "list.json")]) == 0
     said = capsys.readouterr().out
     for part in (
-        explain(id_).formula,
+        by_id(id_).explanation.formula,
         "controls",
         f"catalogue {current()}",
         f"VIOLATED {id_}",

@@ -6,13 +6,15 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from cemverify.catalogue import versions as catalogue_table
+from cemverify.catalogue import index
 from cemverify.catalogue.versions import current
 from cemverify.cli import main
+from cemverify.commands import completers
 from cemverify.commands.completers import implementations, property_ids
 from cemverify.conformance.properties import catalogue
 
@@ -34,8 +36,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_ids_complete_one_level_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    ids = ("gradient/mlp/silu", "gradient/mlp/tanh", "gradient/block/any", "tying/block/pre-norm", "trained/update")
-    monkeypatch.setattr(catalogue_table, "introduced", lambda: dict.fromkeys(ids, "2026.11"))
+    ids = ("gradient/mlp/silu", "gradient/mlp/tanh", "gradient/block/any", "tying/block/pre-norm")
+    known = [replace(index.listed()[0], id=id_) for id_ in ids]
+    monkeypatch.setattr(completers, "listed", lambda: known)
     assert property_ids("") == ["gradient/", "tying/"]
     assert property_ids("grad") == ["gradient/mlp/", "gradient/block/"]
     assert property_ids("gradient/m") == ["gradient/mlp/silu", "gradient/mlp/tanh"]

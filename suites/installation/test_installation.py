@@ -42,7 +42,7 @@ def test_a_wheel_with_strangers_or_without_its_data_is_noticed(tmp_path: Path) -
     assert strangers(tmp_path / "good.whl") == []
     assert strangers(tmp_path / "bad.whl") == [
         "suites/devices.py does not belong there",
-        "cemverify/catalogue/catalogue.txt is missing",
+        "cemverify/catalogue/listing.jsonl is missing",
     ]
 
 

@@ -25,7 +25,6 @@ CONSTRAINTS = ROOT / "constraints.txt"
 # What comes with the code and is not code.
 DATA = (
     "cemverify/py.typed",
-    "cemverify/catalogue/catalogue.txt",
     "cemverify/catalogue/listing.jsonl",
     "cemverify/results/result.schema.json",
 )

@@ -17,6 +17,24 @@ from cemverify.conformance.questions.spaces import Source, Space, cases, scatter
 
 Door = Literal["cem", "energy layer"]
 
+FIRST = "2026.11"  # the first version of the catalogue
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What is said of a property to whoever asks why it is there (`cemverify list PROPERTY`).
+
+    In formulas x is the state, h the memory, x' the state after the step; eps(x; h) and xi(x; h) are the attention's
+    and the MLP's energy of one token, g the gradient in x with h fixed, eta the step size, P the preconditioner, tau
+    the temperature, N the norm; u is the unit roundoff of the dtype.
+
+    Attributes:
+        formula: what is compared. why: what goes wrong where it does not hold, in sentences.
+    """
+
+    formula: str
+    why: str
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -109,10 +127,11 @@ class By:
 
 @dataclass(frozen=True)
 class Property:
-    """One claim about an implementation.
+    """One claim about an implementation: all that is said of it, and how it is judged.
 
     Attributes:
         id: family/layer/claim. claim: one sentence. source: where the claim comes from.
+        explanation: the claim as a formula, and why it matters.
         check: judges one question; raises `Fault` or `Discard`.
         questions: where the questions come from.
         needs: features without which it cannot be asked.
@@ -126,11 +145,13 @@ class Property:
         premise: what makes an example telling, as a phrase: "the update is not zero".
         floor: the share of telling examples below which a run says nothing: it is inconclusive, never green.
         controls: names of trivial answers (see `controls`) that must fail it, in every run.
+        since: the version of the catalogue that introduced it.
     """
 
     id: str
     claim: str
     source: str
+    explanation: Explanation = field(repr=False)
     check: Callable[[Caller, Any], Evidence] = field(repr=False)
     questions: Questions = field(repr=False)
     needs: frozenset[str] = frozenset()
@@ -144,6 +165,7 @@ class Property:
     premise: str = ""
     floor: float = 0.1
     controls: frozenset[str] = frozenset()
+    since: str = FIRST
 
     @property
     def family(self) -> str:

@@ -16,7 +16,7 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.golden import golden
-from cemverify.conformance.properties.base import Over, Property
+from cemverify.conformance.properties.base import Explanation, Over, Property
 from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.spaces import LENGTHS, Space
@@ -110,5 +110,18 @@ def _property(
     share: float = 0.6,
 ) -> Property:
     features = space.features() - {"attention"} | {"decode"}
-    id_ = f"structure/decode/{name}"
-    return Property(id_, claim, source, check, Over(space), features, share=share, premise=SEVERAL_TOKENS)
+    return Property(
+        f"structure/decode/{name}",
+        claim,
+        source,
+        Explanation(
+            "decode(x_1), decode(x_2; cache), ... = F(x_1 ... x_J)",
+            "Text is generated from the cache and losses are computed without it. Where they differ, the model "
+            "that is deployed is not the one that was evaluated.",
+        ),
+        check,
+        Over(space),
+        features,
+        share=share,
+        premise=SEVERAL_TOKENS,
+    )

@@ -25,13 +25,23 @@ from cemverify.conformance.oracle.golden import (
     norm_into,
     preconditioner_matrix,
 )
-from cemverify.conformance.properties.base import Over, Property
+from cemverify.conformance.properties.base import Explanation, Over, Property
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.spaces import Space
 
 _ANY_STEP = tuple(10.0**k for k in range(-4, 7))
 _FALLS = "the energy must fall by more than roundoff"
 _AT_REST = frozenset({"identity", "random"})
+_ATTENTION = Explanation(
+    "eps(x - eta P g) <= eps(x) - eta g.P g, for every eta > 0",
+    "The attention energy is concave, so a right step lowers it by at least this much. That the energy falls at "
+    "all would prove little: it falls for almost any update.",
+)
+_MLP = Explanation(
+    "xi(x - eta P g) <= xi(x) - eta (1 - eta L lambda_max(P) / 2) g.P g,  eta < 2 / (L lambda_max(P))",
+    "The element-wise energy bends, so only steps up to a known size are safe. Where the bound fails, the update "
+    "is not this energy's, or the step is longer than it says.",
+)
 
 
 def attention_falls_by_the_stronger_inequality(caller: Caller, case: Case) -> Evidence:
@@ -41,7 +51,7 @@ def attention_falls_by_the_stronger_inequality(caller: Caller, case: Case) -> Ev
 
 
 def attention_falls_along_steps(caller: Caller, case: Case) -> Evidence:
-    """The same inequality between consecutive states, t = 0 ... T."""
+    """eps(x^(t+1)) <= eps(x^(t)) - eta g.Pg between consecutive states, t = 0 ... T - 1, g taken at x^(t)."""
     case = case.to(torch.float64)
     states = [case.x] + [caller.output(case.having(steps=t)) for t in range(1, case.attention.steps + 1)]
     evidence = []
@@ -132,6 +142,7 @@ def properties() -> Iterator[Property]:
             f"descent/attention/any-step-size-{name}",
             "The attention energy falls by at least eta g.Pg for every step size from 1e-4 to 1e6.",
             "docs/mathematics.md §4 (concavity)",
+            _ATTENTION,
             attention_falls_by_the_stronger_inequality,
             Over(space),
             space.features() | {"step-size"},
@@ -142,9 +153,10 @@ def properties() -> Iterator[Property]:
         space = Space("mlp", {}, preconditioner, step_sizes=(0.001, 0.1, 0.5, 0.9, 0.999))
         yield Property(
             f"descent/mlp/safe-step-{name}",
-            "Up to the safe step size, the element-wise energy falls by at least eta (1 - eta L lambda_max "
-            "/ 2) g.Pg.",
+            "Up to the safe step size, the element-wise energy falls by at least "
+            "eta (1 - eta L lambda_max / 2) g.Pg.",
             "docs/mathematics.md §9",
+            _MLP,
             mlp_falls_up_to_the_safe_step,
             Over(space),
             space.features() | {"step-size"},
@@ -158,6 +170,7 @@ def properties() -> Iterator[Property]:
         "descent/attention/any-step-size-with-diagonal-and-bias",
         "The attention energy is concave with a diagonal in A_k and with a bias too: it falls for every step size.",
         "docs/mathematics.md §4",
+        _ATTENTION,
         attention_falls_by_the_stronger_inequality,
         Over(space),
         space.features() | {"step-size"},
@@ -170,6 +183,7 @@ def properties() -> Iterator[Property]:
         "descent/attention/along-steps",
         "Over T steps with the memory fixed, each step lowers the energy by at least eta g.Pg.",
         "Eq. 3; docs/mathematics.md §4",
+        _ATTENTION,
         attention_falls_along_steps,
         Over(space),
         space.features(),
@@ -183,6 +197,7 @@ def properties() -> Iterator[Property]:
         "descent/mlp/along-steps",
         "Over T steps of nine tenths of the safe size, the element-wise energy never rises.",
         "docs/mathematics.md §9",
+        _MLP,
         mlp_falls_along_steps,
         Over(space),
         space.features() | {"step-size"},
@@ -200,6 +215,11 @@ def properties() -> Iterator[Property]:
             f"descent/attention/norm-{norm}-any-step-size",
             f"{claim}, the energy at N(x) falls for every step size.",
             "docs/mathematics.md §7c",
+            Explanation(
+                "eps(N(x')) <= eps(N(x)), for every eta > 0",
+                "With a positive scalar gain, or with the gain folded into both paths, the energy at N(x) falls "
+                "however long the step is. With one gain per channel, as printed, it can rise.",
+            ),
             attention_is_monotone_under_norm,
             Over(space),
             space.features() | {"step-size"},

@@ -16,7 +16,7 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.oracle.budgets import energy_budget, output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.golden import energies_at, energy_of, golden
-from cemverify.conformance.properties.base import Over, Property
+from cemverify.conformance.properties.base import Explanation, Over, Property
 from cemverify.conformance.properties.gradient import TRIVIAL
 from cemverify.conformance.questions.cases import Case, Layer
 from cemverify.conformance.questions.spaces import Space
@@ -74,14 +74,43 @@ def energy_at_large_preactivations(caller: Caller, case: Case) -> Evidence:
     return replace(judge(Comparison(what, caller.energy(case), expected, budget), telling=telling), asked=case)
 
 
+_AT_EVERY_MAGNITUDE = Explanation(
+    "update and energy = golden, at arguments of every magnitude, of either sign",
+    "Formulas for exp, log and softplus switch branches. Around each switch there is a range where a naive one "
+    "loses its digits.",
+)
+_AT_LARGE_NUMBERS = Explanation(
+    "update and energy = golden, at arguments of 1e4",
+    "exp overflows at 709, and at 89 in float32. Trained models do reach such logits, and infinity minus infinity "
+    "is NaN.",
+)
+_AT_SUBNORMAL_STATES = Explanation(
+    "update at subnormal x = golden",
+    "A division by a norm or a maximum that is nearly zero gives NaN or noise.",
+)
+AT_ZERO = Explanation(
+    "update = golden where x or h is zero",
+    "Padding and fresh states are zero; 0 / 0 is NaN.",
+)
+AT_TIES = Explanation(
+    "update = golden where all scores are equal",
+    "Ties show whether weights are a mean of the past, and of how many tokens.",
+)
+IN_LONG_ROWS = Explanation(
+    "update = golden in a row of many tokens, one of which may dominate",
+    "A running maximum that is not carried across blocks forgets the token that everybody should read.",
+)
+
+
 def properties() -> Iterator[Property]:
     """The properties of the family."""
     large = "a logit exceeds 5000"
-    rows: tuple[tuple[str, str, str, Any, Space, str, frozenset[str]], ...] = (
+    rows: tuple[tuple[str, str, str, Explanation, Any, Space, str, frozenset[str]], ...] = (
         (
             "attention/large-logits",
             "At logits of 1e4, where exp overflows, the update is the gradient step.",
             "docs/mathematics.md §16",
+            _AT_LARGE_NUMBERS,
             holds_at(
                 "update at logits of 1e4", _with_large_logits, lambda case, *_: _largest_logit(case) >= _LARGE / 2
             ),
@@ -93,6 +122,7 @@ def properties() -> Iterator[Property]:
             "attention/subnormal-states",
             "Where x is subnormal, attention is uniform and nothing is divided by zero.",
             "Eq. 1",
+            _AT_SUBNORMAL_STATES,
             holds_at("update at subnormal x", _with_subnormal_x, _update_moves),
             Space("attention", choices={"norm": ("none", "scalar")}, textures=("plain",)),
             "the update is not zero",
@@ -102,6 +132,7 @@ def properties() -> Iterator[Property]:
             "attention/long-row",
             "A token that dominates a long row is read by every later token, across block boundaries.",
             "Eq. 1 (sum over j <= i)",
+            IN_LONG_ROWS,
             holds_at("update in a long row", _with_a_long_row, _update_moves),
             Space("attention", choices={"position": ("none", "alibi", "rotary")}, textures=("plain",), batch=1),
             "the update is not zero",
@@ -111,6 +142,7 @@ def properties() -> Iterator[Property]:
             "attention/exact-ties",
             "Where x is zero, all logits are equal and every token reads the mean of its past.",
             "Eq. 1",
+            AT_TIES,
             holds_at("update at x = 0", _with_zero_x, _update_moves),
             Space("attention", choices={"diagonal": ("none", "shared")}, textures=("plain",), tokens=2),
             "the update is not zero",
@@ -120,6 +152,7 @@ def properties() -> Iterator[Property]:
             "attention/zero-memory",
             "If the memory is zero, the update is zero.",
             "Eq. 1 (beta = A h)",
+            AT_ZERO,
             holds_at("update at h = 0", _with_zero_h, lambda case, *_: bool((case.x != 0).any())),
             Space("attention", choices={"diagonal": ("none", "shared")}, textures=("plain",), steps=(1, 2)),
             "x is not zero",
@@ -129,6 +162,7 @@ def properties() -> Iterator[Property]:
             "mlp/zero-memory",
             "If the memory is zero, the update is zero.",
             "Eq. 7 (gamma = W h)",
+            AT_ZERO,
             holds_at("update at h = 0", _with_zero_h, lambda case, *_: bool((case.x != 0).any())),
             Space("mlp", choices={"activation": tuple(ACTIVATIONS)}, textures=("plain",), steps=(1, 2)),
             "x is not zero",
@@ -138,6 +172,7 @@ def properties() -> Iterator[Property]:
             "mlp/large-preactivations",
             "At pre-activations of 1e4, where exp overflows, the update is the gradient step, for every activation.",
             "Eq. 7; docs/mathematics.md §3",
+            _AT_LARGE_NUMBERS,
             holds_at(
                 "update at pre-activations of 1e4",
                 _with_large_preactivations,
@@ -153,6 +188,7 @@ def properties() -> Iterator[Property]:
             "mlp/every-magnitude",
             "At pre-activations of any size from 0.01 to 730 the update is the gradient step, for every activation.",
             "Eq. 7; docs/mathematics.md §3",
+            _AT_EVERY_MAGNITUDE,
             holds_at("update at pre-activations of every magnitude", _with_every_magnitude, _update_moves),
             Space("mlp", choices={"activation": tuple(ACTIVATIONS)}, textures=("plain",)),
             "the update is not zero",
@@ -162,6 +198,7 @@ def properties() -> Iterator[Property]:
             "mlp/subnormal-states",
             "Where x is subnormal, the update is the one at zero and nothing is divided by zero.",
             "Eq. 7",
+            _AT_SUBNORMAL_STATES,
             holds_at("update at subnormal x", _with_subnormal_x, _update_moves),
             Space(
                 "mlp",
@@ -172,9 +209,9 @@ def properties() -> Iterator[Property]:
             frozenset({"identity", "random"}),
         ),
     )
-    for name, claim, source, check, space, premise, controls in rows:
+    for name, claim, source, explanation, check, space, premise, controls in rows:
         needs = space.features() | {"start"}
-        found = _property(name, claim, source, check, space, premise, controls, needs)
+        found = _property(name, claim, source, explanation, check, space, premise, controls, needs)
         # `sizes` asks longer rows; each activation has its own magnitudes at which it may go wrong
         share = {"attention/long-row": 0.1, "mlp/every-magnitude": 0.8}.get(name, found.share)
         yield replace(found, share=share)
@@ -186,6 +223,7 @@ def properties() -> Iterator[Property]:
             f"{layer}/large-preconditioner",
             "Where an entry of d is 1e4, so that its exp overflows, the update is the gradient step.",
             "Eq. 12, 13 (softplus)",
+            _AT_LARGE_NUMBERS,
             holds_at(
                 "update at d of 1e4",
                 _with_large_d,
@@ -205,6 +243,7 @@ def properties() -> Iterator[Property]:
             "Where x is zero, so that nothing hides a small update, and entries of d have any size from 0.01 to 730"
             " and either sign, the update is the gradient step.",
             "Eq. 12, 13 (softplus)",
+            _AT_EVERY_MAGNITUDE,
             holds_at("update at d of every magnitude", _with_every_d, _update_moves),
             space,
             "the update is not zero",
@@ -216,6 +255,7 @@ def properties() -> Iterator[Property]:
         "attention/energy-large-logits",
         "At logits of 1e4 the stated energy is finite and correct.",
         "Eq. 1",
+        _AT_LARGE_NUMBERS,
         energy_at_large_logits,
         space,
         large,
@@ -227,6 +267,7 @@ def properties() -> Iterator[Property]:
         "mlp/energy-every-magnitude",
         "At pre-activations of every size from 0.01 to 730 the stated energy is correct, for every activation.",
         "Eq. 7; docs/mathematics.md §3",
+        _AT_EVERY_MAGNITUDE,
         energy_along_magnitudes,
         space,
         "the energy is not zero",
@@ -237,6 +278,7 @@ def properties() -> Iterator[Property]:
         "mlp/energy-large-preactivations",
         "At pre-activations of 1e4 the stated energy is finite and correct, for every activation.",
         "Eq. 7; docs/mathematics.md §3",
+        _AT_LARGE_NUMBERS,
         energy_at_large_preactivations,
         space,
         "a pre-activation exceeds 5000, and the energy is not zero",
@@ -249,6 +291,7 @@ def _property(
     name: str,
     claim: str,
     source: str,
+    explanation: Explanation,
     check: Any,
     space: Space,
     premise: str,
@@ -259,6 +302,7 @@ def _property(
         f"extremes/{name}",
         claim,
         source,
+        explanation,
         check,
         Over(space),
         needs,

@@ -17,7 +17,7 @@ from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.oracle.budgets import energy_budget, output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.golden import energies_at, golden
-from cemverify.conformance.properties.base import Over, Property
+from cemverify.conformance.properties.base import Explanation, Over, Property
 from cemverify.conformance.properties.jacobian import jacobian
 from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.properties.rivals import (
@@ -37,7 +37,7 @@ from cemverify.conformance.properties.rivals import (
 from cemverify.conformance.questions.cases import Case, Layer
 from cemverify.conformance.questions.spaces import LENGTHS, WIDTHS, Space
 
-# Answers that nobody computed: none of them may pass for an update.
+# Trivial answers, none of which may pass for an update.
 TRIVIAL = frozenset({"identity", "zero", "constant", "random", "shuffled"})
 
 
@@ -86,19 +86,65 @@ def energy_is_stated(rival: Rival) -> Callable[[Caller, Case], Evidence]:
     return check
 
 
+_ATTENTION = "eps(x_i) = -tau sum_k log sum_{j<=i} exp(beta_kj . x_i / tau + b_ijk),  beta_kj = A_k h_j"
+_MLP = "xi(x_i) = -(W h_i) . phi(V x_i),  phi' = sigma"
+_STEP = "x' = x - eta P g"
+_OF_ATTENTION = Explanation(
+    f"{_STEP},  g = d eps / dx,  {_ATTENTION}",
+    "This is what makes the layer an energy layer. An untied output, a wrong temperature or a mask off by one "
+    "still trains, and every statement about descent is false of it.",
+)
+_OF_THE_MLP = Explanation(
+    f"{_STEP},  g = d xi / dx = -V^T ((W h) * sigma(V x))",
+    "A gated MLP whose gate and down projections are tied is a gradient step; with gate and up exchanged, as the "
+    "paper's superscripts suggest, it is not.",
+)
+_OF_DIAGONALS = Explanation(
+    f"{_STEP},  g = d eps / dx,  with A_k = W_Q,k^T W_K,k + diag(d)",
+    "The diagonal belongs to the scores and to the values. If it is left out of the values, as when an existing "
+    "attention kernel is given a bias, the update is the gradient of nothing.",
+)
+_OF_ROTARY = Explanation(
+    f"{_STEP},  beta_kij = W_Q,k^T R(i)^T R(j) W_K,k h_j",
+    "The values are the rotated keys, and the sum is rotated back by R(i)^T. The usual rotary attention leaves "
+    "values unrotated, which looks right and is no gradient.",
+)
+_OF_PRECONDITIONERS = Explanation(
+    f"{_STEP},  P = diag(softplus(d)), or with U V^T + V U^T, per head or shared",
+    "The preconditioner turns and scales the gradient. A transposed factor, a missing softplus or a P of the wrong "
+    "head still gives a plausible step in another direction.",
+)
+_OF_NORMS = Explanation(
+    "x' = x - eta P F,  F the gradient at N(x) = G x / rms(x)  (norm-folded: G F)",
+    "With a norm inside the recursion, the energy is taken at N(x), and so is its gradient. Normalising only once, "
+    "or the memory with it, gives another layer.",
+)
+_OF_ENERGIES = Explanation(
+    f"{_ATTENTION};  {_MLP}",
+    "The stated energy is what training curves, probes and proofs of descent are computed from. If it is not the "
+    "one that the update descends, they describe another layer.",
+)
+CONSERVATIVE = Explanation(
+    "J = d(x' - x)/dx at fixed h:  J = J^T",
+    "A field is a gradient exactly if its Jacobian is symmetric. This needs no energy to compare with, so it "
+    "catches an untied projection even where everything else about the layer is unknown.",
+)
+
+
 def properties() -> Iterator[Property]:
     """The properties of the family."""
-    for name, source, options, preconditioner, rival in _attention_options():
+    for name, source, explanation, options, preconditioner, rival in _attention_options():
         space = _with_others(Space("attention", options, preconditioner))
         if name == "alibi":  # where tokens are alike or weights saturate, no bias shows
             space = replace(space, textures=("plain", "non-contiguous"))
-        yield _equality("attention", name, source, space, rival)
+        yield _equality("attention", name, source, explanation, space, rival)
     for activation in ACTIVATIONS:
         space = Space("mlp", {"activation": activation})
         rival = SWAPPED_GATE if activation == "identity" else NO_ACTIVATION
-        yield _equality("mlp", activation, "Eq. 7, 11; docs/mathematics.md §2", space, rival)
-    for name, source, options, preconditioner, rival in _mlp_options():
-        yield _equality("mlp", name, source, _with_others(Space("mlp", options, preconditioner)), rival)
+        yield _equality("mlp", activation, "Eq. 7, 11; docs/mathematics.md §2", _OF_THE_MLP, space, rival)
+    for name, source, explanation, options, preconditioner, rival in _mlp_options():
+        space = _with_others(Space("mlp", options, preconditioner))
+        yield _equality("mlp", name, source, explanation, space, rival)
     layers: tuple[tuple[Layer, str, Rival], ...] = (
         ("attention", "Eq. 12, Algorithm 1", SWAPPED_HEADS),
         ("mlp", "Eq. 13, Algorithm 1", SWAPPED_GATE),
@@ -110,6 +156,11 @@ def properties() -> Iterator[Property]:
             f"gradient/{layer}/any-options",
             f"T steps of the {layer} equal T steps of the reference descent, for any combination of options.",
             source,
+            Explanation(
+                "x^(t+1) = x^(t) - eta P g(N(x^(t)); h),  t = 0 ... T-1",
+                "Options that are right one by one can be wrong together: a bias that meets a rotary position, a "
+                "norm that meets a preconditioner per head. Every pair of options meets in some example.",
+            ),
             update_is_gradient(rival),
             Over(space),
             space.features(),
@@ -122,9 +173,10 @@ def properties() -> Iterator[Property]:
         space = Space(layer, step_sizes=(1.0,), textures=("plain", "repeated-tokens", "non-contiguous"))
         yield Property(
             f"gradient/{layer}/conservative-field",
-            "With the memory fixed, the Jacobian of the update in x is symmetric, and untying the output "
-            "breaks this.",
+            "With the memory fixed, the Jacobian of the update in x is symmetric, "
+            "and untying the output breaks this.",
             source,
+            CONSERVATIVE,
             field_is_conservative,
             Over(space),
             space.features() | {"start"},
@@ -139,6 +191,7 @@ def properties() -> Iterator[Property]:
                 f"gradient/{layer}/stated-energy-{name}",
                 f"The stated energy is the paper's ({name}).",
                 source,
+                _OF_ENERGIES,
                 energy_is_stated(rival),
                 Over(space),
                 space.features() - {layer} | {f"{layer}_energy", "start"},
@@ -151,6 +204,7 @@ def properties() -> Iterator[Property]:
             f"gradient/{layer}/stated-energy-any-options",
             "The stated energy is the paper's, for any combination of options.",
             source,
+            _OF_ENERGIES,
             energy_is_stated(rival),
             Over(space),
             frozenset({f"{layer}_energy", "start"}),
@@ -161,8 +215,7 @@ def properties() -> Iterator[Property]:
 
 
 def _long_rows() -> Iterator[Property]:
-    """Rows of dozens and hundreds of tokens: kernels work in blocks of powers of two and may fail at "
-    "block boundaries."""
+    """Rows of dozens and hundreds of tokens: kernels work in blocks of powers of two and may fail at their ends."""
     for name, options in (
         ("long-rows", {}),
         ("long-rows-alibi", {"position": "alibi"}),
@@ -174,6 +227,11 @@ def _long_rows() -> Iterator[Property]:
             f"gradient/attention/{name}",
             "In rows of up to 300 tokens the update is the gradient step, on both sides of every block boundary.",
             "Eq. 1 (sum over j <= i)",
+            Explanation(
+                f"{_STEP},  sums over all j <= i, up to 300 tokens",
+                "Kernels work in blocks of tokens. A mistake at a block's edge, a maximum that is not carried over "
+                "say, does not show in rows that fit one block.",
+            ),
             update_is_gradient(NO_FIRST),
             Over(space),
             space.features(),
@@ -187,6 +245,7 @@ def _long_rows() -> Iterator[Property]:
         "gradient/attention/wide",
         "In models with up to 129 features and 16 heads of dimension up to 33, the update is the gradient step.",
         "Eq. 1, 5; docs/mathematics.md §1",
+        _OF_ATTENTION,
         update_is_gradient(SWAPPED_HEADS),
         Over(space),
         space.features() | {"head-dim"},
@@ -200,6 +259,7 @@ def _long_rows() -> Iterator[Property]:
         "gradient/attention/stated-energy-long-rows",
         "In rows of up to 300 tokens the stated energy is the paper's.",
         "Eq. 1 (sum over j <= i)",
+        _OF_ENERGIES,
         energy_is_stated(NO_FIRST),
         Over(space),
         space.features() - {"attention"} | {"attention_energy", "start"},
@@ -213,7 +273,7 @@ def _long_rows() -> Iterator[Property]:
 _PER_HEAD = "Eq. 12; docs/mathematics.md §5"
 _INSIDE = "Algorithm 1; docs/mathematics.md §7c"
 _IDENTITY = PreconditionerConfig()
-_Option = tuple[str, str, dict[str, Any], PreconditionerConfig, Rival]
+_Option = tuple[str, str, Explanation, dict[str, Any], PreconditionerConfig, Rival]
 
 
 def _with_others(space: Space) -> Space:
@@ -229,35 +289,48 @@ def _with_others(space: Space) -> Space:
 
 
 def _attention_options() -> Iterator[_Option]:
-    yield "plain", "Eq. 1, 5; docs/mathematics.md §1", {}, _IDENTITY, SWAPPED_HEADS
+    yield "plain", "Eq. 1, 5; docs/mathematics.md §1", _OF_ATTENTION, {}, _IDENTITY, SWAPPED_HEADS
     source = "Sec. 2.3; docs/mathematics.md §14"
-    yield "diagonal-shared", source, {"diagonal": "shared"}, _IDENTITY, NO_DIAGONAL
-    yield "diagonal-per-head", source, {"diagonal": "per-head"}, _IDENTITY, OTHER_DIAGONALS
-    yield "alibi", "App. A; docs/mathematics.md §8", {"position": "alibi"}, _IDENTITY, NO_POSITION
-    yield "self-cross-bias", "Sec. 2.3; docs/mathematics.md §8", {"position": "self-cross"}, _IDENTITY, NO_POSITION
-    yield "rotary", "docs/mathematics.md §13", {"position": "rotary"}, _IDENTITY, NO_POSITION
+    yield "diagonal-shared", source, _OF_DIAGONALS, {"diagonal": "shared"}, _IDENTITY, NO_DIAGONAL
+    yield "diagonal-per-head", source, _OF_DIAGONALS, {"diagonal": "per-head"}, _IDENTITY, OTHER_DIAGONALS
+    slopes = Explanation(
+        f"{_STEP},  b_ijk = -m_k |i - j|,  m_k Press's slopes",
+        "The sign decides whether a token attends to its neighbours or to the most distant past, and the slopes "
+        "differ from the printed 2^-k unless there are eight heads.",
+    )
+    yield "alibi", "App. A; docs/mathematics.md §8", slopes, {"position": "alibi"}, _IDENTITY, NO_POSITION
+    source = "Sec. 2.3; docs/mathematics.md §8"
+    bias = Explanation(
+        f"{_STEP},  b_ijk = b_self,k if j = i, else b_cross,k",
+        "A bias on the diagonal of the scores is easily put on the wrong side of the mask, or divided by the "
+        "temperature once too often.",
+    )
+    yield "self-cross-bias", source, bias, {"position": "self-cross"}, _IDENTITY, NO_POSITION
+    yield "rotary", "docs/mathematics.md §13", _OF_ROTARY, {"position": "rotary"}, _IDENTITY, NO_POSITION
     both = {"position": "rotary", "diagonal": "shared"}
-    yield "rotary-with-shared-diagonal", "docs/mathematics.md §13, §14", both, _IDENTITY, NO_POSITION
+    source = "docs/mathematics.md §13, §14"
+    yield "rotary-with-shared-diagonal", source, _OF_ROTARY, both, _IDENTITY, NO_POSITION
     for kind in ("diagonal", "low-rank-printed", "low-rank"):
         source = f"Eq. 12; docs/mathematics.md §6{'(c)' if kind == 'low-rank' else ''}"
-        shared = PreconditionerConfig(kind)
-        yield f"preconditioner-{kind}", source, {}, shared, NO_PRECONDITIONER
-        yield f"preconditioner-{kind}-per-head", _PER_HEAD, {}, replace(shared, per_head=True), OTHER_PRECONDITIONERS
+        one = PreconditionerConfig(kind)
+        each = replace(one, per_head=True)
+        yield f"preconditioner-{kind}", source, _OF_PRECONDITIONERS, {}, one, NO_PRECONDITIONER
+        yield f"preconditioner-{kind}-per-head", _PER_HEAD, _OF_PRECONDITIONERS, {}, each, OTHER_PRECONDITIONERS
     for norm in ("scalar", "channel", "folded"):
-        yield f"norm-{norm}", _INSIDE, {"norm": norm}, _IDENTITY, NO_NORM
+        yield f"norm-{norm}", _INSIDE, _OF_NORMS, {"norm": norm}, _IDENTITY, NO_NORM
     full = {"diagonal": "shared", "position": "alibi", "norm": "channel"}
     printed = PreconditionerConfig("low-rank-printed", per_head=True)
-    yield "full-cem", "Algorithm 1, App. C.4", full, printed, SWAPPED_HEADS
+    yield "full-cem", "Algorithm 1, App. C.4", _OF_ATTENTION, full, printed, SWAPPED_HEADS
 
 
 def _mlp_options() -> Iterator[_Option]:
     for kind in ("diagonal", "low-rank-printed", "low-rank"):
         source = f"Eq. 13; docs/mathematics.md §6{'(c)' if kind == 'low-rank' else ''}"
-        yield f"preconditioner-{kind}", source, {}, PreconditionerConfig(kind), NO_PRECONDITIONER
+        yield f"preconditioner-{kind}", source, _OF_PRECONDITIONERS, {}, PreconditionerConfig(kind), NO_PRECONDITIONER
     for norm in ("scalar", "channel", "folded"):
-        yield f"norm-{norm}", _INSIDE, {"norm": norm}, _IDENTITY, NO_NORM
+        yield f"norm-{norm}", _INSIDE, _OF_NORMS, {"norm": norm}, _IDENTITY, NO_NORM
     full = PreconditionerConfig("low-rank-printed")
-    yield "full-cem", "Algorithm 1, App. C.4", {"norm": "channel"}, full, SWAPPED_GATE
+    yield "full-cem", "Algorithm 1, App. C.4", _OF_THE_MLP, {"norm": "channel"}, full, SWAPPED_GATE
 
 
 def _energy_options(layer: str) -> Iterator[tuple[str, dict[str, Any], Rival]]:
@@ -270,12 +343,13 @@ def _energy_options(layer: str) -> Iterator[tuple[str, dict[str, Any], Rival]]:
         yield "gelu", {"activation": "gelu"}, NO_ACTIVATION
 
 
-def _equality(layer: str, name: str, source: str, space: Space, rival: Rival) -> Property:
+def _equality(layer: str, name: str, source: str, explanation: Explanation, space: Space, rival: Rival) -> Property:
     claim = f"The {layer} update ({name}) is -eta P times the gradient of the energy at x, with the memory fixed."
     return Property(
         f"gradient/{layer}/{name}",
         claim,
         source,
+        explanation,
         update_is_gradient(rival),
         Over(space),
         space.features(),

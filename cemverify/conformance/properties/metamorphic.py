@@ -18,7 +18,7 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.oracle.budgets import energy_budget, output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.golden import energies_at, golden
-from cemverify.conformance.properties.base import Over, Property
+from cemverify.conformance.properties.base import Explanation, Over, Property
 from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.questions.cases import Case, Layer
 from cemverify.conformance.questions.spaces import Space
@@ -118,75 +118,134 @@ def equal_tokens_get_equal_answers(caller: Caller, case: Case) -> Evidence:
     return replace(evidence, telling=telling, asked=case)
 
 
+_REORDERED = Explanation(
+    "F(reordered rows, heads, units or features) = reordered F",
+    "No row, head, unit or feature is special. Where one is, an index is off or a block is left over.",
+)
+_TURNED = Explanation(
+    "F(Q x, Q h, weights Q^T) = Q F(x, h, weights)",
+    "The energy knows scalar products only. A layer that treats features one by one has something the formula has "
+    "not.",
+)
+_SYMMETRIC = Explanation(
+    "P(U, V) = P(V, U)",
+    "U V^T + V U^T is symmetric in its factors; U V^T alone is not.",
+)
+_PROPORTIONAL = Explanation(
+    "update(eta / 2) = update(eta) / 2, one step",
+    "A step size that enters twice, or only some of the terms, shows at once.",
+)
+_LINEAR = Explanation(
+    "update is linear in gamma = W h",
+    "Only V x passes through the activation. With gate and up exchanged, W h does.",
+)
+
+
 def properties() -> Iterator[Property]:
     """The properties of the family."""
     attention = mixed("attention", steps=(1, 2))
     unbiased = {"diagonal": ("none", "shared", "per-head"), "position": ("none", "self-cross", "rotary")}
     turning = {"position": ("none", "alibi", "self-cross", "rotary"), "norm": ("none", "scalar")}
-    rows: tuple[tuple[str, str, str, Relation, Space], ...] = (
+    rows: tuple[tuple[str, str, str, Explanation, Relation, Space], ...] = (
         ("attention/rescaled-heads", "Multiplying W_Q by c and dividing W_K by c, per head, changes nothing.",
-         "Eq. 1 (A_k = W_Q^T W_K)", _RESCALED, attention),
+         "Eq. 1 (A_k = W_Q^T W_K)",
+         Explanation(
+             "update(c_k W_Q,k, W_K,k / c_k) = update(W_Q, W_K)",
+             "Only the product W_Q^T W_K enters the energy. An untied value or output path sees its factors.",
+         ),
+         _RESCALED, attention),
         ("attention/temperature", "Doubling A and tau and halving the step size changes nothing.",
-         "docs/mathematics.md §1 (eps(cA, c tau) = c eps(A, tau))", _HOTTER, attention),
+         "docs/mathematics.md §1 (eps(cA, c tau) = c eps(A, tau))",
+         Explanation(
+             "update(2 A, 2 tau, eta / 2) = update(A, tau, eta)",
+             "Scores, values and step scale together. A temperature in the wrong place breaks exactly this.",
+         ),
+         _HOTTER, attention),
         ("attention/head-permutation", "The order of the heads does not matter, for any combination of options.",
-         "Eq. 1 (sum over k)", _HEADS_TURNED,
+         "Eq. 1 (sum over k)", _REORDERED, _HEADS_TURNED,
          Space("attention", choices=unbiased, preconditioners=attention.preconditioners, steps=(1, 2))),
         ("attention/feature-permutation", "The order of the features within a head does not matter.",
-         "Eq. 1 (A_k = W_Q^T W_K)", _FEATURES_TURNED,
+         "Eq. 1 (A_k = W_Q^T W_K)", _REORDERED, _FEATURES_TURNED,
          Space("attention", choices={"diagonal": unbiased["diagonal"], "norm": attention.choices["norm"]},
                steps=(1, 2))),
         ("attention/joint-rotation", "Rotating x, h and the weights rotates the update.",
-         "Eq. 1 (beta.x)", _ROTATED, Space("attention", choices=turning, steps=(1, 2))),
+         "Eq. 1 (beta.x)", _TURNED, _ROTATED, Space("attention", choices=turning, steps=(1, 2))),
         ("attention/logit-shift", "Adding a constant to every bias changes nothing.",
-         "docs/mathematics.md §8", _SHIFTED, Space("attention", {"position": "self-cross"}, steps=(1, 2))),
+         "docs/mathematics.md §8",
+         Explanation(
+             "update(b + c) = update(b)",
+             "Softmax does not see a constant; a sum that is not normalised does.",
+         ),
+         _SHIFTED, Space("attention", {"position": "self-cross"}, steps=(1, 2))),
         ("attention/batch-permutation", "The order of the batch rows does not matter.",
-         "Eq. 1", _ROWS_TURNED, replace(attention, batch=2)),
+         "Eq. 1", _REORDERED, _ROWS_TURNED, replace(attention, batch=2)),
         ("attention/gain-and-temperature", "Doubling the gain and the temperature changes nothing.",
-         "docs/mathematics.md §7c", _LOUDER,
+         "docs/mathematics.md §7c",
+         Explanation(
+             "update(2 gain, 2 tau) = update(gain, tau), the norm inside",
+             "A gain belongs inside the norm that the scores see; elsewhere it scales something else.",
+         ),
+         _LOUDER,
          Space("attention", choices={"norm": ("scalar", "channel"), "diagonal": unbiased["diagonal"]}, steps=(1, 2))),
         ("attention/preconditioner-factors", "Exchanging U and V gives the same preconditioner.",
-         "Eq. 12", _FACTORS_SWAPPED,
+         "Eq. 12", _SYMMETRIC, _FACTORS_SWAPPED,
          Space("attention", preconditioners=_low_rank(attention.preconditioners), steps=(1, 2))),
-        ("attention/step-size", "One step of half the step size moves half as far.", "Eq. 3", _SLOWER,
+        ("attention/step-size", "One step of half the step size moves half as far.", "Eq. 3", _PROPORTIONAL, _SLOWER,
          mixed("attention")),
         ("mlp/gate-linearity", "One step is linear in gamma = W h: multiplying W by -2 multiplies the update by -2.",
-         "Eq. 7", _GATE_TURNED, mixed("mlp")),
-        ("mlp/unit-permutation", "The order of the hidden units does not matter.", "Eq. 7", _UNITS_TURNED,
+         "Eq. 7", _LINEAR, _GATE_TURNED, mixed("mlp")),
+        ("mlp/unit-permutation", "The order of the hidden units does not matter.", "Eq. 7", _REORDERED, _UNITS_TURNED,
          mixed("mlp", steps=(1, 2))),
         ("mlp/joint-rotation", "Rotating x, h and the weights rotates the update.",
-         "Eq. 7", _ROTATED, Space("mlp", choices={"norm": ("none", "scalar")}, steps=(1, 2))),
-        ("mlp/batch-permutation", "The order of the batch rows does not matter.", "Eq. 7", _ROWS_TURNED,
+         "Eq. 7", _TURNED, _ROTATED, Space("mlp", choices={"norm": ("none", "scalar")}, steps=(1, 2))),
+        ("mlp/batch-permutation", "The order of the batch rows does not matter.", "Eq. 7", _REORDERED, _ROWS_TURNED,
          mixed("mlp", steps=(1, 2), batch=2)),
         ("mlp/split-units", "Duplicating every hidden unit and halving W changes nothing.", "Eq. 7",
+         Explanation(
+             "every unit twice, W halved:  update unchanged",
+             "A mean in place of a sum over units, or a block of units left out, changes it.",
+         ),
          _UNITS_SPLIT, mixed("mlp", steps=(1, 2))),
         ("mlp/preconditioner-factors", "Exchanging U and V gives the same preconditioner.", "Eq. 13",
-         _FACTORS_SWAPPED, Space("mlp", preconditioners=_low_rank(mixed("mlp").preconditioners), steps=(1, 2))),
-        ("mlp/step-size", "One step of half the step size moves half as far.", "Eq. 3", _SLOWER, mixed("mlp")),
-        ("block/batch-permutation", "The order of the batch rows does not matter.", "Eq. 1, 7", _ROWS_TURNED,
-         mixed("block", apart=False, batch=2)),
+         _SYMMETRIC, _FACTORS_SWAPPED,
+         Space("mlp", preconditioners=_low_rank(mixed("mlp").preconditioners), steps=(1, 2))),
+        ("mlp/step-size", "One step of half the step size moves half as far.", "Eq. 3", _PROPORTIONAL, _SLOWER,
+         mixed("mlp")),
+        ("block/batch-permutation", "The order of the batch rows does not matter.", "Eq. 1, 7", _REORDERED,
+         _ROWS_TURNED, mixed("block", apart=False, batch=2)),
     )  # fmt: skip
-    for name, claim, source, relation, space in rows:
+    for name, claim, source, explanation, relation, space in rows:
         needs = {"temperature"} if relation in (_HOTTER, _LOUDER) else set()
         needs |= {"step-size"} if relation in (_HOTTER, _SLOWER) else set()
         needs |= {"preconditioner:low-rank"} if relation is _FACTORS_SWAPPED else set()
         controls = {"random"} if relation in _EXACTING else set()
-        yield _property(name, claim, source, relation.check, space, needs, controls)
-    both: tuple[tuple[str, str, str, Any, Space, Layer], ...] = (
+        yield _property(name, claim, source, explanation, relation.check, space, needs, controls)
+    both: tuple[tuple[str, str, str, Explanation, Any, Space, Layer], ...] = (
         ("attention/energy-temperature", "Doubling A and tau doubles the energy.",
-         "docs/mathematics.md §1", temperature_scales_the_energy, mixed("attention"), "attention"),
+         "docs/mathematics.md §1",
+         Explanation(
+             "eps(2 A, 2 tau) = 2 eps(A, tau)",
+             "A temperature on one side only is a different energy.",
+         ),
+         temperature_scales_the_energy, mixed("attention"), "attention"),
         ("attention/energy-logit-shift", "Adding a constant c to every bias lowers the energy by tau K c.",
-         "docs/mathematics.md §8", a_shift_of_the_logits_shifts_the_energy,
+         "docs/mathematics.md §8",
+         Explanation(
+             "eps(b + c) = eps(b) - tau K c",
+             "The bias must enter each head's log-sum-exp exactly once.",
+         ),
+         a_shift_of_the_logits_shifts_the_energy,
          Space("attention", {"position": "self-cross"}), "attention"),
     )  # fmt: skip
-    for name, claim, source, check, space, layer in both:
+    for name, claim, source, explanation, check, space, layer in both:
         needs = {f"{layer}_energy", "start"} | ({"temperature"} if check is temperature_scales_the_energy else set())
         yield replace(
-            _property(name, claim, source, check, space, needs, {"random", "identity"}),
+            _property(name, claim, source, explanation, check, space, needs, {"random", "identity"}),
             needs=frozenset(needs) | space.features() - {layer},
             premise="the energy is not zero",
         )
     claim = "One step with the sum of two gates is the sum of the two steps."
-    yield _property("mlp/gate-additivity", claim, "Eq. 7", gate_is_additive, mixed("mlp"), set(), {"random"})
+    yield _property("mlp/gate-additivity", claim, "Eq. 7", _LINEAR, gate_is_additive, mixed("mlp"), set(), {"random"})
     for activation in ("silu", "gelu", "gelu-tanh"):
         claim = (
             "The updates with V and -V add up to the update of the identity, because sigma(z) - "
@@ -198,6 +257,11 @@ def properties() -> Iterator[Property]:
             f"mlp/reflection-{activation}",
             claim,
             "docs/mathematics.md §3",
+            Explanation(
+                "update(V) + update(-V) = update of the identity activation,  as sigma(z) - sigma(-z) = z",
+                "An approximate activation, or the wrong one of the two GELUs, breaks a relation that needs no "
+                "oracle.",
+            ),
             check,
             space,
             set(),
@@ -210,18 +274,35 @@ def properties() -> Iterator[Property]:
     )
     claim = "In a row of equal tokens, every token gets the same output, whatever the bias."
     yield _property(
-        "attention/equal-tokens", claim, "Eq. 1 (weights sum to one)", equal_tokens_get_equal_answers, space, set(),
+        "attention/equal-tokens",
+        claim,
+        "Eq. 1 (weights sum to one)",
+        Explanation(
+            "x_1 = ... = x_J, h_1 = ... = h_J:  x'_1 = ... = x'_J, whatever the bias",
+            "Weights that do not sum to one show here, in the mask and at the edges of blocks above all.",
+        ),
+        equal_tokens_get_equal_answers,
+        space,
+        set(),
         {"random"},
-    )  # fmt: skip
+    )
 
 
 def _property(
-    name: str, claim: str, source: str, check: Any, space: Space, needs: set[str], controls: set[str]
+    name: str,
+    claim: str,
+    source: str,
+    explanation: Explanation,
+    check: Any,
+    space: Space,
+    needs: set[str],
+    controls: set[str],
 ) -> Property:
     return Property(
         f"metamorphic/{name}",
         claim,
         source,
+        explanation,
         check,
         Over(space),
         space.features() | needs,

@@ -16,7 +16,7 @@ from cemverify.conformance.asking.calls import Caller, finite
 from cemverify.conformance.asking.experiments import experiment
 from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
-from cemverify.conformance.properties.base import Over, Property
+from cemverify.conformance.properties.base import Explanation, Over, Property
 from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.questions.cases import Case, Layer
 from cemverify.conformance.questions.spaces import Space
@@ -54,7 +54,7 @@ def mapped_is_looped(caller: Caller, case: Case) -> Evidence:
 
 
 def gradients_change_no_answer(caller: Caller, case: Case) -> Evidence:
-    """The same output with gradients recorded for all arrays, for the states, for the weights, and without."""
+    """The output is one, with gradients recorded for all arrays, for the states, for the weights, and without."""
     case = case.to(caller.dtype).to(torch.float64)
     budget = output_budget(case, caller.dtype)
     without = _in_mode(caller, case, _unrecorded)
@@ -67,13 +67,31 @@ def gradients_change_no_answer(caller: Caller, case: Case) -> Evidence:
 
 
 def cuda_is_cpu(caller: Caller, case: Case) -> Evidence:
-    """The same arrays on the CUDA device and on the CPU."""
+    """The output on the CUDA device equals that on the CPU."""
     case = case.to(caller.dtype).to(torch.float64)
     budget = output_budget(case, caller.dtype)
     on_cpu, on_cuda = (replace(caller, device=device).output(case) for device in ("cpu", "cuda"))
     return judge(
         Comparison("on CUDA = on the CPU", on_cuda, on_cpu, 2 * budget), telling=moved(on_cpu - case.x, budget)
     )
+
+
+COMPILED = Explanation(
+    "torch.compile(F)(x, h) = F(x, h)",
+    "Code that branches on values, or edits what it was given, compiles into something else.",
+)
+MAPPED = Explanation(
+    "vmap(F)(xs, hs) = [F(x, h) for x, h]",
+    "In-place writes and fixed ranks break when an axis is added.",
+)
+UNRECORDED = Explanation(
+    "F while gradients are recorded = F without",
+    "Many layers choose a faster path in evaluation; it has to be the same layer.",
+)
+ON_CUDA = Explanation(
+    "F on CUDA = F on the CPU",
+    "Kernels differ between devices, and so do their mistakes.",
+)
 
 
 def properties() -> Iterator[Property]:
@@ -84,12 +102,14 @@ def properties() -> Iterator[Property]:
         ("block", mixed("block", steps=(1, 2), apart=False)),
     )
     for layer, space in layers:
-        for name, feature, claim, check, share in (
-            ("vmap", "vmap", "Mapping over an additional axis gives what a loop gives.", mapped_is_looped, 0.3),
-            ("no-gradients", "gradients", "Recording gradients changes no output.", gradients_change_no_answer, 0.3),
-            ("cuda", "cuda", "On a CUDA device the output is that on the CPU.", cuda_is_cpu, 0.5),
-            ("compiled", "compile", "Compiling changes no output.", compiled_is_eager, 0.05),
-        ):
+        for name, feature, claim, explanation, check, share in (
+            ("vmap", "vmap", "Mapping over an additional axis gives what a loop gives.",
+             MAPPED, mapped_is_looped, 0.3),
+            ("no-gradients", "gradients", "Recording gradients changes no output.",
+             UNRECORDED, gradients_change_no_answer, 0.3),
+            ("cuda", "cuda", "On a CUDA device the output is that on the CPU.", ON_CUDA, cuda_is_cpu, 0.5),
+            ("compiled", "compile", "Compiling changes no output.", COMPILED, compiled_is_eager, 0.05),
+        ):  # fmt: skip
             if name == "compiled":
                 if layer == "block":
                     continue  # the two others one after the other, at twice the time
@@ -98,6 +118,7 @@ def properties() -> Iterator[Property]:
                 f"modes/{layer}/{name}",
                 f"{claim[:-1]} ({layer}).",
                 "contract",
+                explanation,
                 check,
                 Over(space),
                 space.features() | {feature},

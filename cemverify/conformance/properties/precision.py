@@ -27,7 +27,7 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.oracle.budgets import unit_roundoff
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.golden import energy_of, golden, head_gradients
-from cemverify.conformance.properties.base import Asked, By, Over, Property
+from cemverify.conformance.properties.base import Asked, By, Explanation, Over, Property
 from cemverify.conformance.properties.decoding import SEVERAL_TOKENS, cache_changes_nothing
 from cemverify.conformance.properties.gradient import TRIVIAL, energy_is_stated, update_is_gradient
 from cemverify.conformance.properties.mixed import mixed
@@ -56,6 +56,20 @@ def mlp_error_follows_the_law(caller: Caller, case: Case) -> Evidence:
     return _law(caller, case.to(caller.dtype).to(torch.float64), *_MLP[caller.dtype])
 
 
+_OF_ATTENTION = Explanation(
+    "|F - golden| <= c u (1 + S) |update|,  S the largest logit; or the running bound of the sums",
+    "A sum or a softmax in too low a precision costs digits that no loss curve shows until training diverges.",
+)
+_OF_THE_MLP = Explanation(
+    "|F - golden| <= c u |update|; or the running bound of the sums",
+    "A sum over thousands of hidden units in bfloat16 loses most of its digits.",
+)
+BOUNDED = Explanation(
+    "|F - golden| <= running error bound of the dtype",
+    "What a layer may lose follows from its dtype and sizes. More than that is a cast or a sum in the wrong place.",
+)
+
+
 def properties() -> Iterator[Property]:
     """The properties of the family."""
     for dtype, name in ((torch.float32, "float32"), (torch.bfloat16, "bfloat16")):
@@ -63,6 +77,7 @@ def properties() -> Iterator[Property]:
             f"precision/attention/{name}",
             f"In {name} attention's relative error is at most {_ATTENTION[dtype][0]:g} u (1 + largest logit).",
             "docs/mathematics.md §16",
+            _OF_ATTENTION,
             attention_error_follows_the_law,
             By(_attention_cases, {"T": 1, "J": 64, "B": 2, "K": 4, "D": 128}),
             frozenset({"attention", f"dtype:{name}"}),
@@ -76,6 +91,7 @@ def properties() -> Iterator[Property]:
             f"precision/mlp/{name}",
             f"In {name} the MLP's relative error is at most {_MLP[dtype][0]:g} u, {_MLP[dtype][1]:g} u per token.",
             "docs/mathematics.md §16",
+            _OF_THE_MLP,
             mlp_error_follows_the_law,
             By(
                 _mlp_cases if dtype == torch.float32 else _mlp_cases_of_few_units,
@@ -95,6 +111,7 @@ def properties() -> Iterator[Property]:
         "precision/attention/bfloat16-any-options",
         "In bfloat16 attention stays within its running error bound, for any combination of options.",
         "docs/mathematics.md §16",
+        _OF_ATTENTION,
         update_is_gradient(SWAPPED_HEADS),
         Over(space),
         space.features() | {"dtype:bfloat16"},
@@ -106,18 +123,20 @@ def properties() -> Iterator[Property]:
 
 def _bounded() -> Iterator[Property]:
     """In float32, by the running bound, for any combination of options: layers, decoding, stated energies."""
-    layers: tuple[tuple[Layer, Rival, float], ...] = (
-        ("attention", SWAPPED_HEADS, 1.0),
-        ("mlp", SWAPPED_GATE, 1.0),
-        ("block", SWAPPED_HEADS, 0.6),
+    layers: tuple[tuple[Layer, Explanation, Rival, float], ...] = (
+        ("attention", _OF_ATTENTION, SWAPPED_HEADS, 1.0),
+        ("mlp", _OF_THE_MLP, SWAPPED_GATE, 1.0),
+        ("block", BOUNDED, SWAPPED_HEADS, 0.6),
     )
-    for layer, rival, share in layers:
+    for layer, explanation, rival, share in layers:
         space = mixed(layer, steps=(1, 2), apart=layer != "block")
-        yield _float32(layer, f"the {layer} stays", update_is_gradient(rival), space, share, rival.premise)
+        check = update_is_gradient(rival)
+        yield _float32(layer, f"the {layer} stays", explanation, check, space, share, rival.premise)
     space = mixed("attention", steps=(1, 2), apart=False)
     yield _float32(
         "decode",
         "decoding stays",
+        BOUNDED,
         cache_changes_nothing,
         space,
         0.4,
@@ -126,16 +145,25 @@ def _bounded() -> Iterator[Property]:
         needs={"decode"},
         without={"attention"},
     )
-    for layer, rival, _ in layers[:2]:
+    for layer, _, rival, _ in layers[:2]:
         premise = rival.premise.replace("the output", "the energy")
-        check, needs = energy_is_stated(rival), {f"{layer}_energy", "start"}
-        words = f"the {layer}'s stated energy stays"
-        yield _float32(f"{layer}-energy", words, check, mixed(layer), 0.4, premise, needs=needs, without={layer})
+        yield _float32(
+            f"{layer}-energy",
+            f"the {layer}'s stated energy stays",
+            BOUNDED,
+            energy_is_stated(rival),
+            mixed(layer),
+            0.4,
+            premise,
+            needs={f"{layer}_energy", "start"},
+            without={layer},
+        )
 
 
 def _float32(
     name: str,
     words: str,
+    explanation: Explanation,
     check: Callable[[Caller, Case], Evidence],
     space: Space,
     share: float,
@@ -148,6 +176,7 @@ def _float32(
         f"precision/{name}/float32-any-options",
         f"In float32 {words} within its running error bound, for any combination of options.",
         "docs/mathematics.md §16",
+        explanation,
         check,
         Over(space),
         (space.features() - set(without)) | {*needs, "dtype:float32"},

@@ -12,7 +12,7 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.golden import golden
-from cemverify.conformance.properties.base import Over, Property
+from cemverify.conformance.properties.base import Explanation, Over, Property
 from cemverify.conformance.properties.gradient import TRIVIAL, update_is_gradient
 from cemverify.conformance.properties.rivals import Rival
 from cemverify.conformance.questions.cases import Case, Layer
@@ -55,6 +55,12 @@ def memory_stays(caller: Caller, case: Case) -> Evidence:
     return replace(evidence, asked=case)
 
 
+_DESCENT = Explanation(
+    "x^(t+1) = x^(t) - eta P g(x^(t); h),  t = 0 ... T-1",
+    "With T = 1, a memory that is recomputed between the steps does not show; with T = 2 it does.",
+)
+
+
 def properties() -> Iterator[Property]:
     """The properties of the family."""
     layers: tuple[tuple[Layer, dict[str, Any]], ...] = (("attention", {}), ("mlp", {}))
@@ -66,6 +72,11 @@ def properties() -> Iterator[Property]:
             f"recursion/{layer}/steps-compose",
             "T steps equal T applications of the one-step map with the same memory.",
             source,
+            Explanation(
+                "F_T(x; h) = F_1(... F_1(x; h) ...; h)",
+                "Steps that share state beside x, a momentum or a step size that depends on t, are not the descent "
+                "that is written down.",
+            ),
             steps_compose,
             Over(space),
             space.features() | {"start"},
@@ -77,6 +88,7 @@ def properties() -> Iterator[Property]:
             f"recursion/{layer}/equals-descent",
             "T steps equal T steps of gradient descent on the energy.",
             source,
+            _DESCENT,
             update_is_gradient(ONE_STEP),
             Over(replace(space, steps=(2, 3, 4, 5, 7, 8))),
             space.features(),
@@ -88,6 +100,11 @@ def properties() -> Iterator[Property]:
             f"recursion/{layer}/is-not-reuse",
             "T steps with a fixed memory differ from applying the layer T times to its own output.",
             source,
+            Explanation(
+                "x^(T) from a fixed memory != layer(layer(... x))",
+                "Using a layer T times recomputes its memory each time. That is another model: it agrees at T = 1 "
+                "and nowhere else.",
+            ),
             memory_stays,
             Over(few),  # reuse squares what it reads: after eight steps it would overflow
             few.features(),
@@ -100,6 +117,7 @@ def properties() -> Iterator[Property]:
         "recursion/attention/equals-descent-full-cem",
         "T steps with a diagonal, ALiBi and RMSNorm inside equal T steps of the descent.",
         "Algorithm 1; docs/mathematics.md §12",
+        _DESCENT,
         update_is_gradient(ONE_STEP),
         Over(space),
         space.features(),
@@ -112,6 +130,7 @@ def properties() -> Iterator[Property]:
         "recursion/mlp/equals-descent-with-norm",
         "The same with RMSNorm inside.",
         "Algorithm 1; docs/mathematics.md §12",
+        _DESCENT,
         update_is_gradient(ONE_STEP),
         Over(space),
         space.features(),

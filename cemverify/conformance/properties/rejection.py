@@ -19,7 +19,7 @@ from cemverify.conformance.asking.experiments import experiment
 from cemverify.conformance.asking.process_state import ProcessState
 from cemverify.conformance.implementations.faults import Raised, words
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
-from cemverify.conformance.properties.base import Over, Property
+from cemverify.conformance.properties.base import Explanation, Over, Property
 from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.questions.cases import Case, Layer, unchecked
 from cemverify.conformance.questions.spaces import Space
@@ -108,6 +108,10 @@ def _property(layer: Layer, name: str, what: str, spoil: Spoil, space: Space) ->
         f"rejection/{layer}/{name}",
         f"{what[0].upper()}{what[1:]} raises a ValueError or TypeError with a message.",
         "contract",
+        Explanation(
+            "F(bad input) raises ValueError or TypeError with a message and changes no setting; F(good) does not",
+            "Bad input that is accepted broadcasts, truncates or spreads NaN, and is found weeks later.",
+        ),
         rejects(spoil),
         Over(space),
         space.features() | {"validation"} | _NEEDS.get(name, set()),

@@ -31,7 +31,7 @@ from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.oracle.budgets import energy_budget, output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
 from cemverify.conformance.oracle.golden import energies_at, golden
-from cemverify.conformance.properties.base import Asked, Property
+from cemverify.conformance.properties.base import Asked, Explanation, Property
 from cemverify.conformance.properties.gradient import TRIVIAL
 from cemverify.conformance.properties.rivals import SWAPPED_GATE, SWAPPED_HEADS, Rival
 from cemverify.conformance.questions.cases import Case, Layer
@@ -127,7 +127,7 @@ def update_is_gradient_where_asked(rival: Rival, answer: Answer | None = None) -
 
 
 def energy_is_stated_where_asked(rival: Rival) -> Callable[[Caller, Case], Evidence]:
-    """The same for the stated energy."""
+    """A check of the stated energy in the windows of a row; its examples tell where the rival would have shown."""
 
     def check(caller: Caller, case: Case) -> Evidence:
         case = case.to(caller.dtype).to(torch.float64)
@@ -235,6 +235,11 @@ def _property(
         f"sizes/{name}",
         claim,
         _SOURCE,
+        Explanation(
+            "the same update, energy or decoded row, at the sizes that users have",
+            "Tiles, tables of positions and accumulators have limits that no small case reaches. A green says "
+            "nothing beyond the sizes that were asked.",
+        ),
         check,
         OneAfterTheOther(tuple(spaces)),
         frozenset(needs),

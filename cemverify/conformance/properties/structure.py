@@ -15,7 +15,7 @@ from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.golden import golden
-from cemverify.conformance.properties.base import Over, Property
+from cemverify.conformance.properties.base import Explanation, Over, Property
 from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.properties.rivals import NO_MASK
 from cemverify.conformance.questions.cases import Case, Layer
@@ -29,7 +29,14 @@ _ROWS: dict[str, Any] = {
     "premise": "the rows of the batch differ, and the update is not zero",
     "controls": frozenset({"random"}),
 }
-_ANSWERS: dict[str, Any] = {"premise": "the call returns an answer", "floor": 1.0}
+CAUSAL = Explanation(
+    "x_j, h_j changed for all j >= i:  x'_1 ... x'_{i-1} unchanged",
+    "A language model that sees the next token has a wonderful loss and generates nonsense.",
+)
+ROWS_APART = Explanation(
+    "F(x_1, ..., x_B)_b = F(x_b)",
+    "Rows that leak into each other make a result depend on what else is in the batch, and evaluation with it.",
+)
 
 
 def future_is_not_read(caller: Caller, case: Case) -> Evidence:
@@ -92,6 +99,7 @@ def properties() -> Iterator[Property]:
             f"attention/{name}",
             "A token's output does not depend on later tokens, in x or in the memory.",
             "Eq. 1 (sum over j <= i)",
+            CAUSAL,
             future_is_not_read,
             space,
             premise=NO_MASK.premise,
@@ -102,6 +110,10 @@ def properties() -> Iterator[Property]:
         "mlp/token-independence",
         "A token's output depends on that token only.",
         "Eq. 7",
+        Explanation(
+            "x_j changed for all j != i:  x'_i unchanged",
+            "An MLP that mixes tokens bypasses the causal mask.",
+        ),
         tokens_are_independent,
         space,
         premise="the update is not zero",
@@ -110,37 +122,56 @@ def properties() -> Iterator[Property]:
     layers: tuple[Layer, ...] = ("attention", "mlp")
     for layer in layers:
         space = Space(layer, steps=(1, 2), batch=2)
-        claim = "A batch row's output does not depend on the other rows."
-        yield _property(f"{layer}/batch-independence", claim, "Eq. 1, 7", batch_rows_are_independent, space, **_ROWS)
+        yield _property(
+            f"{layer}/batch-independence",
+            "A batch row's output does not depend on the other rows.",
+            "Eq. 1, 7",
+            ROWS_APART,
+            batch_rows_are_independent,
+            space,
+            **_ROWS,
+        )
     for name, options, preconditioner in (
         ("head-order", {}, PreconditionerConfig()),
         ("head-order-with-per-head-diagonal", {"diagonal": "per-head"}, PreconditionerConfig()),
         ("head-order-with-per-head-preconditioner", {}, PreconditionerConfig("diagonal", per_head=True)),
     ):
         space = Space("attention", options, preconditioner, steps=(1, 2))
-        claim = "The order of the heads does not matter."
-        yield _property(f"attention/{name}", claim, "Eq. 1 (sum over k)", head_order_is_free, space, premise=_HEADS)
+        yield _property(
+            f"attention/{name}",
+            "The order of the heads does not matter.",
+            "Eq. 1 (sum over k)",
+            Explanation(
+                "F(heads in reverse order, with all that belongs to them) = F(heads)",
+                "If it matters which head is which, some weight, bias or preconditioner is paired with the wrong "
+                "head.",
+            ),
+            head_order_is_free,
+            space,
+            premise=_HEADS,
+        )
     block = mixed("block", steps=(1, 2), apart=False, tokens=2, batch=2)
     claim = "A token's output from the block does not depend on later tokens."
     source = "Eq. 1 (sum over j <= i)"
     vacuity: dict[str, Any] = {"premise": NO_MASK.premise, "controls": _READS_OTHERS}
-    yield _property("block/causality", claim, source, future_is_not_read, block, **vacuity)
+    yield _property("block/causality", claim, source, CAUSAL, future_is_not_read, block, **vacuity)
     claim = "A batch row's output from the block does not depend on the other rows."
-    yield _property("block/batch-independence", claim, "Eq. 1, 7", batch_rows_are_independent, block, **_ROWS)
+    yield _property(
+        "block/batch-independence", claim, "Eq. 1, 7", ROWS_APART, batch_rows_are_independent, block, **_ROWS
+    )
 
 
 def _property(
     name: str,
     claim: str,
     source: str,
-    check: Any,
+    explanation: Explanation,
+    check: Check,
     space: Space,
-    needs: set[str] | None = None,
-    share: float = 0.6,
     **vacuity: Any,
 ) -> Property:
-    features = (space.features() - {space.layer} | needs) if needs else space.features()
-    return Property(f"structure/{name}", claim, source, check, Over(space), features, share=share, **vacuity)
+    id_, needs = f"structure/{name}", space.features()
+    return Property(id_, claim, source, explanation, check, Over(space), needs, share=0.6, **vacuity)
 
 
 def _prefix(caller: Caller, case: Case, what: str) -> Evidence:

@@ -21,7 +21,7 @@ from cemverify.conformance.oracle import golden
 from cemverify.conformance.oracle.budgets import energy_budget, output_budget, unit_roundoff
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.perturbation import movement
-from cemverify.conformance.properties.base import Over, Property
+from cemverify.conformance.properties.base import Explanation, Over, Property
 from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.questions.cases import Case, Layer
 from cemverify.conformance.questions.spaces import Space
@@ -39,7 +39,7 @@ def gradients_are_right(caller: Caller, case: Case) -> Evidence:
 
 
 def energy_gradients_are_right(caller: Caller, case: Case) -> Evidence:
-    """The same for the energy at x."""
+    """v^T d eps / d w for every array w, eps the stated energy at x, and eps itself while gradients are recorded."""
     return _right(
         caller,
         case,
@@ -50,7 +50,7 @@ def energy_gradients_are_right(caller: Caller, case: Case) -> Evidence:
 
 
 def decoded_gradients_are_right(caller: Caller, case: Case) -> Evidence:
-    """The same for a row that is decoded token by token."""
+    """v^T d x^(T) / d w for every array w, of a row that is decoded token by token."""
     case = replace(case, x=case.h)
     return _right(caller, case, "decode", golden.golden, lambda case: output_budget(case, caller.dtype))
 
@@ -80,6 +80,18 @@ def _right(
     return judge(recorded, *pulled, telling=all(moved(product, rooms[name]) for name, product in expected.items()))
 
 
+_TRAINS = Explanation(
+    "v^T d x^(T)/dw, for x, h and every weight w",
+    "Training follows these products. A detached key, an in-place edit or a custom backward pass leaves the output "
+    "right and trains towards something else.",
+)
+_ENERGY_TRAINS = Explanation(
+    "v^T d eps/dw, for x, h and every weight",
+    "A regulariser or a probe differentiates the stated energy. A detached branch in it gives zeros without any "
+    "error.",
+)
+
+
 def properties() -> Iterator[Property]:
     """The properties of the family."""
     spaces: tuple[tuple[str, Space, float], ...] = (
@@ -99,34 +111,34 @@ def properties() -> Iterator[Property]:
     )
     claim = "Vector-Jacobian products with respect to x, h and every weight are those of the reference descent"
     for name, space, share in spaces:
-        yield _products(name, f"{claim}.", gradients_are_right, space, share)
+        yield _products(name, f"{claim}.", _TRAINS, gradients_are_right, space, share)
     single: tuple[tuple[Layer, float], ...] = (("attention", 0.3), ("mlp", 0.3), ("block", 0.2))
     for layer, share in single:  # kernels, and autograd functions written by hand, have branches of their own there
         space = mixed(layer, activations=_SMOOTH, steps=(1, 2), apart=layer != "block", textures=_TEXTURES)
         name = f"{layer}/float32-any-options"
-        yield _products(name, f"{claim}, in float32 too.", gradients_are_right, space, share, torch.float32)
+        yield _products(name, f"{claim}, in float32 too.", _TRAINS, gradients_are_right, space, share, torch.float32)
     bare = {"diagonal": ("none", "shared", "per-head"), "position": ("none", "alibi", "self-cross", "rotary")}
-    others: tuple[tuple[str, Check, Space], ...] = (
-        ("attention_energy", energy_gradients_are_right, Space("attention", choices=bare, textures=_TEXTURES)),
-        ("mlp_energy", energy_gradients_are_right, Space("mlp", choices={"activation": _SMOOTH}, textures=_TEXTURES)),
-        (
-            "decode",
-            decoded_gradients_are_right,
-            mixed("attention", steps=(1, 2), apart=False, textures=_TEXTURES),
-        ),
-    )
-    for function, check, space in others:
+    bends = Space("mlp", choices={"activation": _SMOOTH}, textures=_TEXTURES)
+    row = mixed("attention", steps=(1, 2), apart=False, textures=_TEXTURES)
+    others: tuple[tuple[str, Explanation, Check, Space], ...] = (
+        ("attention_energy", _ENERGY_TRAINS, energy_gradients_are_right,
+         Space("attention", choices=bare, textures=_TEXTURES)),
+        ("mlp_energy", _ENERGY_TRAINS, energy_gradients_are_right, bends),
+        ("decode", _TRAINS, decoded_gradients_are_right, row),
+    )  # fmt: skip
+    for function, explanation, check, space in others:
         claim = (
             f"Vector-Jacobian products of {function} with respect to states and weights are those of the reference."
         )
         name = f"{function.replace('_', '-')}/any-options"
         needs = {function, "start"} if space.apart else {function}
-        yield _products(name, claim, check, space, 0.3, needs=needs)
+        yield _products(name, claim, explanation, check, space, 0.3, needs=needs)
 
 
 def _products(
     name: str,
     claim: str,
+    explanation: Explanation,
     check: Check,
     space: Space,
     share: float,
@@ -137,6 +149,7 @@ def _products(
         f"training/{name}",
         claim,
         "Sec. 2 (energies of trained weights); docs/mathematics.md §1, §2",
+        explanation,
         check,
         Over(space),
         (space.features() - {space.layer} | {*needs} if needs else space.features()) | {"gradients"},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -27,6 +27,7 @@ from cemverify.conformance.properties.layers.modes import low_precision_is_close
 from cemverify.conformance.questions.black_boxes import Question
 from cemverify.conformance.trained import measuring
 from cemverify.conformance.trained.activations import Tokens, catch
+from cemverify.conformance.trained.claims import CLAIMS, Claim
 from cemverify.conformance.trained.measuring import Moment, Share
 from cemverify.conformance.trained.model import TrainedModel, energy_layer_of, part
 
@@ -222,30 +223,20 @@ class Judging:
             absent["differences"] = "in a lower precision than float64, differences of the update are mostly roundoff"
         if self.trained.dtype == torch.float64:
             absent["other dtype"] = "the weights are float64 already"
-        return [
-            self._record(f"trained/{name}", claim, needs, absent)
-            for name, claim, needs in (
-                ("update", "On real states, the update is -eta P dE/dg.", {"energy", "gradient-step"}),
-                ("slope", "To first order, every energy falls.", {"energy", "slope"}),
-                ("whole-step", "No whole step raises an energy.", {"energy", "monotone"}),
-                ("preconditioner", "P is positive definite.", {"P"}),
-                ("symmetry", "The update is a gradient field.", {"conservative", "differences"}),
-                ("precision", f"In {dtype}, the update is as close to the float64 one as the dtype allows.",
-                 {"other dtype", f"dtype:{dtype}"}),
-            )
-        ]  # fmt: skip
+        return [self._record(claim, dtype, absent) for claim in CLAIMS]
 
-    def _record(self, id_: str, claim: str, needs: Iterable[str], absent: dict[str, str]) -> Record:
-        tokens = self.trained.tokens.ids.numel()
+    def _record(self, claim: Claim, dtype: str, absent: dict[str, str]) -> Record:
+        tokens, id_ = self.trained.tokens.ids.numel(), claim.id
+        needs = {need.format(dtype=dtype) for need in claim.needs}
         record = Record(
             id_,
-            claim,
-            "x' = x - eta P dE/dg, on the states that the model feeds the layer",
+            claim.claim.format(dtype=dtype),
+            claim.source,
             Verdict.HOLDS,
             seconds=self.spent.get(id_, 0.0),
             premise="something changes by more than roundoff",
         )
-        if missing := sorted(set(needs) & absent.keys()):
+        if missing := sorted(needs & absent.keys()):
             return replace(
                 record, verdict=Verdict.NOT_OFFERED, reason="; ".join(f"{name}: {absent[name]}" for name in missing)
             )

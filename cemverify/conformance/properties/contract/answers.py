@@ -11,7 +11,7 @@ from cemverify.conformance.asking.answers import as_tensor
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.experiments import experiment
 from cemverify.conformance.oracle.evidence import Evidence, judge
-from cemverify.conformance.properties.base import Property
+from cemverify.conformance.properties.base import Explanation, Property
 from cemverify.conformance.properties.contract.functions import EVERY, Function, contract_property, yes
 from cemverify.conformance.questions.cases import Case
 
@@ -47,6 +47,12 @@ def _short(dtype: object) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+DTYPE_KEPT = Explanation(
+    "shape(x') = shape(x),  dtype(x') = dtype(x),  device(x') = device(x)",
+    "A layer that answers in float32 whatever it is given silently lowers the precision of everything after it.",
+)
+
+
 def properties() -> Iterator[Property]:
     """One for each function."""
     for function in EVERY:
@@ -54,6 +60,7 @@ def properties() -> Iterator[Property]:
             function,
             "shape-and-dtype",
             f"The answer of {function.name} has the right shape, and the dtype of x: float64, float32 or bfloat16.",
+            DTYPE_KEPT,
             dtype_is_kept,
             "the call returns an answer",
             floor=1.0,

@@ -18,7 +18,7 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.experiments import experiment
 from cemverify.conformance.implementations.faults import Raised
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
-from cemverify.conformance.properties.base import Property
+from cemverify.conformance.properties.base import Explanation, Property
 from cemverify.conformance.properties.contract.functions import EVERY, Function, contract_property, yes
 from cemverify.conformance.questions.cases import Case
 
@@ -90,6 +90,12 @@ def _form(array: Any) -> dict[str, Any]:
     return {"shape": array.shape, "dtype": array.dtype}
 
 
+ARGUMENTS_KEPT = Explanation(
+    "(x, h, weights, config) after the call = before, bit for bit",
+    "An edited argument is somebody else's residual stream or parameter. The bug shows far from its cause.",
+)
+
+
 def properties() -> Iterator[Property]:
     """One for each function."""
     for function in EVERY:
@@ -97,6 +103,7 @@ def properties() -> Iterator[Property]:
             function,
             "inputs-unchanged",
             f"A call of {function.name} leaves its arrays, the mapping of weights and the configuration unchanged.",
+            ARGUMENTS_KEPT,
             arguments_are_left_alone,
             "the call returns an answer",
             floor=1.0,

@@ -12,7 +12,7 @@ from cemverify.cem.models import BlockConfig
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.meanwhile import answered_while_another_runs
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
-from cemverify.conformance.properties.base import Asked, Over, Property
+from cemverify.conformance.properties.base import Asked, Explanation, Over, Property
 from cemverify.conformance.properties.contract.functions import EVERY, Function, contract_property
 from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.questions.cases import Case, Config
@@ -126,6 +126,16 @@ def _longer(case: Case) -> Case:
     return replace(case, x=h if case.x is case.h else torch.cat((case.x, case.x)), h=h)
 
 
+REPEATABLE = Explanation(
+    "F(a) = F(a) after F(b), bit for bit",
+    "An answer that depends on the call before cannot be reproduced, and makes every other comparison a lottery.",
+)
+THREADS_APART = Explanation(
+    "two calls in two threads = each call alone",
+    "Servers and data loaders call from several threads; state that calls share mixes their answers.",
+)
+
+
 def properties() -> Iterator[Property]:
     """Three for each function."""
     for function in EVERY:
@@ -133,6 +143,7 @@ def properties() -> Iterator[Property]:
             function,
             "determinism",
             f"The same call of {function.name} returns the same bits, whatever was called in between.",
+            REPEATABLE,
             twice_gives_the_same,
             "the call in between returns something else",
             floor=0.5,
@@ -142,6 +153,7 @@ def properties() -> Iterator[Property]:
             function,
             "threads",
             f"A call of {function.name} returns the same while another thread makes one, and so does that one.",
+            THREADS_APART,
             each_thread_gets_its_answer,
             "the other call began during the first, and returns something else",
             rows=0.2,
@@ -152,6 +164,11 @@ def properties() -> Iterator[Property]:
         "contract/all/first-calls",
         "The first answer of each function in a new process is right, and so is one after many others.",
         "docs/contract.md",
+        Explanation(
+            "the first call in a process, and a later one in another shape = the golden answer",
+            "What is set up lazily, tables of positions say, may be wrong the first time or frozen at the first "
+            "shape.",
+        ),
         first_is_as_good_as_later,
         OfAllFunctions(mixed("block", steps=(2, 3), textures=("plain",))),
         share=0.1,

@@ -14,7 +14,7 @@ from cemverify.conformance.implementations.features import FUNCTIONS
 from cemverify.conformance.oracle.budgets import energy_budget, output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, moved
 from cemverify.conformance.oracle.golden import energies_at, golden
-from cemverify.conformance.properties.base import Over, Property
+from cemverify.conformance.properties.base import Explanation, Over, Property
 from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.questions.cases import Case, Layer
 
@@ -95,6 +95,7 @@ def contract_property(
     function: Function,
     name: str,
     claim: str,
+    explanation: Explanation,
     check: Check,
     premise: str,
     *,
@@ -126,6 +127,7 @@ def contract_property(
         f"contract/{function.name.replace('_', '-')}/{name}",
         claim,
         "docs/contract.md",
+        explanation,
         checked,
         Over(space),
         frozenset({function.name}) | more.pop("needs", frozenset()),

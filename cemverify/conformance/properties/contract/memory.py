@@ -15,7 +15,7 @@ from cemverify.conformance.asking.answers import as_tensor
 from cemverify.conformance.asking.calls import Caller, finite
 from cemverify.conformance.asking.experiments import experiment, long_experiment
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
-from cemverify.conformance.properties.base import Property
+from cemverify.conformance.properties.base import Explanation, Property
 from cemverify.conformance.properties.contract.functions import EVERY, Function, contract_property
 from cemverify.conformance.questions.cases import Case
 
@@ -267,6 +267,26 @@ def _reversed(array: Any) -> Any:
     return array[:, ::-1].copy()[:, ::-1]
 
 
+READ_ANEW = Explanation(
+    "F(w) after w was edited in place = F(copy of w)",
+    "Optimisers edit weights in place. Whoever caches by identity trains with the weights of yesterday.",
+)
+WINDOWS_READ = Explanation(
+    "F(view of an array) = F(copy of the view)",
+    "Slices, transposes and expanded arrays reach a layer every day; a kernel that ignores strides reads the "
+    "neighbours.",
+)
+MEMORY_SHARED = Explanation(
+    "F(x, h overlapping) = F(copies)",
+    "x and h are often windows of one array. A layer that writes before it has read everything answers wrongly.",
+)
+ONE_ARRAY = Explanation(
+    "F(x, x) = F(x, copy of x)",
+    "In self-attention the state and the memory are one array. Whoever updates it in place moves the memory that "
+    "must stay fixed.",
+)
+
+
 def properties() -> Iterator[Property]:
     """Three or four for each function."""
     for function in EVERY:
@@ -275,6 +295,7 @@ def properties() -> Iterator[Property]:
             function,
             "edited-arrays",
             f"{name} reads edited arrays again, and what it returned before does not change.",
+            READ_ANEW,
             numbers_are_read_anew,
             "other numbers give another output",
             every_dtype=True,
@@ -285,6 +306,7 @@ def properties() -> Iterator[Property]:
             function,
             "windows",
             f"{name} reads views as they are: windows, transposed and expanded arrays, weights in any order.",
+            WINDOWS_READ,
             windows_are_read_as_they_are,
             _MOVES,
             rows=0.5,
@@ -293,6 +315,7 @@ def properties() -> Iterator[Property]:
             function,
             "shared-memory",
             f"{name} reads arrays that share memory: overlapping x and h, one array for two weights.",
+            MEMORY_SHARED,
             arrays_may_share_memory,
             _MOVES,
             rows=0.5,
@@ -302,6 +325,7 @@ def properties() -> Iterator[Property]:
                 function,
                 "one-array",
                 f"x and h of {name} may be the same array; the output is that for two equal arrays.",
+                ONE_ARRAY,
                 one_array_is_two,
                 _MOVES,
                 rows=0.5,

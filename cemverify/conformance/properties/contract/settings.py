@@ -16,7 +16,7 @@ from cemverify.conformance.asking.calls import Caller, finite
 from cemverify.conformance.asking.experiments import experiment, long_experiment
 from cemverify.conformance.asking.process_state import SETTINGS, ProcessState
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
-from cemverify.conformance.properties.base import Property
+from cemverify.conformance.properties.base import Explanation, Property
 from cemverify.conformance.properties.contract.functions import EVERY, Function, contract_property, yes
 from cemverify.conformance.questions.cases import Case
 
@@ -144,6 +144,17 @@ SURROUNDINGS: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
 }
 
 
+SETTINGS_KEPT = Explanation(
+    "settings of the process and states of generators after the call = before",
+    "A default dtype, a number of threads or a seed that a layer leaves behind changes other people's results.",
+)
+UNMOVED = Explanation(
+    "F under other settings of the process = F",
+    "An answer that depends on the default dtype, on inference mode or on a seed differs between two programs that "
+    "call the layer alike.",
+)
+
+
 def properties() -> Iterator[Property]:
     """Two for each function."""
     for function in EVERY:
@@ -151,6 +162,7 @@ def properties() -> Iterator[Property]:
             function,
             "settings-unchanged",
             f"A call of {function.name} leaves the settings of the process unchanged, and seeds no random generator.",
+            SETTINGS_KEPT,
             settings_are_left_alone,
             "the call returns an answer",
             every_dtype=True,
@@ -161,6 +173,7 @@ def properties() -> Iterator[Property]:
             function,
             "surroundings",
             f"Settings of the process change no answer of {function.name}.",
+            UNMOVED,
             surroundings_change_no_answer,
             "the right answer is not that of a layer that does nothing",
             rows=0.25,

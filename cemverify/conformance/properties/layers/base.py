@@ -12,7 +12,7 @@ from hypothesis.strategies import SearchStrategy
 from cemverify.conformance.asking.boxes import Box, form_of
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.oracle.evidence import Evidence
-from cemverify.conformance.properties.base import Asked, Property
+from cemverify.conformance.properties.base import Asked, Explanation, Property
 from cemverify.conformance.questions.black_boxes import Form, Question, dressed, questions, scattered, smaller
 from cemverify.conformance.questions.spaces import Source
 
@@ -89,6 +89,7 @@ class Asking:
 def layer_property(
     id_: str,
     claim: str,
+    explanation: Explanation,
     check: Check,
     premise: str,
     *,
@@ -108,6 +109,7 @@ def layer_property(
         id_,
         claim,
         source,
+        explanation,
         Asking(check),
         Cases() if cases is None else cases,
         frozenset(needs),

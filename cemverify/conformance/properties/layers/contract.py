@@ -18,7 +18,9 @@ from cemverify.conformance.asking.boxes import SCALARS, Arrays, Box, finite, fla
 from cemverify.conformance.asking.experiments import experiment, long_experiment
 from cemverify.conformance.asking.process_state import SETTINGS, ProcessState
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
-from cemverify.conformance.properties.base import Property
+from cemverify.conformance.properties import modes
+from cemverify.conformance.properties.base import Explanation, Property
+from cemverify.conformance.properties.contract import arguments, calls, memory, settings
 from cemverify.conformance.properties.contract.settings import GENERATORS, SURROUNDINGS, seeded_by
 from cemverify.conformance.properties.layers.base import Cases, layer_property
 from cemverify.conformance.properties.layers.oracle import along, rounding, token_count
@@ -28,7 +30,7 @@ _MASKED = 0.7  # of tokens count
 
 
 def twice_gives_the_same(box: Box, q: Question) -> Evidence:
-    """The same call twice, with another between, gives the same bits."""
+    """A call that is made twice, with another between, gives the same bits."""
     other, mask = replace(q, x=_each(_plus_one, q.x), memory=_each(_plus_one, q.memory)), mask_of(box, q)
     between = box.functions(other)
     comparisons, telling = [], False
@@ -329,27 +331,32 @@ def _width(array: Any) -> float:
 
 def properties() -> Iterator[Property]:
     """The properties of the family."""
-    for id_, claim, check, premise, needs, share in (
+    for id_, claim, explanation, check, premise, needs, share in (
         ("structure/layer/determinism", "The same call returns the same bits, whatever was called in between.",
-         twice_gives_the_same, "the call in between returns something else", set(), 1.0),
+         calls.REPEATABLE, twice_gives_the_same, "the call in between returns something else", set(), 1.0),
         ("structure/layer/inputs-unchanged", "A call of any of the layer's functions leaves its arguments unchanged.",
-         inputs_are_left_alone, "the call returns an answer", set(), 0.4),
+         arguments.ARGUMENTS_KEPT, inputs_are_left_alone, "the call returns an answer", set(), 0.4),
         ("structure/layer/edited-arrays", "Edited arrays are read again, and earlier outputs do not change.",
-         edits_are_seen, "the edit changes the update", {"editable"}, 0.4),
+         memory.READ_ANEW, edits_are_seen, "the edit changes the update", {"editable"}, 0.4),
         ("structure/layer/windows", "A view into a larger array is read correctly.",
-         windows_are_read_as_they_lie, "the update is not zero", set(), 1.0),
+         memory.WINDOWS_READ, windows_are_read_as_they_lie, "the update is not zero", set(), 1.0),
         ("structure/layer/dtype", "The output of each of the layer's functions has the dtype of the state.",
+         Explanation(
+             "dtype(x') = dtype(x)",
+             "A layer that changes the dtype changes that of all that follows.",
+         ),
          answers_have_the_arguments_dtype, "the call returns an answer", set(), 0.2),
         ("structure/layer/settings", "A call changes no setting of the process and seeds no random generator.",
-         settings_are_left_alone, "the call returns an answer", set(), 0.05),
+         settings.SETTINGS_KEPT, settings_are_left_alone, "the call returns an answer", set(), 0.05),
         ("modes/layer/no-gradients", "Recording gradients changes no output.",
-         gradients_change_no_answer, "the update is not zero", {"torch"}, 0.3),
+         modes.UNRECORDED, gradients_change_no_answer, "the update is not zero", {"torch"}, 0.3),
         ("modes/layer/surroundings", "Settings of the process change no output.",
-         surroundings_change_no_answer, "the update is not zero", set(), 0.15),
+         settings.UNMOVED, surroundings_change_no_answer, "the update is not zero", set(), 0.15),
     ):  # fmt: skip
         yield layer_property(
             id_,
             claim,
+            explanation,
             check,
             premise,
             needs=needs,

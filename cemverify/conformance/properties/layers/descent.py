@@ -15,7 +15,7 @@ from torch import Tensor
 from cemverify.conformance.asking.boxes import Arrays, Box, flat
 from cemverify.conformance.asking.boxes import Fixed as FixedMemory
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
-from cemverify.conformance.properties.base import Property
+from cemverify.conformance.properties.base import Explanation, Property
 from cemverify.conformance.properties.layers.base import Cases, layer_property
 from cemverify.conformance.properties.layers.oracle import (
     along,
@@ -40,7 +40,7 @@ def slope_is_downward(box: Box, q: Question) -> Evidence:
 
 
 def energies_fall_along_steps(box: Box, q: Question) -> Evidence:
-    """The same at each of several steps, and the energy itself where the whole step must not raise it."""
+    """The energy's rate of change along each of several updates, one after the other, is at most zero."""
     q = replace(q, noise={})
     comparisons, telling = [], False
     for t in range(_ITERATED):
@@ -193,6 +193,10 @@ def properties() -> Iterator[Property]:
     yield layer_property(
         "descent/layer/slope",
         "To first order, the stated energy falls along the update.",
+        Explanation(
+            "dE/dx . (x' - x) < 0",
+            "An update that does not even point downhill descends nothing.",
+        ),
         slope_is_downward,
         "the slope differs from zero by more than roundoff",
         needs={"energy", "slope"},
@@ -202,6 +206,11 @@ def properties() -> Iterator[Property]:
     yield layer_property(
         "descent/layer/along-steps",
         "To first order, the stated energy falls at every step.",
+        Explanation(
+            "dE/dx . (x^(t+1) - x^(t)) < 0 at every t",
+            "Later steps start elsewhere. One that recomputes its memory, or reuses the first gradient, is right "
+            "at the first step only.",
+        ),
         energies_fall_along_steps,
         "the slope at some step differs from zero by more than roundoff",
         needs={"energy", "slope"},
@@ -212,6 +221,11 @@ def properties() -> Iterator[Property]:
     yield layer_property(
         "descent/layer/whole-step",
         "The whole step, however long, does not raise the stated energy.",
+        Explanation(
+            "E(x') <= E(x)",
+            "A step can point downhill and go too far. A layer that declares monotone descent promises that it "
+            "does not.",
+        ),
         whole_step_does_not_raise,
         "the energy changes by more than roundoff",
         needs={"energy", "monotone"},
@@ -222,6 +236,11 @@ def properties() -> Iterator[Property]:
     yield layer_property(
         "descent/layer/smoothness",
         "The step respects the declared bound on the energy's curvature and lowers the energy.",
+        Explanation(
+            "E(x') <= E(x) + dE/dx . (x' - x) + L/2 |x' - x|^2",
+            "The declared bound L is what the choice of a step size rests on; if it is too small, the energy may "
+            "rise.",
+        ),
         step_obeys_the_bound,
         "the energy changes by more than roundoff",
         needs={"energy", "smoothness"},
@@ -232,6 +251,10 @@ def properties() -> Iterator[Property]:
     yield layer_property(
         "descent/layer/lagrangian-convex",
         "The Lagrangian is convex, so the energy falls along -dE/dg.",
+        Explanation(
+            "(g(x) - g(y)) . (x - y) >= 0",
+            "With a state map g = dL/dx, descent along -dE/dg is descent of E only where L is convex.",
+        ),
         lagrangian_is_convex,
         "the states differ by more than roundoff",
         needs={"lagrangian"},
@@ -241,6 +264,11 @@ def properties() -> Iterator[Property]:
     yield layer_property(
         "descent/layer/stationary",
         "The returned state is an equilibrium: the gradient there is within the declared tolerance.",
+        Explanation(
+            "|dE/dx| <= tolerance at the returned state",
+            "A layer that claims to return an equilibrium is differentiated as one. Where it stops early, those "
+            "derivatives are wrong.",
+        ),
         returned_state_is_stationary,
         "the gradient at the start is far beyond the tolerance",
         needs={"energy", "equilibrium"},

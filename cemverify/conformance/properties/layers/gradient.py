@@ -10,7 +10,8 @@ from torch import Tensor
 
 from cemverify.conformance.asking.boxes import Box, flat
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
-from cemverify.conformance.properties.base import Property
+from cemverify.conformance.properties import extremes, gradient
+from cemverify.conformance.properties.base import Explanation, Property
 from cemverify.conformance.properties.layers.base import Cases, layer_property
 from cemverify.conformance.properties.layers.oracle import (
     UPDATE,
@@ -142,6 +143,10 @@ def properties() -> Iterator[Property]:
     yield layer_property(
         "gradient/layer/energy",
         "At every step, the update is -eta P times the gradient of the stated energy.",
+        Explanation(
+            "x' = x - eta P dE/dg, at every step",
+            "This is what the declaration says. Everything that is derived from the energy rests on it.",
+        ),
         update_is_gradient,
         "the gradient is not zero",
         needs=gradient_step,
@@ -150,6 +155,11 @@ def properties() -> Iterator[Property]:
     yield layer_property(
         "gradient/layer/derivatives-agree",
         "The automatic derivative of the energy agrees with finite differences of its values.",
+        Explanation(
+            "autograd of E = central differences of E",
+            "A detached term or a custom backward in the stated energy makes its gradient a fiction, and every "
+            "other property would be judged by it.",
+        ),
         derivatives_agree,
         "the gradient is not zero",
         needs={"energy", "autograd"},
@@ -158,6 +168,7 @@ def properties() -> Iterator[Property]:
     yield layer_property(
         "gradient/layer/conservative-field",
         "The update field is a gradient: its Jacobian is symmetric, up to the preconditioner and the state map.",
+        gradient.CONSERVATIVE,
         field_is_conservative,
         "the Jacobian is not zero",
         needs={"conservative"},
@@ -165,6 +176,11 @@ def properties() -> Iterator[Property]:
     yield layer_property(
         "gradient/layer/symmetric-coupling",
         "Coupled tokens influence each other equally: off-diagonal blocks of the Jacobian are transposes.",
+        Explanation(
+            "d x'_i / d x_j = (d x'_j / d x_i)^T",
+            "If tokens share one energy, what i does to j is what j does to i. Attention between states is not "
+            "like that unless it is built so.",
+        ),
         coupling_is_symmetric,
         "some token's state changes another's update",
         needs={"conservative", "coupled"},
@@ -174,6 +190,10 @@ def properties() -> Iterator[Property]:
     yield layer_property(
         "gradient/layer/preconditioner",
         "A single symmetric positive definite matrix P makes every update -P times the gradient.",
+        Explanation(
+            "x' - x = -P dE/dg for one P = P^T > 0, at all states",
+            "A matrix that is not positive definite climbs in some direction; one that depends on the state is none.",
+        ),
         preconditioner_is_positive,
         "the preconditioner can be determined to better than roundoff",
         needs={*gradient_step, "unknown-preconditioner"},
@@ -182,6 +202,10 @@ def properties() -> Iterator[Property]:
     yield layer_property(
         "gradient/layer/lagrangian",
         "The state map is the gradient of the Lagrangian.",
+        Explanation(
+            "g(x) = dL/dx",
+            "The state map and its Lagrangian are two statements of one thing.",
+        ),
         map_is_the_lagrangians_gradient,
         "the gradient is not zero",
         needs={"lagrangian", "both-maps"},
@@ -190,22 +214,31 @@ def properties() -> Iterator[Property]:
     yield layer_property(
         "gradient/layer/lagrangian-rate",
         "Along the update, the Lagrangian changes by g . dx.",
+        Explanation(
+            "dL = g . dx along the update",
+            "A Lagrangian that is right at one point only fits no trajectory.",
+        ),
         lagrangian_moves_with_the_state,
         "the Lagrangian changes",
         needs={"lagrangian"},
         source="g = dL/dx (Krotov & Hopfield, arXiv 2008.06996)",
         share=0.5,
     )
-    for texture, title, premise in (
-        ("huge-states", "At states 256 times as large,", "the gradient is not zero"),
-        ("zero-states", "At a state of zeros,", "the gradient is not zero"),
-        ("ties", "If tokens and memories are equal,", "the gradient is not zero"),
+    huge = Explanation(
+        "x' - x = -eta P dE/dg at 256 x",
+        "Overflow inside the layer comes long before the state overflows.",
+    )
+    for texture, title, explanation in (
+        ("huge-states", "At states 256 times as large,", huge),
+        ("zero-states", "At a state of zeros,", extremes.AT_ZERO),
+        ("ties", "If tokens and memories are equal,", extremes.AT_TIES),
     ):
         yield layer_property(
             f"extremes/layer/{texture}",
             f"{title} the update is -eta P times the gradient of the stated energy.",
+            explanation,
             update_is_gradient,
-            premise,
+            "the gradient is not zero",
             needs=gradient_step,
             cases=Cases(texture=texture),
             share=0.3,
@@ -214,6 +247,7 @@ def properties() -> Iterator[Property]:
     yield layer_property(
         "extremes/layer/long-rows",
         "With dozens of tokens, the update is -eta P times the gradient of the stated energy.",
+        extremes.IN_LONG_ROWS,
         update_is_gradient,
         "the gradient is not zero",
         needs={*gradient_step, "tokens"},

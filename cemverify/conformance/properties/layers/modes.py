@@ -17,9 +17,11 @@ from cemverify.conformance.asking.boxes import Arrays, Box, finite, flat, quiet
 from cemverify.conformance.asking.experiments import compiling_experiment, experiment
 from cemverify.conformance.implementations.faults import Fault
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.properties import modes
 from cemverify.conformance.properties.base import Property
 from cemverify.conformance.properties.layers.base import Cases, layer_property
 from cemverify.conformance.properties.layers.oracle import along, compared, nudged, rounding
+from cemverify.conformance.properties.precision import BOUNDED
 from cemverify.conformance.questions.black_boxes import Named, Question
 
 Mode = Callable[[Box, Any], Any]
@@ -56,7 +58,7 @@ def mapped_is_looped(box: Box, q: Question) -> Evidence:
 
 
 def cuda_is_cpu(box: Box, q: Question) -> Evidence:
-    """The same arrays on the CUDA device and on the CPU."""
+    """The update on the CUDA device equals that on the CPU."""
     there = replace(box, caller=replace(box.caller, device="cuda"))
     here = replace(box, caller=replace(box.caller, device="cpu"))
     usual = here.answer(q)
@@ -163,16 +165,17 @@ def properties() -> Iterator[Property]:
     """The properties of the family."""
     plain = "the update is not zero"
     yield layer_property(
-        "modes/layer/compiled", "Compiling changes no output.", compiled_is_eager, plain,
+        "modes/layer/compiled", "Compiling changes no output.", modes.COMPILED, compiled_is_eager, plain,
         needs={"compile"}, share=0.05, source="contract", cases=Cases(few=True, plain=True),
         sources=(), scattered=4.0,  # each takes a second to compile
     )  # fmt: skip
     yield layer_property(
-        "modes/layer/vmap", "Mapping over an additional axis gives what a loop gives.", mapped_is_looped, plain,
+        "modes/layer/vmap", "Mapping over an additional axis gives what a loop gives.", modes.MAPPED,
+        mapped_is_looped, plain,
         needs={"vmap"}, share=0.2, source="contract", controls={"random"}, cases=Cases(plain=True),
     )  # fmt: skip
     yield layer_property(
-        "modes/layer/cuda", "On a CUDA device the output is that on the CPU.", cuda_is_cpu, plain,
+        "modes/layer/cuda", "On a CUDA device the output is that on the CPU.", modes.ON_CUDA, cuda_is_cpu, plain,
         needs={"cuda", "torch"}, share=0.5, source="contract",
     )  # fmt: skip
     for dtype in (torch.float32, torch.bfloat16):
@@ -180,6 +183,7 @@ def properties() -> Iterator[Property]:
         yield layer_property(
             f"precision/layer/{name}",
             f"In {name}, the update is as close to the float64 one as the dtype allows.",
+            BOUNDED,
             low_precision_is_close,
             "the update differs from zero by more than the roundoff of the dtype",
             dtype=dtype,

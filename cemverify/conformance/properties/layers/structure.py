@@ -11,7 +11,8 @@ from torch import Tensor
 
 from cemverify.conformance.asking.boxes import Arrays, Box, Fixed, flat
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
-from cemverify.conformance.properties.base import Property
+from cemverify.conformance.properties import structure
+from cemverify.conformance.properties.base import Explanation, Property
 from cemverify.conformance.properties.layers.base import Cases, layer_property
 from cemverify.conformance.properties.layers.oracle import (
     along,
@@ -220,27 +221,49 @@ def properties() -> Iterator[Property]:
     """The properties of the family."""
     several = Cases({"J": 2})
     rows = Cases({"B": 2}, plain=True)
-    for name, claim, check, premise, needs, cases, controls in (
+    for name, claim, explanation, check, premise, needs, cases, controls in (
         ("causality", "A token's update does not depend on later tokens.",
-         future_is_not_read, _SEVERAL, {"causality"}, several, {"random"}),
+         structure.CAUSAL, future_is_not_read, _SEVERAL, {"causality"}, several, {"random"}),
         ("own-state", "With the memory fixed, other tokens' states do not affect a token's update.",
+         Explanation(
+             "x_j changed for all j != i at fixed memory:  x'_i unchanged",
+             "The energy is per token with the memory fixed. If states couple, what is minimised is another "
+             "function.",
+         ),
          own_state_only, _SEVERAL, {"own-state"}, several, {"random"}),
         ("energy-per-token", "With the memory fixed, other tokens' states do not affect a token's energy.",
+         Explanation(
+             "x_j changed for all j != i at fixed memory:  E_i unchanged",
+             "A stated energy that mixes tokens is not the sum that the update descends token by token.",
+         ),
          energy_is_per_token, _SEVERAL, {"energy", "energy-per-token"}, several, {"random-energy"}),
         ("batch-independence", "A batch row's update and energy do not depend on the other rows.",
-         batch_rows_are_independent, "the update is not zero", set(), rows, {"random"}),
+         structure.ROWS_APART, batch_rows_are_independent, "the update is not zero", set(), rows, {"random"}),
         ("batch-energy", "The energy of a batch is the sum or mean of its rows' energies, as declared.",
+         Explanation(
+             "E(x_1, ..., x_B) = sum or mean over b of E(x_b), as declared",
+             "Where a sum is declared and a mean is taken, the step is shorter by the size of the batch.",
+         ),
          batch_energy_is_the_rows, "there are several rows, and their energies are not zero",
          {"energy", "batch-energy"}, rows, set()),
         ("permutation", "The update of reordered tokens is the reordered update.",
+         Explanation(
+             "F(pi x) = pi F(x)",
+             "A layer without positions that depends on the order has positions after all.",
+         ),
          reordering_reorders, "the new order changes the update", {"permutable"}, several, {"random"}),
         ("mask", "Masked tokens change nothing.",
+         Explanation(
+             "x_j, h_j changed where mask_j = 0:  everything else unchanged",
+             "Padding that is read changes results with the length of the longest row in the batch.",
+         ),
          masked_tokens_do_not_count, "a token is masked, and the others' updates are not zero",
          {"masked"}, several, set()),
     ):  # fmt: skip
         yield layer_property(
             f"structure/layer/{name}",
             claim,
+            explanation,
             check,
             premise,
             needs=needs,

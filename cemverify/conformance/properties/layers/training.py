@@ -15,7 +15,7 @@ from cemverify.conformance.asking.boxes import Box, compiled_quickly, finite, pa
 from cemverify.conformance.asking.experiments import experiment, long_experiment
 from cemverify.conformance.implementations.faults import Discard, Fault, NotFinite
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
-from cemverify.conformance.properties.base import Property
+from cemverify.conformance.properties.base import Explanation, Property
 from cemverify.conformance.properties.layers.base import Cases, layer_property
 from cemverify.conformance.properties.layers.oracle import terms
 from cemverify.conformance.questions.black_boxes import Question
@@ -35,7 +35,7 @@ def parameters_get_their_gradient(box: Box, q: Question) -> Evidence:
 
 
 def states_get_their_gradient(box: Box, q: Question) -> Evidence:
-    """The same with respect to the state and the memory."""
+    """v^T d (update) / d a for the state and the memory a, of the layer and of its stated energy's step."""
     return _pulled_back(box, q, of_parameters=False)
 
 
@@ -202,10 +202,16 @@ def _preconditioned(box: Box, gradient: Leaves) -> Leaves:
 
 def properties() -> Iterator[Property]:
     """The properties of the family."""
+    explanation = Explanation(
+        "v^T d x'/dw = v^T d(x - eta P dE/dg)/dw",
+        "A forward pass can be right and its derivative wrong: a detached tensor, a custom backward. The layer "
+        "then trains on gradients of something else.",
+    )
     needs = {"energy", "gradient-step", "autograd", "gradients", "known-preconditioner"}
     yield layer_property(
         "training/layer/parameters",
         "Gradients of the update with respect to the parameters are those of -eta P dE/dg.",
+        explanation,
         parameters_get_their_gradient,
         "some gradient is not zero",
         needs={*needs, "parameters"},
@@ -214,6 +220,7 @@ def properties() -> Iterator[Property]:
     yield layer_property(
         "training/layer/states",
         "Gradients of the update with respect to the state and the memory are those of -eta P dE/dg.",
+        explanation,
         states_get_their_gradient,
         "some gradient is not zero",
         needs=needs,

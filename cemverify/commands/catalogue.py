@@ -1,0 +1,120 @@
+"""Writes `cemverify/catalogue/listing.jsonl`, what is said of every property, from the properties' declarations.
+
+    python -m cemverify.commands.catalogue
+    python -m cemverify.commands.catalogue --removing ID ...     # ids are never removed silently
+
+The file in git is what is known of earlier versions: no id may leave it unless it is named, none may move to another
+version, and none may be added to a version that has a successor.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
+
+from cemverify.catalogue import index
+from cemverify.catalogue.index import TRAINED, Listed, largest
+from cemverify.conformance.properties import Property, catalogue
+from cemverify.conformance.trained.claims import CLAIMS
+from cemverify.console.errors import UsageError
+from cemverify.console.guard import Run, enter
+from cemverify.processes.atomic_files import replacing
+
+
+def text() -> str:
+    """The content of the file."""
+    return "".join(f"{json.dumps(asdict(row), ensure_ascii=False)}\n" for row in rows())
+
+
+def rows() -> Sequence[Listed]:
+    """What the declarations say, in the order of the catalogue."""
+    trained = (
+        Listed(
+            claim.id,
+            claim.claim.format(dtype="the dtype of the weights"),
+            claim.source,
+            claim.explanation.formula,
+            claim.explanation.why,
+            needs=[],
+            asked_up_to={},
+            door=TRAINED,
+            since=claim.since,
+        )
+        for claim in CLAIMS
+    )
+    return (*map(_told, catalogue()), *trained)
+
+
+def _told(property_: Property) -> Listed:
+    return Listed(
+        property_.id,
+        property_.claim,
+        property_.source,
+        property_.explanation.formula,
+        property_.explanation.why,
+        sorted(property_.needs),
+        largest([property_.questions.reach()]),
+        property_.door,
+        property_.since,
+    )
+
+
+def before() -> Mapping[str, str]:
+    """The version of each id, as the file has it.
+
+    Raises:
+        UsageError: the file cannot be read.
+    """
+    try:
+        told = [json.loads(line) for line in index.FILE.read_text(encoding="utf-8").splitlines()]
+        return {row["id"]: row["since"] for row in told}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            f"{index.FILE.name} cannot be read ({error!r}); restore it as the branch has it that you merge into "
+            f"(`git checkout BRANCH -- {index.FILE.name}`), since it says which ids there were"
+        ) from error
+
+
+def check(old: Mapping[str, str], now: Sequence[Listed], removing: Collection[str] = ()) -> None:
+    """Compares the ids and versions that the file has with those that it is to have.
+
+    Raises:
+        UsageError: an id stands twice, is gone and not named, changed its version, or is new in an old one.
+    """
+    new = {row.id: row.since for row in now}
+    if twice := [id_ for id_, count in Counter(row.id for row in now).items() if count > 1]:
+        raise UsageError(f"two properties have the id {twice[0]}; give one of them another")
+    if gone := [id_ for id_ in old if id_ not in new and id_ not in removing]:
+        raise UsageError(
+            f"no property is declared with the id {', '.join(gone)}, which the catalogue has; "
+            "declare it again, or name it after --removing and in the change log"
+        )
+    if moved := [id_ for id_ in old if id_ in new and old[id_] != new[id_]]:
+        raise UsageError(f"{moved[0]} came with catalogue {old[moved[0]]}, but says since={new[moved[0]]!r}")
+    latest = max(old.values(), default="")
+    if late := [id_ for id_ in new if id_ not in old and new[id_] < latest]:
+        raise UsageError(
+            f"{late[0]} is new and says since={new[late[0]]!r}, but there is a catalogue {latest} already; "
+            f"write since={latest!r} beside its claim, or a later month"
+        )
+
+
+def _chosen(arguments: list[str]) -> Run:
+    parser = argparse.ArgumentParser(prog="python -m cemverify.commands.catalogue", description=__doc__)
+    parser.add_argument("--removing", nargs="+", default=[], metavar="ID", help="ids that leave the catalogue")
+    options = parser.parse_args(arguments)
+
+    def run() -> int:
+        check(before(), rows(), options.removing)
+        with replacing(index.FILE) as aside:
+            aside.write_text(text(), encoding="utf-8")
+        return 0
+
+    return run
+
+
+if __name__ == "__main__":
+    raise SystemExit(enter(_chosen))

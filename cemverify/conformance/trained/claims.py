@@ -1,0 +1,67 @@
+"""What is measured of a trained layer on the states that its model feeds it: the claims of `cemverify trained`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cemverify.conformance.properties.base import FIRST, Explanation
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim about a trained layer.
+
+    Attributes:
+        id: trained/claim. claim: one sentence; "{dtype}" stands for the dtype of the layer's weights.
+        explanation: the claim as a formula, and why it matters.
+        needs: features without which it cannot be measured, "{dtype}" as in the claim.
+        source: where the claim comes from. since: the version of the catalogue that introduced it.
+    """
+
+    id: str
+    claim: str
+    explanation: Explanation
+    needs: frozenset[str]
+    source: str = "x' = x - eta P dE/dg, on the states that the model feeds the layer"
+    since: str = FIRST
+
+
+CLAIMS: Sequence[Claim] = (
+    Claim(
+        "trained/update",
+        "On real states, the update is -eta P dE/dg.",
+        Explanation("x' = x - eta P dE/dg on real states", "Trained weights reach where no random ones do."),
+        frozenset({"energy", "gradient-step"}),
+    ),
+    Claim(
+        "trained/slope",
+        "To first order, every energy falls.",
+        Explanation("dE/dx . (x' - x) < 0 on real states", "The share of tokens whose energy falls."),
+        frozenset({"energy", "slope"}),
+    ),
+    Claim(
+        "trained/whole-step",
+        "No whole step raises an energy.",
+        Explanation("E(x') <= E(x) on real states", "Trained step sizes may be too long."),
+        frozenset({"energy", "monotone"}),
+    ),
+    Claim(
+        "trained/preconditioner",
+        "P is positive definite.",
+        Explanation("P > 0", "Training may push P out of the cone where it descends."),
+        frozenset({"P"}),
+    ),
+    Claim(
+        "trained/symmetry",
+        "The update is a gradient field.",
+        Explanation("J = J^T on real states", "A field that has drifted has no energy."),
+        frozenset({"conservative", "differences"}),
+    ),
+    Claim(
+        "trained/precision",
+        "In {dtype}, the update is as close to the float64 one as the dtype allows.",
+        Explanation("F in the model's dtype ~ F in float64", "What rounding costs on real states."),
+        frozenset({"other dtype", "dtype:{dtype}"}),
+    ),
+)
