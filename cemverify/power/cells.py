@@ -41,16 +41,6 @@ class IntroductionCell:
     implementation: str | None
     code: Code
 
-    @property
-    def label(self) -> str:
-        """The label in progress lines."""
-        return f"{self.implementation or 'the mutants'}: what can be asked"
-
-    @property
-    def cost(self) -> float:
-        """The rough cost in seconds."""
-        return 2.0
-
 
 @dataclass(frozen=True)
 class DetectionCell:
@@ -62,16 +52,6 @@ class DetectionCell:
     seeds: tuple[int, ...]
     implementation: str | None
     code: Code
-
-    @property
-    def label(self) -> str:
-        """The label in progress lines."""
-        return f"{self.mutant}, {self.examples} examples"
-
-    @property
-    def cost(self) -> float:
-        """The rough cost in seconds."""
-        return 0.1 * len(self.seeds)
 
 
 @dataclass(frozen=True)
@@ -88,16 +68,6 @@ class FalseAlarmCell:
     seeds: tuple[int, ...]
     costly: bool
     code: Code
-
-    @property
-    def label(self) -> str:
-        """The label in progress lines."""
-        return f"{self.implementation}: {self.properties[0]} and {len(self.properties) - 1} more"
-
-    @property
-    def cost(self) -> float:
-        """The rough cost in seconds."""
-        return (5.0 if self.costly else 0.1) * len(self.properties) * len(self.seeds)
 
 
 @dataclass(frozen=True)
@@ -116,16 +86,6 @@ class SmallestFaultCell:
     implementation: str | None
     code: Code
 
-    @property
-    def label(self) -> str:
-        """The label in progress lines."""
-        return f"smallest fault that {self.property_id} detects in {self.dtype}, in a {self.place}"
-
-    @property
-    def cost(self) -> float:
-        """The rough cost in seconds."""
-        return 0.2 * _BISECTIONS * len(self.seeds)
-
 
 @dataclass(frozen=True)
 class MatrixCell:
@@ -137,25 +97,33 @@ class MatrixCell:
     implementation: str | None
     code: Code
 
-    @property
-    def label(self) -> str:
-        """The label in progress lines."""
-        return f"{self.mutant}, every property"
-
-    @property
-    def cost(self) -> float:
-        """The rough cost in seconds."""
-        return 0.3 * len(by_id()) * len(self.seeds)
-
 
 Measurement = DetectionCell | FalseAlarmCell | SmallestFaultCell | MatrixCell
 
 
 def cell_of(asked: IntroductionCell | Measurement) -> Cell:
     """The cell that computes it."""
+    label, seconds = _expected(asked)
     if isinstance(asked, IntroductionCell):
-        return introduce.cell(asked, cost=asked.cost, label=asked.label)
-    return measure.cell(asked, cost=asked.cost, label=asked.label)
+        return introduce.cell(asked, cost=seconds, label=label)
+    return measure.cell(asked, cost=seconds, label=label)
+
+
+def _expected(asked: IntroductionCell | Measurement) -> tuple[str, float]:
+    """What progress lines call it, and roughly how many seconds it takes."""
+    match asked:
+        case IntroductionCell():
+            return f"{asked.implementation or 'the mutants'}: what can be asked", 2.0
+        case DetectionCell():
+            return f"{asked.mutant}, {asked.examples} examples", 0.1 * len(asked.seeds)
+        case FalseAlarmCell():
+            label = f"{asked.implementation}: {asked.properties[0]} and {len(asked.properties) - 1} more"
+            return label, (5.0 if asked.costly else 0.1) * len(asked.properties) * len(asked.seeds)
+        case SmallestFaultCell():
+            label = f"smallest fault that {asked.property_id} detects in {asked.dtype}, in a {asked.place}"
+            return label, 0.2 * _BISECTIONS * len(asked.seeds)
+        case MatrixCell():
+            return f"{asked.mutant}, every property", 0.3 * len(by_id()) * len(asked.seeds)
 
 
 @algorithm("cemverify.power.cells:introduce", introduction=1)

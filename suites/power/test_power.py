@@ -27,6 +27,7 @@ from cemverify.power.cells import (
     Measurement,
     SmallestFaultCell,
     by_id,
+    cell_of,
     measure,
 )
 from cemverify.power.code import Code
@@ -96,7 +97,7 @@ def test_every_measurement_costs_more_with_more_seeds_and_so_does_a_costly_imple
             SmallestFaultCell("gradient/attention/plain", "float64", "feature", 60, seeds, None, code),
             MatrixCell("ascent", 60, seeds, None, code),
         ]
-        return [cell.cost for cell in asked]
+        return [cell_of(each).cost for each in asked]
 
     few, many = costs(0), costs(0, 1, 2)
     assert many == pytest.approx([3 * cost for cost in few])

@@ -8,14 +8,17 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
+from torch import Tensor
+
 from cemverify.conformance.implementations import reference
 from cemverify.conformance.implementations.contract import Implementation, Subject
-from cemverify.conformance.implementations.plain import Plain
+from cemverify.conformance.implementations.plain import Plain, Weights
 from cemverify.conformance.judging.verdicts import Record, Verdict
 
 Wrap = Callable[[Any], Any]
 Function = Callable[..., Any]
 Kind = TypeVar("Kind", bound=type[Plain])
+Condition = Callable[[Tensor, Any], bool]  # of a state (B, J, D) and a configuration
 
 UPDATE = "update = -eta P grad energy*"  # the cause of whatever moves a layer's output
 
@@ -77,6 +80,22 @@ class Mutant:
         )
 
 
+@dataclass(frozen=True)
+class TooLarge(Plain):
+    """`Plain`, whose updates are too large where a condition holds.
+
+    Attributes:
+        where: the condition. factor: times the update. of: the configurations for which it is looked at.
+    """
+
+    where: Condition
+    factor: float
+    of: type
+
+    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
+        return super().advance(x, heads * self.factor if isinstance(c, self.of) and self.where(x, c) else heads, w, c)
+
+
 class Zoo(list[Mutant]):
     """The mutants of one family, in the order of their definition."""
 
@@ -102,23 +121,54 @@ class Zoo(list[Mutant]):
 
         def enter(kind: Kind) -> Kind:
             words = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", kind.__name__).lower()
-            self.append(
-                Mutant(
-                    words,
-                    fault,
-                    property_,
-                    cause,
-                    lambda: kind().subject(),
-                    self.family,
-                    also,
-                    original=lambda: Plain().subject(),
-                    own_dtype=own_dtype,
-                    needs=frozenset(needs),
-                )
-            )
+            self.append(self._of_plain(words, fault, property_, cause, kind, also, own_dtype, needs))
             return kind
 
         return enter
+
+    def too_large(
+        self,
+        id_: str,
+        fault: str,
+        property_: str,
+        where: Condition,
+        factor: float = 1.01,
+        *,
+        of: type = object,
+        cause: str = UPDATE,
+        own_dtype: bool = False,
+        needs: tuple[str, ...] = (),
+    ) -> Mutant:
+        """A mutant whose updates are too large where a condition holds.
+
+        Args:
+            fault, property_, cause, own_dtype, needs: as for `killed_by`. where, factor, of: as for `TooLarge`.
+        """
+        return self._of_plain(id_, fault, property_, cause, lambda: TooLarge(where, factor, of), (), own_dtype, needs)
+
+    def _of_plain(
+        self,
+        id_: str,
+        fault: str,
+        property_: str,
+        cause: str,
+        make: Callable[[], Plain],
+        also: tuple[str, ...],
+        own_dtype: bool,
+        needs: tuple[str, ...],
+    ) -> Mutant:
+        return Mutant(
+            id_,
+            fault,
+            property_,
+            cause,
+            lambda: make().subject(),
+            self.family,
+            also,
+            original=lambda: Plain().subject(),
+            own_dtype=own_dtype,
+            needs=frozenset(needs),
+        )
 
     def wraps(
         self,

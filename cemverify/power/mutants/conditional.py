@@ -19,17 +19,50 @@ from cemverify.power.mutants.base import UPDATE, Function, Zoo, around
 
 ZOO = Zoo("conditional")
 
-_TOO_LARGE = 1.01
 
+# --- sizes, options and dtypes ----------------------------------------------------------------------
 
-class _Sometimes(Plain):
-    """Updates are one part in a hundred too large where a condition holds."""
-
-    def applies(self, x: Tensor, c: Any) -> bool:
-        raise NotImplementedError
-
-    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-        return super().advance(x, heads * (_TOO_LARGE if self.applies(x, c) else 1.0), w, c)
+# Wrong only somewhere: updates are too large, by one part in a hundred unless another factor is named.
+ZOO += [
+    ZOO.too_large("wrong-at-odd-head-sizes", "Wrong only at odd head dimensions above one.",
+        "gradient/attention/plain", lambda _, c: c.R % 2 == 1 and c.R > 1, of=AttentionConfig),
+    ZOO.too_large("wrong-at-three-heads", "Wrong only if the number of heads is not a power of two.",
+        "gradient/attention/plain", lambda _, c: c.heads & (c.heads - 1) != 0, of=AttentionConfig),
+    ZOO.too_large("wrong-at-odd-hidden-sizes", "Wrong only at odd numbers of hidden units above one.",
+        "gradient/mlp/silu", lambda _, c: c.hidden % 2 == 1 and c.hidden > 1, of=MLPConfig),
+    ZOO.too_large("wrong-where-hidden-exceeds-width", "Wrong only if the MLP has more hidden units than features.",
+        "gradient/mlp/silu", lambda _, c: c.hidden > c.dim, of=MLPConfig),
+    ZOO.too_large("wrong-where-heads-are-wide", "Wrong only if the heads together have more features than the model.",
+        "gradient/attention/plain", lambda _, c: c.heads * c.R > c.dim, of=AttentionConfig, needs=("head-dim",)),
+    ZOO.too_large("wrong-for-one-token", "Wrong only for a row of one token.",
+        "gradient/attention/plain", lambda x, _: x.shape[1] == 1, of=AttentionConfig),
+    ZOO.too_large("wrong-for-one-feature", "Wrong only for a model of one feature.",
+        "gradient/attention/plain", lambda _, c: c.dim == 1),
+    ZOO.too_large("wrong-for-batches", "Wrong only for more than one row.",
+        "gradient/attention/plain", lambda x, _: x.shape[0] > 1),
+    ZOO.too_large("wrong-beyond-four-tokens", "Wrong only beyond a block of four tokens.",
+        "gradient/attention/plain", lambda x, _: x.shape[1] > 4),
+    ZOO.too_large("wrong-beyond-eight-tokens", "Wrong only beyond a block of eight tokens.",
+        "precision/attention/float32", lambda x, _: x.shape[1] > 8, of=AttentionConfig, cause="|error| of*"),
+    ZOO.too_large("wrong-beyond-sixteen-tokens", "Wrong only beyond a block of sixteen tokens.",
+        "precision/attention/float32", lambda x, _: x.shape[1] > 16, of=AttentionConfig, cause="|error| of*"),
+    ZOO.too_large("wrong-at-small-steps", "Wrong only if eta is not one.",
+        "gradient/attention/plain", lambda _, c: c.step_size != 1.0, needs=("step-size",)),
+    ZOO.too_large("wrong-at-other-temperatures", "Wrong only if tau is not the square root of the head dimension.",
+        "gradient/attention/plain", lambda _, c: abs(c.tau**2 - c.R) > 1e-9, of=AttentionConfig,
+        needs=("temperature",)),
+    ZOO.too_large("wrong-in-bfloat16", "Updates are a tenth too large, in bfloat16 only.",
+        "precision/attention/bfloat16", lambda x, _: x.dtype == torch.bfloat16, 1.1, cause="|error| of*",
+        own_dtype=True),
+    ZOO.too_large("wrong-in-float32", "Updates are one part in ten thousand too large, in float32 only.",
+        "precision/attention/float32", lambda x, _: x.dtype == torch.float32, 1.0001, cause="|error| of*",
+        own_dtype=True),
+    ZOO.too_large("wrong-beyond-sixteen-features",
+        "Wrong by one part in a million, only beyond a block of sixteen features.",
+        "gradient/mlp/any-options", lambda _, c: c.dim > 16, 1 + 1e-6),
+    ZOO.too_large("wrong-beyond-three-rows", "Wrong only beyond three rows.",
+        "gradient/mlp/silu", lambda x, _: x.shape[0] > 3),
+]  # fmt: skip
 
 
 @ZOO.killed_by(
@@ -50,76 +83,6 @@ class TokensSharedByTheEndsOfTheRow(Plain):
         return super().keys(h[:, :1].expand_as(h) if torch.equal(h[:, 0], h[:, -1]) else h, w, c)
 
 
-@ZOO.killed_by("Wrong only at odd head dimensions above one.", "gradient/attention/plain")
-class WrongAtOddHeadSizes(_Sometimes):
-    def applies(self, x: Tensor, c: Any) -> bool:  # noqa: ARG002
-        return isinstance(c, AttentionConfig) and c.R % 2 == 1 and c.R > 1
-
-
-@ZOO.killed_by("Wrong only if the number of heads is not a power of two.", "gradient/attention/plain")
-class WrongAtThreeHeads(_Sometimes):
-    def applies(self, x: Tensor, c: Any) -> bool:  # noqa: ARG002
-        return isinstance(c, AttentionConfig) and c.heads & (c.heads - 1) != 0
-
-
-@ZOO.killed_by("Wrong only at odd numbers of hidden units above one.", "gradient/mlp/silu")
-class WrongAtOddHiddenSizes(_Sometimes):
-    def applies(self, x: Tensor, c: Any) -> bool:  # noqa: ARG002
-        return isinstance(c, MLPConfig) and c.hidden % 2 == 1 and c.hidden > 1
-
-
-@ZOO.killed_by("Wrong only if the MLP has more hidden units than features.", "gradient/mlp/silu")
-class WrongWhereHiddenExceedsWidth(_Sometimes):
-    def applies(self, x: Tensor, c: Any) -> bool:  # noqa: ARG002
-        return isinstance(c, MLPConfig) and c.hidden > c.dim
-
-
-@ZOO.killed_by(
-    "Wrong only if the heads together have more features than the model.",
-    "gradient/attention/plain",
-    needs=("head-dim",),
-)
-class WrongWhereHeadsAreWide(_Sometimes):
-    def applies(self, x: Tensor, c: Any) -> bool:  # noqa: ARG002
-        return isinstance(c, AttentionConfig) and c.heads * c.R > c.dim
-
-
-@ZOO.killed_by("Wrong only for a row of one token.", "gradient/attention/plain")
-class WrongForOneToken(_Sometimes):
-    def applies(self, x: Tensor, c: Any) -> bool:
-        return isinstance(c, AttentionConfig) and x.shape[1] == 1
-
-
-@ZOO.killed_by("Wrong only for a model of one feature.", "gradient/attention/plain")
-class WrongForOneFeature(_Sometimes):
-    def applies(self, x: Tensor, c: Any) -> bool:  # noqa: ARG002
-        return bool(c.dim == 1)
-
-
-@ZOO.killed_by("Wrong only for more than one row.", "gradient/attention/plain")
-class WrongForBatches(_Sometimes):
-    def applies(self, x: Tensor, c: Any) -> bool:  # noqa: ARG002
-        return x.shape[0] > 1
-
-
-@ZOO.killed_by("Wrong only beyond a block of four tokens.", "gradient/attention/plain")
-class WrongBeyondFourTokens(_Sometimes):
-    def applies(self, x: Tensor, c: Any) -> bool:  # noqa: ARG002
-        return x.shape[1] > 4
-
-
-@ZOO.killed_by("Wrong only beyond a block of eight tokens.", "precision/attention/float32", "|error| of*")
-class WrongBeyondEightTokens(_Sometimes):
-    def applies(self, x: Tensor, c: Any) -> bool:
-        return isinstance(c, AttentionConfig) and x.shape[1] > 8
-
-
-@ZOO.killed_by("Wrong only beyond a block of sixteen tokens.", "precision/attention/float32", "|error| of*")
-class WrongBeyondSixteenTokens(_Sometimes):
-    def applies(self, x: Tensor, c: Any) -> bool:
-        return isinstance(c, AttentionConfig) and x.shape[1] > 16
-
-
 @ZOO.killed_by(
     "Beyond thirty-two tokens, the first sixteen are not read by the last ones.",
     "precision/attention/float32",
@@ -128,22 +91,6 @@ class WrongBeyondSixteenTokens(_Sometimes):
 class MissesTheFirstBlock(Plain):
     def hidden(self, i: Tensor, j: Tensor) -> Tensor:
         return (j > i) | ((i >= 32) & (j < 16))
-
-
-@ZOO.killed_by("Wrong only if eta is not one.", "gradient/attention/plain", needs=("step-size",))
-class WrongAtSmallSteps(_Sometimes):
-    def applies(self, x: Tensor, c: Any) -> bool:  # noqa: ARG002
-        return bool(c.step_size != 1.0)
-
-
-@ZOO.killed_by(
-    "Wrong only if tau is not the square root of the head dimension.",
-    "gradient/attention/plain",
-    needs=("temperature",),
-)
-class WrongAtOtherTemperatures(_Sometimes):
-    def applies(self, x: Tensor, c: Any) -> bool:  # noqa: ARG002
-        return isinstance(c, AttentionConfig) and abs(c.tau**2 - c.R) > 1e-9
 
 
 @ZOO.killed_by("If two logits of a token are equal, the later one is left out.", "gradient/attention/plain")
@@ -158,25 +105,6 @@ class WrongForTies(Plain):
 class WrongWhereTheStateIsTheMemory(Plain):
     def attention(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
         return super().attention(x, h, w, c) - x + h
-
-
-@ZOO.killed_by(
-    "Updates are a tenth too large, in bfloat16 only.", "precision/attention/bfloat16", "|error| of*", own_dtype=True
-)
-class WrongInBfloat16(Plain):
-    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-        return super().advance(x, heads * (1.1 if x.dtype == torch.bfloat16 else 1.0), w, c)
-
-
-@ZOO.killed_by(
-    "Updates are one part in ten thousand too large, in float32 only.",
-    "precision/attention/float32",
-    "|error| of*",
-    own_dtype=True,
-)
-class WrongInFloat32(Plain):
-    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-        return super().advance(x, heads * (1.0001 if x.dtype == torch.float32 else 1.0), w, c)
 
 
 # --- layouts, modes and calls -----------------------------------------------------------------------
@@ -392,18 +320,6 @@ def returns_the_update(implementation: Implementation) -> Implementation:
         return function if name.endswith("_energy") else lambda first, *others: function(first, *others) - first
 
     return around(implementation, change)
-
-
-@ZOO.killed_by("Wrong by one part in a million, only beyond a block of sixteen features.", "gradient/mlp/any-options")
-class WrongBeyondSixteenFeatures(_Sometimes):
-    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-        return Plain.advance(self, x, heads * (1 + 1e-6 * (c.dim > 16)), w, c)
-
-
-@ZOO.killed_by("Wrong only beyond three rows.", "gradient/mlp/silu")
-class WrongBeyondThreeRows(_Sometimes):
-    def applies(self, x: Tensor, c: Any) -> bool:  # noqa: ARG002
-        return x.shape[0] > 3
 
 
 @ZOO.killed_by(
