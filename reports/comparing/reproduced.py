@@ -1,7 +1,8 @@
 """Whether a result that was made again in the same way says the same.
 
-Everything that decides the figures is on record: configuration, seed, versions, commit, kind of machine. Where all of
-that is equal, so are the figures; times and whatever depends on them are left out.
+Everything that decides the figures is on record: configuration, seed, versions, commit and kind of machine, and of
+an implementation its name and a digest of its source. Where all of that is known and equal, so are the figures. Times
+are left out, with whatever depends on them.
 """
 
 from __future__ import annotations
@@ -29,8 +30,10 @@ def not_reproduced(old: Content, new: Content) -> list[Finding]:
     then, now = old["made_by"], new["made_by"]
     if old["suite_version"] != new["suite_version"] or any(then.get(key) != now.get(key) for key in _RECORD):
         return []
-    if str(then.get("commit")).endswith("+changes"):
-        return []  # what the changes were is not on record
+    if then.get("commit") is None or str(then["commit"]).endswith("+changes"):
+        return []  # outside of a repository nothing says what ran, and what the changes were is not on record
+    if not _one_implementation(old, new):
+        return []
     if old["kind"] in ("benchmarks", "gpu"):
         return []  # every figure is a time
     skipped = ("made_by", "tables")
@@ -38,11 +41,20 @@ def not_reproduced(old: Content, new: Content) -> list[Finding]:
     found = list(_differences(left, right, ""))
     if not found:
         found = list(_in_tables(old, new))
-    why = "everything on record is the same: configuration, seed, versions, commit, machine"
+    why = "everything on record is the same: configuration, seed, versions, commit, source, machine"
     listed = [regression(place, was, is_, why) for place, was, is_ in found[:_MOST]]
     if len(found) > _MOST:
         listed.append(note("not reproduced", "", "", f"{len(found) - _MOST} more figures differ"))
     return listed
+
+
+def _one_implementation(old: Content, new: Content) -> bool:
+    """Whether both results are of one implementation whose source is known to be the same, if they are of any."""
+    if old["kind"] not in ("check", "counterexample"):
+        return True
+    digest = (old.get("source") or {}).get("digest")
+    same = old["implementation"] == new["implementation"]
+    return same and digest is not None and digest == (new.get("source") or {}).get("digest")
 
 
 def _differences(old: Any, new: Any, place: str) -> Iterator[tuple[str, Any, Any]]:

@@ -69,6 +69,7 @@ def a_check(name: str = "mylayer:mine", properties: Sequence[Mapping[str, Any]] 
     configuration = {"properties": [], "examples": 60, "dtype": "float64"}
     payload = {"implementation": name, "counts": counts, "headline": headline, "properties": listed}
     payload |= {"catalogue": {"version": "2026.11", "pinned": None}}
+    payload |= {"source": {"digest": "d" * 64, "functions": {"attention": {"file": "mylayer.py", "line": 6}}}}
     return made("check", payload, configuration)
 
 

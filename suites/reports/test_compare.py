@@ -103,6 +103,45 @@ def test_one_cell_that_differs_is_named(
     ), out  # fmt: skip
 
 
+SAME_COMMIT = "1" * 40
+
+
+@pytest.mark.parametrize(
+    ("commit", "names", "digests"),
+    [
+        (None, ("mine", "mine"), ("d", "d")),
+        (SAME_COMMIT, ("mine", "mine"), ("d", "e")),
+        (SAME_COMMIT, ("mine", "mine"), (None, None)),
+        (SAME_COMMIT, ("mine", "theirs"), ("d", "d")),
+        (f"{SAME_COMMIT}+changes", ("mine", "mine"), ("d", "d")),
+    ],
+    ids=["no repository", "edited source", "source unknown", "two implementations", "uncommitted changes"],
+)
+def test_a_repair_is_an_improvement_unless_the_same_code_is_known_to_have_run_twice(
+    commit: str | None,
+    names: tuple[str, str],
+    digests: tuple[str | None, str | None],
+    compare: Compare,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("cemverify.results.provenance.commit_of", lambda _: commit)
+    broken = a_check(names[0], [a_property("a/b/c"), violated("a/b/d")])
+    repaired = a_check(names[1], [a_property("a/b/c", margin=0.2), a_property("a/b/d")])
+    broken["source"]["digest"], repaired["source"]["digest"] = digests
+    code, out, _ = compare(broken, repaired)
+    assert (code, "REGRESSION" in out, "a/b/d: violated -> holds" in out) == (0, False, True)
+
+
+def test_a_result_from_before_sources_were_recorded_is_no_proof_of_anything(
+    compare: Compare, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cemverify.results.provenance.commit_of", lambda _: SAME_COMMIT)
+    old = a_check("mine", [a_property("a/b/c")])
+    new = a_check("mine", [a_property("a/b/c", margin=0.2)])
+    del old["source"], new["source"]
+    assert compare(old, new)[0] == 0
+
+
 def test_another_commit_may_have_other_figures_unless_a_paired_test_calls_them_worse(compare: Compare) -> None:
     old = a_recursion({1: (0.2, 0.21, 0.19), 2: (0.15, 0.16, 0.14)})
     noise = elsewhere(a_recursion({1: (0.2, 0.21, 0.19), 2: (0.16, 0.15, 0.145)}))

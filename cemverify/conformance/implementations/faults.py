@@ -31,7 +31,7 @@ def printable(text: str) -> str:
     return text
 
 
-_LIBRARIES = tuple(
+LIBRARIES = tuple(
     os.path.join(folder, "")
     for folder in (
         str(Path(__file__).parents[2]),
@@ -49,7 +49,7 @@ def place(error: BaseException) -> str:
     """
     try:
         lines = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-        own = [(file, line) for file, line in lines if not file.startswith(("<", *_LIBRARIES))]
+        own = [(file, line) for file, line in lines if not file.startswith(("<", *LIBRARIES))]
         return f" ({printable(os.path.basename(own[-1][0]))}, line {own[-1][1]})" if own else ""
     except BaseException:  # it is the implementation's exception, and so are its attributes
         return ""

@@ -17,6 +17,7 @@ from cemverify.conformance.implementations.contract import Subject
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Discard, Fault, Hung, words
 from cemverify.conformance.implementations.features import FUNCTIONS
+from cemverify.conformance.implementations.origin import origin_of
 from cemverify.conformance.judging.controls import CONTROLS, control
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.events import Event, PropertyFinished, PropertyStarted, RunFinished, RunStarted
@@ -87,7 +88,7 @@ def run(subject: Subject, name: str, properties: Sequence[Property], effort: Eff
             record = judge_property(subject, property_, effort)
         records.append(record)
         yield PropertyFinished(record)
-    yield RunFinished(name, records, time.monotonic() - started)
+    yield RunFinished(name, records, time.monotonic() - started, origin_of(subject))
 
 
 def judge_property(

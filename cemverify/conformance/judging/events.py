@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from cemverify.conformance.implementations.origin import Origin
 from cemverify.conformance.judging.verdicts import Record
 
 
@@ -37,11 +38,12 @@ class PropertyFinished:
 
 @dataclass(frozen=True)
 class RunFinished:
-    """Sent at the end, with every record in catalogue order."""
+    """Sent at the end, with every record in catalogue order, and where the implementation is written."""
 
     implementation: str
     records: Sequence[Record]
     seconds: float
+    origin: Origin = field(default_factory=Origin)
 
 
 Event = RunStarted | PropertyStarted | PropertyFinished | RunFinished

@@ -36,6 +36,12 @@ def as_json(
         "headline": violated[0].id if violated else None,
         "asked_up_to": asked_up_to(event.records),
         "catalogue": {"version": versions.current(), "pinned": pinned},
+        "source": {
+            "digest": event.origin.digest,
+            "functions": {
+                name: {"file": place.file, "line": place.line} for name, place in event.origin.places.items()
+            },
+        },
         "properties": [record.describe() for record in event.records],
     }
     return result("check", maker, [terminal.verdict_table(event), *tables], {**payload, **(more or {})})

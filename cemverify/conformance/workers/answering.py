@@ -20,8 +20,9 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.process_state import Originals, ProcessState
 from cemverify.conformance.implementations.contract import Implementation, Subject, load
 from cemverify.conformance.implementations.energy_layers import EnergyLayer, StatedEnergy, Step
-from cemverify.conformance.implementations.faults import Fault, OutOfMemory, Raised, ran_out, words
+from cemverify.conformance.implementations.faults import Fault, OutOfMemory, Raised, printable, ran_out, words
 from cemverify.conformance.implementations.naming import LoadError
+from cemverify.conformance.implementations.origin import Origin, Place, origin_of
 from cemverify.conformance.workers.limits import adopt_orphans, die_with_parent, leave_terminal, limit
 from cemverify.conformance.workers.wire import Closed, Line, answer, requested
 
@@ -61,7 +62,7 @@ def live(end: socket.socket, name: str, memory: int | None, environment: Mapping
     line, originals = Line(end), Originals()
     try:
         subject = load(name)
-        said = describe(subject)
+        said = describe(subject) | {"origin": written(subject)}
     except LoadError as error:
         line.send(answer({"unloaded": str(error)}))
         return
@@ -150,6 +151,12 @@ def describe(subject: Subject) -> dict[str, Any]:
     }
 
 
+def written(subject: Subject) -> dict[str, Any]:
+    """Where a subject is written."""
+    found = origin_of(subject)
+    return {"digest": found.digest, "places": {name: vars(place) for name, place in found.places.items()}}
+
+
 _NOT_PLAIN = {"update", "energy", "state", "memory", "stated", "step", "state_map", "lagrangian", "parameters"}
 
 
@@ -161,7 +168,7 @@ def declared(said: Mapping[str, Any]) -> Subject:
     """A subject that declares what `describe` says; calling one of its functions is a mistake of ours."""
     if "functions" in said:
         return Implementation(dict.fromkeys(said["functions"], _not_here), said["not_offered"], said["arrays"])
-    rest = {key: value for key, value in said.items() if key not in ("has", "given")}
+    rest = {key: value for key, value in said.items() if key not in ("has", "given", "origin")}
     step = dict(said["step"]) | ({"preconditioner": _not_here} if said["given"] else {})
     functions: dict[str, Any] = {name: _not_here if there else None for name, there in said["has"].items()}
     return EnergyLayer(
@@ -174,6 +181,20 @@ def declared(said: Mapping[str, Any]) -> Subject:
             "parameters": dict.fromkeys(said["parameters"]),
         }
     )
+
+
+def whence(said: Mapping[str, Any]) -> Origin:
+    """The origin that `written` says, as far as it can be one."""
+    try:
+        origin = said["origin"]
+        digest, places = origin["digest"], origin["places"].items()
+        taken = {
+            printable(name): Place(printable(place["file"]), int(place["line"]), printable(place["name"]))
+            for name, place in places
+        }
+        return Origin(None if digest is None else printable(digest), taken)
+    except (KeyError, TypeError, ValueError, AttributeError):  # that process may send anything
+        return Origin()
 
 
 def _not_here(*_: Any, **__: Any) -> Any:

@@ -88,7 +88,7 @@ def run(name: str, properties: Sequence[Property], effort: Effort, workers: int 
     finally:
         for worker in crew:
             worker.dismiss()
-    yield RunFinished(name, [records[p.id] for p in asked], time.monotonic() - started)
+    yield RunFinished(name, [records[p.id] for p in asked], time.monotonic() - started, introduction.origin)
 
 
 def ask_again(

@@ -32,12 +32,13 @@ from cemverify.conformance.implementations.faults import (
     Tampered,
     printable,
 )
+from cemverify.conformance.implementations.origin import Origin
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import applicable, judge_again, judge_property, recorded
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import Property, by_id, catalogue
 from cemverify.conformance.questions.saving import Packing, Saved
-from cemverify.conformance.workers.answering import STATE, Request, declared, live
+from cemverify.conformance.workers.answering import STATE, Request, declared, live, whence
 from cemverify.conformance.workers.limits import (
     adopt_orphans,
     end_all,
@@ -60,6 +61,7 @@ class Introduction:
 
     properties: Sequence[str]
     absent: Mapping[str, str]
+    origin: Origin = field(default_factory=Origin)
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ class Respondent:
 
     Attributes:
         timeout: seconds that a call may take. question: what a property is about to ask, or asked last.
-        number: of the last request. lost: why no more requests are sent.
+        number: of the last request. lost: why no more requests are sent. origin: where it says that it is written.
     """
 
     process: Any
@@ -109,6 +111,7 @@ class Respondent:
     question: Any = None
     number: int = 0
     lost: Lost | None = None
+    origin: Origin = field(default_factory=Origin)
 
     def asking(self, question: Any) -> None:
         """A property is about to ask this question."""
@@ -219,7 +222,8 @@ def judge(connection: Connection, name: str, effort: Effort, environment: Mappin
         send(subject)
         _leave(process)
     respondent.not_offered = subject.not_offered
-    send(Introduction([p.id for p in applicable(subject, catalogue())], dict(subject.not_offered)))
+    offered = [p.id for p in applicable(subject, catalogue())]
+    send(Introduction(offered, dict(subject.not_offered), respondent.origin))
     while True:
         try:
             wanted = connection.recv()
@@ -259,6 +263,7 @@ def _introduced(respondent: Respondent, name: str, loading: float) -> Subject | 
         said = answered(respondent.line.receive(time.monotonic() + loading))
         if "unloaded" in said:
             return NotLoaded(printable(str(said["unloaded"])))
+        respondent.origin = whence(said)
         return declared(said)
     except Overdue:
         return NotLoaded(f"loading {name!r} did not finish within {loading:.0f} seconds")

@@ -1,0 +1,138 @@
+"""Where an implementation is written: the file and line of each of its functions, and a digest of its source."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import inspect
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import Any
+
+from cemverify.conformance.implementations.contract import Subject
+from cemverify.conformance.implementations.energy_layers import EnergyLayer
+from cemverify.conformance.implementations.faults import LIBRARIES, printable
+
+_DEEPEST = 16  # wrappers around a function that are looked through
+
+
+@dataclass(frozen=True)
+class Place:
+    """A line of a file.
+
+    Attributes:
+        file: its path, relative to the current folder where it lies below it. line: from 1. name: of the function.
+    """
+
+    file: str
+    line: int
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where an implementation is written.
+
+    Attributes:
+        digest: SHA-256 of the files that it was imported from, libraries left out; None where there is no file.
+        places: of its functions, by their names, as far as they are written in Python.
+    """
+
+    digest: str | None = None
+    places: Mapping[str, Place] = field(default_factory=dict)
+
+
+def origin_of(subject: Subject) -> Origin:
+    """Where the functions of an implementation in this process are written.
+
+    The digest is of every file that one of them stands in, and of every imported module from the folders of these
+    files; libraries are left out.
+    """
+    try:
+        codes = {name: code for name, function in _functions(subject) if (code := _written(function)) is not None}
+        places = {
+            name: Place(shown(code.co_filename), code.co_firstlineno, printable(code.co_name))
+            for name, code in codes.items()
+            if not code.co_filename.startswith("<")
+        }
+        return Origin(_digest({os.path.abspath(code.co_filename) for code in codes.values()}), places)
+    except Exception:  # they are the implementation's own objects, which may answer anything
+        return Origin()
+
+
+def shown(path: str) -> str:
+    """A path as a reader names it: from the current folder, where it lies below that."""
+    here = os.path.join(os.getcwd(), "")
+    return printable(os.path.abspath(path).removeprefix(here))
+
+
+def _functions(subject: Subject) -> Iterator[tuple[str, Any]]:
+    if not isinstance(subject, EnergyLayer):
+        yield from subject.functions.items()
+        return
+    named = {
+        "update": subject.update,
+        "energy": subject.energy,
+        "state map": subject.state_map,
+        "Lagrangian": subject.lagrangian,
+    }
+    yield from ((name, function) for name, function in named.items() if function is not None)
+
+
+def _written(function: Any) -> Any:
+    """The code object of a function; where a library wraps it, of the first one that the wrapper closes over."""
+    first = _code(function)
+    queue, seen = [function], 0
+    while queue and seen < _DEEPEST:
+        looked_at, seen = queue.pop(0), seen + 1
+        code = _code(looked_at)
+        if code is not None and not os.path.abspath(code.co_filename).startswith(LIBRARIES):
+            return code
+        for cell in getattr(looked_at, "__closure__", None) or ():
+            with contextlib.suppress(ValueError):  # one that is empty yet
+                queue += [cell.cell_contents] if callable(cell.cell_contents) else []
+    return first
+
+
+def _code(function: Any) -> Any:
+    """The code object of whatever is called in the end: behind partials, wrappers, methods and modules."""
+    for _ in range(_DEEPEST):
+        if isinstance(function, functools.partial):
+            function = function.func
+        elif inspect.ismethod(function):
+            function = function.__func__
+        elif callable(inner := getattr(function, "__wrapped__", None)):
+            function = inner
+        elif isinstance(function, FunctionType):
+            return function.__code__
+        else:  # an instance or a class
+            kind = function if isinstance(function, type) else type(function)
+            function = getattr(kind, "forward", None) or vars(kind).get("__call__")
+    return None
+
+
+def _digest(files: set[str]) -> str | None:
+    folders = tuple(os.path.join(os.path.dirname(file), "") for file in files if not file.startswith(LIBRARIES))
+    named = {file: os.path.basename(file) for file in files if os.path.isfile(file)}
+    for name, module in list(sys.modules.items()):
+        given = getattr(module, "__file__", None)
+        if not isinstance(given, str) or not given.endswith(".py") or name == "__main__":
+            continue
+        file = os.path.abspath(given)
+        # some modules of libraries have names of files that are not there
+        if folders and file.startswith(folders) and not file.startswith(LIBRARIES) and os.path.isfile(file):
+            named[file] = name
+    if not named:
+        return None
+    found = hashlib.sha256()
+    for name, file in sorted((name, file) for file, name in named.items()):
+        with open(file, "rb") as stream:
+            found.update(f"{name}\0".encode() + hashlib.sha256(stream.read()).digest())
+    return found.hexdigest()
