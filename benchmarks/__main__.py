@@ -65,9 +65,8 @@ HARVEST = ("gpu", "gpu-stage")
 
 def _parser() -> Parser:
     import argparse
-    from pathlib import Path
 
-    from cemverify.console.parsing import Parser, positive
+    from cemverify.console.parsing import Parser, path, positive
 
     parser = Parser(
         prog="python -m benchmarks",
@@ -90,11 +89,11 @@ def _parser() -> Parser:
         help="about how long they take together, three rounds of each at least (default 270)",
     )
     parser.add_argument(
-        "--report", type=Path, metavar="FILE", help="measure nothing: show the benchmarks of this result file"
+        "--report", type=path, metavar="FILE", help="measure nothing: show the benchmarks of this result file"
     )
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write the result file")
+    parser.add_argument("--output", type=path, metavar="FILE", help="write the result file")
     parser.add_argument(
-        "--page", type=Path, metavar="FILE", help="write the page, Markdown, and beside it the picture"
+        "--page", type=path, metavar="FILE", help="write the page, Markdown, and beside it the picture"
     )
     parser.set_defaults(run=_benchmarks)
     return parser
@@ -104,9 +103,7 @@ def _benchmarks(options: argparse.Namespace) -> int:
     from cemverify.results import envelope
     from cemverify.results.tables import terminal
 
-    for path in (options.output, options.page):
-        if path is not None:
-            envelope.check_writable(path)
+    envelope.check_outputs(options.output, pictured=options.page, read=[options.report])
     result = _measured(options) if options.report is None else _read(options)
     envelope.show(terminal(envelope.tables_of(result)))
     if options.output:
@@ -156,7 +153,7 @@ def _harvest_parser() -> Parser:
     import argparse
     from pathlib import Path
 
-    from cemverify.console.parsing import Parser, positive
+    from cemverify.console.parsing import Parser, path, positive
 
     parser = Parser(
         prog="python -m benchmarks",
@@ -180,14 +177,14 @@ def _harvest_parser() -> Parser:
     gpu.add_argument("--again", action="store_true", help="run stages that are finished once more")
     gpu.add_argument("--report", action="store_true", help="run nothing: make the result of what is in the folder")
     gpu.add_argument(
-        "--folder", type=Path, default=Path("out/gpu"), help="of the stages' files and gpu.json (default out/gpu)"
+        "--folder", type=path, default=Path("out/gpu"), help="of the stages' files and gpu.json (default out/gpu)"
     )
-    gpu.add_argument("--page", type=Path, metavar="FILE", help="write the page, Markdown")
+    gpu.add_argument("--page", type=path, metavar="FILE", help="write the page, Markdown")
     gpu.set_defaults(run=_gpu)
     stage = commands.add_parser("gpu-stage", description="One stage of the harvest, in this process.")
     stage.add_argument("stage")
     stage.add_argument("--device", default="cpu")
-    stage.add_argument("--folder", type=Path, required=True)
+    stage.add_argument("--folder", type=path, required=True)
     stage.add_argument("--seconds", type=positive, default=60.0)
     stage.set_defaults(run=_gpu_stage)
     return parser
@@ -205,8 +202,7 @@ def _gpu(options: argparse.Namespace) -> int:
     if unknown := [name for name in options.only or () if name not in names]:
         raise UsageError(f"unknown stage {unknown[0]!r}; choose from {', '.join(names)}")
     result_file = options.folder / "gpu.json"
-    for path in (result_file, *([options.page] if options.page else [])):
-        envelope.check_writable(path)
+    envelope.check_outputs(result_file, options.page, folders=[options.folder])
     device = find_device(options.device)
     options.folder.mkdir(parents=True, exist_ok=True)
     configuration = {"stages": options.only or names, "budget_minutes": options.budget_minutes}

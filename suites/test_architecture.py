@@ -55,7 +55,8 @@ ROOMS: dict[str, set[str]] = {
     "cemverify.conformance.trained": {"cemverify.cem"}
     | shared("console")
     | verifier("implementations", "questions", "asking", "oracle", "properties", "judging"),
-    "cemverify.conformance.gate": shared("_version", "catalogue", "results") | verifier("properties", "judging"),
+    "cemverify.conformance.gate": shared("_version", "catalogue", "processes", "results")
+    | verifier("properties", "judging"),
     "cemverify.conformance.counterexamples": shared("results") | verifier("implementations", "questions", "judging"),
     "cemverify.conformance.listeners": shared("catalogue", "results", "console")
     | verifier("implementations", "judging", "trained", "gate"),
@@ -128,7 +129,8 @@ ROOMS: dict[str, set[str]] = {
         *("synthetic.language.contenders", "synthetic.language.losses", "synthetic.language.paper"),
         "synthetic.measured",
     }
-    | shared("processes", "console", "results"),
+    | shared("processes", "console", "results")
+    | verifier("implementations"),
     "synthetic.language": {"synthetic.language.commands"},
     "synthetic.__main__": {"cemverify.runs", "synthetic.atlas", "synthetic.examine", "synthetic.explain"}
     | {"synthetic.recursion", "synthetic.language"}

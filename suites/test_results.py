@@ -71,8 +71,8 @@ def test_a_path_that_cannot_be_written_is_refused_before_the_work(tmp_path: Path
     (tmp_path / "file").write_text("in the way")
     for path in (tmp_path, tmp_path / "file" / "r.json"):
         with pytest.raises(ResultError, match="cannot write"):
-            envelope.check_writable(path)
-    envelope.check_writable(tmp_path / "not" / "yet" / "r.json")
+            envelope.check_outputs(path)
+    envelope.check_outputs(tmp_path / "not" / "yet" / "r.json")
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 

@@ -15,7 +15,7 @@ from textwrap import indent
 
 import torch
 
-from cemverify.console.parsing import count, seed
+from cemverify.console.parsing import count, path, seed
 from cemverify.results import envelope, provenance
 from cemverify.results.tables import markdown, terminal
 from synthetic.gp import priors
@@ -206,9 +206,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seed", type=seed, default=0, metavar="N", help="seed of every random stream (default: %(default)s)"
     )
     parser.add_argument(
-        "--output", type=Path, default=OUTPUT, metavar="FILE", help="result file (default: %(default)s)"
+        "--output", type=path, default=OUTPUT, metavar="FILE", help="result file (default: %(default)s)"
     )
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the documentation page")
+    parser.add_argument("--markdown", type=path, metavar="FILE", help="also write the documentation page")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -219,9 +219,7 @@ def run(options: argparse.Namespace) -> int:
     """
     points = sorted(set(options.points))
     texts = options.prior or [text.format(value) for text, values in ENTRIES.items() for value in values]
-    for path in (options.output, options.markdown):
-        if path is not None:
-            envelope.check_writable(path)
+    envelope.check_outputs(options.output, options.markdown)
     torch.set_num_threads(1)  # one thread gives the same bits everywhere
     maker = provenance.Maker.now(
         "python -m synthetic atlas", {"priors": texts, "points": points, "seed": options.seed}, options.seed, "cpu"

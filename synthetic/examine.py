@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from textwrap import indent
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from cemverify.console.parsing import count, positive, seed
+from cemverify.console.parsing import count, path, positive, seed
 from cemverify.results import envelope, provenance
 from cemverify.results.tables import terminal
 from synthetic.gp import features, priors
@@ -152,7 +151,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=seed, default=0, metavar="N", help="seed of every random stream (default: %(default)s)"
     )
-    parser.add_argument("--output", type=Path, metavar="FILE", help="also write the result as JSON")
+    parser.add_argument("--output", type=path, metavar="FILE", help="also write the result as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -163,8 +162,7 @@ def run(options: argparse.Namespace) -> int:
     """
     sizes = (options.dimensions, options.train_points, options.test_points)
     config = TaskConfig(options.prior, *sizes, options.noise, options.features)
-    if options.output is not None:
-        envelope.check_writable(options.output)
+    envelope.check_outputs(options.output)
     maker = provenance.Maker.now(_command(config, options.seed), asdict(config), options.seed, "cpu")
     torch.set_num_threads(1)  # one thread gives the same bits everywhere
     print(f"drawing {config.points} points ({config.sampling}) ...", file=sys.stderr, flush=True)

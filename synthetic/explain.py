@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cemverify.console.errors import UsageError
+from cemverify.console.parsing import path
 from cemverify.results.envelope import show
 from cemverify.runs.cells import Cell, algorithm_of
 from cemverify.runs.executors import compute_all, processes
@@ -49,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     parser.add_argument("key", metavar="KEY", help="key of a cell, or its first digits")
     parser.add_argument(
-        "--store", type=Path, metavar="DIR", default=Path("out/store"), help="the store (default: %(default)s)"
+        "--store", type=path, metavar="DIR", default=Path("out/store"), help="the store (default: %(default)s)"
     )
     parser.add_argument("--rerun", action="store_true", help="compute the cell again and compare; changes nothing")
 

@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from cemverify.claims.arguments import Side
-from cemverify.results.envelope import ResultError, read
+from cemverify.results.envelope import ResultError, read, read_json
 
 Expected = Literal["better", "worse", "close", "no worse", "no better"]
 Interval = tuple[float, float]
@@ -101,6 +101,16 @@ class Readings:
 
 
 Results = Mapping[str, tuple[Readings, ...]]
+
+
+def files(folder: Path) -> list[Path]:
+    """The files of readings in a folder; none if there is no such folder.
+
+    Raises:
+        ResultError: a file in it cannot be read.
+    """
+    contents = {path: read_json(path) for path in sorted(folder.glob("*.json"))}
+    return [path for path, found in contents.items() if isinstance(found, dict) and found.get("kind") == "readings"]
 
 
 def collect(folder: Path | None) -> Results:

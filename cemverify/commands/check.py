@@ -6,7 +6,6 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cemverify.commands import completers, gate, trained
@@ -14,7 +13,7 @@ from cemverify.commands.completers import complete_with
 from cemverify.commands.slow_imports import slow_imports
 from cemverify.conformance.implementations import naming
 from cemverify.conformance.workers.limits import USUAL_MEMORY, check_memory, usual_memory
-from cemverify.console.parsing import MOST_WORKERS, count, positive, seed, whole
+from cemverify.console.parsing import MOST_WORKERS, count, path, positive, seed, whole
 from cemverify.console.streams import columns, wrapped
 from cemverify.processes.cores import cores
 
@@ -112,12 +111,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-v", "--verbose", action="store_true", help="show every property, also where a whole family holds"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result file")
-    parser.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit XML, for CI")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write a Markdown page")
+    parser.add_argument("--json", type=path, metavar="FILE", help="write the result file")
+    parser.add_argument("--junit", type=path, metavar="FILE", help="write JUnit XML, for CI")
+    parser.add_argument("--markdown", type=path, metavar="FILE", help="write a Markdown page")
     parser.add_argument(
         "--save-counterexamples",
-        type=Path,
+        type=path,
         metavar="FOLDER",
         help="save the smallest case of each violation: arrays, JSON for `cemverify replay`, and a script",
     )
@@ -141,7 +140,6 @@ def _run(options: argparse.Namespace) -> int:
         from cemverify.conformance.listeners.progress import progress
         from cemverify.conformance.properties import select
         from cemverify.conformance.workers import isolation, nursery
-        from cemverify.results.envelope import check_folder, check_outputs
         from cemverify.results.provenance import Maker
 
     properties = select(options.properties)
@@ -156,8 +154,7 @@ def _run(options: argparse.Namespace) -> int:
         memory=options.memory or usual_memory(options.device),
     )
     check_memory(effort.memory)
-    check_outputs(options.json, options.junit, options.markdown)
-    check_folder(options.save_counterexamples)
+    _check_files(options)
     measured_against = gate.read_gate(options)
     torch.set_num_threads(1)  # as in the workers, and as the result says
     sys.path.insert(0, os.getcwd())  # as `python -m` would; workers inherit it
@@ -190,11 +187,11 @@ def _run_trained(options: argparse.Namespace) -> int:
         import torch
 
         from cemverify.conformance.listeners import trained as trained_layer
-        from cemverify.results.envelope import check_outputs, show
+        from cemverify.results.envelope import show
         from cemverify.results.provenance import Maker
         from cemverify.results.tables import fitted, grid
 
-    check_outputs(options.json, options.junit, options.markdown)
+    _check_files(options)
     measured_against = gate.read_gate(
         argparse.Namespace(**{**vars(options), "implementation": trained.named(options)})
     )
@@ -216,6 +213,26 @@ def _run_trained(options: argparse.Namespace) -> int:
     show(f"{table.title}\n\n{shown}\n\n{wrapped(words, width)}\n")
     more = {"trained": trained_layer.as_json(found, weights)}
     return _tell(options, found.finished, measured_against, maker, [table], words, more)
+
+
+def _check_files(options: argparse.Namespace) -> None:
+    """Checks before the work that no file is overwritten that is read, or written already.
+
+    Raises:
+        ResultError: one would be.
+    """
+    from cemverify.conformance.counterexamples.files import check_apart
+    from cemverify.conformance.properties import catalogue
+    from cemverify.results.envelope import check_outputs
+
+    outputs, known = [options.json, options.junit, options.markdown], options.known
+    read = [*naming.files(options.implementation), options.baseline, options.checkpoint, options.tokens]
+    folder = options.save_counterexamples
+    updated = known if options.update_known else None
+    check_outputs(*outputs, updated=updated, folders=[folder], read=[*read, None if updated else known])
+    if folder is not None:
+        others = [path for path in (*outputs, *read, known) if path is not None]
+        check_apart(folder, [property_.id for property_ in catalogue()], others)
 
 
 def _tell(

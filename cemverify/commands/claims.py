@@ -6,12 +6,11 @@ import argparse
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cemverify.commands.slow_imports import slow_imports
 from cemverify.console.errors import UsageError
-from cemverify.console.parsing import MOST_WORKERS, whole
+from cemverify.console.parsing import MOST_WORKERS, path, whole
 from cemverify.console.streams import columns
 from cemverify.processes.cores import cores
 
@@ -35,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--results",
-        type=Path,
+        type=path,
         metavar="FOLDER",
         help="what the studies measured, as they write it beside their pages; by default docs/results of a clone",
     )
@@ -46,9 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="worker processes, on Linux (default: one per core)",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result file")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the page")
-    parser.add_argument("--latex", type=Path, metavar="FILE", help="write a LaTeX table")
+    parser.add_argument("--json", type=path, metavar="FILE", help="write the result file")
+    parser.add_argument("--markdown", type=path, metavar="FILE", help="write the page")
+    parser.add_argument("--latex", type=path, metavar="FILE", help="write a LaTeX table")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -61,12 +60,12 @@ def run(options: argparse.Namespace) -> int:
     with slow_imports():
         import torch
 
-        from cemverify.claims import PUBLISHED, ClaimVerdict, find_claim, ledger, pages
+        from cemverify.claims import PUBLISHED, ClaimVerdict, find_claim, ledger, pages, readings
         from cemverify.results.envelope import check_outputs, show, write, write_text
         from cemverify.results.provenance import Maker
 
-    check_outputs(options.json, options.markdown, options.latex)
     results = PUBLISHED if options.results is None else options.results
+    check_outputs(options.json, options.markdown, options.latex, read=readings.files(results))
     if options.results is not None and not results.is_dir():
         raise UsageError(f"--results {results} is no folder; name the one in which studies wrote their readings")
     torch.set_num_threads(1)

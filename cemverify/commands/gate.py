@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from datetime import date, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cemverify.catalogue import versions
 from cemverify.commands import completers
+from cemverify.console.parsing import path
 
 if TYPE_CHECKING:
     from cemverify.conformance.gate.accepting import Acceptance
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     completers.complete_with(pin, completers.versions)
     group.add_argument(
-        "--known", type=Path, metavar="FILE", help="TOML file of accepted violations; any other violation fails"
+        "--known", type=path, metavar="FILE", help="TOML file of accepted violations; any other violation fails"
     )
     group.add_argument(
         "--update-known", action="store_true", help="write the violations of this run to the --known file"
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--baseline",
-        type=Path,
+        type=path,
         metavar="FILE",
         help="compare with this stored --json file of the same implementation",
     )
@@ -66,19 +66,16 @@ def read_gate(options: argparse.Namespace) -> Gate:
 
     Raises:
         ValueError: options that do not go together, a bad file, or a baseline that does not compare.
-        ResultError: a file cannot be read, or will not be writable.
+        ResultError: a file cannot be read.
     """
     from cemverify.conformance.gate import known_violations
     from cemverify.conformance.gate.baselines import Conditions, check_comparable, read_baseline
     from cemverify.conformance.gate.gate import Gate
-    from cemverify.results.envelope import check_outputs
 
     pinned = None if options.catalogue is None else versions.check_version(options.catalogue)
     today = known_violations.today()
     acceptance = _acceptance(options, today)
     entries: Sequence[KnownViolation] = ()
-    if acceptance is not None:
-        check_outputs(options.known)
     if options.known is not None and (acceptance is None or options.known.exists()):
         entries = known_violations.read_known(options.known)
     if options.on_regression and options.baseline is None:

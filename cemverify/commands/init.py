@@ -9,6 +9,7 @@ from pathlib import Path
 
 from cemverify.commands.slow_imports import slow_imports
 from cemverify.conformance.workers.limits import USUAL_MEMORY
+from cemverify.console.parsing import path
 from cemverify.console.streams import columns
 from cemverify.processes.cores import cores
 from cemverify.start.recipes import RECIPES
@@ -42,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kind", choices=STEMS, default="cem", help="what you have (default cem)")
     parser.add_argument("--name", metavar="NAME", help="of the adapter's module (default KIND_layer)")
     parser.add_argument(
-        "--folder", type=Path, default=Path(), metavar="DIR", help="where to write (default: the current folder)"
+        "--folder", type=path, default=Path(), metavar="DIR", help="where to write (default: the current folder)"
     )
     parser.add_argument(
         "--ci", choices=[*RECIPES, "none"], default="github", help="the CI service of the recipe (default github)"
@@ -58,11 +59,11 @@ def run(options: argparse.Namespace) -> int:
 
     found = plan(options.kind, options.folder, options.name, None if options.ci == "none" else options.ci)
     write(found)
-    for path in found.files:
-        show(f"wrote {path}")
-    for path, text in found.left.items():
+    for file in found.files:
+        show(f"wrote {file}")
+    for file, text in found.left.items():
         indented = "".join(f"    {line}\n" for line in text.splitlines())
-        show(f"{path} exists and is left as it is; this is what to add:\n\n{indented}")
+        show(f"{file} exists and is left as it is; this is what to add:\n\n{indented}")
     code = _check(found.name, options.folder) if options.check else 0
     show(
         f"\nNext: put your own code into {options.folder / found.name}.py, then\n\n"

@@ -18,6 +18,7 @@ from cemverify.commands import completers
 from cemverify.commands.slow_imports import slow_imports
 from cemverify.conformance.implementations.features import FEATURES
 from cemverify.console.errors import UsageError
+from cemverify.console.parsing import path
 from cemverify.console.streams import columns, is_live, wrapped
 from cemverify.results.envelope import Table, check_outputs, result, show, write
 from cemverify.results.provenance import Maker
@@ -52,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--newer-than", metavar="VERSION", help="only what came after this version of the catalogue, which CI may pin"
     )
     completers.complete_with(newer, completers.versions)
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write the properties as a result file")
+    parser.add_argument("--json", type=path, metavar="PATH", help="write the properties as a result file")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -7,13 +7,12 @@ import fnmatch
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from cemverify.commands import completers
 from cemverify.commands.slow_imports import slow_imports
 from cemverify.conformance.implementations import naming
 from cemverify.console.errors import UsageError
-from cemverify.console.parsing import count
+from cemverify.console.parsing import count, path
 from cemverify.console.streams import columns
 from cemverify.runs import ShardFinished, run_options
 from cemverify.runs.arguments import add_run_arguments
@@ -84,8 +83,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of the bank of correct implementations, use only these to look for false alarms; "
         "* matches any text (default: all)",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result file")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the page")
+    parser.add_argument("--json", type=path, metavar="FILE", help="write the result file")
+    parser.add_argument("--markdown", type=path, metavar="FILE", help="write the page")
     add_run_arguments(parser, HOW)
 
 
@@ -108,7 +107,8 @@ def run(options: argparse.Namespace) -> int:
         from cemverify.results.envelope import check_outputs, show, write, write_text
         from cemverify.results.provenance import Maker
 
-    check_outputs(options.json, options.markdown)
+    sources = [] if options.implementation is None else naming.files(options.implementation)
+    check_outputs(options.json, options.markdown, stores=[options.store], read=sources)
     where = run_options(options)
     torch.set_num_threads(1)  # as in the workers, and as the result says
     sys.path.insert(0, os.getcwd())  # as `python -m` would; workers inherit it

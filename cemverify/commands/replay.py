@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from pathlib import Path
 
 from cemverify.commands.slow_imports import slow_imports
 from cemverify.conformance.implementations import naming
+from cemverify.console.parsing import path
 from cemverify.console.streams import columns, wrapped
 
 DESCRIPTION = """\
@@ -29,11 +29,11 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `cemverify replay`."""
-    parser.add_argument("file", type=Path, metavar="FILE", help="the .json of a saved counterexample")
+    parser.add_argument("file", type=path, metavar="FILE", help="the .json of a saved counterexample")
     parser.add_argument(
         "--implementation", metavar="NAME", help="implementation to test (default: the one it was found with)"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result file")
+    parser.add_argument("--json", type=path, metavar="FILE", help="write the result file")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     if options.implementation is not None:
         options.implementation = naming.settled(options.implementation)
     with slow_imports():
-        from cemverify.conformance.counterexamples.files import load_counterexample
+        from cemverify.conformance.counterexamples.files import files_of, load_counterexample
         from cemverify.conformance.judging.effort import Effort
         from cemverify.conformance.judging.events import RunFinished
         from cemverify.conformance.judging.verdicts import Verdict, counts
@@ -54,13 +54,13 @@ def run(options: argparse.Namespace) -> int:
         from cemverify.results.envelope import check_outputs, show, write
         from cemverify.results.provenance import Maker
 
-    check_outputs(options.json)
     saved = load_counterexample(options.file)
+    name = options.implementation or saved.implementation
+    check_outputs(options.json, read=[*files_of(options.file), *naming.files(name)])
     chosen = [p for p in catalogue() if p.id == saved.property]
     if not chosen:
         raise ValueError(f"this version has no property {saved.property!r}; see `cemverify list`")
     sys.path.insert(0, os.getcwd())  # as `cemverify check` does
-    name = options.implementation or saved.implementation
     nursery.get_ready(name)
     maker = Maker.now(options.command, {"counterexample": str(options.file)}, 0, saved.device)
     effort = Effort() if saved.within is None else Effort(timeout=saved.within)

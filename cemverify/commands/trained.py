@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cemverify.console.errors import UsageError
+from cemverify.console.parsing import path
 
 if TYPE_CHECKING:
     from cemverify.conformance.trained.checkpoint import Weights
@@ -27,12 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of trained weights."""
     group = parser.add_argument_group("trained weights", DESCRIPTION)
     group.add_argument(
-        "--checkpoint", type=Path, metavar="FILE", help="judge a layer with these weights, a .safetensors file"
+        "--checkpoint", type=path, metavar="FILE", help="judge a layer with these weights, a .safetensors file"
     )
     group.add_argument("--layer", metavar="NAME", help="the sub-module to judge, such as blocks.0.attention")
     group.add_argument(
         "--tokens",
-        type=Path,
+        type=path,
         metavar="FILE",
         help=f"what the model reads: a .npy file of integers (B, J) (default: {SEQUENCES} x {LENGTH} random tokens)",
     )

@@ -1,10 +1,12 @@
-"""The parser of every command line, and the numbers that options take."""
+"""The parser of every command line, and the numbers and paths that options take."""
 
 from __future__ import annotations
 
 import argparse
 import math
+import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from cemverify.console.errors import UsageError
@@ -17,6 +19,9 @@ MOST_SEED = 2**32 - 1
 
 # More processes than this are no machine's.
 MOST_WORKERS = 4096
+
+# Bytes of a name and of a path, and its parts: file systems take no longer names, and nobody has deeper folders.
+MOST_NAME, MOST_PATH, MOST_FOLDERS = 255, 4095, 250
 
 
 class Parser(argparse.ArgumentParser):
@@ -78,6 +83,27 @@ def positive(text: str) -> float:
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"must be a positive number, not {value:g}")
     return value
+
+
+def path(text: str) -> Path:
+    """The type of a path, for argparse: one that a file system can hold."""
+    if not text:
+        raise argparse.ArgumentTypeError("an empty text names no file; give its name")
+    try:
+        longest = max((len(os.fsencode(part)) for part in Path(text).parts), default=0)
+        whole_length = len(os.fsencode(text))
+    except UnicodeEncodeError:
+        raise argparse.ArgumentTypeError(f"{text[:60]!a} has characters that no file name can hold") from None
+    if "\0" in text:
+        raise argparse.ArgumentTypeError(f"{text[:60]!a} has a null character, which no file name can hold")
+    if longest > MOST_NAME:
+        raise argparse.ArgumentTypeError(f"a name of {longest:,} bytes is too long: at most {MOST_NAME}")
+    if whole_length > MOST_PATH or len(Path(text).parts) > MOST_FOLDERS:
+        raise argparse.ArgumentTypeError(
+            f"a path of {whole_length:,} bytes and {len(Path(text).parts):,} parts is too long: at most "
+            f"{MOST_PATH:,} bytes and {MOST_FOLDERS} parts"
+        )
+    return Path(text)
 
 
 seed = whole(0, MOST_SEED)

@@ -33,7 +33,7 @@ def replacing(path: Path, *, aside: Path | None = None, durable: bool = True) ->
         OSError: it cannot be written or renamed.
     """
     if aside is None:
-        aside = path.with_name(f".{path.name}.{uuid4().hex}")
+        aside = path.with_name(f".{_shortened(path.name)}.{uuid4().hex}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield aside
@@ -43,6 +43,11 @@ def replacing(path: Path, *, aside: Path | None = None, durable: bool = True) ->
         os.replace(aside, path)
     finally:
         remove(aside)
+
+
+def _shortened(name: str) -> str:
+    """A name that is still no longer than file systems take when 34 characters are added."""
+    return os.fsdecode(os.fsencode(name)[:200])
 
 
 def sweep(folder: Path) -> None:

@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -27,7 +29,9 @@ from typing import Any
 
 from cemverify._version import VERSION
 from cemverify.console.errors import Refusal
-from cemverify.processes.atomic_files import replacing, sweep
+from cemverify.processes.atomic_files import sweep
+from cemverify.processes.inputs import read_text
+from cemverify.processes.targets import Target, identity_of, put, target_of
 from cemverify.results.provenance import Maker
 
 SCHEMA = "cemverify.result"
@@ -99,57 +103,98 @@ def result(kind: str, maker: Maker, tables: Sequence[Table], payload: Mapping[st
     return {**envelope, **payload}
 
 
-def check_writable(path: Path) -> None:
-    """Says before the work, rather than after it, that a file cannot be written; touches nothing.
+def check_outputs(
+    *paths: Path | None,
+    page: Path | None = None,
+    pictured: Path | None = None,
+    updated: Path | None = None,
+    folders: Iterable[Path | None] = (),
+    stores: Iterable[Path] = (),
+    read: Iterable[Path | None] = (),
+) -> None:
+    """Checks before the work that outputs can be written, and overwrite neither each other nor what is read.
+
+    Paths are compared by what they lead to, through links and however they are written. An output may be a stream
+    (`cemverify.processes.targets`); if it is stdout, whatever a command prints goes to stderr from now on. Touches
+    nothing.
+
+    Args:
+        paths: of files, None where one is not asked for.
+        page: of a page that has its readings beside it, in a file of the same name that ends in .json, and pictures.
+        pictured: of a page that has pictures beside it. updated: of a file that is read first.
+        folders: into which files are written. stores: folders that need not be writable if they have everything.
+        read: what the outputs are made of; a folder stands for the Python files below it.
 
     Raises:
-        ResultError: the path is a folder, or no file can be made where it would lie.
+        ResultError: a path cannot be written, two are the same, one lies in another, or one is read.
     """
-    if path.is_dir():
-        raise ResultError(f"cannot write {path}: it is a folder; give a file name")
-    if path.exists() and not path.is_file():
-        raise ResultError(f"cannot write {path}: it is not a regular file")
-    nearest = next(parent for parent in path.absolute().parents if parent.exists())
+    if page is not None and not page.name:
+        raise ResultError(f"cannot write {page}: it is a folder; give a file name")
+    readings = page and page.with_suffix(".json")
+    given = [path for path in (*paths, updated, pictured, page, readings) if path is not None]
+    targets = [(path, _writable(path)) for path in given]
+    for path, why in ((page, "has files beside it"), (pictured, "has files beside it"), (updated, "is read first")):
+        if path is not None and _writable(path).stream:
+            raise ResultError(f"cannot write {path}: it {why}, so it has to be a regular file")
+        if path is not None and path != updated:
+            _writable(path.with_name(f"{path.stem}-and-what-a-picture-shows.svg"))  # whose name may be too long
+    beside = f" ({given[-1]} is for the readings of {page})" if page is not None else ""
+    known = [target.identity for _, target in targets if target.identity is not None]
+    if len(set(known)) < len(known):
+        raise ResultError(f"two outputs have the same path; give each its own{beside}")
+    within = [(path, target.place) for path, target in targets if not target.stream]
+    within += [(folder, _writable_folder(folder)) for folder in folders if folder is not None]
+    within += [(store, Path(os.path.realpath(store)) / "file") for store in stores]
+    for path, target in targets:
+        inside = [other for other, place in within if target.place in place.parents]
+        if inside and not target.stream:
+            raise ResultError(f"{path} cannot be a file, and a folder for {inside[0]}; give it another path")
+    for source in read:
+        for path, target in targets:
+            if source is not None and _is_read(target, source):
+                raise ResultError(f"{path} is read, and would be overwritten; give the output another path")
+    if any(target.is_stdout for _, target in targets):
+        sys.stdout = sys.stderr
+
+
+def _writable(path: Path) -> Target:
+    """What a path that can be written leads to.
+
+    Raises:
+        ResultError: it cannot be written.
+    """
     try:
-        TemporaryFile(dir=nearest).close()  # leaves nothing behind; permissions alone do not tell
+        target = target_of(path)
+        if not target.stream:
+            nearest = next(parent for parent in target.place.parents if parent.exists())
+            try:
+                TemporaryFile(dir=nearest).close()  # leaves nothing behind; permissions alone do not tell
+            except OSError as error:
+                raise OSError(f"no file can be created in {nearest} ({error.strerror or error})") from error
     except OSError as error:
-        reason = error.strerror or error
-        raise ResultError(f"cannot write {path}: no file can be created in {nearest} ({reason})") from error
+        raise ResultError(f"cannot write {path}: {error.strerror or error}") from error
+    return target
 
 
-def check_folder(path: Path | None) -> None:
-    """Checks before the work that files can be written to a folder, if one is asked for.
+def _writable_folder(folder: Path) -> Path:
+    """Where a file in a folder would lie, without links.
 
     Raises:
         ResultError: it is a file, or cannot be made.
     """
-    if path is not None:
-        if path.exists() and not path.is_dir():
-            raise ResultError(f"cannot write into {path}: it is not a folder; name a folder, it is created if needed")
-        check_writable(path / "file")
+    if folder.exists() and not folder.is_dir():
+        raise ResultError(f"cannot write into {folder}: it is not a folder; name a folder, it is created if needed")
+    return _writable(folder / "file").place
 
 
-def check_outputs(*paths: Path | None, page: Path | None = None, read: Iterable[Path] = ()) -> None:
-    """Checks before the work that outputs can be written and do not overwrite each other.
-
-    Args:
-        paths: of files, None where one is not asked for. page: of a page that has its readings beside it, in a file
-            of the same name that ends in .json. read: what the outputs are made of.
-
-    Raises:
-        ResultError: a path cannot be written, two are the same, or one is read.
-    """
-    if page is not None and not page.name:
-        raise ResultError(f"cannot write {page}: it is a folder; give a file name")
-    given = [path for path in (*paths, page, page and page.with_suffix(".json")) if path is not None]
-    for path in given:
-        check_writable(path)
-    if len({path.absolute() for path in given}) < len(given):
-        beside = f" ({given[-1]} is for the readings of {page})" if page is not None else ""
-        raise ResultError(f"two outputs have the same path; give each its own{beside}")
-    for path in read:
-        if path.absolute() in {output.absolute() for output in given}:
-            raise ResultError(f"{path} is read, and would be overwritten; give the output another path")
+def _is_read(target: Target, source: Path) -> bool:
+    """Whether an output would overwrite an input, or a module of a package that is one."""
+    try:
+        if not source.is_dir():
+            return target.identity == identity_of(source)
+    except OSError:
+        return False  # whoever reads it says so
+    return target.place.suffix == ".py" and target.place.exists() and source.resolve() in target.place.parents
 
 
 def show(text: str) -> None:
@@ -172,15 +217,14 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Writes a file aside and renames it into place, making the folders it needs.
+    """Writes a file whole or not at all, making the folders it needs, or writes to the stream that the path names.
 
     Raises:
-        ResultError: the file cannot be written.
+        ResultError: it cannot be written.
     """
     sweep(path.parent)
     try:
-        with replacing(path) as aside:
-            aside.write_bytes(content)
+        put(path, content)
     except OSError as error:
         raise ResultError(f"cannot write {path}: {error.strerror or error}") from error
 
@@ -231,7 +275,7 @@ def read_json(path: Path) -> Any:
         ResultError: it is missing, not JSON (which has no NaN), or nested more than `DEEPEST` levels deep.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+        content = json.loads(read_text(path), parse_constant=_refuse_constant)
     except OSError as error:
         raise ResultError(f"cannot read {path}: {error.strerror or error}") from error
     except RecursionError as error:

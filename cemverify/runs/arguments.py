@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import re
-from pathlib import Path
 
 from cemverify.console.errors import UsageError
-from cemverify.console.parsing import workers
+from cemverify.console.parsing import path, workers
 from cemverify.processes.cores import cores
 from cemverify.runs.options import RunOptions, Shard
 
@@ -23,7 +22,7 @@ def add_run_arguments(parser: argparse.ArgumentParser, how: str | None = HOW) ->
     group = parser.add_argument_group("how it runs", how)
     group.add_argument(
         "--store",
-        type=Path,
+        type=path,
         metavar="DIR",
         default=RunOptions.store,
         help="where finished cells are kept, one file each (default: %(default)s)",

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from cemverify.console.errors import UsageError
-from cemverify.processes.atomic_files import replacing
+from cemverify.processes.inputs import read_text
+from cemverify.processes.targets import put
 from cemverify.runs.cells import Cell
 from cemverify.runs.plain import dumps
 from cemverify.runs.store import FORMAT, CellStore, CorruptCell, content_of, digest_of
@@ -56,9 +57,7 @@ def hand_on(path: Path, store: CellStore, keys: Iterable[str]) -> int:
         if stored is not None and stored.payload is not None:
             kept[key] = content_of(stored.cell, stored.payload)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as aside:
-            aside.write_text("".join(f"{dumps(kept[key])}\n" for key in sorted(kept)), encoding="utf-8")
+        put(path, "".join(f"{dumps(kept[key])}\n" for key in sorted(kept)).encode())
     except OSError as error:
         raise UsageError(f"cannot write the cells {path} ({error.strerror or error})") from error
     return len(kept)
@@ -71,9 +70,10 @@ def cells_of(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         UsageError: a line is not what was written.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read the cells {path} ({error})") from error
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(f"cannot read the cells {path} ({why})") from error
     for number, line in enumerate(text.removesuffix("\n").split("\n") if text else [], start=1):  # U+2028 ends none
         try:
             content = json.loads(line)

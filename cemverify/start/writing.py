@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import keyword
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,13 +15,16 @@ from typing import Literal
 
 from cemverify.catalogue import versions
 from cemverify.console.errors import UsageError
-from cemverify.processes.atomic_files import replacing
+from cemverify.processes.targets import put
 from cemverify.start.recipes import RECIPES
 
 Kind = Literal["cem", "energy", "module"]
 
 # The file of this package that each kind starts from.
 STEMS: Mapping[Kind, str] = MappingProxyType({"cem": "cem_layer", "energy": "energy_layer", "module": "module_layer"})
+
+# Of an adapter: its tests have a longer one.
+LONGEST_NAME = 100
 
 TESTS = '''\
 """One test for each property of NAME.py: `pytest test_NAME.py`."""
@@ -60,6 +64,8 @@ def plan(kind: Kind, folder: Path, name: str | None = None, service: str | None 
     """
     stem = STEMS[kind]
     name = stem if name is None else name
+    if len(name) > LONGEST_NAME:
+        raise UsageError(f"a name of {len(name)} characters is too long; use at most {LONGEST_NAME}")
     if not (name.isascii() and name.isidentifier()) or keyword.iskeyword(name):
         raise UsageError(f"{name!r} cannot name a Python module; use letters, digits and _, as in --name my_layer")
     adapter = resources.files("cemverify.start").joinpath(f"{stem}.py").read_text(encoding="utf-8")
@@ -67,7 +73,7 @@ def plan(kind: Kind, folder: Path, name: str | None = None, service: str | None 
         folder / f"{name}.py": adapter.replace(stem, name),
         folder / f"test_{name}.py": TESTS.replace("NAME", name).replace("CATALOGUE", versions.current()),
     }
-    if there := [path for path in files if path.exists()]:
+    if there := [path for path in files if os.path.lexists(path)]:
         raise UsageError(f"{there[0]} exists, and nothing is overwritten; choose another name: --name my_layer")
     if name in sys.stdlib_module_names or _is_module(name):
         raise UsageError(
@@ -78,7 +84,7 @@ def plan(kind: Kind, folder: Path, name: str | None = None, service: str | None 
     if service is not None:
         recipe = RECIPES[service]
         path, text = folder / recipe.path, recipe.filled(name, versions.current())
-        (left if path.exists() else files)[path] = text
+        (left if os.path.lexists(path) else files)[path] = text
     return Plan(name, files, left)
 
 
@@ -98,7 +104,6 @@ def write(found: Plan) -> None:
     """
     for path, text in found.files.items():
         try:
-            with replacing(path) as aside:
-                aside.write_text(text, encoding="utf-8")
+            put(path, text.encode())
         except OSError as error:
             raise UsageError(f"{path} cannot be written ({error.strerror}); choose another folder") from error

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+
+from cemverify.console.parsing import path
 
 DESCRIPTION = """\
 Compares old results with new ones: verdicts and margins, errors and bits per byte by paired tests (Holm), times as
@@ -29,9 +30,9 @@ cannot be read, with the reason.
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds its arguments."""
-    parser.add_argument("old", metavar="OLD", type=Path, help="a result file, or a folder of them")
-    parser.add_argument("new", metavar="NEW", type=Path, help="a result file, or a folder of them")
-    parser.add_argument("--json", metavar="FILE", type=Path, help="also write what was found as JSON")
+    parser.add_argument("old", metavar="OLD", type=path, help="a result file, or a folder of them")
+    parser.add_argument("new", metavar="NEW", type=path, help="a result file, or a folder of them")
+    parser.add_argument("--json", metavar="FILE", type=path, help="also write what was found as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -45,7 +46,9 @@ def run(options: argparse.Namespace) -> int:
 
     check_outputs(options.json, read=[options.old, options.new])
     try:
-        found: Comparison = compare(collect([options.old]), collect([options.new]))
+        old, new = collect([options.old]), collect([options.new])
+        check_outputs(options.json, read=[source.path for source in (*old, *new)])
+        found: Comparison = compare(old, new)
     except Incomparable as reason:
         raise Refusal(f"not comparable: {reason}") from None
     if options.json is not None:

@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cemverify.console.parsing import path
+
 if TYPE_CHECKING:
+    from reports.collect import ResultFile
     from reports.matrix.standings import Line
 
 DESCRIPTION = """\
@@ -35,7 +38,7 @@ exit code: 0, or 2 with one sentence on stderr if a path holds no verdict or a f
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds its arguments."""
     parser.add_argument(
-        "paths", metavar="PATH", nargs="+", type=Path, help="a result file, or a folder of result files"
+        "paths", metavar="PATH", nargs="+", type=path, help="a result file, or a folder of result files"
     )
     parser.add_argument(
         "--format",
@@ -43,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="terminal",
         help="format of the table that is printed (default: %(default)s)",
     )
-    parser.add_argument("--output", metavar="DIR", type=Path, help="also write the table, the picture and the badges")
+    parser.add_argument("--output", metavar="DIR", type=path, help="also write the table, the picture and the badges")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -51,13 +54,15 @@ def run(options: argparse.Namespace) -> int:
     import sys
 
     from cemverify.console.streams import columns
-    from cemverify.results.envelope import show
+    from cemverify.results.envelope import check_outputs, show
     from cemverify.results.tables import RENDERERS, terminal
     from reports.collect import collect
     from reports.matrix.standings import lines_of, sheet, table
     from reports.sheets import numbers
 
-    lines = lines_of(collect(options.paths))
+    check_outputs(folders=[options.output])
+    sources = collect(options.paths)
+    lines = lines_of(sources)
     found = table(lines)
     if options.format == "csv":
         text = numbers(sheet(lines)).rstrip("\n")
@@ -66,17 +71,17 @@ def run(options: argparse.Namespace) -> int:
     else:
         text = RENDERERS[options.format]([found], ())
     if options.output is not None:
-        _write(options.output, lines)
+        _write(options.output, lines, sources)
     show(text)
     return 0
 
 
-def _write(folder: Path, lines: Sequence[Line]) -> None:
+def _write(folder: Path, lines: Sequence[Line], sources: Sequence[ResultFile]) -> None:
     import json
     import sys
 
     from cemverify.processes.atomic_files import slug
-    from cemverify.results.envelope import write_text
+    from cemverify.results.envelope import check_outputs, write_text
     from cemverify.results.tables import markdown
     from reports.matrix.badges import badge, svg
     from reports.matrix.standings import sheet, table
@@ -95,6 +100,7 @@ def _write(folder: Path, lines: Sequence[Line]) -> None:
             name += "-"
         files[f"badges/{name}.svg"] = svg(line)
         files[f"badges/{name}.json"] = json.dumps(badge(line), indent=1) + "\n"
+    check_outputs(*(folder / name for name in files), read=[source.path for source in sources])
     for name, content in files.items():
         write_text(folder / name, content)
     print(f"wrote {folder}: matrix.md, matrix.csv, matrix.svg and {len(lines)} badges", file=sys.stderr)

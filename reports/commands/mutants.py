@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+
+from cemverify.console.parsing import path
 
 DESCRIPTION = """\
 Writes a page from results of `cemverify power --matrix N --json FILE`: for every mutant how often the property named
@@ -27,11 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "results",
         metavar="FILE",
         nargs="+",
-        type=Path,
+        type=path,
         help="results of `cemverify power --json` from one commit, at least one with --matrix",
     )
     parser.add_argument("--title", default="Which property sees which fault", help="the heading of the page")
-    parser.add_argument("--output", metavar="PAGE", type=Path, help="write the page here instead of printing it")
+    parser.add_argument("--output", metavar="PAGE", type=path, help="write the page here instead of printing it")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -44,6 +45,7 @@ def run(options: argparse.Namespace) -> int:
 
     check_outputs(options.output, read=options.results)
     sources = collect(options.results)
+    check_outputs(options.output, read=[source.path for source in sources])
     with complete(sources[0]):
         text = page([source.content for source in sources], options.title)
     if options.output is None:

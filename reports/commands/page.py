@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from cemverify.console.parsing import path
+
 DESCRIPTION = """\
 Writes one HTML page that begins with the answer: how many properties hold, what is violated with the script that
 shows it, how strong the verdict is, what recursion bought, what the language models did; then every table. The file
@@ -24,10 +26,10 @@ exit code: 0, or 2 with one sentence on stderr if a path is no result file or th
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds its arguments."""
     parser.add_argument(
-        "paths", metavar="PATH", nargs="+", type=Path, help="a result file, or a folder of result files"
+        "paths", metavar="PATH", nargs="+", type=path, help="a result file, or a folder of result files"
     )
     parser.add_argument(
-        "-o", "--output", metavar="FILE", type=Path, help="the page (default: report.html in the first PATH's folder)"
+        "-o", "--output", metavar="FILE", type=path, help="the page (default: report.html in the first PATH's folder)"
     )
 
 
@@ -41,7 +43,9 @@ def run(options: argparse.Namespace) -> int:
     first: Path = options.paths[0]
     output: Path = options.output or (first if first.is_dir() else first.parent) / "report.html"
     check_outputs(output, read=options.paths)
-    page = page_of(collect(options.paths))
+    sources = collect(options.paths)
+    check_outputs(output, read=[source.path for source in sources])
+    page = page_of(sources)
     text = render(page)
     write_text(output, text)
     show(f"{page.answer}\nwrote {output} ({len(text.encode()) / 1e6:.1f} MB)")

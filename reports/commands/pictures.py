@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+
+from cemverify.console.parsing import path
 
 DESCRIPTION = """\
 Draws the pictures of result files as SVG, each with its data as CSV beside it. A picture makes one statement, which
@@ -26,28 +27,32 @@ exit code: 0, or 2 with one sentence on stderr if a path is no result file or a 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds its arguments."""
     parser.add_argument(
-        "paths", metavar="PATH", nargs="+", type=Path, help="a result file, or a folder of result files"
+        "paths", metavar="PATH", nargs="+", type=path, help="a result file, or a folder of result files"
     )
-    parser.add_argument("--output", metavar="DIR", type=Path, required=True, help="where the pictures are written")
+    parser.add_argument("--output", metavar="DIR", type=path, required=True, help="where the pictures are written")
 
 
 def run(options: argparse.Namespace) -> int:
     """Writes the pictures and says what each shows."""
     from cemverify.processes.atomic_files import slug
-    from cemverify.results.envelope import show, write_text
+    from cemverify.results.envelope import check_outputs, show, write_text
     from reports.collect import collect, complete
     from reports.pictures.gallery import pictures_of
 
     drawn = {}
-    for source in collect(options.paths):
+    check_outputs(folders=[options.output])
+    sources = collect(options.paths)
+    for source in sources:
         with complete(source):
             for picture in pictures_of(source.content):
                 name = f"{slug(source.path.stem)}-{picture.name}"
                 while name in drawn:
                     name += "-again"
                 drawn[name] = picture
-    for name, picture in drawn.items():
-        write_text(options.output / f"{name}.svg", picture.svg)
-        write_text(options.output / f"{name}.csv", picture.csv)
+    files = {options.output / f"{name}.svg": picture.svg for name, picture in drawn.items()}
+    files |= {options.output / f"{name}.csv": picture.csv for name, picture in drawn.items()}
+    check_outputs(*files, read=[source.path for source in sources])
+    for file, content in files.items():
+        write_text(file, content)
     show("\n".join([f"{name}.svg: {picture.title}" for name, picture in drawn.items()] or ["nothing to draw"]))
     return 0

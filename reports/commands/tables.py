@@ -36,10 +36,10 @@ exit code: 0, or 2 with one sentence on stderr if a path does not exist or is no
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds its arguments."""
-    from cemverify.console.parsing import whole
+    from cemverify.console.parsing import path, whole
 
     parser.add_argument(
-        "paths", metavar="PATH", nargs="+", type=Path, help="a result file, or a folder of result files"
+        "paths", metavar="PATH", nargs="+", type=path, help="a result file, or a folder of result files"
     )
     parser.add_argument(
         "--format", choices=tuple(RENDERERS), default="terminal", help="format of the tables (default: %(default)s)"
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output",
         metavar="DIR",
-        type=Path,
+        type=path,
         help="also write DIR/report.md, DIR/report.json (the original results, merged) and one DIR/NN-KIND.csv for "
         "each table",
     )
@@ -65,10 +65,11 @@ def run(options: argparse.Namespace) -> int:
     import sys
 
     from cemverify.console.streams import columns
-    from cemverify.results.envelope import show
+    from cemverify.results.envelope import check_outputs, show
     from cemverify.results.tables import comma_separated, terminal
     from reports.collect import collect, tables_of
 
+    check_outputs(folders=[options.output])
     sources = collect(options.paths)
     found = [(source, shown) for source in sources for shown in tables_of(source, fold=not options.all)]
     tables, origins = [shown.table for _, shown in found], [source.origin for source, _ in found]
@@ -93,7 +94,7 @@ def write_all(folder: Path, sources: Sequence[ResultFile]) -> None:
     import sys
 
     from cemverify.processes.atomic_files import slug
-    from cemverify.results.envelope import write, write_text
+    from cemverify.results.envelope import check_outputs, write, write_text
     from cemverify.results.tables import markdown
     from reports.collect import merge, tables_of
 
@@ -103,7 +104,9 @@ def write_all(folder: Path, sources: Sequence[ResultFile]) -> None:
     files = {folder / "report.md": f"# Report\n\n{text}\n"}
     for number, (source, shown) in enumerate(whole, 1):
         files[folder / f"{number:02d}-{slug(source.content['kind'])}.csv"] = shown.csv
+    merged = folder / "report.json"
+    check_outputs(*files, merged, read=[source.path for source in sources])
     for path, content in files.items():
         write_text(path, content)
-    write(folder / "report.json", merge(sources))
+    write(merged, merge(sources))
     print(f"wrote {folder}: report.md, report.json and {len(whole)} CSV", file=sys.stderr)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from cemverify.console.errors import UsageError
-from cemverify.console.parsing import count, positive, seed
+from cemverify.console.parsing import count, path, positive, seed
 from cemverify.processes.devices import check_device
 from cemverify.results import envelope, provenance
 from cemverify.results.tables import terminal
@@ -90,12 +90,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=seed, metavar="N", help="root of every random stream (default: 0)")
     parser.add_argument(
         "--output",
-        type=Path,
+        type=path,
         metavar="FILE",
         default=Path("out/recursion.json"),
         help="the result, with every run, as JSON (default: %(default)s)",
     )
-    parser.add_argument("--page", type=Path, metavar="FILE", help="also a page in Markdown, its figures beside it")
+    parser.add_argument("--page", type=path, metavar="FILE", help="also a page in Markdown, its figures beside it")
     add_run_arguments(parser)
 
 
@@ -107,7 +107,7 @@ def run(options: argparse.Namespace) -> int:
     """
     config = _configured(options)
     where = run_options(options)
-    envelope.check_outputs(options.output, page=options.page)
+    envelope.check_outputs(options.output, page=options.page, stores=[where.store])
     torch.set_num_threads(1)  # as in the workers, and as the result says
     command = _command(options)
     maker = provenance.Maker.now(command, asdict(config), config.seed, config.recipe.device)

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import resources
 from io import BytesIO
@@ -59,13 +59,39 @@ def save_all(event: RunFinished, folder: Path, maker: Maker) -> list[Path]:
     return [_save(event.implementation, r, r.saved, folder, maker) for r in violated if r.saved is not None]
 
 
+def files_of(path: Path) -> list[Path]:
+    """The three files of a counterexample, given one of them.
+
+    Raises:
+        ResultError: the path has no name.
+    """
+    if not path.name.strip("."):
+        raise ResultError(f"{path} is a folder; give the .json file of a counterexample")
+    return [path.with_suffix(suffix) for suffix in (".json", ".npz", ".py")]
+
+
+def check_apart(folder: Path, properties: Iterable[str], others: Iterable[Path]) -> None:
+    """Checks that no other file has the name of a counterexample that may be written to the folder.
+
+    Args:
+        properties: their ids.
+
+    Raises:
+        ResultError: one has.
+    """
+    names = {_stem(id_) for id_ in properties}
+    for path in others:
+        if path.stem in names and path.parent.resolve() == folder.resolve():
+            raise ResultError(f"{path} has the name of a counterexample that may be saved there; rename it")
+
+
 def load_counterexample(path: Path) -> Counterexample:
     """Reads one of the three files' JSON, with the arrays beside it.
 
     Raises:
         ResultError: it is missing, damaged, or no counterexample.
     """
-    path = path.with_suffix(".json")
+    path = files_of(path)[0]
     content = read(path)
     if content["kind"] != "counterexample":
         raise ResultError(f"{path} is a result of kind {content['kind']!r}, not a saved counterexample")
@@ -88,7 +114,7 @@ def load_counterexample(path: Path) -> Counterexample:
 
 
 def _save(implementation: str, record: Record, saved: Saved, folder: Path, maker: Maker) -> Path:
-    stem = folder / record.id.replace("/", "-")
+    stem = folder / _stem(record.id)
     arrays = stem.with_suffix(".npz")
     write_bytes(arrays, _packed(saved.arrays))
     table = Table(f"Counterexample to {record.id}", ("what", "value"), _rows(implementation, record))
@@ -112,6 +138,10 @@ def _save(implementation: str, record: Record, saved: Saved, folder: Path, maker
     write(stem.with_suffix(".json"), result("counterexample", maker, [table], payload))
     write_bytes(stem.with_suffix(".py"), resources.files(__package__).joinpath("standalone.py").read_bytes())
     return stem.with_suffix(".json")
+
+
+def _stem(id_: str) -> str:
+    return id_.replace("/", "-")
 
 
 def _rows(implementation: str, record: Record) -> Sequence[Sequence[str]]:

@@ -32,6 +32,7 @@ from tomlkit.items import AoT
 
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import catalogue
+from cemverify.processes.inputs import read_text
 from cemverify.results.envelope import ResultError
 
 KEYS = ("implementation", "property", "cause", "reason", "expires")
@@ -135,7 +136,7 @@ def text_of(path: Path) -> str:
         ResultError: it cannot be read.
     """
     try:
-        return path.read_text(encoding="utf-8")
+        return read_text(path)
     except OSError as error:
         hint = "; --update-known creates it" if isinstance(error, FileNotFoundError) else ""
         raise ResultError(f"cannot read {path}: {error.strerror or error}{hint}") from error

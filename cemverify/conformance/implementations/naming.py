@@ -83,6 +83,22 @@ def settled(name: str) -> str:
     return f"{module}:{path}" if is_file(name.rpartition(":")[0] or name) else name
 
 
+def files(name: str) -> list[Path]:
+    """The file of the module in which an implementation lies, or the folder of the package.
+
+    Empty where only importing it would tell.
+
+    Raises:
+        LoadError: there is certainly no such module.
+    """
+    top = parts(name)[0].partition(".")[0]
+    found = sys.modules.get(top)
+    spec = getattr(found, "__spec__", None) if found is not None else _found(top, name)
+    if spec is None:
+        return []
+    return [Path(place) for place in spec.submodule_search_locations or [spec.origin] if place is not None]
+
+
 def is_file(text: str) -> bool:
     """Whether somebody means a file by it, and no dotted name of a module."""
     return text.endswith(".py") or "/" in text or os.sep in text

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from cemverify.console.errors import UsageError
-from cemverify.console.parsing import Parser, positive, whole
+from cemverify.console.parsing import Parser, path, positive, whole
 from cemverify.processes.devices import find_device
 from cemverify.runs import RunOptions, run_options
 from synthetic import memory
@@ -99,10 +99,10 @@ def add_corpus_arguments(parser: Command) -> None:
     """The options that `corpus_choice` reads; options of one corpus beside another are refused."""
     add = add_compact(parser, "the corpus", CORPUS_HELP)
     add("--corpus", default=None)
-    add("--text", nargs="+")
+    add("--text", nargs="+", type=path)
     add("--dataset")
     add("--tokeniser")
-    add("--corpora", type=Path, default=corpora_folder())
+    add("--corpora", type=path, default=corpora_folder())
     for name in ("configuration", "split", "column", "revision"):
         add(f"--{name}")
     add("--megabytes", type=positive)
@@ -144,7 +144,7 @@ def corpus_choice(options: argparse.Namespace) -> CorpusChoice:
         UsageError: a number is out of its range.
     """
     if options.text is not None:
-        return CorpusChoice(TextFiles(tuple(options.text)), options.tokeniser)
+        return CorpusChoice(TextFiles(tuple(map(str, options.text))), options.tokeniser)
     if options.dataset is not None:
         given = {name: getattr(options, name) for name in _OF_DATASETS}
         return CorpusChoice(DatasetSpec(options.dataset, **_those_given(given)), options.tokeniser)
@@ -156,6 +156,11 @@ def corpus_choice(options: argparse.Namespace) -> CorpusChoice:
         peak = 6.0 if options.corpus == "hidden" else 3.0
         return CorpusChoice(ChainSpec(options.corpus, peak=peak, **_those_given(given)), options.tokeniser)
     return CorpusChoice(Library(), options.tokeniser)
+
+
+def named_texts(options: argparse.Namespace) -> list[Path]:
+    """The files that are named to be read as text."""
+    return [text for text in options.text or () if text.is_file()]
 
 
 def corpus_words(choice: CorpusChoice) -> list[str]:

@@ -7,8 +7,9 @@ import shlex
 from dataclasses import asdict
 from pathlib import Path
 
-from cemverify.console.parsing import seed
-from cemverify.results.envelope import check_writable, result, show, write
+from cemverify.conformance.implementations import naming
+from cemverify.console.parsing import path, seed
+from cemverify.results.envelope import check_outputs, result, show, write
 from cemverify.results.provenance import Maker
 from cemverify.results.tables import terminal
 from synthetic.language.commands.arguments import (
@@ -18,6 +19,7 @@ from synthetic.language.commands.arguments import (
     add_recipe_arguments,
     corpus_choice,
     corpus_words,
+    named_texts,
     preset_choice,
     preset_words,
 )
@@ -54,7 +56,7 @@ def add_arguments(parser: Command) -> None:
     add("implementation", metavar="IMPLEMENTATION")
     add("--preset", default=DEFAULT_PRESET)
     add("--seed", type=seed, default=0)
-    add("--output", type=Path, default=Path("out/language.json"))
+    add("--output", type=path, default=Path("out/language.json"))
     add_corpus_arguments(parser)
 
 
@@ -71,7 +73,8 @@ def run(options: argparse.Namespace) -> int:
         table,
     )
 
-    check_writable(options.output)
+    read = [*named_texts(options), *naming.files(options.implementation)]
+    check_outputs(options.output, stores=[options.corpora], read=read)
     asked = LossComparison(
         options.implementation, preset_choice(options), corpus_choice(options), options.corpora, options.seed
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from pathlib import Path
 
+from cemverify.console.parsing import path
 from cemverify.results import envelope
 from cemverify.results.tables import terminal
 from synthetic.language.commands.arguments import Command
@@ -29,9 +29,9 @@ def add_arguments(parser: Command) -> None:
     parser.description = DESCRIPTION
     parser.epilog = EPILOG
     parser.add_argument(
-        "files", nargs="+", type=Path, metavar="FILE", help="the JSON beside a page of `second-step --page`"
+        "files", nargs="+", type=path, metavar="FILE", help="the JSON beside a page of `second-step --page`"
     )
-    parser.add_argument("--page", type=Path, metavar="FILE", help="a page in Markdown, with its picture beside it")
+    parser.add_argument("--page", type=path, metavar="FILE", help="a page in Markdown, with its picture beside it")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     """
     from synthetic.language.tuned import scale  # matplotlib is heavy to import
 
-    envelope.check_outputs(options.page, read=options.files)
+    envelope.check_outputs(pictured=options.page, read=options.files)
     found = [scale.read_point(path) for path in options.files]
     points = sorted(found, key=lambda p: (p.parameters, p.tokens, p.replaced))
     envelope.show(terminal([scale.table(points)]))

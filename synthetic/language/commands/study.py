@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from cemverify.cem import presets as paper
-from cemverify.console.parsing import positive, seed, whole
+from cemverify.console.parsing import path, positive, seed, whole
 from cemverify.results import envelope, provenance
 from cemverify.results.tables import terminal
 from cemverify.runs import RunOptions, add_run_arguments
@@ -25,6 +25,7 @@ from synthetic.language.commands.arguments import (
     changes_words,
     corpus_choice,
     corpus_words,
+    named_texts,
     recipe_changes,
     run_on,
     shape,
@@ -67,8 +68,8 @@ def add_arguments(parser: Command) -> None:
     add("--estimate", action="store_true")
     add("--tflops", type=positive)
     add("--device", default="auto")
-    add("--output", type=Path)
-    add("--page", type=Path)
+    add("--output", type=path)
+    add("--page", type=path)
     add_corpus_arguments(parser)
     add_run_arguments(parser, None)
 
@@ -88,6 +89,8 @@ def run(options: argparse.Namespace) -> int:
         return _estimate(choice, corpus, options.tflops)
     device, where = run_on(options)
     output = options.output or Path(f"out/language-{choice.name}.json")
+    stores, read = [where.store, options.corpora], named_texts(options)
+    envelope.check_outputs(output, page=options.page, stores=stores, read=read)
     return _conduct(choice, corpus, device, where, options.corpora, output, options.page, options.tflops)
 
 
@@ -108,7 +111,6 @@ def _conduct(
     from synthetic.language.paper.page import write_page
     from synthetic.measured import readings
 
-    envelope.check_outputs(output, page=page)
     inherit_corpora(corpora)
     choice.plan(_expected_vocabulary(choice, corpus_asked))  # a wrong name or number needs no corpus to be told
     corpus = open_corpus(corpus_asked, corpora)

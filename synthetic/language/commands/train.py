@@ -9,8 +9,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from cemverify.console.errors import UsageError
-from cemverify.console.parsing import seed, whole
-from cemverify.results.envelope import check_writable, result, show, write
+from cemverify.console.parsing import path, seed, whole
+from cemverify.results.envelope import check_outputs, result, show, write
 from cemverify.results.provenance import Maker
 from cemverify.results.tables import terminal
 from synthetic.language.commands.arguments import (
@@ -20,6 +20,7 @@ from synthetic.language.commands.arguments import (
     add_recipe_arguments,
     corpus_choice,
     corpus_words,
+    named_texts,
     preset_choice,
     preset_words,
 )
@@ -70,11 +71,11 @@ def add_arguments(parser: Command) -> None:
     group.add_argument("--workers", type=whole(0), metavar="N", help="processes (default: one for each CPU)")
     group.add_argument("--compile", action="store_true", help="train through torch.compile; 5 to 20 s to start")
     group.add_argument("--sharded", action="store_true", help="under torchrun: split the model (FSDP2)")
-    group.add_argument("--folder", type=Path, metavar="DIR", help="keep metrics, weights and checkpoints here")
+    group.add_argument("--folder", type=path, metavar="DIR", help="keep metrics, weights and checkpoints here")
     group.add_argument("--save-every", type=whole(1), metavar="N", help="a checkpoint each N steps")
     group.add_argument("--resume", action="store_true", help="go on from the checkpoints in --folder")
     group.add_argument(
-        "--output", type=Path, metavar="FILE", default=Path("out/language.json"), help="default: %(default)s"
+        "--output", type=path, metavar="FILE", default=Path("out/language.json"), help="default: %(default)s"
     )
     parser.checks.append(_check_options)
 
@@ -95,6 +96,8 @@ def run(options: argparse.Namespace) -> int:
         cemverify.results.envelope.ResultError: the result file cannot be written.
     """
     asked = asked_for(options)
+    read = named_texts(options)
+    check_outputs(options.output, folders=[options.folder], stores=[options.corpora], read=read)
     try:
         return _run(asked, options.output, options.device, compiled=options.compile, sharded=options.sharded)
     except KeyboardInterrupt as interrupt:
@@ -118,7 +121,6 @@ def asked_for(options: argparse.Namespace) -> TrainingRun:
 
 
 def _run(asked: TrainingRun, output: Path, device: str, *, compiled: bool, sharded: bool) -> int:
-    check_writable(output)
     machine = choose(device, compiled=compiled, sharded=sharded)
     if compiled and (missing := compiler_missing(machine.device)):
         print(f"note: {missing}; training goes on without it", file=sys.stderr)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from cemverify.console.errors import UsageError
-from cemverify.console.parsing import positive
+from cemverify.console.parsing import path, positive
 from cemverify.results import envelope
 from cemverify.runs import CellStore, RunOptions, add_run_arguments, bring, hand_on
 from synthetic.corpora.choice import PinnedCorpus, open_corpus
@@ -24,6 +24,7 @@ from synthetic.language.commands.arguments import (
     changes_words,
     corpus_choice,
     corpus_words,
+    named_texts,
     recipe_changes,
     run_on,
     shape,
@@ -73,7 +74,7 @@ def add_when(parser: Command, first: str = "") -> Callable[..., None]:
     add("--compile", action="store_true")
     add("--until", type=_minutes)
     for name in ("--cells", "--page", "--output"):
-        add(name, type=Path)
+        add(name, type=path)
     add("--device", default="auto")
     add_corpus_arguments(parser)
     add_run_arguments(parser, None)
@@ -101,7 +102,8 @@ def workplace(options: argparse.Namespace, output: str) -> Workplace:
     if options.compile and (missing := compiler_missing(device)) is not None:
         raise UsageError(f"{missing}; leave out --compile")
     written = options.output or Path(output)
-    envelope.check_outputs(written, options.cells, page=options.page)
+    stores, read = [where.store, options.corpora], named_texts(options)
+    envelope.check_outputs(written, updated=options.cells, page=options.page, stores=stores, read=read)
     inherit_corpora(options.corpora)
     corpus = open_corpus(choice, options.corpora)
     return Workplace(device, where, written, corpus, PinnedCorpus(choice.anywhere, corpus.digest))

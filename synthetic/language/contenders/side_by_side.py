@@ -18,7 +18,7 @@ from torch import Tensor
 
 from cemverify.console.errors import UsageError
 from cemverify.processes.cores import cores
-from cemverify.results.envelope import ResultError, Table, check_writable
+from cemverify.results.envelope import ResultError, Table, check_outputs
 from cemverify.runs.executors import processes
 from synthetic.corpora.batches import Batches
 from synthetic.corpora.choice import CorpusChoice, chain_of, open_corpus
@@ -121,7 +121,7 @@ def _open_together(run: TrainingRun, machine: Machine) -> Corpus:
         try:
             run.models.config(machine.device, Symbols().vocabulary)  # wrong numbers need no corpus to be told
             if run.keeping is not None:
-                check_writable(run.keeping.folder / "metrics.jsonl")
+                check_outputs(folders=[run.keeping.folder])
             found = open_corpus(run.corpus, run.corpora)
         except (UsageError, ResultError) as error:
             failed = error

@@ -17,7 +17,7 @@ from typing import Any
 from torch import Tensor
 
 from cemverify.console.errors import UsageError
-from cemverify.results.envelope import check_writable
+from cemverify.results.envelope import check_outputs
 from cemverify.runs import algorithm
 from cemverify.runs.plain import digest, plain
 from synthetic.corpora.batches import Batches, spread_windows
@@ -197,5 +197,5 @@ def inherit_corpora(folder: Path) -> None:
     Raises:
         cemverify.results.envelope.ResultError: nothing can be written there.
     """
-    check_writable(folder / "corpus.json")
+    check_outputs(folder / "corpus.json")
     os.environ[CORPORA_VARIABLE] = str(folder.absolute())

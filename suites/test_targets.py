@@ -1,0 +1,175 @@
+"""Files are replaced whole, streams written through, links followed, and nothing that is read is overwritten."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cemverify.processes.targets import put, target_of
+from cemverify.results.envelope import ResultError, check_outputs
+
+
+def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("folder/file")
+    (tmp_path / "again").symlink_to("link")
+    for content in (b"made", b"replaced"):
+        put(tmp_path / "again", content)
+        assert (tmp_path / "folder" / "file").read_bytes() == content
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "again").is_symlink()
+    assert [path.name for path in (tmp_path / "folder").iterdir()] == ["file"]
+
+
+def test_what_is_neither_file_nor_stream_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # a socket's path may be short only
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "one").symlink_to("other")
+    (tmp_path / "other").symlink_to("one")
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind("socket")
+        for name, why in (
+            ("loop", "circle"),
+            ("one", "circle"),
+            ("loop/file", "symbolic links"),
+            (".", "it is a folder"),
+            ("..", "it is a folder"),
+            ("socket", "a disk or a socket"),
+        ):
+            with pytest.raises(OSError, match=why):
+                target_of(Path(name))
+    assert (tmp_path / "loop").is_symlink()
+
+
+def test_a_pipe_is_written_through_to_its_reader_and_refused_without_one(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(OSError, match="nobody reads from this pipe"):
+        put(pipe, b"content")
+    number = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    read: list[bytes] = []
+    os.set_blocking(number, True)
+    content = b"x" * 300_000  # more than a pipe holds
+
+    def drain() -> None:
+        while sum(map(len, read)) < len(content):
+            read.append(os.read(number, 65536))
+
+    reader = threading.Thread(target=drain)
+    reader.start()
+    put(pipe, content)
+    reader.join()
+    os.close(number)
+    assert b"".join(read) == content
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+# What stands for the stdout of a process, in a folder of the test's own: no test names the machine's.
+PROGRAM = """
+import sys
+from pathlib import Path
+from cemverify.results.envelope import check_outputs, show, write_text
+path = Path(sys.argv[1])
+show("before")
+check_outputs(path)
+write_text(path, "content\\n")
+show("after")
+"""
+
+
+def _run(path: Path, out: Path, mode: str) -> subprocess.CompletedProcess[str]:
+    with open(out, mode) as stdout:
+        return subprocess.run(
+            [sys.executable, "-c", PROGRAM, str(path)], stdout=stdout, stderr=subprocess.PIPE, text=True, check=False
+        )
+
+
+@pytest.mark.parametrize("link", ["/proc/self/fd/1", "/dev/fd/1"])
+def test_a_link_to_stdout_appends_there_and_what_is_printed_afterwards_goes_to_stderr(
+    link: str, tmp_path: Path
+) -> None:
+    (tmp_path / "stdout").symlink_to(link)
+    out = tmp_path / "summary"
+    out.write_text("there already\n")
+    done = _run(tmp_path / "stdout", out, "a")
+    assert done.returncode == 0, done.stderr
+    assert out.read_text() == "there already\nbefore\ncontent\n"
+    assert done.stderr == "after\n"
+    assert os.readlink(tmp_path / "stdout") == link
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["stdout", "summary"]
+
+
+def test_the_file_that_stdout_goes_to_is_not_replaced_behind_its_back(tmp_path: Path) -> None:
+    out = tmp_path / "report"
+    done = _run(out, out, "w")
+    assert done.returncode != 0
+    assert "it is where stdout goes" in done.stderr
+    assert out.read_text() == "before\n"
+
+
+def _hard_link(path: Path, other: Path) -> None:
+    os.link(path, other)
+
+
+def _symlink(path: Path, other: Path) -> None:
+    other.symlink_to(path)
+
+
+@pytest.mark.parametrize("alias", [_hard_link, _symlink])
+def test_outputs_and_inputs_are_compared_by_what_they_are(
+    alias: Callable[[Path, Path], None], tmp_path: Path
+) -> None:
+    first, other = tmp_path / "first", tmp_path / "other"
+    first.write_text("1")
+    alias(first, other)
+    (tmp_path / "folder").mkdir()
+    around = tmp_path / "folder" / ".." / "first"
+    for second in (first, other, around):
+        with pytest.raises(ResultError, match="two outputs have the same path"):
+            check_outputs(first, second)
+        with pytest.raises(ResultError, match="is read, and would be overwritten"):
+            check_outputs(second, read=[first])
+    check_outputs(Path("/dev/null"), Path("/dev/null"), read=[first])
+    assert first.read_text() == "1"
+
+
+def test_outputs_that_do_not_fit_together_are_refused_before_the_work(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    for outputs, folders, stores in (
+        ((made, made / "deep" / "file"), (), ()),
+        ((made,), (made,), ()),
+        ((made,), (), (made / "store",)),
+    ):
+        with pytest.raises(ResultError, match="cannot be a file, and a folder for"):
+            check_outputs(*outputs, folders=folders, stores=stores)
+    check_outputs(made / "file", folders=[made], stores=[made / "store"])
+    null = Path("/dev/null")
+    refused = pytest.raises(ResultError, match="so it has to be a regular file")
+    with refused:
+        check_outputs(page=null)
+    with refused:
+        check_outputs(pictured=null)
+    with refused:
+        check_outputs(updated=null)
+    with pytest.raises(ResultError, match="two outputs have the same path"):
+        check_outputs(tmp_path / "page.json", page=tmp_path / "page.md")
+    check_outputs(tmp_path / "page.json", pictured=tmp_path / "page.md")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_modules_of_a_package_that_is_judged_are_not_overwritten(tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "layer.py").touch()
+    with pytest.raises(ResultError, match="is read, and would be overwritten"):
+        check_outputs(package / "layer.py", read=[package])
+    check_outputs(package / "result.json", read=[package])
+    check_outputs(package / "new.py", read=[package])
