@@ -18,6 +18,7 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.oracle.budgets import energy_budget, output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.golden import energies_at, golden
+from cemverify.conformance.oracle.relations import relation_budget
 from cemverify.conformance.properties.base import Explanation, Over, Property
 from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.questions.cases import Case, Layer
@@ -50,9 +51,10 @@ class Relation:
         """update(changed case) = effect(update(case))."""
         case = _few_bits(case.to(caller.dtype).to(torch.float64))
         other = self.change(case)
-        before, after = caller.output(case) - case.x, caller.output(other) - other.x
-        budget = output_budget(case, caller.dtype)
-        room = output_budget(other, caller.dtype) + _through(self.effect, budget)
+        first, second = caller.output(case), caller.output(other)
+        before, after = first - case.x, second - other.x
+        budget = relation_budget(case, first, caller.dtype)
+        room = relation_budget(other, second, caller.dtype) + _through(self.effect, budget)
         telling = moved(before, budget) and not _same(case, other)
         if self.half is not None:
             halfway = self.half(case)
@@ -88,8 +90,10 @@ def gate_is_additive(caller: Caller, case: Case) -> Evidence:
     W = case.weights["W"]
     gates = (W, W.flip(-1), W + W.flip(-1))
     parts = [replace(case, weights={**case.weights, "W": gate}) for gate in gates]
-    first, second, both = (caller.output(part) - part.x for part in parts)
-    room = sum((output_budget(part, caller.dtype) for part in parts), torch.zeros(()))
+    answers = [caller.output(part) for part in parts]
+    first, second, both = (answer - part.x for answer, part in zip(answers, parts, strict=True))
+    rooms = [relation_budget(part, answer, caller.dtype) for answer, part in zip(answers, parts, strict=True)]
+    room = rooms[0] + rooms[1] + rooms[2]
     what = "update of the sum of two gates = sum of their updates"
     return judge(Comparison(what, both, first + second, room), telling=moved(first, room) and moved(second, room))
 
@@ -109,7 +113,8 @@ def reflection_leaves_the_identity(caller: Caller, case: Case) -> Evidence:
 def equal_tokens_get_equal_answers(caller: Caller, case: Case) -> Evidence:
     """In a row of equal tokens all keys are equal, so biases and mask cannot matter."""
     case = replace(case, x=_repeated(case.x), h=_repeated(case.h)).to(caller.dtype).to(torch.float64)
-    got, budget = caller.output(case), output_budget(case, caller.dtype)
+    got = caller.output(case)
+    budget = relation_budget(case, got, caller.dtype)
     room = budget + budget[:, :1]
     telling = case.x.shape[1] > 1 and moved(got - case.x, budget)
     evidence = judge(

@@ -12,6 +12,7 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.golden import golden
+from cemverify.conformance.oracle.relations import relation_budget
 from cemverify.conformance.properties.base import Explanation, Over, Property
 from cemverify.conformance.properties.gradient import TRIVIAL, update_is_gradient
 from cemverify.conformance.properties.rivals import Rival
@@ -30,7 +31,8 @@ def steps_compose(caller: Caller, case: Case) -> Evidence:
     for _ in range(case.layer_config.steps):
         # rounded back, as the implementation itself holds its state
         x = caller.output(replace(case, x=x).having(steps=1))
-    got, budget = caller.output(case), 2 * output_budget(case, caller.dtype)
+    got = caller.output(case)
+    budget = 2 * relation_budget(case, got, caller.dtype)
     comparison = Comparison("T steps = T times one step", got, x, budget)
     return judge(comparison, telling=moved(got - case.x, budget))
 

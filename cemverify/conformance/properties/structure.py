@@ -12,9 +12,9 @@ from torch import Tensor
 from cemverify.cem.layers import PreconditionerConfig
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.faults import Discard
-from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.golden import golden
+from cemverify.conformance.oracle.relations import relation_budget
 from cemverify.conformance.properties.base import Explanation, Over, Property
 from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.properties.rivals import NO_MASK
@@ -52,8 +52,8 @@ def tokens_are_independent(caller: Caller, case: Case) -> Evidence:
     """The MLP's output at a token depends on that token only: changing all others changes nothing there."""
     case = case.to(caller.dtype).to(torch.float64)
     changed = replace(case, x=_but_first(case.x), h=_but_first(case.h))
-    budget = output_budget(case, caller.dtype)[:, :1]
-    got, expected = caller.output(changed)[:, :1], caller.output(case)[:, :1]
+    got, whole = caller.output(changed)[:, :1], caller.output(case)
+    expected, budget = whole[:, :1], relation_budget(case, whole, caller.dtype)[:, :1]
     differs = case.x.shape[1] > 1
     return _unchanged(
         "the first token's output is unchanged when the others change",
@@ -69,8 +69,8 @@ def batch_rows_are_independent(caller: Caller, case: Case) -> Evidence:
     """A batch row alone gives the same output as in the batch."""
     case = case.to(caller.dtype).to(torch.float64)
     alone = replace(case, x=case.x[:1], h=case.h[:1])
-    budget = output_budget(alone, caller.dtype)
     got, expected = caller.output(alone), caller.output(case)[:1]
+    budget = relation_budget(alone, expected, caller.dtype)
     differs = not torch.equal(case.h[0], case.h[1])
     return _unchanged("a batch row alone = the same row in a batch", got, expected, alone.x, budget, differs=differs)
 
@@ -84,8 +84,8 @@ def head_order_is_free(caller: Caller, case: Case) -> Evidence:
     if case.attention.preconditioner.per_head:
         per_head |= {"P_d", "P_U", "P_V"}
     weights = {name: w.flip(0) if name in per_head else w for name, w in case.weights.items()}
-    budget = output_budget(case, caller.dtype)
     got, expected = caller.output(replace(case, weights=weights)), caller.output(case)
+    budget = relation_budget(case, expected, caller.dtype)
     differs = any(not torch.equal(w, case.weights[name]) for name, w in weights.items())
     return _unchanged("output with the heads reversed", got, expected, case.x, budget, differs=differs)
 
@@ -178,7 +178,7 @@ def _prefix(caller: Caller, case: Case, what: str) -> Evidence:
     case = case.to(caller.dtype).to(torch.float64)
     J = case.x.shape[1]
     before = caller.output(case)
-    budget = output_budget(case, caller.dtype)
+    budget = relation_budget(case, before, caller.dtype)
     got, expected, room = [], [], []
     for i in range(1, J):
         changed = replace(case, x=_changed_from(case.x, i), h=_changed_from(case.h, i))
