@@ -20,6 +20,7 @@ from torch import Tensor
 from cemverify.conformance.asking.answers import as_tensor, check_shape, plain
 from cemverify.conformance.asking.calls import Caller, numpy_for_jax
 from cemverify.conformance.asking.experiments import experiment, long_experiment
+from cemverify.conformance.asking.extrapolation import jacobian
 from cemverify.conformance.implementations.energy_layers import TOKENS, EnergyLayer, Shape
 from cemverify.conformance.implementations.faults import NotAnArray, NotFinite, WrongShape
 from cemverify.conformance.questions.black_boxes import Form, Named, Question
@@ -345,10 +346,8 @@ class Box:
         def flattened(states: Tensor) -> Tensor:
             return function(shaped(states, x), states.shape[0] // at.shape[0])
 
-        wide, narrow = (_central(flattened, at, s) for s in (step, step / 2))
-        value = (4 * narrow - wide) / 3
-        bound = 4 * (wide - narrow).abs().amax(1) + 6 / step * noise
-        return shaped(value, x), bound
+        value, bound = jacobian(flattened, at, step, noise)
+        return shaped(value[:, 0], x), bound
 
     def _derivative(self, function: Callable[[Any], Any], x: Named) -> Arrays:
         """The gradient in the state of a function of own arrays: by autograd, or by differences."""
@@ -600,12 +599,3 @@ def quiet() -> warnings.catch_warnings[None]:
 
 def _inner(x: Named, g: Named) -> Tensor:
     return (flat(x) * flat(g)).sum(1)
-
-
-def _central(function: Callable[[Tensor], Tensor], at: Tensor, step: float) -> Tensor:
-    """(B, n)."""
-    B, n = at.shape
-    shifts = step * torch.eye(n, dtype=at.dtype)[:, None]  # (n, 1, n)
-    points = torch.cat((at[None] + shifts, at[None] - shifts)).reshape(2 * n * B, n)
-    values = function(points).reshape(2, n, B)
-    return ((values[0] - values[1]) / (2 * step)).T

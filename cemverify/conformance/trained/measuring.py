@@ -16,9 +16,10 @@ from torch import Tensor, nn
 
 from cemverify.cem.layers import CEMAttention, CEMLayer
 from cemverify.conformance.asking.boxes import Arrays, Box, flat, shaped
+from cemverify.conformance.asking.extrapolation import extrapolated
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.properties.layers.descent import finite_step, slope_along
-from cemverify.conformance.properties.layers.oracle import calibrated, golden, rounding
+from cemverify.conformance.properties.layers.oracle import calibrated, golden, rounding, width
 from cemverify.conformance.questions.black_boxes import Named, Question
 
 _DIRECTIONS = 8  # in which the field is differentiated: 28 pairs
@@ -180,7 +181,6 @@ def _along(box: Box, q: Question, w: Tensor, noise: Tensor, *, mapped: bool) -> 
     """The derivative of the update, or of G, along w, and a bound on the error of each coordinate: (B, n), (B,)."""
     at = flat(q.x)
     size = at.square().mean(1, keepdim=True).sqrt().clamp(min=1e-6)
-    base = 2.0**-8 if box.caller.dtype == torch.float64 else 2.0**-4
 
     def value(coordinates: Tensor) -> Tensor:
         there = replace(q, x=shaped(coordinates, q.x))
@@ -189,9 +189,7 @@ def _along(box: Box, q: Question, w: Tensor, noise: Tensor, *, mapped: bool) -> 
     def central(step: Tensor) -> Tensor:
         return (value(at + step * w) - value(at - step * w)) / (2 * step)
 
-    wide, narrow = central(base * size), central(base / 2 * size)
-    bound = 4 * (wide - narrow).abs().amax(1) + 6 / (base * size[:, 0]) * noise
-    return (4 * narrow - wide) / 3, bound
+    return extrapolated(lambda h: central(h[:, None]), width(box) * size[:, 0], noise)
 
 
 def _share(change: Tensor, room: Tensor) -> Share:

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from cemverify.conformance.asking.boxes import Arrays, Box, finite, flat
+from cemverify.conformance.asking.extrapolation import extrapolated
 from cemverify.conformance.implementations.faults import Discard, Fault
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.properties.base import Explanation, Property
@@ -114,17 +115,16 @@ class _Place:
             return self._times_c(displaced({k: array + by * v[k] for k, array in here.items()}))
 
         middle = self._times_c(self.u)  # (n,), an entry for each number of the update
-        ahead, behind, near_ahead, near_behind = (value(by) for by in (h, -h, h / 2, -h / 2))
-        wide, narrow = (ahead - behind) / (2 * h), (near_ahead - near_behind) / h
-        bend, near_bend = (ahead - 2 * middle + behind) / h, 2 * (near_ahead - 2 * middle + near_behind) / h
-        expected = ((4 * narrow - wide) / 3).sum()
-        truncated = (4 * (wide - narrow).abs() + 2 * (2 * near_bend - bend).abs()).sum()
+        at = {by: value(by) for by in (h, -h, h / 2, -h / 2)}
+        derivatives, truncated = extrapolated(lambda by: (at[by] - at[-by]) / (2 * by), h, 0.0)
+        bend, near_bend = ((at[by] - 2 * middle + at[-by]) / by for by in (h, h / 2))
+        expected, truncation = derivatives.sum(), (truncated + 2 * (2 * near_bend - bend).abs()).sum()
         # places are rounded too, each by itself, and what comes back is as steep there as the gradient says
         steep = torch.cat([(gradients[k] * array).flatten() for k, array in here.items()])
         misplaced = 4 * spacing * steep.norm()
         largest = 1 + max(float(a.abs().max()) for k, w in here.items() for a in (w, gradients[k], *self.c.values()))
         backward = ROUNDINGS * self.terms * self.eps * largest**2 * sum(float(a.abs().sum()) for a in v.values())
-        room = truncated + 6 / h * (self.noise + misplaced) + backward
+        room = truncation + 6 / h * (self.noise + misplaced) + backward
         got = torch.stack([(gradients[k] * v[k]).sum() for k in here]).sum()
         what = f"v . the gradient with respect to {name}"
         return Comparison(what, got.reshape(1), expected.reshape(1), room.reshape(1))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from cemverify.conformance.asking.boxes import Box, flat
+from cemverify.conformance.asking.extrapolation import extrapolated
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.properties import extremes, gradient
 from cemverify.conformance.properties.base import Explanation, Property
@@ -25,6 +26,7 @@ from cemverify.conformance.properties.layers.oracle import (
     rounding,
     token_count,
     tokens,
+    width,
 )
 from cemverify.conformance.questions.black_boxes import Question
 
@@ -121,7 +123,6 @@ def lagrangian_moves_with_the_state(box: Box, q: Question) -> Evidence:
     u, g = box.displacement(q), box.mapped(q.x)
     steps = flat(u)
     length = 1 + steps.abs().amax(1)
-    size = 2.0**-8 if box.caller.dtype == torch.float64 else 2.0**-4
 
     def central(h: float) -> Tensor:
         ahead, behind = (
@@ -129,10 +130,8 @@ def lagrangian_moves_with_the_state(box: Box, q: Question) -> Evidence:
         )
         return length * (ahead - behind) / (2 * h)
 
-    wide, narrow = central(size), central(size / 2)
-    rate, due = (4 * narrow - wide) / 3, (flat(g) * steps).sum(1)
-    values = {"L": box.lagrangians(q.x)[:, None]}
-    room = 4 * (wide - narrow).abs() + length * 6 / size * rounding(box, q, values, g)
+    due, values = (flat(g) * steps).sum(1), {"L": box.lagrangians(q.x)[:, None]}
+    rate, room = extrapolated(central, width(box), length * rounding(box, q, values, g))
     room = room + rounding(box, q, u, g) * flat(g).abs().sum(1)
     return judge(Comparison("dL/dt = g . dx/dt", rate, due, room), telling=moved(due, room))
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from cemverify.conformance.asking import extrapolation
 from cemverify.conformance.asking.boxes import Arrays, Box, flat, shaped
 from cemverify.conformance.implementations.energy_layers import TOKENS
 from cemverify.conformance.implementations.faults import Discard, Fault
@@ -221,20 +222,19 @@ def jacobian(box: Box, function: Callable[[Question], Named], q: Question, noise
         (B, n, n), and its bound of the same shape.
     """
     at = flat(q.x)
-    B, n = at.shape
-    step = 2.0**-8 if box.caller.dtype == torch.float64 else 2.0**-4
 
-    def central(size: float) -> Tensor:
-        shifts = size * torch.eye(n, dtype=at.dtype)[:, None]
-        points = torch.cat((at[None] + shifts, at[None] - shifts)).reshape(2 * n * B, n)
-        many = replace(q.each(lambda a: a.repeat(2 * n, *[1] * (a.dim() - 1))), x=shaped(points, q.x))
-        values = flat(function(many)).reshape(2, n, B, n)
-        return ((values[0] - values[1]) / (2 * size)).permute(1, 2, 0)
+    def moved(points: Tensor) -> Tensor:
+        rows = len(points) // len(at)
+        many = q.each(lambda a: a.repeat(rows, *[1] * (a.dim() - 1)))
+        return flat(function(replace(many, x=shaped(points, q.x))))
 
-    wide, narrow = central(step), central(step / 2)
-    value = (4 * narrow - wide) / 3
-    bound = 4 * (wide - narrow).abs().amax((-2, -1), keepdim=True) + 2 * (3 / step) * noise[:, None, None]
-    return value, bound.expand_as(value)
+    value, bound = extrapolation.jacobian(moved, at, width(box), noise)
+    return value, bound[:, None, None].expand_as(value)
+
+
+def width(box: Box) -> float:
+    """Half the width of the wider difference: moderate, for states of the size of one."""
+    return 2.0**-8 if box.caller.dtype == torch.float64 else 2.0**-4
 
 
 def preconditioner_matrix(box: Box, q: Question) -> Tensor | None:
@@ -252,15 +252,13 @@ def velocity(box: Box, q: Question, displacement: Named) -> tuple[Arrays, Tensor
         return dict(displacement), torch.zeros(q.batch, dtype=torch.float64)
     u = flat(displacement)
     length = 1 + u.abs().amax(1, keepdim=True)
-    step = 2.0**-8 if box.caller.dtype == torch.float64 else 2.0**-4
 
-    def central(size: float) -> Tensor:
-        ahead, behind = (flat(box.mapped(shaped(flat(q.x) + s * size * u / length, q.x))) for s in (1, -1))
-        return length * (ahead - behind) / (2 * size)
+    def central(h: float) -> Tensor:
+        ahead, behind = (flat(box.mapped(shaped(flat(q.x) + s * h * u / length, q.x))) for s in (1, -1))
+        return length * (ahead - behind) / (2 * h)
 
-    wide, narrow = central(step), central(step / 2)
-    room = rounding(box, q, q.x) * length[:, 0] * 6 / step
-    return shaped((4 * narrow - wide) / 3, q.x), 4 * (wide - narrow).abs().amax(1) + room
+    rate, bound = extrapolation.extrapolated(central, width(box), length[:, 0] * rounding(box, q, q.x))
+    return shaped(rate, q.x), bound
 
 
 # --- tokens -----------------------------------------------------------------------------------------------

@@ -1,0 +1,56 @@
+"""Derivatives of black boxes by central differences of two widths, extrapolated, with an estimate of their error.
+
+With w(h) = (f(x + h v) - f(x - h v)) / 2h, the value is Richardson's (4 w(h/2) - w(h)) / 3. Its error is estimated on
+the safe side:
+
+    truncation    4 |w(h) - w(h/2)|, the largest of a row. Where f is smooth, the extrapolated value is closer to the
+                  truth than the two are to each other; of a row, since at one entry the leading term may vanish; four
+                  times, since where the second derivative jumps it is an estimate and no bound.
+    roundoff      of values that are off by at most e, w(h) is off by e / h, so (4 * 2 + 1) e / 3h = 3 e / h; twice
+                  that, since e is known at x and the values are taken near it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def extrapolated(
+    central: Callable[[Any], Tensor], step: float | Tensor, noise: float | Tensor
+) -> tuple[Tensor, Tensor]:
+    """A derivative from its central differences.
+
+    Args:
+        central: h -> w(h), (B, ...). step: the wider h. noise: (B,), a bound on the error of the function's values.
+
+    Returns:
+        The derivative (B, ...), and an estimate of its error that holds for each entry of a row, (B,).
+    """
+    wide, narrow = central(step), central(step / 2)
+    truncation = 4 * (wide - narrow).abs().reshape(len(wide), -1).amax(1)
+    return (4 * narrow - wide) / 3, truncation + 6 / step * noise
+
+
+def jacobian(function: Callable[[Tensor], Tensor], at: Tensor, step: float, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """All first derivatives of a function of rows.
+
+    Args:
+        function: (rows * B, n) -> (rows * B, ...), each row by itself; the B rows of `at` follow each other, moved.
+        at: (B, n). step, noise: as for `extrapolated`.
+
+    Returns:
+        The Jacobian (B, m, n), and an estimate of the error of its entries, (B,).
+    """
+    B, n = at.shape
+    directions = torch.eye(n, dtype=at.dtype)[:, None]  # (n, 1, n)
+
+    def central(h: float) -> Tensor:
+        points = torch.cat((at[None] + h * directions, at[None] - h * directions))  # (2n, B, n)
+        values = function(points.flatten(0, 1)).reshape(2, n, B, -1)
+        return ((values[0] - values[1]) / (2 * h)).permute(1, 2, 0)
+
+    return extrapolated(central, step, noise)
