@@ -13,6 +13,7 @@ from torch import Tensor
 from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.layers import PreconditionerConfig
 from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.oracle.budgets import energy_budget, output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.golden import energies_at, energy_of, golden
@@ -31,15 +32,24 @@ _MAGNITUDES = (
     *(60.0, 86.0, 95.0, 140.0, 350.0, 700.0, 730.0),
 )
 
+_WAVE = 0.125  # the largest number of the tokens that fill a long row
+
 Prepare = Callable[[Case], Case]
+Premise = Callable[[Case], bool]
 Telling = Callable[[Case, Tensor, Tensor], bool]
 
 
-def holds_at(what: str, prepare: Prepare, telling: Telling) -> Callable[[Caller, Case], Evidence]:
-    """A check of the update for a case made extreme, with an absolute tolerance for underflow."""
+def holds_at(
+    what: str, prepare: Prepare, telling: Telling, within: Premise | None = None
+) -> Callable[[Caller, Case], Evidence]:
+    """A check of the update for a case made extreme, with an absolute tolerance for underflow.
+
+    Args:
+        within: whether the case is as extreme as the claim says; one with zeros cannot be made so.
+    """
 
     def check(caller: Caller, case: Case) -> Evidence:
-        case = prepare(case.to(torch.float64))
+        case = _only(within, prepare(case.to(torch.float64)))
         expected = golden(case)
         budget = output_budget(case, torch.float64) + _underflow(case)
         comparison = Comparison(what, caller.output(case) - case.x, expected - case.x, budget)
@@ -50,15 +60,15 @@ def holds_at(what: str, prepare: Prepare, telling: Telling) -> Callable[[Caller,
 
 def energy_at_large_logits(caller: Caller, case: Case) -> Evidence:
     """The stated energy where exp of a logit overflows."""
-    case = _with_large_logits(case.to(torch.float64))
+    case = _only(_has_large_logits, _with_large_logits(case.to(torch.float64)))
     expected, budget = energies_at(case, case.x), energy_budget(case, case.x, torch.float64)
     comparison = Comparison("stated energy at logits of 1e4 = energy", caller.energy(case), expected, budget)
-    return replace(judge(comparison, telling=_largest_logit(case) >= _LARGE / 2), asked=case)
+    return replace(judge(comparison), asked=case)
 
 
 def energy_along_magnitudes(caller: Caller, case: Case) -> Evidence:
     """The stated energy where pre-activations take every magnitude."""
-    case = _with_every_magnitude(case.to(torch.float64))
+    case = _only(_has_every_magnitude, _with_every_magnitude(case.to(torch.float64)))
     expected, budget = energies_at(case, case.x), energy_budget(case, case.x, torch.float64)
     what = "stated energy at pre-activations of every magnitude = energy"
     telling = moved(expected, budget)
@@ -67,10 +77,10 @@ def energy_along_magnitudes(caller: Caller, case: Case) -> Evidence:
 
 def energy_at_large_preactivations(caller: Caller, case: Case) -> Evidence:
     """The stated energy where exp of a pre-activation overflows."""
-    case = _with_large_preactivations(case.to(torch.float64))
+    case = _only(_has_large_preactivations, _with_large_preactivations(case.to(torch.float64)))
     expected, budget = energies_at(case, case.x), energy_budget(case, case.x, torch.float64)
     what = "stated energy at pre-activations of 1e4 = energy"
-    telling = _largest_preactivation(case) >= _LARGE / 2 and moved(expected, budget)
+    telling = moved(expected, budget)
     return replace(judge(Comparison(what, caller.energy(case), expected, budget), telling=telling), asked=case)
 
 
@@ -111,9 +121,7 @@ def properties() -> Iterator[Property]:
             "At logits of 1e4, where exp overflows, the update is the gradient step.",
             "docs/mathematics.md §16",
             _AT_LARGE_NUMBERS,
-            holds_at(
-                "update at logits of 1e4", _with_large_logits, lambda case, *_: _largest_logit(case) >= _LARGE / 2
-            ),
+            holds_at("update at logits of 1e4", _with_large_logits, lambda *_: True, _has_large_logits),
             Space("attention", choices={"position": ("none", "alibi")}, textures=("plain",)),
             large,
             TRIVIAL - {"shuffled"},
@@ -123,7 +131,7 @@ def properties() -> Iterator[Property]:
             "Where x is subnormal, attention is uniform and nothing is divided by zero.",
             "Eq. 1",
             _AT_SUBNORMAL_STATES,
-            holds_at("update at subnormal x", _with_subnormal_x, _update_moves),
+            holds_at("update at subnormal x", _with_subnormal_x, _update_moves, _has_subnormal_x),
             Space("attention", choices={"norm": ("none", "scalar")}, textures=("plain",)),
             "the update is not zero",
             frozenset({"identity", "random"}),
@@ -133,7 +141,7 @@ def properties() -> Iterator[Property]:
             "A token that dominates a long row is read by every later token, across block boundaries.",
             "Eq. 1 (sum over j <= i)",
             IN_LONG_ROWS,
-            holds_at("update in a long row", _with_a_long_row, _update_moves),
+            holds_at("update in a long row", _with_a_long_row, _update_moves, _has_a_dominant_token),
             Space("attention", choices={"position": ("none", "alibi", "rotary")}, textures=("plain",), batch=1),
             "the update is not zero",
             frozenset({"identity", "zero", "random", "shuffled"}),
@@ -176,9 +184,8 @@ def properties() -> Iterator[Property]:
             holds_at(
                 "update at pre-activations of 1e4",
                 _with_large_preactivations,
-                lambda case, expected, budget: (
-                    _largest_preactivation(case) >= _LARGE / 2 and _update_moves(case, expected, budget)
-                ),
+                _update_moves,
+                _has_large_preactivations,
             ),
             Space("mlp", choices={"activation": tuple(ACTIVATIONS)}, textures=("plain",)),
             "a pre-activation exceeds 5000, and the update is not zero",
@@ -189,7 +196,12 @@ def properties() -> Iterator[Property]:
             "At pre-activations of any size from 0.01 to 730 the update is the gradient step, for every activation.",
             "Eq. 7; docs/mathematics.md §3",
             _AT_EVERY_MAGNITUDE,
-            holds_at("update at pre-activations of every magnitude", _with_every_magnitude, _update_moves),
+            holds_at(
+                "update at pre-activations of every magnitude",
+                _with_every_magnitude,
+                _update_moves,
+                _has_every_magnitude,
+            ),
             Space("mlp", choices={"activation": tuple(ACTIVATIONS)}, textures=("plain",)),
             "the update is not zero",
             TRIVIAL - {"shuffled"},
@@ -199,7 +211,7 @@ def properties() -> Iterator[Property]:
             "Where x is subnormal, the update is the one at zero and nothing is divided by zero.",
             "Eq. 7",
             _AT_SUBNORMAL_STATES,
-            holds_at("update at subnormal x", _with_subnormal_x, _update_moves),
+            holds_at("update at subnormal x", _with_subnormal_x, _update_moves, _has_subnormal_x),
             Space(
                 "mlp",
                 choices={"activation": ("sigmoid", "softplus"), "norm": ("none", "scalar")},
@@ -227,9 +239,8 @@ def properties() -> Iterator[Property]:
             holds_at(
                 "update at d of 1e4",
                 _with_large_d,
-                lambda case, expected, budget: (
-                    float(case.weights["P_d"].amax()) >= _LARGE / 2 and _update_moves(case, expected, budget)
-                ),
+                _update_moves,
+                lambda case: float(case.weights["P_d"].amax()) >= _LARGE / 2,
             ),
             space,
             "an entry of d exceeds 5000, and the update is not zero",
@@ -354,6 +365,39 @@ def _rescaled(case: Case, name: str, largest: float) -> Case:
     return replace(case, weights={**case.weights, name: factor * case.weights[name]})
 
 
+def _only(within: Premise | None, case: Case) -> Case:
+    """The case.
+
+    Raises:
+        Discard: it is not within the premise.
+    """
+    if within is not None and not within(case):
+        raise Discard("outside the premise: zeros cannot be made extreme")
+    return case
+
+
+def _has_large_logits(case: Case) -> bool:
+    return _largest_logit(case) >= _LARGE / 2
+
+
+def _has_large_preactivations(case: Case) -> bool:
+    return _largest_preactivation(case) >= _LARGE / 2
+
+
+def _has_every_magnitude(case: Case) -> bool:
+    return _largest_preactivation(case) >= max(_MAGNITUDES) / 2
+
+
+def _has_subnormal_x(case: Case) -> bool:
+    return bool((case.x != 0).any())
+
+
+def _has_a_dominant_token(case: Case) -> bool:
+    """Whether a token of the memory is larger than all that follow in the long row."""
+    sizes = case.h.abs().amax((0, 2))
+    return float(sizes.max()) > _WAVE
+
+
 def _largest_logit(case: Case) -> float:
     keys = energy_of(case).remember(case.h).keys
     queries = torch.einsum("bjd,krd->bkjr", case.x, case.weights["W_Q"])
@@ -379,7 +423,7 @@ def _with_zero_h(case: Case) -> Case:
 def _with_a_long_row(case: Case) -> Case:
     """The case's tokens, followed by many small ones, so that the second token, if any, stands out."""
     B, J, D = case.x.shape
-    wave = torch.sin(torch.arange(B * _LONG * D, dtype=torch.float64)).reshape(B, _LONG, D) / 8
+    wave = torch.sin(torch.arange(B * _LONG * D, dtype=torch.float64)).reshape(B, _LONG, D) * _WAVE
     x, h = wave.clone(), wave.flip(1).clone()
     x[:, :J], h[:, :J] = case.x, case.h
     return replace(case, x=x, h=h)

@@ -192,6 +192,7 @@ def _integers(draw: st.DrawFn, shapes: Mapping[str, tuple[int, ...]]) -> dict[st
 
 # --- textures: degenerate forms ----------------------------------------------------------------------
 
+_HUGE = 64.0  # of "huge-states", which are 256 times as large as others
 _TEXTURES = ("plain", "large-states", "zero-states", "ties", "small-states", "zero-memory", "plain", "non-contiguous")
 
 
@@ -214,6 +215,18 @@ def dressed(question: Question, texture: str) -> Question:
         case "non-contiguous":
             return replace(q, x=_strided(q.x), memory=_strided(q.memory))
     return q
+
+
+def wears(question: Question, texture: str) -> bool:
+    """Whether a question still has the degenerate form that it was given: shrinking must not take it off."""
+    match texture:
+        case "huge-states":
+            return any(bool((a.abs() >= _HUGE).any()) for a in question.x.values())
+        case "zero-states" | "zero-memory" | "ties":
+            q = dressed(question, texture)
+            parts = ((question.x, q.x), (question.memory, q.memory))
+            return all(torch.equal(array, again[name]) for part, again in parts for name, array in part.items())
+    return True
 
 
 def _with_zeros(array: Tensor) -> Tensor:

@@ -11,9 +11,10 @@ from hypothesis.strategies import SearchStrategy
 
 from cemverify.conformance.asking.boxes import Box, form_of
 from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.properties.base import Asked, Explanation, Property
-from cemverify.conformance.questions.black_boxes import Form, Question, dressed, questions, scattered, smaller
+from cemverify.conformance.questions.black_boxes import Form, Question, dressed, questions, scattered, smaller, wears
 from cemverify.conformance.questions.spaces import Source
 
 Check = Callable[[Box, Question], Evidence]
@@ -80,8 +81,11 @@ class Asking:
     """A check of a box as a check of a caller; comparable, so that properties are."""
 
     check: Check
+    texture: str | None = None
 
     def __call__(self, caller: Caller, question: Question) -> Evidence:
+        if self.texture is not None and not wears(question, self.texture):
+            raise Discard(f"outside the premise: a question without {self.texture}")
         box = Box.of(caller)
         return self.check(box, box.rounded(question))
 
@@ -110,7 +114,7 @@ def layer_property(
         claim,
         source,
         explanation,
-        Asking(check),
+        Asking(check, cases.texture if cases is not None else None),
         Cases() if cases is None else cases,
         frozenset(needs),
         door="energy layer",
