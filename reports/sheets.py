@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from cemverify.results.envelope import Cell, Table
+from cemverify.results.numbers import NOTHING
 from cemverify.results.tables import Strong, csv_rows
-
-MISSING = "–"
 
 
 @dataclass(frozen=True)
@@ -44,11 +43,13 @@ class Column:
     Attributes:
         unit: "" for a name or a plain number; "%" multiplies what is printed by 100, not what is written as CSV.
         digits: significant ones of numbers without an uncertainty.
+        text: how a number is printed, where a page has a format of its own; None rounds by the uncertainty.
     """
 
     name: str
     unit: str = ""
     digits: int = 3
+    text: Callable[[Quantity], str] | None = None
 
     @property
     def heading(self) -> str:
@@ -92,8 +93,8 @@ def printed(sheet: Sheet) -> Table:
         if isinstance(entry, int | float) and not isinstance(entry, bool):
             entry = Quantity(entry)
         if not isinstance(entry, Quantity):
-            return MISSING if entry is None else entry
-        text = rounded(entry, column)
+            return NOTHING if entry is None else entry
+        text = rounded(entry, column) if column.text is None or entry.value is None else column.text(entry)
         if entry.note:
             if entry.note not in notes:
                 notes.append(entry.note)
@@ -110,6 +111,13 @@ def printed(sheet: Sheet) -> Table:
         ]
     below = [f"[{i}] {note}" for i, note in enumerate(notes, 1)] + ([sheet.legend] if sheet.legend else [])
     return Table(sheet.title, [column.heading for column in sheet.columns], rows, rules, below)
+
+
+def plain(sheet: Sheet) -> Table:
+    """The table as a result file keeps it: rounded, with nothing in bold, no lines between groups and no notes."""
+    table = printed(sheet)
+    rows = [[str(cell) if isinstance(cell, str) else cell for cell in row] for row in table.rows]
+    return Table(table.title, table.columns, rows)
 
 
 def numbers(sheet: Sheet) -> str:
@@ -140,7 +148,7 @@ def rounded(quantity: Quantity, column: Column) -> str:
     """A quantity with two digits of its uncertainty, or as many as the column gives one without."""
     value, spread = quantity.value, quantity.spread
     if value is None:
-        return MISSING
+        return NOTHING
     scale, sign = (100.0, " %") if column.unit == "%" else (1.0, "")
     value *= scale
     if not math.isfinite(value):
@@ -211,7 +219,7 @@ def _reread(name: str, cells: Sequence[Cell]) -> tuple[Column, list[Entry]]:
 
 def _quantity(cell: Cell) -> tuple[Quantity, str] | None:
     """A printed cell as a number with its unit; None if it is something else."""
-    if cell is None or cell in ("", MISSING, "-"):
+    if cell is None or cell in ("", NOTHING, "-"):
         return Quantity(None), ""
     if isinstance(cell, int | float) and not isinstance(cell, bool):
         return Quantity(cell), ""

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from cemverify.console.parsing import path
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 DESCRIPTION = """\
 Draws the pictures of result files as SVG, each with its data as CSV beside it. A picture makes one statement, which
@@ -13,7 +17,7 @@ is its title. Text in it stays text, and no font is needed that a browser lacks.
 
 EPILOG = """\
 examples:
-  python -m reports pictures out/ --output out/pictures
+  python -m reports pictures out/                        into out/pictures
   python -m reports pictures out/recursion.json --output docs/pictures
 
 what is written:
@@ -29,7 +33,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "paths", metavar="PATH", nargs="+", type=path, help="a result file, or a folder of result files"
     )
-    parser.add_argument("--output", metavar="DIR", type=path, required=True, help="where the pictures are written")
+    parser.add_argument(
+        "--output",
+        metavar="DIR",
+        type=path,
+        help="where the pictures are written (default: pictures/ beside the input)",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -40,7 +49,9 @@ def run(options: argparse.Namespace) -> int:
     from reports.pictures.gallery import pictures_of
 
     drawn = {}
-    check_outputs(folders=[options.output])
+    first: Path = options.paths[0]
+    folder: Path = options.output or (first if first.is_dir() else first.parent) / "pictures"
+    check_outputs(folders=[folder])
     sources = collect(options.paths)
     for source in sources:
         with complete(source):
@@ -49,10 +60,12 @@ def run(options: argparse.Namespace) -> int:
                 while name in drawn:
                     name += "-again"
                 drawn[name] = picture
-    files = {options.output / f"{name}.svg": picture.svg for name, picture in drawn.items()}
-    files |= {options.output / f"{name}.csv": picture.csv for name, picture in drawn.items()}
+    files = {folder / f"{name}.svg": picture.svg for name, picture in drawn.items()}
+    files |= {folder / f"{name}.csv": picture.csv for name, picture in drawn.items()}
     check_outputs(*files, read=[source.path for source in sources])
     for file, content in files.items():
         write_text(file, content)
-    show("\n".join([f"{name}.svg: {picture.title}" for name, picture in drawn.items()] or ["nothing to draw"]))
+    show(
+        "\n".join([f"{folder / name}.svg: {picture.title}" for name, picture in drawn.items()] or ["nothing to draw"])
+    )
     return 0

@@ -21,27 +21,24 @@ class Kind:
     Attributes:
         headline: the result in one sentence.
         sheets: its tables; folded, they leave out rows that say the same as their neighbours.
-        replaces: whether the sheets say what a table that is stored in the file says, by its number and title.
+        replaced: how many of the tables stored in the file, the first ones, the sheets say again. Beside these, a
+            stored table that has the title of a sheet is that sheet.
     """
 
     headline: Callable[[Content], str]
     sheets: Callable[[Content, bool], Sequence[Sheet]]
-    replaces: Callable[[Content, int, str], bool]
-
-
-def _first(_content: Content, number: int, _title: str) -> bool:
-    return number == 0
+    replaced: int
 
 
 KINDS: Mapping[str, Kind] = MappingProxyType(
     {
-        "check": Kind(check.headline, check.sheets, _first),
-        "power": Kind(power.headline, power.sheets, _first),
-        "claims": Kind(claims.headline, claims.sheets, _first),
-        "recursion": Kind(recursion.headline, recursion.sheets, recursion.replaces),
-        "language": Kind(language.headline, language.sheets, language.replaces),
-        "readings": Kind(readings.headline, readings.sheets, _first),
-        "benchmarks": Kind(benchmarks.headline, benchmarks.sheets, lambda *_: False),
+        "check": Kind(check.headline, check.sheets, 1),
+        "power": Kind(power.headline, power.sheets, 1),
+        "claims": Kind(claims.headline, claims.sheets, 1),
+        "recursion": Kind(recursion.headline, recursion.sheets, 0),
+        "language": Kind(language.headline, language.sheets, 1),
+        "readings": Kind(readings.headline, readings.sheets, 1),
+        "benchmarks": Kind(benchmarks.headline, benchmarks.sheets, 0),
     }
 )
 
@@ -72,5 +69,6 @@ def shown(content: Content, fold: bool) -> list[Shown]:
     found = []
     if kind is not None:
         found = [Shown(printed(sheet), numbers(sheet)) for sheet in kind.sheets(content, fold)]
-        stored = [table for i, table in enumerate(stored) if not (found and kind.replaces(content, i, table.title))]
+        said = {one.table.title for one in found}
+        stored = [table for table in stored[kind.replaced if found else 0 :] if table.title not in said]
     return found + [Shown(table, numbers(reread(table))) for table in stored]

@@ -26,11 +26,6 @@ def headline(content: Mapping[str, Any]) -> str:
     return "losses of two implementations, step by step"
 
 
-def replaces(content: Mapping[str, Any], number: int, _title: str) -> bool:
-    """Whether a stored table is the one of the models."""
-    return number == 0 and ("models" in content or "rows" in content)
-
-
 def bits(row: Mapping[str, Any]) -> list[float]:
     """Of a study's row, the last bits per byte for each seed; empty if a run diverged."""
     return [] if row["diverged"] else [record["bits"][-1] for record in row["records"]]

@@ -1,29 +1,32 @@
-"""What recursion buys on functions of known difficulty: `python -m synthetic recursion`."""
+"""What recursion buys on functions of known difficulty: how a result of `python -m synthetic recursion` is read.
+
+A result has `rows`, one for each predictor on each prior, with `runs`, one for each function; `tasks`, one for each
+function; and its configuration. The study's own tables, page and pictures are made from these alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from cemverify.results.numbers import NOTHING, shown_p, shown_ratio, shown_share, shown_spread
+from cemverify.results.statistics import Ratio, Spread
 from reports.sheets import Column, Entry, Group, Quantity, Sheet
 from reports.winners import winner
 
-_COLUMNS = (
-    Column("model"),
-    Column("T"),
-    Column("parameters"),
-    Column("matmul FLOPs"),
-    Column("RMSE"),
-    Column("excess over the floor"),
-    Column("gap closed", "%"),
-    Column("ratio to the smallest T, 95 %"),
-    Column("verdict"),
-)
+Content = Mapping[str, Any]
+Row = Mapping[str, Any]
+# The numbers of steps at test time that the table shows, of 1 ... 16.
+_SHOWN_DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16)
 
 
-def priors(content: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
+# --- reading ---------------------------------------------------------------------------------------
+
+
+def priors(content: Content) -> dict[str, list[Row]]:
     """The rows by prior."""
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    found: dict[str, list[Row]] = {}
     for row in content["rows"]:
         found.setdefault(row["prior"], []).append(row)
     return found
@@ -34,84 +37,253 @@ def short(prior: str) -> str:
     return prior.partition("(")[0]
 
 
-def errors(row: Mapping[str, Any]) -> list[float]:
+def errors(row: Row) -> list[float]:
     """The expected error on each function; empty if a run diverged."""
     scores = [run["score"] for run in row["runs"]]
     return [] if None in scores else [score["expected"] for score in scores]
 
 
-def families(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+def families(rows: Sequence[Row]) -> dict[str, list[Row]]:
     """The trained models by family, without those that diverged, by depth."""
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    found: dict[str, list[Row]] = {}
     for row in rows:
         if row["contender"] is not None and not row["diverged"]:
             found.setdefault(row["contender"]["family"], []).append(row)
     return {name: sorted(members, key=lambda row: row["depth"] or 0) for name, members in found.items()}
 
 
-def is_floor(row: Mapping[str, Any]) -> bool:
+def by_depth(rows: Sequence[Row], family: str = "CEM") -> dict[int, Row]:
+    """Plain CEM, or another family, at every depth at which no run diverged."""
+    return {row["depth"]: row for row in families(rows).get(family, ())}
+
+
+def shallowest(rows: Sequence[Row]) -> int:
+    """The smallest T of the study, whose errors divide those of the others; 1 where no ratio is formed.
+
+    Models that have no T of their own, such as an untied MLP, do not count.
+    """
+    trained = [(row["contender"]["family"], row["depth"]) for row in rows if row["contender"] is not None]
+    named = [family for family, _ in trained]
+    return min((T for family, T in trained if family == "CEM" or named.count(family) > 1), default=1)
+
+
+def best_depth(at: Mapping[int, Row]) -> int:
+    """The T with the smallest geometric mean of the expected errors."""
+    return min(at, key=lambda T: math.fsum(map(math.log, errors(at[T]))))
+
+
+def is_floor(row: Row) -> bool:
     """Whether a row is the optimum, below which no mean squared error over functions lies."""
     return "(floor)" in row["name"]
 
 
-def headline(content: Mapping[str, Any]) -> str:
+def floor(rows: Sequence[Row]) -> float | None:
+    """The error of the optimum; None if it is not among the rows."""
+    return next((row["rmse"]["mean"] for row in rows if is_floor(row) and row["rmse"]), None)
+
+
+def is_drawn(row: Row) -> bool:
+    """Whether a row is one model for all depths, and none of its runs diverged."""
+    return row["contender"] is not None and row["contender"]["family"].startswith("T drawn") and not row["diverged"]
+
+
+def at_depths(row: Row) -> dict[int, float]:
+    """The mean error over functions with T' = 1 ... 16 steps, where it is finite for all of them."""
+    columns = enumerate(zip(*(run.get("at_depth") or () for run in row["runs"]), strict=False), 1)
+    return {T: sum(values) / len(values) for T, values in columns if None not in values}
+
+
+def at_stops(row: Row) -> list[tuple[float, float, float | None]]:
+    """For each stop by energy its share q, the steps taken and the error, means over functions.
+
+    The error is None where one function has none; the list is empty if no stop was asked or a run diverged.
+    """
+    if row["diverged"]:
+        return []
+    found = []
+    for stops in zip(*(run.get("at_stops") or () for run in row["runs"]), strict=True):
+        figures = [stop["figure"] for stop in stops]
+        mean = None if None in figures else math.fsum(figures) / len(figures)
+        found.append((stops[0]["least_fall"], math.fsum(stop["steps"] for stop in stops) / len(stops), mean))
+    return found
+
+
+def headline(content: Content) -> str:
     """The smallest error against the smallest T, for each prior."""
     said = []
     for prior, rows in priors(content).items():
         deeper = [row for row in families(rows).get("CEM", []) if row["deeper"]]
         if deeper:
             best = min(deeper, key=lambda row: float(row["rmse"]["mean"]))
-            ratio = best["deeper"]["ratio"]
-            ends = "" if ratio["low"] is None else f" [{ratio['low']:.2f}, {ratio['high']:.2f}]"
-            said.append(f"{short(prior)}: T = {best['depth']} has {ratio['mean']:.2f}{ends} times the RMSE of T = 1")
+            ratio = shown_ratio(Ratio(**best["deeper"]["ratio"]), 2)
+            said.append(f"{short(prior)}: T = {best['depth']} has {ratio} times the RMSE of T = {shallowest(rows)}")
     return "; ".join(said) or "no model was trained at several depths"
 
 
-def replaces(content: Mapping[str, Any], _number: int, title: str) -> bool:
-    """Whether a stored table is the one of a prior's models."""
-    return any(title.startswith(f"{prior}, ") for prior in priors(content))
+# --- tables ----------------------------------------------------------------------------------------
 
 
-def sheets(content: Mapping[str, Any], _fold: bool) -> list[Sheet]:
-    """For each prior the models, the baselines and the floor."""
-    return [_sheet(prior, rows) for prior, rows in priors(content).items()]
+def sheets(content: Content, _fold: bool = False) -> list[Sheet]:
+    """For each prior: errors and costs, models against CEM, the way down, other numbers of steps, stops."""
+    made = (_errors, _same_depth, _ways_down, _test_depths, _stopped)
+    studied = priors(content).items()
+    return [sheet for prior, rows in studied for make in made if (sheet := make(content, prior, rows)) is not None]
 
 
-def _sheet(prior: str, rows: Sequence[Mapping[str, Any]]) -> Sheet:
-    trained = [row for row in rows if row["contender"] is not None]
-    best = winner({row["name"]: found for row in trained if (found := errors(row))})
-    others = [row for row in rows if row["contender"] is None]
+def _errors(content: Content, prior: str, rows: Sequence[Row]) -> Sheet:
+    made = content["made_by"]["configuration"]
+    sampling = [task["sampling"] for task in content["tasks"] if task["prior"] == prior]
     n = max((row["rmse"]["n"] for row in rows if row["rmse"]), default=0)
+    tested = any(row["deeper"] is not None and row["deeper"]["holm"] is not None for row in rows)
+    trained = [row for row in rows if row["contender"] is not None]
+    others = [row for row in rows if row["contender"] is None]
+    best = winner({row["name"]: found for row in trained if (found := errors(row))})
+
+    def figure(row: Row, what: str) -> Entry:
+        spread = row[what]
+        if spread is None:
+            return f"diverged {row['diverged']}/{len(row['runs'])}" if what == "rmse" else None
+        return Quantity(spread["mean"], spread["std"], best=what == "rmse" and row["name"] == best)
+
+    def line(row: Row) -> list[Entry]:
+        cost, rate, deeper = row["cost"], row["learning_rate"], row["deeper"]
+        return [
+            row["name"],
+            None if rate is None else f"{rate:g}{' (edge)' if row['at_edge'] else ''}",
+            *((cost["parameters"], *cost["inference"].values()) if cost else (None, None, None)),
+            *(figure(row, what) for what in ("rmse", "observed", "excess", "gap_closed")),
+            *_compared(deeper, ("holm", "sign_flip") if tested else ()),
+        ]
+
     return Sheet(
-        f"{prior}: expected RMSE, mean ± standard deviation of {n} functions",
-        _COLUMNS,
+        f"{prior}, {content.get('inputs', 10)} inputs, noise {made['noise']:g}, {sampling[0]}: {made['train_points']}"
+        f" training and {made['test_points']} test points, mean ± std of n = {n} functions",
+        (
+            *map(Column, ("model", "rate", "parameters", "matmul FLOPs", "element-wise FLOPs")),
+            *(Column(name, text=_spread) for name in ("RMSE", "observed RMSE", "excess")),
+            Column("gap closed", "%", text=_share),
+            *_compared_columns(f"ratio to T = {shallowest(rows)}", ("p (Holm)", "p (sign flips)") if tested else ()),
+        ),
         [
-            Group("models", [_row(row, best) for row in trained]),
-            Group("baselines", [_row(row, None) for row in others if not is_floor(row)]),
-            Group("floor", [_row(row, None) for row in others if is_floor(row)]),
+            Group("baselines", [line(row) for row in others if not is_floor(row)]),
+            Group("models", [line(row) for row in trained]),
+            Group("floor", [line(row) for row in others if is_floor(row)]),
         ],
-        "Bold is the best model, if the paired test calls it better than each of the others (Holm); below the lines "
-        "are baselines, and the floor: over functions, no model has a smaller root of the mean squared error.",
+        "Bold is the best model, if the paired test calls it better than each of the others (Holm); the last row is "
+        "the floor: over functions, no model has a smaller root of the mean squared error.",
     )
 
 
-def _row(row: Mapping[str, Any], best: str | None) -> list[Entry]:
-    note = f"{row['diverged']} of {len(row['runs'])} runs diverged, so no mean is given" if row["diverged"] else ""
+def _same_depth(_content: Content, prior: str, rows: Sequence[Row]) -> Sheet | None:
+    """Every model against plain CEM at the same T; None if nothing else took part."""
+    compared = [[row["name"], *_compared(row["same_depth"], ("holm",))] for row in rows if row["same_depth"]]
+    columns = (Column("model"), *_compared_columns("ratio to CEM at the same T", ("p (Holm)",)))
+    title = f"{prior}: models against CEM at the same T"
+    return Sheet(title, columns, [Group("", compared)]) if compared else None
 
-    def figure(spread: Mapping[str, Any] | None, bold: bool = False) -> Quantity:
-        return Quantity(None, note=note) if spread is None else Quantity(spread["mean"], spread["std"], best=bold)
 
-    cost, deeper = row["cost"], row["deeper"]
-    ratio = deeper["ratio"] if deeper else None
-    ends = None if ratio is None or ratio["low"] is None else (ratio["low"], ratio["high"])
-    return [
-        row["name"],
-        row["depth"],
-        cost["parameters"] if cost else None,
-        cost["inference"]["matmul"] if cost else None,
-        figure(row["rmse"], row["name"] == best),
-        figure(row["excess"]),
-        figure(row["gap_closed"]),
-        Quantity(ratio["mean"], interval=ends) if ratio else None,
-        deeper["conclusion"] if deeper else None,
-    ]
+def _ways_down(_content: Content, prior: str, rows: Sequence[Row]) -> Sheet | None:
+    """What the energy and x do along the T steps of the trained models."""
+    lines = []
+    for row in rows:
+        runs = [run for run in row["runs"] if run["energies"] is not None]
+        if runs:
+            lines.append(
+                [
+                    row["name"],
+                    " → ".join(f"{value:.3g}" for value in along(runs, "energies")),
+                    " → ".join(f"{value:.3g}" for value in along(runs, "norms")),
+                    " ".join(f"{share:.1%}" for share in along(runs, "falls")),
+                    _range([run["smallest_eigenvalue"] for run in runs]),
+                    _range([run["step_size"] for run in runs]),
+                ]
+            )
+    columns = (
+        *("model", "energy at each step", "|x| at each step", "points that descend", "min eigenvalue of P", "eta"),
+    )
+    title = f"{prior}: energy, root mean square of x and share of test points that descend, mean over functions"
+    return Sheet(title, [Column(name) for name in columns], [Group("", lines)]) if lines else None
+
+
+def _test_depths(_content: Content, prior: str, rows: Sequence[Row]) -> Sheet | None:
+    """Models trained at one T and evaluated with another, T'."""
+    lines: list[list[Entry]] = []
+    for row in rows:
+        if row["runs"] and not row["diverged"]:
+            means = at_depths(row)
+            lines.append([row["name"], *(Quantity(means[T]) if T in means else "not finite" for T in _SHOWN_DEPTHS)])
+    columns = (Column("model"), *(Column(f"T' = {T}", text=_error) for T in _SHOWN_DEPTHS))
+    title = f"{prior}: expected RMSE of the trained models with T' steps at test time, mean over functions"
+    return Sheet(title, columns, [Group("", lines)]) if lines else None
+
+
+def _stopped(_content: Content, prior: str, rows: Sequence[Row]) -> Sheet | None:
+    """Models whose points stop by energy, beside all steps; None if that was not asked."""
+    last = 16
+    lines: list[list[Entry]] = []
+    shares: list[str] = []
+    for row in rows:
+        if stops := at_stops(row):
+            shares = [f"q = 1/{1 / q:g}" for q, _, _ in stops]
+            every = at_depths(row).get(last)
+            lines.append(
+                [
+                    row["name"],
+                    "not finite" if every is None else Quantity(every),
+                    *(
+                        None if error is None else f"{_error(Quantity(error))} ({steps:.1f})"
+                        for _, steps, error in stops
+                    ),
+                ]
+            )
+    title = (
+        f"{prior}: expected RMSE of the trained models whose points stop by energy after at most {last} steps"
+        " (steps taken), means over functions"
+    )
+    columns = (Column("model"), Column(f"all {last} steps", text=_error), *map(Column, shares))
+    return Sheet(title, columns, [Group("", lines)]) if lines else None
+
+
+def along(runs: Sequence[Mapping[str, Any]], what: str) -> list[float]:
+    """Means over runs of what is known of every step."""
+    return [sum(values) / len(values) for values in zip(*(run[what] for run in runs), strict=True)]
+
+
+def _compared_columns(ratio: str, p_values: Sequence[str]) -> Iterator[Column]:
+    yield Column(ratio, text=_ratio)
+    yield from (Column(name, text=lambda p: shown_p(p.value)) for name in p_values)
+    yield Column("detectable", "%", text=_share)
+    yield Column("verdict")
+
+
+def _compared(found: Mapping[str, Any] | None, p_values: Sequence[str]) -> list[Entry]:
+    if found is None:
+        return [None] * (3 + len(p_values))
+    ratio, p = found["ratio"], [Quantity(found[name]) for name in p_values]
+    ends = None if ratio["low"] is None else (ratio["low"], ratio["high"])
+    return [Quantity(ratio["mean"], interval=ends), *p, Quantity(found["detectable"]), found["conclusion"]]
+
+
+def _spread(figure: Quantity) -> str:
+    return shown_spread(Spread(figure.value or 0.0, figure.spread, 0))
+
+
+def _ratio(figure: Quantity) -> str:
+    return shown_ratio(Ratio(figure.value or 0.0, *(figure.interval or (None, None))), 3)
+
+
+def _share(figure: Quantity) -> str:
+    return shown_share(figure.value, 1)
+
+
+def _error(figure: Quantity) -> str:
+    value = figure.value or 0.0
+    return f"{value:.4f}" if value < 10 else f"{value:.1e}"
+
+
+def _range(values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    if not known:
+        return NOTHING
+    low, high = f"{min(known):.3f}", f"{max(known):.3f}"
+    return low if low == high else f"{low} … {high}"

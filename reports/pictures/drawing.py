@@ -2,7 +2,7 @@
 
 Text stays text (`svg.fonttype: none`): it can be searched, selected and read aloud, is sharp at any size, and needs
 no font file. Widths are computed with DejaVu Sans, which comes with matplotlib; where it is not installed, Verdana
-has nearly the same ones. No backend is chosen: a figure is drawn by its own canvas, and pyplot is not imported.
+has nearly the same ones.
 """
 
 from __future__ import annotations
@@ -12,23 +12,25 @@ import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from cemverify.console.escaping import one_line
 from cemverify.results.envelope import Table
 from cemverify.results.tables import csv_rows
 
 # Okabe and Ito's colours without yellow, told apart by everybody; their lightness differs, so grey keeps them apart.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7a7a7a")
+# The second blue comes last: only a picture of seven lines has both.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#7a7a7a", "#56b4e9")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-DASHES = ("-", "--", "-.", ":")
+Dash = Literal["-", "--", "-.", ":"]
+DASHES: tuple[Dash, ...] = ("-", "--", "-.", ":")
 INK, QUIET, GRID = "#1f2428", "#5c6670", "#d9dde1"
 GOOD, BAD, UNSURE, ABSENT = "#2f7f5f", "#c03221", "#96600f", "#c3c9cf"
 # of text on these, and of the gaps between them
@@ -79,6 +81,8 @@ STYLE: Mapping[Any, Any] = MappingProxyType(
         "text.parse_math": False,
     }
 )
+# Of the pages under docs/results, whose pictures are wide and stand on white.
+PLAIN: Mapping[Any, Any] = MappingProxyType({"svg.hashsalt": "cemverify", "svg.fonttype": "none", "font.size": 9})
 # Inches; at 72 points an inch a phone shows text at about its own size.
 WIDTH = 5.0
 
@@ -118,15 +122,31 @@ def picture(
     Args:
         height: inches. draw: draws into an empty figure. columns, rows: the data.
     """
-    with matplotlib.rc_context(dict(STYLE)):
-        lines = textwrap.wrap(one_line(title), 60)[:4]
-        figure = Figure(figsize=(WIDTH, height + 0.18 * len(lines)), layout="constrained")
-        FigureCanvasSVG(figure)
+    lines = textwrap.wrap(one_line(title), 60)[:4]
+
+    def titled(figure: Figure) -> None:
         figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=10, fontweight="bold")
+        draw(figure)
+
+    svg = drawn(WIDTH, height + 0.18 * len(lines), titled, STYLE)
+    return Picture(name, one_line(title), one_line(about), svg, Table(title, columns, rows))
+
+
+def drawn(width: float, height: float, draw: Callable[[Figure], None], style: Mapping[Any, Any]) -> str:
+    """The SVG of a figure of so many inches; the same data gives the same bytes.
+
+    Without pyplot, whose backend belongs to the caller: a notebook keeps its own.
+
+    Args:
+        draw: draws into an empty figure. style: `STYLE` or `PLAIN`.
+    """
+    with matplotlib.rc_context(dict(style)):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        FigureCanvasSVG(figure)
         draw(figure)
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    return Picture(name, one_line(title), one_line(about), buffer.getvalue(), Table(title, columns, rows))
+    return buffer.getvalue()
 
 
 def inline(svg: str, prefix: str) -> str:
@@ -146,42 +166,40 @@ def inline(svg: str, prefix: str) -> str:
     return body
 
 
-def label_ends(axis: Axes, ends: Sequence[tuple[float, float, str, str]], room: float = 0.34) -> None:
-    """Names lines at their right ends, apart from each other, instead of a legend.
+def label_ends(axis: Axes, ends: Sequence[tuple[float, str, Mark]]) -> None:
+    """Names lines at the right of the axes, apart from each other, each beside a sample of its line.
+
+    No line leads from a name to its curve: where a curve ends early, it would cross others and be read as data.
 
     Args:
-        ends: for each line its last x and y, its name and its colour. room: share of the width kept for the names.
+        ends: for each line its last y, its name and how it is drawn.
     """
     if not ends:
         return
-    low, high = axis.get_xlim()
-    logarithmic = axis.get_xscale() == "log"
-    grown = high * (high / low) ** (room / (1 - room)) if logarithmic else high + (high - low) * room / (1 - room)
-    axis.set_xlim(low, grown)
-    axis.set_xticks([tick for tick in axis.get_xticks() if low <= tick <= high])
-    axis.set_xlim(low, grown)
     to_axis = axis.transData + axis.transAxes.inverted()
-    placed: list[tuple[float, float, float, str, str]] = []
-    for x, y, name, colour in ends:
-        _, at = to_axis.transform((x, y))
-        placed.append((float(min(max(at, 0.02), 0.98)), x, y, name, colour))
+    x = axis.get_xlim()[0]
+    placed = [(min(max(float(to_axis.transform((x, y))[1]), 0.02), 0.98), name, mark) for y, name, mark in ends]
     placed.sort(key=lambda end: end[0])
     figure = axis.figure.get_figure(root=True)
     assert figure is not None
     gap = 11.5 / (axis.get_position().height * figure.get_figheight() * 72)
-    heights = _apart([end[0] for end in placed], gap)
-    for height, (_, x, y, name, colour) in zip(heights, placed, strict=True):
-        axis.annotate(
-            shortened(name, 24),
-            (x, y),
-            xytext=(1 - room + 0.03, height),
-            textcoords="axes fraction",
-            va="center",
-            color=INK,
-            fontsize=8,
-            annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.7, "shrinkA": 1, "shrinkB": 3},
+    inch = 1 / (axis.get_position().width * figure.get_figwidth())  # as a share of the axes
+    for height, (_, name, mark) in zip(_apart([end[0] for end in placed], gap), placed, strict=True):
+        left, right = 1 + 0.08 * inch, 1 + 0.36 * inch
+        # an artist, since `plot` would count it among the data
+        axis.add_artist(
+            Line2D(
+                [left, (left + right) / 2, right],
+                [height] * 3,
+                color=mark.colour,
+                linestyle=mark.dash,
+                marker=mark.marker,
+                markevery=[1],
+                transform=axis.transAxes,
+                clip_on=False,
+            )
         )
+        axis.text(right + 0.05 * inch, height, shortened(name, 24), transform=axis.transAxes, va="center", fontsize=8)
 
 
 def shortened(name: str, most: int) -> str:
@@ -190,13 +208,21 @@ def shortened(name: str, most: int) -> str:
     return flat if len(flat) <= most else f"{flat[: most - 3]}..."
 
 
-def series(names: Sequence[str]) -> dict[str, tuple[str, str, str]]:
+@dataclass(frozen=True)
+class Mark:
+    """How a line is drawn, here and beside its name: colour, marker ("" for none) and dash."""
+
+    colour: str
+    marker: str = ""
+    dash: Dash = "-"
+
+
+def series(names: Sequence[str]) -> dict[str, Mark]:
     """For each name a colour, a marker and a dash; a colour means the same model in every panel of a picture."""
-    found = {}
-    for i, name in zip(count(), dict.fromkeys(names), strict=False):
-        again = i // len(COLOURS)
-        found[name] = COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)], DASHES[again % len(DASHES)]
-    return found
+    return {
+        name: Mark(COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)], DASHES[i // len(COLOURS) % len(DASHES)])
+        for i, name in enumerate(dict.fromkeys(names))
+    }
 
 
 def _apart(heights: Sequence[float], gap: float) -> list[float]:

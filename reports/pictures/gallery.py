@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from reports.pictures import studies, verdicts
+from reports.pictures import recursion, studies, verdicts
 from reports.pictures.drawing import Picture
 
 DRAWN: Mapping[str, Callable[[Mapping[str, Any]], Iterator[Picture]]] = MappingProxyType(
@@ -14,7 +14,7 @@ DRAWN: Mapping[str, Callable[[Mapping[str, Any]], Iterator[Picture]]] = MappingP
         "check": verdicts.of_check,
         "power": verdicts.of_power,
         "claims": verdicts.of_claims,
-        "recursion": studies.of_recursion,
+        "recursion": recursion.of_recursion,
         "language": studies.of_language,
         "readings": studies.of_readings,
         "benchmarks": studies.of_benchmarks,

@@ -208,10 +208,10 @@ def _smallest(content: Mapping[str, Any]) -> Iterator[Picture]:
         axis = figure.subplots()
         for s in found:
             if s["dtype"] in style:
-                colour, marker, _ = style[s["dtype"]]
-                axis.plot([s["epsilon"]], [names.index(s["family"])], marker, color=colour, markersize=6)
-        for dtype, (colour, marker, _) in style.items():
-            axis.plot([], [], marker, color=colour, label=dtype)
+                mark = style[s["dtype"]]
+                axis.plot([s["epsilon"]], [names.index(s["family"])], mark.marker, color=mark.colour, markersize=6)
+        for dtype, mark in style.items():
+            axis.plot([], [], mark.marker, color=mark.colour, label=dtype)
         axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=len(style), frameon=False, fontsize=8)
         axis.set_xscale("log")
         axis.set_yticks(range(len(names)), [shortened(name, 20) for name in names])

@@ -1,4 +1,4 @@
-"""Small results of every kind, made without computing anything."""
+"""Small results of every kind without computing anything: those of studies are stored, others are built here."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import Any
 
 from cemverify.results.envelope import Table, result
 from cemverify.results.provenance import Maker
+from suites.reports.studies import stored
+from synthetic.measured import readings
+from synthetic.recursion.measured import measured
 
 FAMILIES = ("gradient/attention", "descent/mlp", "structure/block")
 
@@ -73,93 +76,38 @@ def a_check(name: str = "mylayer:mine", properties: Sequence[Mapping[str, Any]] 
     return made("check", payload, configuration)
 
 
-def a_recursion(errors: Mapping[int, Sequence[float]] | None = None) -> Any:
-    """A study of one prior: CEM at several depths, a baseline and the floor."""
-    errors = errors or {1: (0.2, 0.21, 0.19), 2: (0.15, 0.16, 0.14), 4: (0.14, 0.15, 0.135)}
-    n = len(next(iter(errors.values())))
-    rows = [_reference("ridge", 0.4, n)]
-    for depth, values in errors.items():
-        ratio = {"mean": 0.8, "low": 0.7, "high": 0.9} if depth > 1 else None
-        rows.append(
-            {
-                **_reference(f"CEM, T = {depth}", sum(values) / n, n),
-                "contender": {"family": "CEM", "spec": {"steps": depth}, "draw": 0},
-                "learning_rate": 0.01,
-                "cost": {
-                    "parameters": 100,
-                    "inference": {"matmul": 200 * depth, "elementwise": 1},
-                    "training": {"matmul": 600 * depth, "elementwise": 3},
-                },
-                "depth": depth,
-                "runs": [
-                    {
-                        "score": {"expected": v, "observed": v, "excess": v / 2},
-                        "at_depth": [v * abs(i - depth) + v for i in range(8)],
-                        "energies": [0.3 - i for i in range(depth + 1)],
-                        "norms": [1.0] * (depth + 1),
-                        "falls": [1.0] * depth,
-                        "diverged_at": None,
-                    }
-                    for v in values
-                ],
-                "deeper": {"ratio": ratio, "n": n, "holm": None, "conclusion": "better"} if ratio else None,
-            }
-        )
-    rows.append(_reference("exact GP (floor)", 0.06, n))
-    payload = {"tasks": [], "rows": rows, "statements": [], "notes": []}
-    return made("recursion", payload, {"seed": 0, "noise": 0.1, "train_points": 64, "recipe": {"steps": 10}})
-
-
-def _reference(name: str, error: float, n: int) -> dict[str, Any]:
-    spread = {"mean": error, "std": 0.01, "n": n}
-    return {
-        "prior": "rbf(lengthscale=2)",
-        "name": name,
-        "contender": None,
-        "learning_rate": None,
-        "at_edge": False,
-        "cost": None,
-        "runs": [],
-        "diverged": 0,
-        "rmse": spread,
-        "observed": spread,
-        "excess": spread,
-        "gap_closed": spread,
-        "deeper": None,
-        "same_depth": None,
-        "depth": None,
-    }
+def a_recursion(factors: Sequence[float] = (1.0, 1.0, 1.0)) -> Any:
+    """A study of CEM at T = 2 and T = 4 on three functions; the errors of T = 4 are multiplied by the factors."""
+    content = stored("recursion")
+    deep = next(row for row in content["rows"] if row["name"] == "CEM, T = 4")
+    for run, factor in zip(deep["runs"], factors, strict=True):
+        run["score"]["expected"] *= factor
+    deep["rmse"]["mean"] = sum(run["score"]["expected"] for run in deep["runs"]) / len(deep["runs"])
+    return content
 
 
 def a_language(bits: Mapping[str, float | None] | None = None) -> Any:
-    """A training of several models on the same text."""
+    """A training of several models on the same text, under other names and with other bits; None diverged."""
     bits = bits or {"Llama RoPE": 2.9, "CEM T=1": 3.0}
-    models = [
+    content = stored("language")
+    template = content["models"][0]
+    content["models"] = [
         {
+            **template,
             "name": name,
-            "parameters": 1000 + 10 * i,
-            "flops_per_token": {"forward": 1e6 * (i + 1), "training": 3e6 * (i + 1)},
-            "tokens_per_second": 1000.0,
-            "utilisation": 0.3,
-            "peak_bytes": 10**6,
-            "training_bits_per_token": [8.0, 5.0, 4.0, value or 4.0],
+            "training_bits_per_token": [*template["training_bits_per_token"][:-1], value or 4.0],
             "diverged_at": 3 if value is None else None,
-            "diverged_where": None,
             "validation_bits_per_byte": value,
             "validation_standard_error": None if value is None else 0.04,
-            "layers": [],
         }
-        for i, (name, value) in enumerate(bits.items())
+        for name, value in bits.items()
     ]
-    corpus = {
-        "source": "text",
-        "digest": "d",
-        "unit": "byte",
-        "bits_per_byte": {"uniform": 8.0, "bigram": 3.3},
-        "floor_bits_per_byte": None,
-    }
-    verdict = {"pass": True, "reasons": [], "band": 1.15}
-    return made("language", {"corpus": corpus, "models": models, "verdict": verdict}, {"recipe": {"steps": 4}})
+    return content
+
+
+def a_study() -> Any:
+    """A language study whose models have five learning rates each."""
+    return stored("learning-rate")
 
 
 def a_power(detected: int = 5, budget: int = 60) -> Any:
@@ -223,18 +171,12 @@ def a_claims(verdict: str = "holds") -> Any:
 
 
 def a_readings(ratio: float = 0.9) -> Any:
-    """One published ratio."""
+    """The published ratio of T = 4 to T = 2, of that size."""
+    content = a_recursion()
+    figures = measured(content)
     interval = [ratio - 0.02, ratio + 0.02]
-    read = {"model": "T = 2", "baseline": "T = 1", "on": "rbf", "mean": ratio}
-    ratios = [{**read, "interval95": interval, "interval90": interval}]
-    payload = {
-        **dict.fromkeys(("study", "size", "seen", "recipe", "figure", "replicates"), "recursion"),
-        "parameters": 10,
-        "margin": 0.02,
-        "ratios": ratios,
-        "best_rates": [],
-    }
-    return made("readings", payload, {})
+    figures["ratios"][0] |= {"mean": ratio, "interval95": interval, "interval90": interval}
+    return readings(Maker.now("make readings", {}, 0, "cpu"), "Errors of one depth over another's", figures)
 
 
 def a_benchmark(slower: float = 1.0) -> Any:

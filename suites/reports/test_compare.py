@@ -21,6 +21,7 @@ from suites.reports.examples import (
     a_property,
     a_readings,
     a_recursion,
+    a_study,
     violated,
 )
 
@@ -28,6 +29,7 @@ MAKERS = {
     "check": a_check,
     "recursion": a_recursion,
     "language": a_language,
+    "study": a_study,
     "power": a_power,
     "claims": a_claims,
     "readings": a_readings,
@@ -76,16 +78,17 @@ def perturbed(content: Any, path: tuple[Any, ...], value: Any) -> Any:
     return changed
 
 
+RMSE = a_recursion()["rows"][6]["rmse"]["mean"]
 CELLS: list[tuple[Callable[[], Any], tuple[Any, ...], Any, str]] = [
     (a_check, ("properties", 5, "verdict"), "violated", "descent/mlp/case-1: holds -> violated"),
     (a_check, ("properties", 5, "margin"), 0.9, "descent/mlp/case-1: margin 0.25 -> margin 0.9"),
     (a_check, ("properties", 5, "margin"), 0.3, "properties[descent/mlp/case-1].margin: 0.25 -> 0.3"),
-    (a_recursion, ("rows", 2, "runs", 1, "score", "expected"), 0.17, "CEM, T = 2].runs[1].score.expected"),
-    (a_recursion, ("rows", 2, "rmse", "mean"), 0.151, "CEM, T = 2].rmse.mean: 0.15 -> 0.151"),
+    (a_recursion, ("rows", 6, "runs", 1, "score", "expected"), 0.17, "CEM, T = 4].runs[1].score.expected"),
+    (a_recursion, ("rows", 6, "rmse", "mean"), 0.151, f"CEM, T = 4].rmse.mean: {RMSE:.4g} -> 0.151"),
     (a_language, ("models", 1, "validation_bits_per_byte"), 3.01, "CEM T=1].validation_bits_per_byte: 3 -> 3.01"),
     (a_power, ("mutants", 1, "killed"), False, "mutant mutant-1: killed -> survived"),
     (a_claims, ("claims", 0, "verdict"), "refuted", "claim 1-gradient: holds -> refuted"),
-    (a_readings, ("ratios", 0, "mean"), 0.91, "ratios[T = 2].mean: 0.9 -> 0.91"),
+    (a_readings, ("ratios", 0, "mean"), 0.91, "ratios[T = 4].mean: 0.9 -> 0.91"),
     (a_check, ("tables", 0, "rows", 0, 1), "2.0", "table 'stored', a, figure: 1.0 -> 2.0"),
 ]
 
@@ -143,13 +146,14 @@ def test_a_result_from_before_sources_were_recorded_is_no_proof_of_anything(
 
 
 def test_another_commit_may_have_other_figures_unless_a_paired_test_calls_them_worse(compare: Compare) -> None:
-    old = a_recursion({1: (0.2, 0.21, 0.19), 2: (0.15, 0.16, 0.14)})
-    noise = elsewhere(a_recursion({1: (0.2, 0.21, 0.19), 2: (0.16, 0.15, 0.145)}))
-    worse = elsewhere(a_recursion({1: (0.2, 0.21, 0.19), 2: (0.18, 0.19, 0.17)}))
+    old = a_recursion()
+    noise = elsewhere(a_recursion((1.06, 0.94, 1.03)))
+    worse = elsewhere(a_recursion((1.2, 1.19, 1.21)))
     assert compare(old, noise)[0] == 0
     code, out, _ = compare(old, worse)
     assert code == 1
-    assert "REGRESSION  RMSE of CEM, T = 2 on rbf(lengthscale=2): 0.15 -> 0.18 (ratio 1.2" in out
+    assert f"REGRESSION  RMSE of CEM, T = 4 on rbf(lengthscale=2): {RMSE:.4g} -> " in out
+    assert "(ratio 1.200 [" in out
     assert compare(worse, old)[0] == 0
 
 
@@ -200,7 +204,7 @@ def test_what_cannot_be_compared_is_refused_with_the_reason(compare: Compare) ->
     text = perturbed(a_language(), ("corpus", "digest"), "another")
     for old, new, reason in (
         (a_check(), a_language(), "the old are results of check mylayer:mine, and the new of language"),
-        (a_recursion(), recipe, "recipe was {'steps': 10} and is {'steps': 99}"),
+        (a_recursion(), recipe, "and is {'steps': 99}"),
         (a_language(), text, "the models learnt from different text"),
         (a_check(), {**a_check(), "schema_version": 2}, "update cemverify"),
         (a_check(), {**a_check(), "schema_version": 0}, "create the file again"),

@@ -9,11 +9,15 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import matplotlib
+import numpy as np
 import pytest
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.text import Annotation
 
 from cemverify.results.envelope import write
 from reports.__main__ import main
-from reports.pictures.drawing import COLOURS, inline
+from reports.pictures.drawing import COLOURS, Mark, inline, label_ends
 from reports.pictures.gallery import pictures_of
 from suites.reports.examples import (
     a_benchmark,
@@ -23,6 +27,7 @@ from suites.reports.examples import (
     a_power,
     a_readings,
     a_recursion,
+    a_study,
     violated,
 )
 
@@ -35,6 +40,7 @@ MAKERS = {
         ["rmse-against-T", "excess-against-T", "test-time-depth", "energy-along-steps"],
     ),
     "language": (a_language, ["loss-curves", "bits-per-byte"]),
+    "study": (a_study, ["learning-rates", "bits-per-byte"]),
     "readings": (a_readings, ["ratios"]),
     "benchmarks": (a_benchmark, ["roofline"]),
 }
@@ -99,6 +105,51 @@ def test_colours_are_told_apart_in_grey() -> None:
 
 def test_pictures_are_written_with_their_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path / "r.json", a_readings())
-    assert main(["pictures", str(tmp_path / "r.json"), "--output", str(tmp_path / "out")]) == 0
-    assert "r-ratios.svg: recursion: 1 of 1 comparisons favour the model" in capsys.readouterr().out
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"r-ratios.svg", "r-ratios.csv"}
+    for words, folder in (((), "pictures"), (("--output", str(tmp_path / "out")), "out")):
+        assert main(["pictures", str(tmp_path / "r.json"), *words]) == 0
+        assert "r-ratios.svg: recursion: 1 of 1 comparisons favour the model" in capsys.readouterr().out
+        assert {path.name for path in (tmp_path / folder).iterdir()} == {"r-ratios.svg", "r-ratios.csv"}
+
+
+def test_every_model_of_a_study_of_learning_rates_has_a_curve_with_each_rate() -> None:
+    drawn = next(picture for picture in pictures_of(a_study()) if picture.name == "learning-rates")
+    found = {(model, rate) for _, model, rate, *_ in drawn.data.rows}
+    assert {model for model, _ in found} == {
+        "Llama, RoPE",
+        "Llama, ALiBi",
+        "full CEM, T = 2",
+        "full CEM, T = 2, widened",
+    }
+    assert sorted({float(str(rate)) for _, rate in found}) == [0.0005, 0.001, 0.002, 0.004, 0.008]
+
+
+def test_no_line_leads_from_a_name_to_its_curve() -> None:
+    """A curve that ends early would have one that crosses the others: samples of lines stand beside the axes."""
+    axis = Figure().subplots()
+    axis.plot([0, 8], [1, 3])
+    label_ends(axis, [(2.0, "ends early", Mark(COLOURS[0], "o")), (3.0, "goes on", Mark(COLOURS[1], "s"))])
+    assert [text.get_text() for text in axis.texts] == ["ends early", "goes on"]
+    assert [text for text in axis.texts if isinstance(text, Annotation)] == []
+    samples = [line for line in axis.artists + list(axis.lines[1:]) if isinstance(line, Line2D)]
+    assert [line.get_color() for line in samples] == list(COLOURS[:2])
+    assert all(np.min(line.get_xdata()) > 1 for line in samples)
+    assert axis.dataLim.x1 == 8
+
+
+def test_a_title_states_a_gain_only_where_a_test_has_functions_enough() -> None:
+    better = a_recursion((0.5, 0.51, 0.49))
+    title = pictures_of(better)[0].title
+    assert title == "What more steps change in the RMSE of CEM: rbf no sure gain"
+    deep = better["rows"][6]
+    deep["deeper"] = {
+        **deep["deeper"],
+        "n": 10,
+        "conclusion": "better",
+        "ratio": {"mean": 0.9, "low": 0.85, "high": 0.96},
+    }
+    assert pictures_of(better)[0].title.endswith("rbf 4% to 15% less at T = 4")
+
+
+def test_no_model_is_called_the_best_within_the_error_of_another() -> None:
+    assert "no model surely the best" in pictures_of(a_language({"a": 2.90, "b": 2.95}))[1].title
+    assert pictures_of(a_language({"a": 2.5, "b": 2.95}))[1].title == "a has the fewest bits per byte, 2.500"

@@ -59,7 +59,7 @@ def test_the_best_is_bold_only_if_the_paired_test_says_so() -> None:
     assert winner({**clear, "b": [0.2, 0.1, 0.12]}) is None
     assert winner({"a": [0.1]}) is None
     assert winner({"a": [0.1], "b": [0.2]}) is None
-    table = shown(a_recursion(), fold=True)[0].table
+    table = shown(a_recursion((0.5, 0.51, 0.49)), fold=True)[0].table
     bold = [cell for row in table.rows for cell in row if isinstance(cell, Strong)]
     assert len(bold) == 1
     assert f"**{bold[0]}**" in markdown([table])
@@ -68,9 +68,21 @@ def test_the_best_is_bold_only_if_the_paired_test_says_so() -> None:
 
 def test_baselines_and_the_floor_are_set_apart_and_never_bold() -> None:
     table = shown(a_recursion(), fold=True)[0].table
-    assert [row[0] for row in table.rows] == ["CEM, T = 1", "CEM, T = 2", "CEM, T = 4", "ridge", "exact GP (floor)"]
-    assert table.rules == [3, 4]
+    assert [row[0] for row in table.rows[1::4]] == ["ridge", "CEM, T = 2"]
+    assert [row[0] for row in table.rows[-2:]] == ["CEM, T = 4", "exact GP (floor)"]
+    assert table.rules == [5, 7]
+    assert "ratio to T = 2" in table.columns
     assert latex([table]).count(r"\midrule") == 3
+
+
+def test_a_study_and_its_report_have_the_same_tables_and_csv_has_every_digit() -> None:
+    content = a_recursion()
+    found = shown(content, fold=True)
+    assert [one.table.title for one in found] == [table["title"] for table in content["tables"]]
+    assert [[list(map(str, row)) for row in one.table.rows] for one in found[1:]] == [
+        [[str(cell) for cell in row] for row in table["rows"]] for table in content["tables"][1:]
+    ]
+    assert str(content["rows"][5]["rmse"]["std"]) in found[0].csv
 
 
 def test_a_model_that_diverged_has_a_footnote() -> None:

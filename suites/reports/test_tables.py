@@ -16,7 +16,7 @@ from cemverify.results.provenance import Maker
 from cemverify.results.tables import RENDERERS, comma_separated, csv_rows, latex, markdown, terminal
 from reports.__main__ import main
 from reports.collect import MERGED_SCHEMA
-from reports.plots import Curve, Panel, svg
+from reports.pictures.charts import Curve, Panel, side_by_side
 
 TABLE = Table("Errors", ["a|b", "error", "note"], [["x|y", "0.10", None], ["z", "0.05 ± 0.01", True]])
 
@@ -185,7 +185,7 @@ def test_arguments_that_make_no_sense_are_refused_with_one_sentence(
 def test_the_same_figure_has_the_same_bytes_and_leaves_the_callers_backend_alone() -> None:
     panel = Panel("t", "x", "y", [Curve("a", [1, 2, 4], [3, 2, 1], [2, 1, 0.5], [4, 3, 2])], level=("floor", 0.5))
     with matplotlib.rc_context({"backend": "pdf"}):
-        first = svg([panel])
+        first = side_by_side([panel])
         assert matplotlib.get_backend() == "pdf"
-    assert svg([panel]) == first
+    assert side_by_side([panel]) == first
     assert "floor" in first

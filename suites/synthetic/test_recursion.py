@@ -207,6 +207,12 @@ def test_the_page_shows_statements_tables_and_figures_and_is_the_same_twice(tmp_
         beside = [path for path in page.parent.iterdir() if path.suffix != ".json"]  # which says when it was made
         pages.append({path.name: path.read_text().replace(str(page), "") for path in beside})
         pages[-1]["ratios"] = json.dumps(measured["ratios"])
+        again = tmp_path / name / "again" / "recursion.md"
+        for file in (page.with_suffix(".json"), tmp_path / "r.json"):
+            assert main(["recursion", "--report", str(file), "--page", str(again)]) == 0
+            assert {path.name: path.read_bytes() for path in again.parent.iterdir()} == {
+                path.name: path.read_bytes() for path in beside
+            }
     assert pages[0] == pages[1]
     text = pages[0]["recursion.md"]
     assert "T = 2 usually improves on T = 1" in text
@@ -248,6 +254,21 @@ def test_bad_input_is_refused_with_one_sentence(
     assert told.out == ""
     assert [line[:6] for line in told.err.splitlines() if not line.startswith("usage: ")] == ["error:"]
     assert sentence in told.err
+
+
+def test_a_page_is_made_again_of_files_that_have_the_rows_only(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    published = Path(__file__).parents[2] / "docs" / "results" / "dial-mlp.json"
+    page = tmp_path / "page.md"
+    for words, sentence in (
+        (["--report", str(published), "--page", str(page)], "has no rows of a recursion study"),
+        (["--report", str(published)], "name the page with --page"),
+        (["--report", str(page), "--page", str(page)], "would be overwritten"),
+    ):
+        assert main(["recursion", *words]) == 2
+        assert sentence in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("place", ["", "file.txt/result.json"])

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
 
 from cemverify.console.errors import UsageError
+from cemverify.results.envelope import Table
+from cemverify.results.statistics import compare
+from reports.kinds.recursion import shallowest, sheets
+from reports.sheets import plain
 from synthetic.gp.streams import Streams
-from synthetic.gp.tasks import Score, TaskConfig
-from synthetic.recursion import statements, tables
+from synthetic.gp.tasks import Score
+from synthetic.recursion import statements
 from synthetic.recursion.cells import TEST_DEPTHS, RunRecord, TaskRecord
 from synthetic.recursion.contenders import CEM, FAMILIES, Contender, again, cem, cost_of, narrow, reused, untied
 from synthetic.recursion.ensembles import Recipe, fit
+from synthetic.recursion.findings import entry
 from synthetic.recursion.presets import PRESETS, RecursionConfig, preset
 from synthetic.recursion.regressors import CEMSpec, DrawnSpec, RegressorStack
 from synthetic.recursion.summary import Row, choose_rate, summarise
@@ -64,6 +71,20 @@ def rows_of(factors: dict[Contender, float]) -> list[Row]:
     return summarise(TASKS, found, {contender: cost_of(contender.spec) for contender in factors})
 
 
+def content_of(rows: Sequence[Row], prior: str = "rbf(lengthscale=2)") -> dict[str, Any]:
+    """What a result file says of the rows."""
+    entries: list[dict[str, Any]] = json.loads(json.dumps([entry(prior, row) for row in rows]))
+    made = {"configuration": {"noise": 0.1, "train_points": 64, "test_points": 64}}
+    return {"rows": entries, "tasks": [{"prior": prior, "sampling": "exact"}], "made_by": made}
+
+
+def tables_of(rows: Sequence[Row]) -> dict[str, Table]:
+    """The tables of the rows, by a word of their titles."""
+    found = [plain(sheet) for sheet in sheets(content_of(rows))]
+    words = ("mean ± std", "against CEM", "root mean square", "with T' steps", "stop by energy")
+    return {word: table for word in words for table in found if word in table.title}
+
+
 def by_name(rows: Sequence[Row]) -> dict[str, Row]:
     return {row.name: row for row in rows}
 
@@ -92,7 +113,7 @@ def test_a_contender_of_which_a_run_diverged_has_no_mean_and_says_how_many_did()
     found = summarise(TASKS, {contender: {1e-2: broken}}, {contender: cost_of(contender.spec)})
     row = by_name(found)["CEM, T = 1"]
     assert (row.diverged, row.rmse, row.gap_closed) == (1, None, None)
-    (table,) = [tables.errors(TaskConfig("rbf"), "exact", found)]
+    table = tables_of(found)["mean ± std"]
     assert any("diverged 1/8" in str(cell) for line in table.rows for cell in line)
 
 
@@ -160,8 +181,8 @@ def test_no_matched_size_that_is_not_whole() -> None:
     [((1.0, 0.9), "agrees"), ((1.0, 1.1), "disagrees"), ((1.0, 1.0), "undecided")],
 )
 def test_the_second_step_statement_is_read_by_its_rule(factors: tuple[float, float], reading: str) -> None:
-    studied = {"rbf(lengthscale=2)": rows_of(dict(zip(cem((1, 2)), factors, strict=True)))}
-    assert statements.read(studied)[0].reading == reading
+    studied = rows_of(dict(zip(cem((1, 2)), factors, strict=True)))
+    assert statements.read(content_of(studied))[0].reading == reading
 
 
 @pytest.mark.parametrize(
@@ -169,24 +190,45 @@ def test_the_second_step_statement_is_read_by_its_rule(factors: tuple[float, flo
     [((1.0, 0.9, 0.8, 0.85), "agrees"), ((1.0, 0.7, 0.8, 0.9), "disagrees"), ((1.0, 0.9, 0.8, 0.8), "undecided")],
 )
 def test_the_best_depth_statement_is_read_by_its_rule(factors: tuple[float, ...], reading: str) -> None:
-    studied = {"rbf(lengthscale=2)": rows_of(dict(zip(cem((1, 2, 4, 8)), factors, strict=True)))}
-    assert statements.read(studied)[1].reading == reading
+    studied = rows_of(dict(zip(cem((1, 2, 4, 8)), factors, strict=True)))
+    assert statements.read(content_of(studied))[1].reading == reading
 
 
 def test_a_statement_about_what_was_not_run_is_not_asked() -> None:
-    studied = {"warped(rbf(lengthscale=2))": rows_of({cem((1,))[0]: 1.0})}
+    studied = content_of(rows_of({cem((1,))[0]: 1.0}), "warped(rbf(lengthscale=2))")
     assert [s.reading for s in statements.read(studied)] == ["not asked", "not asked"]
+
+
+def test_a_statement_reads_the_verdict_that_the_table_beside_it_shows() -> None:
+    """One test alone would call this difference real; among the many rows of the table it is not."""
+    others = [c for name in ("unlifted", "normed", "diagonal", "reused") for c in FAMILIES[name].contenders((1, 2))]
+    found = {contender: {1e-2: runs(1.0)} for contender in [*cem((1, 2)), *others]}
+    shallow, deep = cem((1, 2))
+    errors = [0.95 * (1 + 0.05 * (-1) ** seed) * r.score.expected for seed, r in enumerate(runs(1.0)) if r.score]
+    found[deep] = {1e-2: [run(error) for error in errors]}
+    rows = by_name(summarise(TASKS, found, {contender: cost_of(contender.spec) for contender in found}))
+    assert compare(rows[deep.name].errors, rows[shallow.name].errors).conclusion == "better"
+    assert entry("rbf", rows[deep.name])["deeper"]["conclusion"] == "inconclusive"
+    statement = statements.read(content_of(list(rows.values())))[0]
+    assert statement.found.endswith("inconclusive")
+    assert statement.reading == "undecided"
+
+
+def test_ratios_are_named_after_the_smallest_depth_of_the_study() -> None:
+    found = rows_of(dict(zip([*cem((2, 4)), untied((8,))[0]], (1.0, 0.9, 1.1), strict=True)))
+    assert "ratio to T = 2" in tables_of(found)["mean ± std"].columns
+    assert shallowest(content_of(found)["rows"]) == 2
 
 
 def test_tables_have_p_values_only_where_there_are_enough_functions() -> None:
     found = rows_of(dict(zip(cem((1, 2)), (1.0, 0.9), strict=True)))
-    assert "p (Holm)" in tables.errors(TaskConfig("rbf"), "exact", found).columns
+    assert "p (Holm)" in tables_of(found)["mean ± std"].columns
     few = summarise(
         TASKS[:3],
         {contender: {1e-2: runs(1.0)[:3]} for contender in cem((1, 2))},
         {contender: cost_of(contender.spec) for contender in cem((1, 2))},
     )
-    assert "p (Holm)" not in tables.errors(TaskConfig("rbf"), "exact", few).columns
+    assert "p (Holm)" not in tables_of(few)["mean ± std"].columns
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -262,10 +304,8 @@ def test_stops_are_told_as_means_over_functions() -> None:
         for i, r in enumerate(runs(1.0))
     ]
     (row,) = (r for r in summarise(TASKS, {shallow: {1e-2: stopped}}, {shallow: cost_of(shallow.spec)}) if r.runs)
-    table = tables.stopped(TaskConfig("rbf", 10, 64, 64, 0.1), [row])
-    assert table is not None
-    assert table.rows[0][2] == "0.4500 (4.5)"
-    assert tables.stopped(TaskConfig("rbf", 10, 64, 64, 0.1), rows_of({shallow: 1.0})) is None
+    assert tables_of([row])["stop by energy"].rows[0][2] == "0.4500 (4.5)"
+    assert "stop by energy" not in tables_of(rows_of({shallow: 1.0}))
 
 
 @pytest.mark.parametrize(

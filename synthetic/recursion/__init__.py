@@ -7,9 +7,9 @@ the root of the least mean squared error over functions, and other models of mat
     contenders                which of them compete, and what they cost
     references                what needs no training
     cells                     the units of work: what is computed once and kept
-    summary, tables, figures  what the cells say together
-    statements, page          what that says of the paper
-    findings                  all of it together
+    summary                   what the cells say together
+    statements, findings      what that says of the paper, and all of it as the result
+    measured, page            what the ledger reads, and the page of a result file
     presets, command          what is run
 """
 

@@ -17,13 +17,14 @@ from cemverify.processes.devices import check_device
 from cemverify.results import envelope, provenance
 from cemverify.results.tables import terminal
 from cemverify.runs import Cell, RunOptions, add_run_arguments, payloads, run_cells, run_options
+from reports.kinds.recursion import sheets
+from reports.sheets import plain
 from synthetic.gp import priors
 from synthetic.measured import readings
 from synthetic.recursion.cells import ModelCell, TaskCell, compute_model, compute_task
 from synthetic.recursion.contenders import FAMILIES
-from synthetic.recursion.findings import RecursionFindings, admit, assemble
-from synthetic.recursion.measured import payload
-from synthetic.recursion.page import write_page
+from synthetic.recursion.findings import admit, assemble
+from synthetic.recursion.measured import measured
 from synthetic.recursion.presets import PRESETS, RecursionConfig, preset, replaced
 
 Cells = dict[TaskCell | ModelCell, Cell]
@@ -63,6 +64,7 @@ The same command gives the same tables, bit for bit, with any number of workers.
 examples:
   python -m synthetic recursion                                     the quick preset
   python -m synthetic recursion --preset standard --page docs/results/recursion.md
+  python -m synthetic recursion --report out/recursion.json --page out/recursion.md
   python -m synthetic recursion --prior rbf warped --seeds 10 --models cem reused
   python -m synthetic recursion --prior "changepoint(rbf(lengthscale=1), matern52)" --steps 1 4
 """
@@ -95,7 +97,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=Path("out/recursion.json"),
         help="the result, with every run, as JSON (default: %(default)s)",
     )
-    parser.add_argument("--page", type=path, metavar="FILE", help="also a page in Markdown, its figures beside it")
+    parser.add_argument(
+        "--page", type=path, metavar="FILE", help="also a page in Markdown, its pictures and its data beside it"
+    )
+    parser.add_argument(
+        "--report", type=path, metavar="FILE", help="compute nothing: make the page of this result file again"
+    )
     add_run_arguments(parser)
 
 
@@ -105,6 +112,12 @@ def run(options: argparse.Namespace) -> int:
     Raises:
         UsageError: an option is invalid. cemverify.results.envelope.ResultError: the output cannot be written.
     """
+    if options.report is not None:
+        if options.page is None:
+            raise UsageError("--report makes a page of a result file; name the page with --page")
+        envelope.check_outputs(options.page, read=[options.report])
+        print(f"wrote {', '.join(map(str, _page_of(options.report, options.page)))}", file=sys.stderr)
+        return 0
     config = _configured(options)
     where = run_options(options)
     envelope.check_outputs(options.output, page=options.page, stores=[where.store])
@@ -112,23 +125,44 @@ def run(options: argparse.Namespace) -> int:
     command = _command(options)
     maker = provenance.Maker.now(command, asdict(config), config.seed, config.recipe.device)
     found = conduct(config, where)
-    envelope.show(terminal(found.tables))
-    for statement in found.statements:
-        envelope.show(f"\nthe paper: {statement.text}\n     here: {statement.found}\n  reading: {statement.reading}")
-    for note in found.notes:
+    bare = envelope.result("recursion", maker, [], found)
+    tables = [plain(sheet) for sheet in sheets(bare)]
+    envelope.show(terminal(tables))
+    for s in found["statements"]:
+        envelope.show(f"\nthe paper: {s['text']}\n     here: {s['found']}\n  reading: {s['reading']}")
+    for note in found["notes"]:
         print(f"note: {note}", file=sys.stderr)
-    envelope.write(options.output, envelope.result("recursion", maker, found.tables, found.payload()))
+    envelope.write(options.output, envelope.result("recursion", maker, tables, found))
     print(f"wrote {options.output}", file=sys.stderr)
     if options.page is not None:
-        written = write_page(options.page, command, config, found.rows, found.statements, found.tables)
         figures = options.page.with_suffix(".json")
-        envelope.write(figures, readings(maker, "Errors of one depth over another's", payload(config, found.rows)))
-        written.append(figures)
-        print(f"wrote {', '.join(map(str, written))}", file=sys.stderr)
+        known = {**measured(bare), **found}
+        envelope.write(figures, readings(maker, "Errors of one depth over another's", known))
+        print(f"wrote {', '.join(map(str, [*_page_of(figures, options.page), figures]))}", file=sys.stderr)
     return 0
 
 
-def conduct(config: RecursionConfig, where: RunOptions) -> RecursionFindings:
+def _page_of(file: Path, page: Path) -> list[Path]:
+    """Writes the page of a result file, from what the file has; returns what was written.
+
+    Raises:
+        UsageError: it is no result of this study, or lacks its rows. ResultError: a file cannot be read or written.
+    """
+    from synthetic.recursion.page import write_page  # draws, and its import takes a second
+
+    content = envelope.read(file)
+    if (
+        not {"rows", "tasks", "statements"} <= content.keys()
+        or "train_points" not in content["made_by"]["configuration"]
+    ):
+        raise UsageError(
+            f"{file} has no rows of a recursion study, so its page cannot be made again; give what --output or --page"
+            " of `python -m synthetic recursion` wrote"
+        )
+    return write_page(page, content)
+
+
+def conduct(config: RecursionConfig, where: RunOptions) -> dict[str, Any]:
     """Computes the cells that the store lacks and assembles what they say.
 
     Raises:

@@ -11,12 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cemverify.results.statistics import PairedComparison, Spread, compare, correct, spread
-from synthetic import stopping
 from synthetic.gp.tasks import Score
-from synthetic.recursion.cells import TEST_DEPTHS, RunRecord, TaskRecord
+from synthetic.recursion.cells import RunRecord, TaskRecord
 from synthetic.recursion.contenders import Contender, RegressorCost
-from synthetic.recursion.regressors import DrawnSpec
-from synthetic.stopping import AtStop
 
 Rates = Mapping[float, Sequence[RunRecord]]
 
@@ -56,25 +53,6 @@ class Row:
     def errors(self) -> list[float]:
         """The expected error on each function, if none diverged."""
         return [run.score.expected for run in self.runs if run.score is not None]
-
-
-def is_drawn(row: Row) -> bool:
-    """Whether it is one model for all depths, and none of its runs diverged."""
-    return row.contender is not None and isinstance(row.contender.spec, DrawnSpec) and not row.diverged
-
-
-def mean_at_depths(row: Row) -> list[tuple[int, float]]:
-    """The mean error over functions with T' = 1 ... 16 steps, where it is finite for all of them."""
-    return [
-        (T, sum(values) / len(values))
-        for i, T in enumerate(TEST_DEPTHS)
-        if (values := [v for run in row.runs if (v := run.at_depth[i]) is not None]) and len(values) == len(row.runs)
-    ]
-
-
-def mean_at_stops(row: Row) -> tuple[AtStop, ...]:
-    """The mean error over functions with each stop, and the steps taken; () if none was asked or a run diverged."""
-    return () if row.diverged else stopping.means([run.at_stops for run in row.runs])
 
 
 def choose_rate(rates: Rates) -> float:

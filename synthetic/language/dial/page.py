@@ -10,7 +10,7 @@ from pathlib import Path
 from cemverify.results.envelope import Cell, Table, write_text
 from cemverify.results.numbers import NOTHING, shown_ratio
 from cemverify.results.tables import markdown
-from reports.plots import Curve, Panel, svg
+from reports.pictures.charts import Curve, Panel, side_by_side
 from synthetic import stopping
 from synthetic.language.dial.plan import TEST_DEPTHS, DialPlan, own
 from synthetic.language.dial.summary import DialSummary
@@ -115,7 +115,7 @@ def picture(found: State, summary: DialSummary, unit: str, floor: float | None) 
             if seen:
                 curves.append(Curve(tuned.row.name, *zip(*seen, strict=True)))
     label = f"bits/{unit}" if floor is None else f"bits/{unit} above the source"
-    return svg([Panel("depth as a dial", "T' at test time", label, curves, ticks=(1, 2, 4, 8, 16))])
+    return side_by_side([Panel("depth as a dial", "T' at test time", label, curves, ticks=(1, 2, 4, 8, 16))])
 
 
 def sentences(summary: DialSummary, unit: str, floor: float | None) -> Iterator[str]:

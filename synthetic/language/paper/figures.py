@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from reports.plots import Curve, Panel, svg
+from reports.pictures.charts import Curve, Panel, side_by_side
 from synthetic.language.paper.studies import ALIBI, FULL, RATES, ROTARY, WIDENED, StudyPlan, at_rate
 from synthetic.language.paper.summary import Row
 
@@ -27,7 +27,7 @@ def ratios(plan: StudyPlan, rows: Sequence[Row], unit: str) -> str:
             panels.append(Panel(title, "tokens", f"bits/{unit} over the baseline's", along, BASELINE))
             ends = (spent[0], spent[-1])
             panels.append(Panel("after the last step", "training kFLOPs per token", "", by_cost, BASELINE, ends))
-    return svg(panels or [Panel("too many runs diverged", "tokens", f"bits/{unit}", [])])
+    return side_by_side(panels or [Panel("too many runs diverged", "tokens", f"bits/{unit}", [])])
 
 
 def learning_rates(rows: Sequence[Row], unit: str) -> str:
@@ -42,7 +42,7 @@ def learning_rates(rows: Sequence[Row], unit: str) -> str:
         curves.append(Curve(name, rates, means, [min(bits) for bits in found], [max(bits) for bits in found]))
     ticks = [1e4 * rate for rate in RATES]
     panel = Panel("mean and range over seeds", "learning rate x 10,000", f"bits/{unit}", curves, ticks=ticks)
-    return svg([panel])
+    return side_by_side([panel])
 
 
 def _along(plan: StudyPlan, row: Row, base: Row) -> Curve:

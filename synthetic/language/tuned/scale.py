@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from cemverify.cem import presets as paper
@@ -20,6 +17,7 @@ from cemverify.results.envelope import Table
 from cemverify.results.numbers import shown_ratio
 from cemverify.results.statistics import Ratio
 from cemverify.results.tables import markdown
+from reports.pictures.drawing import PLAIN, drawn
 from synthetic.language.paper.summary import MARGIN
 from synthetic.language.tuned import designs
 from synthetic.language.tuned.designs import LAYERS
@@ -122,9 +120,8 @@ def table(points: Sequence[Point]) -> Table:
 
 def picture(points: Sequence[Point]) -> str:
     """The ratios over tokens and over parameters, the paper's sizes on the same axes. Same data, same bytes."""
-    with matplotlib.rc_context({"svg.hashsalt": "cemverify", "svg.fonttype": "none", "font.size": 9}):
-        figure = Figure(figsize=(7.2, 3.8), layout="constrained")
-        FigureCanvasSVG(figure)
+
+    def draw(figure: Figure) -> None:
         left, right = figure.subplots(1, 2, sharey=True)
         of_paper = {name: _parameters(name) for name in paper.SIZES}
         for axis, label, share, at_points in (
@@ -165,9 +162,8 @@ def picture(points: Sequence[Point]) -> str:
             fontsize=8,
             color=_GREY,
         )
-        buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    return buffer.getvalue()
+
+    return drawn(7.2, 3.8, draw, PLAIN)
 
 
 _NOTE = """\

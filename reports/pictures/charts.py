@@ -1,0 +1,279 @@
+"""Charts that several studies share: curves in panels, and rows of dots on one scale. Each is data first, then drawn.
+
+Curves are drawn in one of two ways: side by side with a legend below, for the wide pages under docs/results; or below
+each other with names at their ends, for a phone and for a page of results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from reports.pictures.drawing import COLOURS, INK, PLAIN, Mark, Picture, drawn, label_ends, picture, series, shortened
+
+_BLUE, _RED, _GREEN, _GREY = "#0072b2", "#d55e00", "#009e73", "#666666"
+_WIDE_COLOURS = (*COLOURS[:5], "#56b4e9", "#000000")
+_WIDE_DASHES = ("-", ":", "-.")
+_WIDE_MARKERS = ("o", "s", "^")
+# A line of more points shows them without markers.
+_MOST_MARKED = 20
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line of points.
+
+    Attributes:
+        name: as in the legend. x, y: of the points. low, high: the interval at each point, if it has one.
+    """
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    low: Sequence[float] | None = None
+    high: Sequence[float] | None = None
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes.
+
+    Attributes:
+        title, x_label, y_label: words. curves: what it shows. level: a horizontal line with its name, a floor say.
+        ticks: where the x axis has its marks; by itself if ().
+        x_scale, y_scale: "log2" has its marks at powers of two, "from 0" is linear and begins at 0.
+    """
+
+    title: str
+    x_label: str
+    y_label: str
+    curves: Sequence[Curve]
+    level: tuple[str, float] | None = None
+    ticks: Sequence[float] = ()
+    x_scale: Literal["log2", "log", "linear"] = "log2"
+    y_scale: Literal["log", "linear", "from 0"] = "linear"
+
+
+@dataclass(frozen=True)
+class DotRow:
+    """A row of a dot chart.
+
+    Attributes:
+        label: at the left. dots: small, one for each replicate. mean: a large one; low, high: its interval.
+        told: at the right.
+    """
+
+    label: str
+    dots: Sequence[float]
+    mean: float | None
+    low: float | None = None
+    high: float | None = None
+    told: str = ""
+
+
+# --- curves, for a phone ---------------------------------------------------------------------------
+
+
+def stacked(name: str, title: str, about: str, panels: Sequence[Panel], columns: Sequence[str]) -> Picture:
+    """Panels below each other on one y scale, every line named at its end, with the data of all curves.
+
+    Args:
+        columns: of the data: what a panel is, what a curve is, x, y.
+    """
+    shown = [panel for panel in panels if panel.curves]
+    marks = series([curve.name for panel in shown for curve in panel.curves])
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots(len(shown), 1, sharey=True, squeeze=False)
+        for (axis,), panel in zip(axes, shown, strict=True):
+            ends = [
+                (curve.y[-1], curve.name, _drawn(axis, curve, i, panel, marks))
+                for i, curve in enumerate(panel.curves)
+            ]
+            if panel.level is not None:
+                words, height = panel.level
+                axis.axhline(height, linestyle="--", color=INK, linewidth=1)
+                ends.append((height, words, Mark(INK, dash="--")))
+            if len(shown) > 1 and panel.title:
+                axis.set_title(shortened(panel.title, 40))
+            axis.set_ylabel(panel.y_label)
+            _scaled(axis, panel)
+            if panel.x_label != shown[-1].x_label or panel is shown[-1]:
+                axis.set_xlabel(panel.x_label)
+            label_ends(axis, ends)
+
+    ranged = any(curve.low is not None for panel in shown for curve in panel.curves)
+    rows: list[list[Any]] = []
+    for panel in shown:
+        for curve in panel.curves:
+            ends = [[low, high] for low, high in zip(curve.low or curve.y, curve.high or curve.y, strict=True)]
+            points = zip(curve.x, curve.y, ends, strict=True)
+            rows += [[panel.title, curve.name, x, y, *(interval if ranged else ())] for x, y, interval in points]
+        if panel.level is not None:
+            rows.append([panel.title, panel.level[0], None, panel.level[1], *((None, None) if ranged else ())])
+    return picture(
+        *(name, title, about, 0.8 + 2.1 * len(shown), draw, [*columns, *(("low", "high") if ranged else ())], rows)
+    )
+
+
+def _drawn(axis: Axes, curve: Curve, i: int, panel: Panel, marks: dict[str, Mark]) -> Mark:
+    mark = marks[curve.name]
+    if len(curve.x) > _MOST_MARKED:
+        mark = Mark(mark.colour, dash=mark.dash)
+    ranged = curve.low is not None and curve.high is not None
+    # side by side, so that intervals at the same x do not hide each other
+    aside = 2 ** (0.06 * (i - (len(panel.curves) - 1) / 2)) if ranged and panel.x_scale == "log2" else 1.0
+    x = [value * aside for value in curve.x]
+    axis.plot(x, curve.y, mark.dash, marker=mark.marker, color=mark.colour)
+    if curve.low is not None and curve.high is not None:
+        axis.vlines(x, curve.low, curve.high, color=mark.colour, linewidth=1)
+    return mark
+
+
+def _scaled(axis: Axes, panel: Panel) -> None:
+    if panel.x_scale == "linear":
+        axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axis.xaxis.set_major_formatter(FuncFormatter(_engineering))
+    elif panel.x_scale == "log2":
+        axis.set_xscale("log", base=2)
+        axis.xaxis.set_minor_locator(NullLocator())
+        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.5g}"))
+    else:
+        axis.set_xscale("log")
+    if panel.ticks:
+        axis.xaxis.set_major_locator(FixedLocator(list(panel.ticks)))
+    if panel.y_scale == "from 0":
+        axis.set_ylim(bottom=0)
+    elif panel.y_scale == "log":
+        axis.set_yscale("log")
+        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
+        axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.yaxis.set_minor_formatter(FuncFormatter(lambda *_: ""))
+
+
+def _engineering(value: float, _: int | None = None) -> str:
+    for factor, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= factor:
+            return f"{value / factor:g}{letter}"
+    return f"{value:g}"
+
+
+# --- curves, for a wide page -----------------------------------------------------------------------
+
+
+def side_by_side(panels: Sequence[Panel]) -> str:
+    """The SVG of a row of panels: logarithmic x axes, one y scale if all measure the same, one legend below them.
+
+    Raises:
+        ValueError: there is no panel.
+    """
+    if not panels:
+        raise ValueError("a figure needs at least one panel")
+    names = list(dict.fromkeys(curve.name for panel in panels for curve in panel.curves))
+    longest = max((len(name) for name in names), default=0)
+    width = max(5.0, 3.6 * len(panels))
+    columns = max(1, min(3, int(width / (0.065 * longest + 0.5))))
+    lines = -(-len(names) // columns)
+
+    def draw(figure: Figure) -> None:
+        # panels that measure the same share a scale, so that heights can be compared
+        shared = len({panel.y_label for panel in panels}) == 1
+        axes = figure.subplots(1, len(panels), squeeze=False, sharey=shared)
+        for axis, panel in zip(axes[0], panels, strict=True):
+            _draw_wide(axis, panel, names)
+        shown: dict[str, Artist] = {}
+        for axis in axes[0]:
+            handles, labels = axis.get_legend_handles_labels()
+            shown |= dict(zip(labels, handles, strict=True))
+        figure.legend(
+            list(shown.values()),
+            list(shown),
+            loc="outside lower center",
+            ncols=columns,
+            frameon=False,
+            fontsize=8,
+        )
+
+    return drawn(width, 3.8 + 0.17 * max(0, lines - 3), draw, PLAIN)
+
+
+def _draw_wide(axis: Axes, panel: Panel, names: Sequence[str]) -> None:
+    for curve in panel.curves:
+        i = names.index(curve.name)
+        again, place = divmod(i, len(_WIDE_COLOURS))
+        style, marker = _WIDE_DASHES[again % len(_WIDE_DASHES)], _WIDE_MARKERS[again % len(_WIDE_MARKERS)]
+        colour = _WIDE_COLOURS[place]
+        # side by side, so that intervals at the same x do not hide each other
+        aside = 2 ** (0.05 * (i - (len(names) - 1) / 2)) if curve.low is not None else 1.0
+        x = [value * aside for value in curve.x]
+        axis.plot(
+            x, curve.y, marker=marker, markersize=4, linewidth=1.2, linestyle=style, color=colour, label=curve.name
+        )
+        if curve.low is not None and curve.high is not None:
+            axis.vlines(x, curve.low, curve.high, color=colour, linewidth=1)
+    if panel.level is not None:
+        name, height = panel.level
+        axis.axhline(height, color=_GREY, linewidth=1, linestyle="--", label=name)
+    axis.set_xscale("log", base=2)
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    reached = [value for curve in panel.curves for value in curve.x]
+    if reached and max(reached) < 8 * min(reached):  # powers of two alone would leave an axis with one mark
+        axis.xaxis.set_major_locator(LogLocator(base=2, subs=(1.0, 1.5)))
+    if panel.ticks:
+        axis.xaxis.set_major_locator(FixedLocator(list(panel.ticks)))
+        axis.xaxis.set_minor_locator(NullLocator())
+    axis.set_title(panel.title, loc="left")
+    axis.set_xlabel(panel.x_label)
+    axis.set_ylabel(panel.y_label)
+    axis.spines[["top", "right"]].set_visible(False)
+
+
+# --- rows of dots ----------------------------------------------------------------------------------
+
+
+def dot_chart(groups: Sequence[tuple[str, Sequence[DotRow]]], *, level: float, band: float, x_label: str) -> str:
+    """The SVG of groups of rows below each other on one scale.
+
+    Args:
+        groups: titles and rows. level: where a vertical line stands.
+        band: shaded from level / (1 + band) to level * (1 + band).
+    """
+    count = sum(len(rows) + 1.4 for _, rows in groups) or 1
+
+    def draw(figure: Figure) -> None:
+        axis = figure.subplots()
+        axis.axvline(level, color=_GREY, linewidth=1)
+        if band:
+            axis.axvspan(level / (1 + band), level * (1 + band), color="#eeeeee", zorder=0)
+        y, places, labels = 0.0, [], []
+        right = axis.get_yaxis_transform()
+        for title, rows in groups:
+            axis.text(0.0, y, f" {title}", transform=right, va="center", fontweight="bold", fontsize=8.5)
+            y += 1
+            for row in rows:
+                colour = _BLUE
+                if row.low is not None and row.high is not None and not row.low <= level <= row.high:
+                    colour = _RED if row.low > level else _GREEN
+                axis.plot(row.dots, [y] * len(row.dots), "o", markersize=3, alpha=0.6, color=_GREY)
+                if row.mean is not None:
+                    axis.plot([row.mean], [y], "o", markersize=6, color=colour)
+                if row.low is not None and row.high is not None:
+                    axis.hlines(y, row.low, row.high, color=colour, linewidth=1.6)
+                axis.text(1.01, y, row.told, transform=right, va="center", fontsize=8)
+                places.append(y)
+                labels.append(row.label)
+                y += 1
+            y += 0.4
+        axis.set_yticks(places, labels)
+        axis.set_ylim(y, -0.7)
+        axis.set_xlabel(x_label)
+        axis.spines[["top", "right", "left"]].set_visible(False)
+        axis.tick_params(axis="y", length=0)
+
+    return drawn(7.2, 0.9 + 0.27 * count, draw, PLAIN)

@@ -1,0 +1,227 @@
+"""Pictures of what recursion buys: panels of curves, one for each prior, from the rows of a result.
+
+The page of a study shows some of them side by side, and a page of results some below each other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from cemverify.results.statistics import FEWEST, compare
+from reports.kinds.recursion import (
+    Row,
+    along,
+    at_depths,
+    errors,
+    families,
+    floor,
+    is_drawn,
+    priors,
+    shallowest,
+    short,
+)
+from reports.pictures.charts import Curve, Panel, stacked
+from reports.pictures.drawing import Picture, shortened
+
+Content = Mapping[str, Any]
+# Families of models in one picture for a phone; more than these are in the table.
+_MOST_FAMILIES = 5
+_TEST_TICKS = (1, 2, 4, 8, 16)
+
+
+# --- for the page of a study -----------------------------------------------------------------------
+
+
+def ratios(content: Content) -> list[Panel]:
+    """Every family with several depths: expected RMSE over that of its smallest T, with the 95 % interval."""
+    panels = []
+    for prior, rows in priors(content).items():
+        curves = []
+        for family, members in _with_depths(rows).items():
+            found = [compare(errors(row), errors(members[0])).ratio for row in members]
+            low = [r.mean if r.low is None else r.low for r in found]
+            high = [r.mean if r.high is None else r.high for r in found]
+            curves.append(Curve(family, _depths(members), [r.mean for r in found], low, high))
+        label = f"RMSE / RMSE at T = {shallowest(rows)}"
+        ticks = sorted({x for curve in curves for x in curve.x})
+        panels.append(Panel(short(prior), "T", label, curves, ("no change", 1.0), ticks))
+    return panels
+
+
+def costs(content: Content) -> list[Panel]:
+    """Distance to the Bayes-optimal predictor against matrix-product FLOPs of one prediction."""
+    panels = []
+    for prior, rows in priors(content).items():
+        points: dict[str, list[tuple[int, float]]] = {}
+        for family, members in families(rows).items():
+            # the untied MLP of several sizes is one curve
+            name = "MLP, several sizes" if family.startswith("MLP, ") else family
+            points.setdefault(name, []).extend(
+                (r["cost"]["inference"]["matmul"], r["excess"]["mean"]) for r in members
+            )
+        curves = [Curve(name, *zip(*sorted(found), strict=True)) for name, found in points.items()]
+        panels.append(Panel(short(prior), "matmul FLOPs of a prediction", "excess over the floor", curves))
+    return panels
+
+
+def test_time(content: Content) -> list[Panel]:
+    """Plain CEM trained at each T, evaluated with T' = 1 ... 16 steps, and the floor."""
+    panels = []
+    for prior, rows in priors(content).items():
+        optimum = floor(rows) or 0.0
+        curves = []
+        for row in families(rows).get("CEM", []):
+            shown = _seen(row, optimum)
+            curves.append(Curve(f"trained at T = {row['depth']}", list(shown), list(shown.values())))
+        panels.append(_over_steps(prior, curves, optimum))
+    return panels
+
+
+def dial(content: Content) -> list[Panel]:
+    """One model for all depths, at T' = 1 ... 16 steps, against a model for each T; none without such a one."""
+    panels = []
+    for prior, rows in priors(content).items():
+        drawn = [row for row in rows if is_drawn(row)]
+        if not drawn:
+            continue
+        optimum = floor(rows) or 0.0
+        curves = []
+        for family, name in (("CEM", "a model for each T"), ("CEM, steps sum to 1", "the same, steps sum to 1")):
+            if known := families(rows).get(family):
+                curves.append(Curve(name, _depths(known), [row["rmse"]["mean"] for row in known]))
+        for row in drawn:
+            shown = _seen(row, optimum)
+            curves.append(Curve(row["contender"]["family"], list(shown), list(shown.values())))
+        panels.append(_over_steps(prior, curves, optimum))
+    return panels
+
+
+def _over_steps(prior: str, curves: Sequence[Curve], optimum: float) -> Panel:
+    return Panel(short(prior), "T' at test time", "expected RMSE", curves, ("floor", optimum), _TEST_TICKS)
+
+
+def _seen(row: Row, optimum: float) -> dict[int, float]:
+    """Errors at test time up to where a curve would only say that it has left the picture."""
+    return {T: error for T, error in at_depths(row).items() if error <= 4 * optimum + 0.2}
+
+
+def _with_depths(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """The families that have several depths."""
+    return {name: members for name, members in families(rows).items() if len(members) > 1}
+
+
+def _depths(rows: Sequence[Row]) -> list[int]:
+    return [row["depth"] for row in rows]
+
+
+# --- for a page of results -------------------------------------------------------------------------
+
+
+def of_recursion(content: Content) -> Iterator[Picture]:
+    """RMSE and excess against T, more steps at test time, the energy along the steps."""
+    yield from _against_depth(content, "rmse", "RMSE", _gains(content))
+    yield from _against_depth(content, "excess", "excess over the floor", _left(content))
+    panels = test_time(content)
+    if any(panel.curves for panel in panels):
+        rows = [row for rows in priors(content).values() for row in families(rows).get("CEM", [])]
+        optimal = sum(min(at, key=lambda T: at[T]) == row["depth"] for row in rows if (at := at_depths(row)))
+        yield stacked(
+            "test-time-depth",
+            f"{optimal} of {len(rows)} models have their smallest mean error with the steps they were trained with",
+            "RMSE of plain CEM, evaluated with other numbers of steps than it was trained with; a panel for each "
+            "prior, on one scale.",
+            panels,
+            ("prior", "model", "steps", "RMSE"),
+        )
+    yield from _energies(content)
+
+
+def _against_depth(content: Content, what: str, label: str, title: str) -> Iterator[Picture]:
+    panels = []
+    for prior, rows in priors(content).items():
+        curves = []
+        for name, members in list(_with_depths(rows).items())[:_MOST_FAMILIES]:
+            mean = [row[what]["mean"] for row in members]
+            half = [_half_interval(row[what]) for row in members]
+            low, high = ([m + sign * h for m, h in zip(mean, half, strict=True)] for sign in (-1, 1))
+            curves.append(Curve(name, _depths(members), mean, low, high))
+        optimum = floor(rows)
+        level = ("Bayes floor", optimum) if what == "rmse" and optimum is not None else None
+        ticks = sorted({x for curve in curves for x in curve.x})
+        panels.append(Panel(short(prior), "recursion depth T", label, curves, level, ticks, y_scale="from 0"))
+    if any(panel.curves for panel in panels):
+        yield stacked(
+            f"{what}-against-T",
+            title,
+            f"{label[0].upper()}{label[1:]} against the recursion depth T, a panel for each prior on one scale; mean "
+            "and 95 % interval over functions.",
+            panels,
+            ("prior", "model", "T", label),
+        )
+
+
+def _half_interval(spread: Mapping[str, Any]) -> float:
+    """Half of the mean's 95 % interval by Student's t."""
+    from scipy.stats import t
+
+    if spread["std"] is None or spread["n"] < 2:
+        return 0.0
+    return float(t.ppf(0.975, spread["n"] - 1) * spread["std"] / math.sqrt(spread["n"]))
+
+
+def _gains(content: Content) -> str:
+    """What more steps of plain CEM change, as an interval; only where enough functions were drawn for a test."""
+    said = []
+    for prior, rows in priors(content).items():
+        compared = [row for row in families(rows).get("CEM", []) if row["deeper"]]
+        better = [r for r in compared if r["deeper"]["conclusion"] == "better" and r["deeper"]["n"] >= FEWEST]
+        if better:
+            best = min(better, key=lambda row: float(row["rmse"]["mean"]))
+            ratio = best["deeper"]["ratio"]
+            said.append(
+                f"{short(prior)} {1 - ratio['high']:.0%} to {1 - ratio['low']:.0%} less at T = {best['depth']}"
+            )
+        elif compared:
+            said.append(f"{short(prior)} no sure gain")
+    return f"What more steps change in the RMSE of CEM: {_few(said)}" if said else "RMSE at several depths"
+
+
+def _left(content: Content) -> str:
+    """What the best depth of plain CEM leaves above the floor, with the interval."""
+    said = []
+    for prior, rows in priors(content).items():
+        if members := families(rows).get("CEM", []):
+            best = min(members, key=lambda row: float(row["excess"]["mean"]))
+            half = f" ± {_half_interval(best['excess']):.1g}" if best["excess"]["std"] is not None else ""
+            said.append(f"{short(prior)} {best['excess']['mean']:.2g}{half} at T = {best['depth']}")
+    return f"What CEM leaves above the floor: {_few(said)}" if said else "What is left above the floor"
+
+
+def _few(said: Sequence[str]) -> str:
+    return shortened(", ".join(said[:4]) + (" ..." if len(said) > 4 else ""), 200)
+
+
+def _energies(content: Content) -> Iterator[Picture]:
+    panels, lines = [], []
+    for prior, rows in priors(content).items():
+        curves = []
+        for row in families(rows).get("CEM", []):
+            runs = [run for run in row["runs"] if run.get("energies")]
+            if runs:
+                energies = along(runs, "energies")
+                curves.append(Curve(f"T = {row['depth']}", range(len(energies)), energies))
+        panels.append(Panel(short(prior), "step", "energy", curves, x_scale="linear"))
+        lines += curves
+    if lines:
+        falls = sum(all(b < a for a, b in pairwise(curve.y)) for curve in lines)
+        yield stacked(
+            "energy-along-steps",
+            f"The mean energy falls at every step in {falls} of {len(lines)} models",
+            "Mean energy of test points before the first step and after each; one line for each trained depth, a "
+            "panel for each prior on one scale.",
+            panels,
+            ("prior", "model", "step", "energy"),
+        )
