@@ -18,6 +18,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "demo": "see a mistake found and fixed",
         "init": "write the files to start from",
         "check": "test an implementation",
+        "repair": "find the edit that mends an implementation",
         "replay": "judge a saved counterexample again",
         "list": "list the properties and features",
         "claims": "judge the statements of the paper",

@@ -66,13 +66,16 @@ ROOMS: dict[str, set[str]] = {
     "cemverify.power": {"cemverify.cem", "cemverify.runs"}
     | shared("console", "results")
     | verifier("implementations", "questions", "asking", "properties", "judging"),
+    "cemverify.repair": {"cemverify.cem"}
+    | shared("processes")
+    | verifier("implementations", "questions", "asking", "properties", "judging", "workers"),
     "cemverify.api": shared("catalogue", "processes")
     | verifier("implementations", "properties", "judging", "workers", "gate", "listeners"),
     "cemverify": {"cemverify.api"} | verifier("implementations", "judging", "trained"),
     "cemverify.start": {"cemverify", "cemverify.cem"}
     | shared("catalogue", "console", "processes")
     | verifier("implementations"),
-    "cemverify.commands": {"cemverify.claims", "cemverify.power", "cemverify.runs"}
+    "cemverify.commands": {"cemverify.claims", "cemverify.power", "cemverify.repair", "cemverify.runs"}
     | {"cemverify.start"}
     | shared("_version", "catalogue", "processes", "console", "results")
     | verifier("implementations", "asking", "properties", "judging", "trained", "workers", "gate")

@@ -8,14 +8,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cemverify.commands import completers, gate, trained
-from cemverify.commands.completers import complete_with
+from cemverify.commands import effort, gate, trained
 from cemverify.commands.slow_imports import slow_imports
 from cemverify.conformance.implementations import naming
-from cemverify.conformance.workers.limits import USUAL_MEMORY, check_memory, usual_memory
-from cemverify.console.parsing import MOST_WORKERS, count, path, positive, seed, whole
+from cemverify.console.parsing import path
 from cemverify.console.streams import columns, wrapped
-from cemverify.processes.cores import cores
 
 if TYPE_CHECKING:
     from cemverify.conformance.gate.gate import Gate
@@ -50,64 +47,7 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `cemverify check`."""
-    tested = parser.add_argument(
-        "implementation",
-        metavar="IMPLEMENTATION",
-        help="module:attribute, file.py:attribute, or an entry point's name",
-    )
-    complete_with(tested, completers.implementations)
-    chosen = parser.add_argument(
-        "--properties",
-        nargs="+",
-        default=[],
-        metavar="ID",
-        help="test only these: ids, prefixes (gradient/mlp) or patterns",
-    )
-    complete_with(chosen, completers.property_ids)
-    parser.add_argument("--examples", type=count, default=60, metavar="N", help="examples per property (default 60)")
-    parser.add_argument(
-        "--seed", type=seed, default=0, metavar="N", help="seed of everything that is drawn (default 0)"
-    )
-    device = parser.add_argument(
-        "--device",
-        default="cpu",
-        metavar="D",
-        help="device for torch implementations: cpu, cuda, cuda:1 (default cpu)",
-    )
-    complete_with(device, completers.devices)
-    parser.add_argument(
-        "--dtype",
-        choices=("float64", "float32", "bfloat16"),
-        default="float64",
-        help="dtype of properties that have none of their own (default float64)",
-    )
-    parser.add_argument(
-        "--workers",
-        type=whole(1, MOST_WORKERS),
-        default=cores(),
-        metavar="N",
-        help="worker processes (default: one per core)",
-    )
-    parser.add_argument(
-        "--seconds",
-        type=positive,
-        default=60.0,
-        metavar="S",
-        help="time limit for each property, in seconds (default 60)",
-    )
-    parser.add_argument(
-        "--timeout",
-        type=positive,
-        default=20.0,
-        metavar="S",
-        help="seconds after which a call counts as hung (default 20)",
-    )
-    parser.add_argument(
-        "--memory",
-        type=count,
-        metavar="MB",
-        help=f"memory limit of each worker, on Linux (default {USUAL_MEMORY} on the CPU, none on other devices)",
-    )
+    effort.add_arguments(parser)
     parser.add_argument(
         "-v", "--verbose", action="store_true", help="show every property, also where a whole family holds"
     )
@@ -135,7 +75,6 @@ def _run(options: argparse.Namespace) -> int:
         import torch
 
         from cemverify.conformance.counterexamples.files import save_all
-        from cemverify.conformance.judging.effort import Effort
         from cemverify.conformance.judging.events import RunFinished
         from cemverify.conformance.listeners.progress import progress
         from cemverify.conformance.properties import select
@@ -144,34 +83,16 @@ def _run(options: argparse.Namespace) -> int:
 
     properties = select(options.properties)
     nursery.get_ready(options.implementation)
-    effort = Effort(
-        options.examples,
-        options.seed,
-        options.seconds,
-        options.timeout,
-        getattr(torch, options.dtype),
-        options.device,
-        memory=options.memory or usual_memory(options.device),
-    )
-    check_memory(effort.memory)
+    asked = effort.of(options)
     _check_files(options)
     measured_against = gate.read_gate(options)
     torch.set_num_threads(1)  # as in the workers, and as the result says
     sys.path.insert(0, os.getcwd())  # as `python -m` would; workers inherit it
-    configuration = {
-        "properties": options.properties,
-        "examples": effort.examples,
-        "seconds": effort.seconds,
-        "timeout": effort.timeout,
-        "memory": effort.memory,
-        "dtype": options.dtype,
-        "workers": options.workers,
-        "catalogue": options.catalogue,
-    }
-    maker = Maker.now(options.command, configuration, effort.seed, effort.device)
+    configuration = {**effort.configuration(options, asked), "catalogue": options.catalogue}
+    maker = Maker.now(options.command, configuration, asked.seed, asked.device)
     finished: RunFinished | None = None
     with progress(verbose=options.verbose) as listener:
-        for event in isolation.run(options.implementation, properties, effort, options.workers):
+        for event in isolation.run(options.implementation, properties, asked, options.workers):
             listener(event)
             if isinstance(event, RunFinished):
                 finished = event

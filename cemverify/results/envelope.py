@@ -5,7 +5,7 @@ Every file says what made it. Around the payload of its kind stands the same env
     schema          "cemverify.result"
     schema_version  1
     kind            "check", "counterexample", "claims", "power", "recursion", "language", "examine", "atlas",
-                    "benchmarks", "gpu", "readings", "list"
+                    "benchmarks", "gpu", "readings", "list", "repair"
     suite_version   the version of this package
     made_by         {command, configuration, seed, versions, device, commit, created, duration_seconds}
     tables          [{title, columns, rows}], what a person reads; `python -m reports tables` renders them
@@ -52,6 +52,7 @@ KINDS = (
     "gpu",
     "readings",
     "list",
+    "repair",
 )
 
 Cell = str | int | float | bool | None

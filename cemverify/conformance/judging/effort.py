@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import torch
 
@@ -20,8 +21,9 @@ class Effort:
         seconds: the time budget of one property. A property that runs out of time is inconclusive.
         timeout: seconds after which a single call counts as hung (isolated runs only).
         dtype: of properties that have none of their own. device: of torch arrays.
-        memory: limit of each worker in MB (isolated runs only); None for no limit.
         shrink: whether to look for the smallest counterexample, or stop at the first.
+        memory: limit of each worker in MB (isolated runs only); None for no limit.
+        edited: texts that modules are imported with instead of their files' (isolated runs only), by dotted name.
 
     Raises:
         ValueError: no examples, a time budget that is not positive and finite, or a device that is not available.
@@ -35,6 +37,7 @@ class Effort:
     device: str = "cpu"
     shrink: bool = True
     memory: int | None = None
+    edited: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if type(self.examples) is not int or self.examples < 1:

@@ -3,7 +3,7 @@
 Hypothesis mixes into its draws the constants that it finds in the source of whatever local modules happen to be
 imported, and leaves what it found in the current folder (`.hypothesis`). What a property is asked would then depend
 on the code of the layer under test, on how cemverify was installed, and on which worker asked what before. Hypothesis
-has no setting for it; suites/test_drawing.py fails if a release makes this file useless or unneeded.
+has no setting for it; suites/test_hypothesis_draws.py fails if a release makes this file useless or unneeded.
 """
 
 from __future__ import annotations

@@ -19,10 +19,12 @@ from cemverify.conformance.asking.answers import as_tensor
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.process_state import Originals, ProcessState
 from cemverify.conformance.implementations.contract import Implementation, Subject, load
+from cemverify.conformance.implementations.edited import use
 from cemverify.conformance.implementations.energy_layers import EnergyLayer, StatedEnergy, Step
 from cemverify.conformance.implementations.faults import Fault, OutOfMemory, Raised, printable, ran_out, words
 from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.implementations.origin import Origin, Place, origin_of
+from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.workers.limits import adopt_orphans, die_with_parent, leave_terminal, limit
 from cemverify.conformance.workers.wire import Closed, Line, answer, requested
 
@@ -49,17 +51,18 @@ class Request:
     named: Mapping[str, Any] | None = None
 
 
-def live(end: socket.socket, name: str, memory: int | None, environment: Mapping[str, str]) -> None:
+def live(end: socket.socket, name: str, effort: Effort, environment: Mapping[str, str]) -> None:
     """The main loop of the implementation's process: load, report, then answer one request after another."""
     leave_terminal()
     die_with_parent()
     adopt_orphans()
-    limit(memory)
+    limit(effort.memory)
     torch.set_num_threads(1)
     os.environ.clear()
     os.environ.update(environment)  # a fork server has that of its own start
     folder = os.getcwd()
     line, originals = Line(end), Originals()
+    use(effort.edited)
     try:
         subject = load(name)
         said = describe(subject) | {"origin": written(subject)}

@@ -203,7 +203,7 @@ def judge(connection: Connection, name: str, effort: Effort, environment: Mappin
     # forked from here it shares what is imported, and its end is told at once
     context: Any = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     start = _forked if sys.platform == "linux" else live
-    process = context.Process(target=start, args=(theirs, name, effort.memory, dict(environment)))
+    process = context.Process(target=start, args=(theirs, name, effort, dict(environment)))
     process.start()
     theirs.close()
     guard_memory()

@@ -1,0 +1,113 @@
+"""What is asked of an implementation, and how hard: the options that `check` and `repair` share."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from cemverify.commands import completers
+from cemverify.commands.completers import complete_with
+from cemverify.conformance.workers.limits import USUAL_MEMORY, check_memory, usual_memory
+from cemverify.console.parsing import MOST_WORKERS, count, positive, seed, whole
+from cemverify.processes.cores import cores
+
+if TYPE_CHECKING:
+    from cemverify.conformance.judging.effort import Effort
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The implementation, its properties, and the effort."""
+    tested = parser.add_argument(
+        "implementation",
+        metavar="IMPLEMENTATION",
+        help="module:attribute, file.py:attribute, or an entry point's name",
+    )
+    complete_with(tested, completers.implementations)
+    chosen = parser.add_argument(
+        "--properties",
+        nargs="+",
+        default=[],
+        metavar="ID",
+        help="test only these: ids, prefixes (gradient/mlp) or patterns",
+    )
+    complete_with(chosen, completers.property_ids)
+    parser.add_argument("--examples", type=count, default=60, metavar="N", help="examples per property (default 60)")
+    parser.add_argument(
+        "--seed", type=seed, default=0, metavar="N", help="seed of everything that is drawn (default 0)"
+    )
+    device = parser.add_argument(
+        "--device",
+        default="cpu",
+        metavar="D",
+        help="device for torch implementations: cpu, cuda, cuda:1 (default cpu)",
+    )
+    complete_with(device, completers.devices)
+    parser.add_argument(
+        "--dtype",
+        choices=("float64", "float32", "bfloat16"),
+        default="float64",
+        help="dtype of properties that have none of their own (default float64)",
+    )
+    parser.add_argument(
+        "--workers",
+        type=whole(1, MOST_WORKERS),
+        default=cores(),
+        metavar="N",
+        help="worker processes (default: one per core)",
+    )
+    parser.add_argument(
+        "--seconds",
+        type=positive,
+        default=60.0,
+        metavar="S",
+        help="time limit for each property, in seconds (default 60)",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=positive,
+        default=20.0,
+        metavar="S",
+        help="seconds after which a call counts as hung (default 20)",
+    )
+    parser.add_argument(
+        "--memory",
+        type=count,
+        metavar="MB",
+        help=f"memory limit of each worker, on Linux (default {USUAL_MEMORY} on the CPU, none on other devices)",
+    )
+
+
+def of(options: argparse.Namespace) -> Effort:
+    """The effort that the options ask for.
+
+    Raises:
+        ValueError: the device is not there, or memory cannot be limited so.
+    """
+    import torch
+
+    from cemverify.conformance.judging.effort import Effort
+
+    effort = Effort(
+        options.examples,
+        options.seed,
+        options.seconds,
+        options.timeout,
+        getattr(torch, options.dtype),
+        options.device,
+        memory=options.memory or usual_memory(options.device),
+    )
+    check_memory(effort.memory)
+    return effort
+
+
+def configuration(options: argparse.Namespace, effort: Effort) -> dict[str, Any]:
+    """The options, as a result file keeps them."""
+    return {
+        "properties": options.properties,
+        "examples": effort.examples,
+        "seconds": effort.seconds,
+        "timeout": effort.timeout,
+        "memory": effort.memory,
+        "dtype": options.dtype,
+        "workers": options.workers,
+    }

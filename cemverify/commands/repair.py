@@ -1,0 +1,155 @@
+"""`cemverify repair`: finds the edit of the source that makes the violated properties hold."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from cemverify.commands import effort
+from cemverify.commands.slow_imports import slow_imports
+from cemverify.conformance.implementations import naming
+from cemverify.console.errors import UsageError
+from cemverify.console.parsing import count, path, positive
+from cemverify.console.streams import columns, wrapped
+
+if TYPE_CHECKING:
+    from cemverify.repair.search import Outcome, Progress, Repair
+
+DESCRIPTION = """\
+Tests an implementation, then looks for the edit that mends it. Tries all single edits of its source (another name,
+operator, sign, constant, factor, argument, letter of an einsum, a line moved into or out of the loop ...) on the
+smallest counterexamples. What passes is judged by every property and shown as a diff. Where no single edit suffices,
+two are tried. Nothing is written without --write.
+
+exit code: 0 if nothing is violated, or an edit makes all properties hold; 1 if no edit does; 2 if the implementation
+or its source cannot be read, or bad arguments.
+"""
+
+EPILOG = """\
+examples:
+  cemverify repair mylayer:mine
+  cemverify repair mylayer:mine --properties gradient --examples 20
+  cemverify repair mylayer:mine --write
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `cemverify repair`."""
+    effort.add_arguments(parser)
+    parser.add_argument(
+        "--search",
+        type=positive,
+        default=60.0,
+        metavar="S",
+        help="seconds after which no further edit is tried (default 60)",
+    )
+    parser.add_argument(
+        "--write",
+        type=count,
+        nargs="?",
+        const=0,
+        metavar="N",
+        help="write the edit into the file: the only one that makes all properties hold, or the N-th of them",
+    )
+    parser.add_argument("--json", type=path, metavar="FILE", help="write the result file")
+
+
+def run(options: argparse.Namespace) -> int:
+    """`cemverify repair`."""
+    options.implementation = naming.settled(options.implementation)
+    with slow_imports():
+        import torch
+
+        from cemverify.conformance.judging.events import RunFinished
+        from cemverify.conformance.judging.verdicts import Verdict
+        from cemverify.conformance.listeners.progress import progress
+        from cemverify.conformance.properties import select
+        from cemverify.conformance.workers import isolation, nursery
+        from cemverify.repair.search import Outcome, search
+        from cemverify.repair.wording import as_json, told
+        from cemverify.results.envelope import check_outputs, result, show, write
+        from cemverify.results.provenance import Maker
+
+    properties = select(options.properties)
+    nursery.get_ready(options.implementation)
+    asked = effort.of(options)
+    check_outputs(options.json, read=naming.files(options.implementation))
+    torch.set_num_threads(1)  # as in the workers, and as the result says
+    sys.path.insert(0, os.getcwd())  # as `python -m` would; workers inherit it
+    configuration = {**effort.configuration(options, asked), "search": options.search}
+    maker = Maker.now(options.command, configuration, asked.seed, asked.device)
+    finished: RunFinished | None = None
+    with progress() as listener:
+        for event in isolation.run(options.implementation, properties, asked, options.workers):
+            listener(event)
+            if isinstance(event, RunFinished):
+                finished = event
+    assert finished is not None
+    outcome = Outcome()
+    violated = any(record.verdict == Verdict.VIOLATED for record in finished.records)
+    if violated:
+        outcome = search(
+            options.implementation,
+            finished.records,
+            asked,
+            seconds=options.search,
+            workers=options.workers,
+            listener=_tell,
+        )
+    if options.json:
+        write(options.json, result("repair", maker, [], as_json(outcome, options.implementation)))
+    show(wrapped(told(outcome, finished.records, options.implementation), columns(sys.stdout)))
+    if violated and options.write is not None:
+        _write(_chosen(outcome, options.write))
+    if outcome.refusal is not None:
+        return 2
+    return 0 if not violated or any(repair.mends for repair in outcome.repairs) else 1
+
+
+def _tell(progress: Progress) -> None:
+    """One line for each tenth of the edits."""
+    if progress.doing == "judging":
+        print(f"judging edit {progress.done + 1} of {progress.of} by every property ...", file=sys.stderr, flush=True)
+    elif progress.done % max(1, progress.of // 10 // 20 * 20 or 20) == 0:
+        print(f"{_DOING[progress.doing]}: {progress.done} of {progress.of}", file=sys.stderr, flush=True)
+
+
+_DOING = {
+    "trying": "single edits tried",
+    "scoring": "no single edit suffices; edits scored",
+    "second": "second edits tried",
+}
+
+
+def _chosen(outcome: Outcome, number: int) -> Repair:
+    """The edit to write.
+
+    Raises:
+        UsageError: there is none, or more than one and no number.
+    """
+    whole = [repair for repair in outcome.repairs if repair.mends]
+    if not whole:
+        raise UsageError("nothing was written: no edit makes all properties hold")
+    if number == 0 and len(whole) > 1:
+        raise UsageError(f"nothing was written: {len(whole)} edits make all properties hold; choose one, --write 1")
+    if number > len(whole):
+        raise UsageError(f"nothing was written: there is no edit {number}, but {len(whole)}")
+    return whole[max(number, 1) - 1]
+
+
+def _write(repair: Repair) -> None:
+    """Writes an edit into its files.
+
+    Raises:
+        UsageError: a file has changed since it was read.
+    """
+    from cemverify.results.envelope import write_bytes
+
+    for module, file in repair.files.items():
+        if file.read_bytes().decode() != repair.originals[module]:
+            raise UsageError(f"nothing was written: {file} has changed since it was read")
+    for module, file in repair.files.items():
+        write_bytes(file, repair.texts[module].encode())
+        print(f"wrote {os.path.relpath(file)}", file=sys.stderr)

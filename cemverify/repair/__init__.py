@@ -1,0 +1,1 @@
+"""Single edits of an implementation's source that make its violated properties hold."""

@@ -1,0 +1,744 @@
+"""Single edits of a module's text: one name, operator, constant, factor, argument or line, and all else left alone.
+
+These are the mistakes that one makes while copying a formula, backwards. An edit replaces a few characters of the
+text, so the layout and the comments of the author stay. Edits that a mistake needs often come first (`KINDS`).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+
+# The kinds of edits, the likely ones first.
+KINDS = (
+    "name",
+    "key",
+    "attribute",
+    "operator",
+    "letter",
+    "constant",
+    "sign",
+    "argument",
+    "function",
+    "transpose",
+    "factor",
+    "condition",
+    "line",
+    "term",
+)
+
+# Functions that are taken for one another.
+_FAMILIES = (
+    {"sin", "cos"},
+    {"max", "min", "sum", "mean", "amax", "amin"},
+    {"triu", "tril"},
+    {"softmax", "log_softmax"},
+    {"sigmoid", "tanh", "silu", "gelu", "relu", "softplus"},
+    {"exp", "log", "expm1", "log1p", "exp2", "log2"},
+    {"sqrt", "rsqrt", "square"},
+    {"zeros_like", "ones_like"},
+    {"zeros", "ones"},
+    {"argmax", "argmin"},
+    {"minimum", "maximum"},
+    {"cumsum", "cumprod"},
+)
+_ARITHMETIC = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.MatMult: "@", ast.Pow: "**"}
+_SWAPS: Mapping[type[ast.operator], Sequence[str]] = {
+    ast.Add: ("-", "*"),
+    ast.Sub: ("+", "*"),
+    ast.Mult: ("/", "+", "-"),
+    ast.Div: ("*", "-"),
+    ast.Pow: ("*",),
+    ast.FloorDiv: ("/", "*"),
+    ast.Mod: ("//",),
+    ast.MatMult: ("*",),
+}
+_COMPARISONS = {
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+}
+_TRANSPOSED = (".T", ".mT")
+_MOST_NAMES = 24  # names that may stand in place of another
+_REACH = 3  # lines before and after a loop that may belong into it
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One change of a module's text.
+
+    Attributes:
+        kind: one of `KINDS`. line: the first line that it changes, from 1.
+        before, after: the characters that it replaces, and what replaces them.
+        changes: which bytes of the text, from and to, become which characters; in their order.
+    """
+
+    kind: str
+    line: int
+    before: str
+    after: str
+    changes: tuple[tuple[int, int, str], ...] = field(repr=False)
+
+    def applied(self, text: str) -> str:
+        """The module's text with the edit.
+
+        Args:
+            text: the one that the edit is of.
+        """
+        encoded, pieces, at = text.encode(), [], 0
+        for a, b, new in self.changes:
+            pieces += [encoded[at:a], new.encode()]
+            at = b
+        return b"".join([*pieces, encoded[at:]]).decode()
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Words that an edit may use although the module does not.
+
+    Attributes:
+        keys: of mappings, such as the names of weights.
+        attributes: by the name of the object that has them: {"config": ("steps", "temperature")}.
+    """
+
+    keys: Collection[str] = ()
+    attributes: Mapping[str, Collection[str]] = field(default_factory=dict)
+
+
+def edits(text: str, vocabulary: Vocabulary | None = None, lines: Collection[int] | None = None) -> list[Edit]:
+    """Every single edit of a module's functions, the likely ones first; no two make the same changes.
+
+    Declarations (calls of `implementation` or `energy_layer`), imports, annotations, docstrings and what is raised
+    are left alone.
+
+    Args:
+        lines: numbers of the lines, from 1, of which an edited statement must touch one; all lines if None.
+
+    Raises:
+        SyntaxError: the text is not Python of this version.
+    """
+    module = _Module(text, vocabulary or Vocabulary())
+    found: dict[tuple[tuple[int, int, str], ...], Edit] = {}
+    for edit in module.edits(lines):
+        if edit.before != edit.after:
+            found.setdefault(edit.changes, edit)
+    return sorted(found.values(), key=lambda edit: (KINDS.index(edit.kind), edit.line))
+
+
+@dataclass(frozen=True)
+class _Place:
+    """An expression with all that is around it.
+
+    Attributes:
+        statement: the one that it is in. parent: the node that it is a part of; function: the innermost one.
+    """
+
+    node: ast.expr
+    parent: ast.AST
+    statement: ast.stmt
+    function: ast.AST
+
+
+class _Module:
+    """A module's text, its tree, and where each node's characters are."""
+
+    def __init__(self, text: str, vocabulary: Vocabulary) -> None:
+        self.text = text
+        self.vocabulary = vocabulary
+        self.tree = ast.parse(text)
+        self.encoded = text.encode()
+        ends = [0]
+        for line in self.encoded.splitlines(keepends=True):
+            ends.append(ends[-1] + len(line))
+        self.starts = ends
+        self.inside = {child: parent for parent in ast.walk(self.tree) for child in ast.iter_child_nodes(parent)}
+
+    # --- text ---------------------------------------------------------------------------------------------
+
+    def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
+        """The bytes of a node: from, to."""
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
+        return self.starts[node.lineno - 1] + node.col_offset, self.starts[node.end_lineno - 1] + node.end_col_offset
+
+    def source(self, node: ast.expr | ast.stmt) -> str:
+        """The characters of a node."""
+        a, b = self.span(node)
+        return self.encoded[a:b].decode()
+
+    def edit(self, kind: str, *changes: tuple[int, int, str]) -> Edit:
+        """The edit that replaces the bytes from a to b by a text, for each change."""
+        changes = tuple(sorted(changes))
+        start, end = changes[0][0], changes[-1][1]
+        after, at = [], start
+        for a, b, new in changes:
+            after += [self.encoded[at:a].decode(), new]
+            at = b
+        return Edit(kind, bisect_right(self.starts, start), self.encoded[start:end].decode(), "".join(after), changes)
+
+    def put(self, kind: str, node: ast.expr | ast.stmt, new: str) -> Edit:
+        """The edit that replaces a node's characters."""
+        return self.edit(kind, (*self.span(node), new))
+
+    # --- where --------------------------------------------------------------------------------------------
+
+    def edits(self, lines: Collection[int] | None) -> Iterator[Edit]:
+        """Every edit, in the order of the text."""
+        for place in self.places():
+            if lines is None or _touches(place.statement, lines):
+                for make in _EXPRESSIONS:
+                    yield from make(self, place)
+        for body in self.bodies():
+            yield from _lines(self, body, lines)
+        for place in self.constants():
+            yield from _constants(self, place)
+
+    def places(self) -> Iterator[_Place]:
+        """Every expression inside a function that may be edited."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.expr) and (place := self.place(node)) is not None:
+                yield place
+
+    def place(self, node: ast.expr) -> _Place | None:
+        """Where an expression stands; None if it is not in a function's statements or is to be left alone."""
+        if not hasattr(node, "lineno"):
+            return None
+        parent = self.inside[node]
+        statement: ast.stmt | None = None
+        around: ast.AST = node
+        while around in self.inside:
+            upper = self.inside[around]
+            if _left_alone(around, upper):
+                return None
+            if isinstance(around, ast.stmt) and statement is None:
+                statement = around
+            if isinstance(upper, ast.FunctionDef | ast.Lambda) and around is not upper.args:
+                if statement is None and isinstance(upper, ast.Lambda):
+                    return self._in_lambda(node, parent, upper)
+                return None if statement is None else _Place(node, parent, statement, upper)
+            around = upper
+        return None
+
+    def _in_lambda(self, node: ast.expr, parent: ast.AST, function: ast.Lambda) -> _Place | None:
+        around: ast.AST = function
+        while around in self.inside:
+            if isinstance(around, ast.stmt):
+                return _Place(node, parent, around, function)
+            around = self.inside[around]
+        return None
+
+    def constants(self) -> Iterator[_Place]:
+        """Numbers that are defaults of functions, or values that a module or a class gives a name to."""
+        for node in ast.walk(self.tree):
+            match node:
+                case ast.FunctionDef(args=arguments):
+                    defaults = [*arguments.defaults, *(d for d in arguments.kw_defaults if d is not None)]
+                    for default in defaults:
+                        yield _Place(default, node, node, node)
+                case ast.Module(body) | ast.ClassDef(body=body):
+                    for statement in body:
+                        match statement:
+                            case ast.Assign(value=value) | ast.AnnAssign(value=ast.expr() as value):
+                                if isinstance(value, ast.Constant | ast.UnaryOp):
+                                    yield _Place(value, statement, statement, _NOWHERE)
+
+    def bodies(self) -> Iterator[list[ast.stmt]]:
+        """The statements of each block inside a function."""
+        for function in ast.walk(self.tree):
+            if isinstance(function, ast.FunctionDef):
+                for node in ast.walk(function):
+                    for name in ("body", "orelse"):
+                        block = getattr(node, name, None)
+                        if isinstance(block, list) and block and isinstance(block[0], ast.stmt):
+                            yield block
+
+    # --- words --------------------------------------------------------------------------------------------
+
+    def names(self, function: ast.AST) -> list[str]:
+        """The variables that an expression in a function can use: its own, those around it, the module's."""
+        found: dict[str, None] = {}
+        around: ast.AST | None = function
+        while around is not None:
+            if isinstance(around, ast.FunctionDef | ast.Lambda | ast.Module):
+                found |= dict.fromkeys(_bound(around))
+            around = self.inside.get(around)
+        return list(found)
+
+    @cached_property
+    def functions(self) -> list[str]:
+        """The functions that the module defines."""
+        return [node.name for node in self.tree.body if isinstance(node, ast.FunctionDef)]
+
+    @cached_property
+    def keys(self) -> list[str]:
+        """The words by which mappings are read."""
+        used = {
+            node.slice.value
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.Subscript)
+            and isinstance(node.slice, ast.Constant)
+            and isinstance(node.slice.value, str)
+        }
+        return sorted(used | set(self.vocabulary.keys))
+
+    @cached_property
+    def attributes(self) -> Mapping[str, list[str]]:
+        """The attributes that are read of each named object."""
+        found: dict[str, set[str]] = {name: set(known) for name, known in self.vocabulary.attributes.items()}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                called = isinstance(self.inside[node], ast.Call) and self.inside[node].func is node  # type: ignore[attr-defined]
+                if not called and node.value.id not in self.modules:
+                    found.setdefault(node.value.id, set()).add(node.attr)
+        return {name: sorted(attributes) for name, attributes in found.items()}
+
+    @cached_property
+    def modules(self) -> set[str]:
+        """The names of imported modules."""
+        return {
+            alias.asname or alias.name.partition(".")[0]
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.Import)
+            for alias in node.names
+        }
+
+
+_NOWHERE = ast.parse("lambda: 0", mode="eval").body
+
+
+def _left_alone(node: ast.AST, parent: ast.AST) -> bool:
+    """Whether nothing in a node is to be edited."""
+    match parent:
+        case ast.Raise() | ast.Assert() | ast.JoinedStr() | ast.Import() | ast.ImportFrom():
+            return True
+        case ast.Call(func=ast.Name("implementation" | "energy_layer") | ast.Attribute(attr="energy_layer")):
+            return not isinstance(node, ast.Lambda)
+        case ast.arg(annotation=annotation) | ast.AnnAssign(annotation=annotation):
+            return node is annotation
+        case ast.FunctionDef(returns=returns, decorator_list=decorators):
+            return node is returns or node in decorators
+        case ast.Expr(value=ast.Constant(str())):
+            return True
+    return False
+
+
+def _touches(statement: ast.stmt, lines: Collection[int]) -> bool:
+    """Whether a statement, without the block below it, has one of the lines."""
+    inner = getattr(statement, "body", None)
+    last = inner[0].lineno - 1 if isinstance(inner, list) and inner else statement.end_lineno or statement.lineno
+    return any(line in lines for line in range(statement.lineno, max(last, statement.lineno) + 1))
+
+
+def _bound(scope: ast.FunctionDef | ast.Lambda | ast.Module) -> Iterator[str]:
+    """The variables of a scope: its arguments, and what it assigns."""
+    if not isinstance(scope, ast.Module):
+        arguments = scope.args
+        for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
+            if argument.arg not in ("self", "cls"):
+                yield argument.arg
+    if isinstance(scope, ast.Lambda):
+        return
+    queue: list[ast.AST] = list(scope.body)
+    while queue:
+        node = queue.pop(0)
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Lambda):
+            continue
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and not node.id.startswith("__"):
+            yield node.id
+        queue.extend(ast.iter_child_nodes(node))
+
+
+# --- edits of expressions -----------------------------------------------------------------------------------
+
+
+def _names(module: _Module, place: _Place) -> Iterator[Edit]:
+    """Another variable in its place; of a function that is called, another function of the module."""
+    node = place.node
+    if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load) or node.id in module.modules:
+        return
+    called = isinstance(place.parent, ast.Call) and place.parent.func is node
+    usable = module.functions if called else module.names(place.function)
+    if not called and node.id not in usable:
+        return  # a built-in, or an imported function
+    near = sorted((name for name in usable if name != node.id), key=lambda name: -_likeness(name, node.id))
+    for name in near[:_MOST_NAMES]:
+        yield module.put("name", node, name)
+
+
+def _likeness(a: str, b: str) -> float:
+    """How much two names have in common: W_Q and W_K much, x and keys nothing."""
+    same = sum(x == y for x, y in zip(a, b, strict=False))
+    return same / max(len(a), len(b))
+
+
+def _keys(module: _Module, place: _Place) -> Iterator[Edit]:
+    node = place.node
+    if isinstance(node, ast.Constant) and isinstance(node.value, str) and isinstance(place.parent, ast.Subscript):
+        quote = module.source(node)[0]
+        for key in sorted(module.keys, key=lambda key: -_likeness(key, str(node.value))):
+            yield module.put("key", node, f"{quote}{key}{quote}")
+
+
+def _attributes(module: _Module, place: _Place) -> Iterator[Edit]:
+    node = place.node
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        _, b = module.span(node)
+        for other in module.attributes.get(node.value.id, ()):
+            if isinstance(place.parent, ast.Call) and place.parent.func is node:
+                continue
+            yield module.edit("attribute", (b - len(node.attr.encode()), b, other))
+
+
+def _operators(module: _Module, place: _Place) -> Iterator[Edit]:
+    node = place.node
+    match node:
+        case ast.BinOp(left, operator, right):
+            at = _between(module, left, right, _SIGN_OF.get(type(operator), ""))
+            if at is not None:
+                for other in _SWAPS.get(type(operator), ()):
+                    yield module.edit("operator", (*at, other))
+            if isinstance(operator, ast.Sub | ast.Div | ast.Pow):
+                yield _exchanged(module, "operator", left, right)
+        case ast.Compare(left, [operation], [right]):
+            at = _between(module, left, right, _COMPARISONS.get(type(operation), ""))
+            if at is not None:
+                for other in _COMPARISONS.values():
+                    yield module.edit("operator", (*at, other))
+        case ast.BoolOp(operation, [first, second]):
+            word, other = ("and", "or") if isinstance(operation, ast.And) else ("or", "and")
+            at = _between(module, first, second, word)
+            if at is not None:
+                yield module.edit("operator", (*at, other))
+
+
+_SIGN_OF = {**_ARITHMETIC, ast.FloorDiv: "//", ast.Mod: "%"}
+
+
+def _between(module: _Module, left: ast.expr, right: ast.expr, word: str) -> tuple[int, int] | None:
+    """Where an operator stands between its sides; parentheses and comments may stand there too."""
+    a, b = module.span(left)[1], module.span(right)[0]
+    at = module.encoded[a:b].find(word.encode()) if word else -1
+    return None if at < 0 else (a + at, a + at + len(word.encode()))
+
+
+def _exchanged(module: _Module, kind: str, first: ast.expr, second: ast.expr) -> Edit:
+    """Two expressions in each other's place."""
+    return module.edit(
+        kind, (*module.span(first), module.source(second)), (*module.span(second), module.source(first))
+    )
+
+
+def _letters(module: _Module, place: _Place) -> Iterator[Edit]:
+    """Letters of an einsum: one replaced, or two of a term exchanged."""
+    node = place.node
+    if not (isinstance(node, ast.Constant) and isinstance(node.value, str) and "->" in node.value):
+        return
+    text = module.source(node)
+    used = sorted({letter for letter in text if letter.isalpha()})
+    a = module.span(node)[0]
+    for i, letter in enumerate(text):
+        if not letter.isalpha():
+            continue
+        for other in used:
+            if other != letter:
+                yield module.edit("letter", (a + i, a + i + 1, other))
+    for term in re.finditer("[A-Za-z]+", text):
+        for i in range(term.start(), term.end()):
+            for j in range(i + 1, term.end()):
+                swapped = text[i + 1 : j].join((text[j], text[i]))
+                yield module.edit("letter", (a + i, a + j + 1, swapped))
+
+
+def _constants(module: _Module, place: _Place) -> Iterator[Edit]:
+    node = place.node
+    if not isinstance(node, ast.Constant) or isinstance(node.value, str | bytes | complex) or node.value is ...:
+        return
+    value = node.value
+    if isinstance(value, bool):
+        yield module.put("constant", node, str(not value))
+        return
+    if not isinstance(value, int | float):
+        return
+    negative = isinstance(place.parent, ast.UnaryOp) and isinstance(place.parent.op, ast.USub)
+    whole: ast.expr = place.parent if negative else node  # type: ignore[assignment]
+    signed = -value if negative else value
+    others: list[int | float] = []
+    if isinstance(value, int):
+        others = [signed - 1, signed + 1, -signed, 0, 1, -1, -2, 2, 3, 2 * signed]
+        if _is_axis(place):
+            others = [-1, -2, -3, 0, 1, 2, 3]
+        yield from (module.put("constant", whole, str(other)) for other in (0.5, 2.0) if signed in (1, 2))
+    else:
+        others = [-signed, 0.0, 1.0, 0.5, 2.0, 2 * signed, signed / 2, *([1 / signed] if signed else ())]
+        others += [signed * 10, signed / 10, signed + 1, signed - 1]
+    for other in dict.fromkeys(others):
+        if other != signed:
+            text = repr(other)
+            yield module.put("constant", whole, text if other >= 0 or not _binds(module, whole) else f"({text})")
+
+
+def _is_axis(place: _Place) -> bool:
+    """Whether a number names an axis: it is given as `dim` or `axis`."""
+    return isinstance(place.parent, ast.keyword) and place.parent.arg in ("dim", "axis")
+
+
+def _binds(module: _Module, node: ast.expr) -> bool:
+    """Whether a sign in front of a node would belong to more than the node."""
+    return isinstance(module.inside.get(node), ast.BinOp | ast.UnaryOp)
+
+
+def _signs(module: _Module, place: _Place) -> Iterator[Edit]:
+    """A sign too many or too few, of a number or a sum's term, of what is returned or assigned."""
+    node = place.node
+    match node:
+        case ast.UnaryOp(ast.USub(), operand):
+            yield module.put("sign", node, module.source(operand))
+        case ast.UnaryOp(ast.Not(), operand):
+            yield module.put("sign", node, module.source(operand))
+        case _ if _is_value(place):
+            yield module.put("sign", node, f"-({module.source(node)})")
+
+
+def _is_value(place: _Place) -> bool:
+    """Whether an expression is a value of its own: assigned, returned, a factor, a term, an argument."""
+    node, parent = place.node, place.parent
+    if isinstance(node, ast.Constant | ast.Starred | ast.Tuple | ast.List | ast.Slice | ast.keyword):
+        return False
+    if isinstance(getattr(node, "ctx", None), ast.Store):
+        return False
+    match parent:
+        case ast.Assign(value=value) | ast.AugAssign(value=value) | ast.Return(value=value):
+            return value is node
+        case ast.Lambda(body=body):
+            return body is node
+        case ast.BinOp():
+            return True
+        case ast.Call(args=arguments):
+            return node in arguments
+        case ast.keyword():
+            return True
+    return False
+
+
+def _arguments(module: _Module, place: _Place) -> Iterator[Edit]:
+    """Two arguments exchanged, one left out, or the whole call left out."""
+    node = place.node
+    if not isinstance(node, ast.Call):
+        return
+    given = [argument for argument in node.args if not isinstance(argument, ast.Starred)]
+    for first, second in pairwise(given):
+        yield _exchanged(module, "argument", first, second)
+    everything: list[ast.expr | ast.keyword] = [*node.args, *node.keywords]
+    texts = [_whole(module, part) for part in everything]
+    function = module.source(node.func)
+    if len(texts) > 1:
+        for i in range(len(texts)):
+            rest = ", ".join(text for j, text in enumerate(texts) if j != i)
+            yield module.put("argument", node, f"{function}({rest})")
+    match node:
+        case ast.Call(func=ast.Attribute(value=value)) if not _names_a_module(module, value):
+            yield module.put("function", node, module.source(value))
+        case ast.Call(args=[only, *_]) if len(everything) <= 2:
+            yield module.put("function", node, f"({module.source(only)})")
+
+
+def _whole(module: _Module, part: ast.expr | ast.keyword) -> str:
+    if isinstance(part, ast.keyword):
+        return f"{part.arg}={module.source(part.value)}" if part.arg else f"**{module.source(part.value)}"
+    return module.source(part)
+
+
+def _names_a_module(module: _Module, node: ast.expr) -> bool:
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return isinstance(node, ast.Name) and node.id in module.modules
+
+
+def _functions(module: _Module, place: _Place) -> Iterator[Edit]:
+    """A function that is taken for another, and the offset of a mask that was left out."""
+    node = place.node
+    if not isinstance(node, ast.Call):
+        return
+    word = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    _, b = module.span(node.func)
+    for family in _FAMILIES:
+        for other in sorted(family - {word}) if word in family else ():
+            yield module.edit("function", (b - len(word), b, other))
+    if word in ("triu", "tril"):
+        end = module.span(node)[1] - 1
+        for offset in (1, -1):
+            yield module.edit("argument", (end, end, f", {offset}" if node.args else str(offset)))
+
+
+def _transposes(module: _Module, place: _Place) -> Iterator[Edit]:
+    """A transpose too many or too few, and the sides of a matrix product exchanged."""
+    node = place.node
+    match node:
+        case ast.Attribute(value, "T" | "mT"):
+            yield module.put("transpose", node, module.source(value))
+        case ast.BinOp(left, ast.MatMult(), right):
+            yield _exchanged(module, "transpose", left, right)
+            for side in (left, right):
+                if not (isinstance(side, ast.Attribute) and side.attr in ("T", "mT")):
+                    for suffix in _TRANSPOSED:
+                        yield module.put("transpose", side, f"{_bracketed(module, side)}{suffix}")
+
+
+def _bracketed(module: _Module, node: ast.expr) -> str:
+    text = module.source(node)
+    return text if isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.Subscript) else f"({text})"
+
+
+def _factors(module: _Module, place: _Place) -> Iterator[Edit]:
+    """A factor or divisor too many or too few."""
+    node = place.node
+    match node:
+        case ast.BinOp(left, ast.Mult(), right):
+            yield module.put("factor", node, _bracketed(module, left))
+            yield module.put("factor", node, _bracketed(module, right))
+        case ast.BinOp(left, ast.Div() | ast.Pow(), right):
+            yield module.put("factor", node, _bracketed(module, left))
+    if not _is_value(place) or (
+        isinstance(place.parent, ast.BinOp) and isinstance(place.parent.op, ast.Mult | ast.Div)
+    ):
+        return
+    scalars = [
+        f"{name}.{attribute}"
+        for name, attributes in module.attributes.items()
+        if name in module.names(place.function)
+        for attribute in attributes
+        if attribute in module.vocabulary.attributes.get(name, ()) or name not in module.vocabulary.attributes
+    ]
+    text = module.source(node)
+    inner = text if isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.Subscript) else f"({text})"
+    for factor in (*scalars[:12], "2", "0.5"):
+        yield module.put("factor", node, f"({factor} * {inner})")
+        if factor not in ("2", "0.5"):
+            yield module.put("factor", node, f"({inner} / {factor})")
+
+
+def _conditions(module: _Module, place: _Place) -> Iterator[Edit]:
+    """A branch that is always or never taken."""
+    node, parent = place.node, place.parent
+    if isinstance(parent, ast.If | ast.IfExp) and parent.test is node:
+        for word in ("True", "False"):
+            yield module.put("condition", node, word)
+        yield module.put("condition", node, f"not ({module.source(node)})")
+
+
+def _terms(module: _Module, place: _Place) -> Iterator[Edit]:
+    """A term of a sum too many, or one of the variables forgotten."""
+    node, parent = place.node, place.parent
+    match node:
+        case ast.BinOp(left, ast.Add() | ast.Sub(), right):
+            yield module.put("term", node, _bracketed(module, left))
+            yield module.put("term", node, _bracketed(module, right))
+    if isinstance(parent, ast.Assign | ast.Return) and _is_value(place):
+        for name in module.names(place.function)[:_MOST_NAMES]:
+            yield module.put("term", node, f"{name} + ({module.source(node)})")
+            yield module.put("term", node, f"({module.source(node)}) - {name}")
+
+
+_EXPRESSIONS: Sequence[Callable[[_Module, _Place], Iterator[Edit]]] = (
+    _names,
+    _keys,
+    _attributes,
+    _operators,
+    _letters,
+    _constants,
+    _signs,
+    _arguments,
+    _functions,
+    _transposes,
+    _factors,
+    _conditions,
+    _terms,
+)
+
+
+# --- edits of lines -----------------------------------------------------------------------------------------
+
+
+def _lines(module: _Module, body: list[ast.stmt], lines: Collection[int] | None) -> Iterator[Edit]:
+    """A statement that belongs into or out of a loop, before or after its neighbour, or nowhere."""
+    for i, statement in enumerate(body):
+        if lines is not None and not _touches(statement, lines):
+            continue
+        if isinstance(statement, ast.AugAssign):
+            yield from _augmented(module, statement)
+        if isinstance(statement, ast.Assign | ast.AugAssign | ast.Expr) and not _is_text(statement):
+            if len(body) > 1:
+                yield _without(module, statement)
+            if i + 1 < len(body) and isinstance(body[i + 1], ast.Assign | ast.AugAssign):
+                yield _moved(module, statement, after=body[i + 1], like=body[i + 1])
+        if isinstance(statement, ast.For | ast.While):
+            inner = [s for s in statement.body if isinstance(s, ast.Assign | ast.AugAssign | ast.If)]
+            if inner and len(statement.body) > 1:
+                yield _moved(module, inner[0], before=statement, like=statement)
+                yield _moved(module, inner[-1], after=statement, like=statement)
+            for outer in body[max(0, i - _REACH) : i]:
+                if isinstance(outer, ast.Assign | ast.AugAssign | ast.If):
+                    yield _moved(module, outer, before=statement.body[0], like=statement.body[0])
+            for outer in body[i + 1 : i + 1 + _REACH]:
+                if isinstance(outer, ast.Assign | ast.AugAssign | ast.If):
+                    yield _moved(module, outer, after=statement.body[-1], like=statement.body[-1])
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
+def _augmented(module: _Module, statement: ast.AugAssign) -> Iterator[Edit]:
+    word = _SIGN_OF.get(type(statement.op), "")
+    at = _between(module, statement.target, statement.value, f"{word}=")
+    if word and at is not None:
+        for other in _SWAPS.get(type(statement.op), ()):
+            yield module.edit("operator", (*at, f"{other}="))
+        yield module.edit("operator", (*at, "="))
+
+
+def _block(module: _Module, statement: ast.stmt) -> tuple[int, int]:
+    """The bytes of the whole lines of a statement."""
+    assert statement.end_lineno is not None
+    return module.starts[statement.lineno - 1], module.starts[statement.end_lineno]
+
+
+def _without(module: _Module, statement: ast.stmt) -> Edit:
+    return module.edit("line", (*_block(module, statement), ""))
+
+
+def _moved(
+    module: _Module,
+    statement: ast.stmt,
+    *,
+    like: ast.stmt,
+    before: ast.stmt | None = None,
+    after: ast.stmt | None = None,
+) -> Edit:
+    """A statement's lines before or after another statement, indented like a third."""
+    a, b = _block(module, statement)
+    text = module.encoded[a:b].decode()
+    if not text.endswith("\n"):
+        text += "\n"
+    shift = like.col_offset - statement.col_offset
+    shifted = "".join(_indented(line, shift) for line in text.splitlines(keepends=True))
+    if before is not None:
+        at = _block(module, before)[0]
+    else:
+        assert after is not None
+        at = _block(module, after)[1]
+    return module.edit("line", (a, b, ""), (at, at, shifted))
+
+
+def _indented(line: str, shift: int) -> str:
+    if not line.strip():
+        return line
+    return " " * shift + line if shift >= 0 else line[-shift:] if not line[:-shift].strip() else line.lstrip()

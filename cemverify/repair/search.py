@@ -1,0 +1,333 @@
+"""The search for an edit: processes try all of them on a few questions, and what passes is judged by every property.
+
+Where no single edit mends everything, the one that mends most is taken and a second one is sought behind it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any
+
+from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.events import RunFinished
+from cemverify.conformance.judging.verdicts import Record, Verdict, violations
+from cemverify.conformance.properties import by_id
+from cemverify.conformance.questions.saving import restored
+from cemverify.conformance.workers import isolation, nursery
+from cemverify.conformance.workers.wire import request
+from cemverify.processes.cores import one_thread
+from cemverify.repair.edits import KINDS, Edit
+from cemverify.repair.trials import LONGEST, Finished, Ready, Refused, Task, Tried, Trying, attempt
+
+_ASKED = 6  # violated properties whose cases every edit is asked
+_HELD = 3  # properties that hold, and are asked too
+_STARTED = 3  # single edits behind which a second one is sought
+_JUDGED = 4  # different edits that are judged by every property
+_LOADING = 120.0  # seconds after which a process that has not begun is given up
+# Families whose questions take long, or ask the process rather than the formula.
+_COSTLY = ("modes", "sizes", "precision", "rejection", "contract", "sequences", "extremes")
+
+
+@dataclass(frozen=True)
+class Repair:
+    """An edit, or two, with what all properties say of the implementation that has it.
+
+    Attributes:
+        edits: each with the module whose text it changes. texts: of the changed modules, by name.
+        files: of these modules. originals: their texts without it.
+        records: of the properties that were run, with it. others: how many more edits do the same.
+    """
+
+    edits: Sequence[tuple[str, Edit]]
+    texts: Mapping[str, str] = field(repr=False)
+    files: Mapping[str, Path]
+    originals: Mapping[str, str] = field(repr=False)
+    records: Sequence[Record] = field(repr=False)
+    others: int = 0
+
+    @property
+    def violated(self) -> list[Record]:
+        """The properties that are still violated, the most fundamental first."""
+        return violations(self.records)
+
+    @property
+    def mends(self) -> bool:
+        """Whether every property that was run holds."""
+        return all(record.verdict in (Verdict.HOLDS, Verdict.NOT_OFFERED) for record in self.records)
+
+    @property
+    def holding(self) -> int:
+        """How many properties hold."""
+        return sum(record.verdict == Verdict.HOLDS for record in self.records)
+
+    @property
+    def run(self) -> int:
+        """How many properties were run."""
+        return sum(record.verdict != Verdict.NOT_OFFERED for record in self.records)
+
+    @property
+    def diff(self) -> str:
+        """A unified diff of the files, by their names from the current folder."""
+        shown = []
+        for module, text in self.texts.items():
+            name = os.path.relpath(self.files[module])
+            before, after = self.originals[module].splitlines(keepends=True), text.splitlines(keepends=True)
+            shown += list(difflib.unified_diff(before, after, f"a/{name}", f"b/{name}"))
+        return "".join(line if line.endswith("\n") else f"{line}\n" for line in shown)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the search came to.
+
+    Attributes:
+        repairs: those that differ in what they answer, the likely ones first; complete ones before others.
+        tried: how many edits. questions: how many each was asked. seconds: of the whole search.
+        near: the lines that edits change which make the violation smaller, "mylayer.py:17", the best first.
+        refusal: why nothing could be tried. cut_short: whether time ran out before all had been tried.
+    """
+
+    repairs: Sequence[Repair] = ()
+    tried: int = 0
+    questions: int = 0
+    seconds: float = 0.0
+    near: Sequence[str] = ()
+    refusal: str | None = None
+    cut_short: bool = False
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the search is.
+
+    Attributes:
+        doing: "trying" single edits, "scoring" them, trying "second" edits, or "judging" one by every property.
+    """
+
+    doing: str
+    done: int
+    of: int
+
+
+Listener = Callable[[Progress], None]
+
+
+def search(
+    name: str,
+    records: Sequence[Record],
+    effort: Effort,
+    *,
+    seconds: float = 60.0,
+    workers: int = 1,
+    listener: Listener = lambda _: None,
+) -> Outcome:
+    """Edits that mend the violations of a run.
+
+    Args:
+        name: of the implementation. records: of the run, with the saved cases of its violations.
+        effort: of that run. seconds: after which no further edit is tried. workers: processes that try edits.
+    """
+    started = time.monotonic()
+    task = _task(name, records, effort)
+    if not task.violated:
+        return Outcome(refusal="none of the violations has a case that can be asked again")
+    run = _Run(task, started + seconds, workers, listener)
+    tried = run.all_of(task, "trying")
+    if run.refusal is not None or run.ready is None:
+        return Outcome(refusal=run.refusal or "the process that tries edits could not be started")
+    originals = {module: Path(file).read_bytes().decode() for module, file in run.ready.files.items()}
+    found = [[each] for each in tried if each.mends]
+    near: list[str] = []
+    if not found:
+        scored = _better(run.all_of(replace(task, score=True), "scoring"), run.ready.wrong)
+        near = _places(scored, run.ready.files)
+        for first in scored[:_STARTED]:
+            behind = replace(task, texts=_texts([first], originals))
+            found += [[first, second] for second in run.all_of(behind, "second") if second.mends]
+            if found:
+                break
+    groups = _alike(found)
+    repairs = []
+    for i, group in enumerate(groups[:_JUDGED]):
+        listener(Progress("judging", i, min(len(groups), _JUDGED)))
+        repairs.append(_judged(name, records, effort, group, run.ready, originals, workers))
+    repairs.sort(key=lambda repair: -repair.holding)
+    return Outcome(repairs, run.count, run.ready.questions, time.monotonic() - started, near, cut_short=run.cut_short)
+
+
+def _task(name: str, records: Sequence[Record], effort: Effort) -> Task:
+    """The cases that every edit is asked: of fundamental violations, and of properties that must go on to hold."""
+    found = [record for record in violations(records) if record.saved is not None]
+    cheap = [record for record in found if not record.id.startswith(_COSTLY)] or found
+    violated = {}
+    for record in cheap[:_ASKED]:
+        assert record.saved is not None
+        violated[record.id] = request(restored(record.saved.question, record.saved.arrays))
+    held = [record.id for record in records if record.verdict == Verdict.HOLDS and not record.id.startswith(_COSTLY)]
+    return Task(name, {}, violated, held[:_HELD], effort)
+
+
+def _better(scored: Sequence[Tried], wrong: int) -> list[Tried]:
+    """The edits that leave fewer questions wrong or make the residuals smaller, and break nothing; the best first."""
+    useful = [each for each in scored if not each.broken and each.wrong <= wrong]
+    useful.sort(key=lambda each: (each.wrong, each.residual, KINDS.index(each.edit.kind), each.edit.line))
+    if useful:
+        usual = sorted(each.residual for each in useful)[len(useful) // 2]  # what an edit without effect leaves
+        useful = [each for each in useful if each.wrong < wrong or each.residual < 0.9 * usual]
+    return useful
+
+
+def _places(scored: Sequence[Tried], files: Mapping[str, str]) -> list[str]:
+    named = [f"{os.path.relpath(files[each.module])}:{each.edit.line}" for each in scored[:20]]
+    return list(dict.fromkeys(named))
+
+
+def _alike(found: Sequence[Sequence[Tried]]) -> list[list[Sequence[Tried]]]:
+    """Edits that answer the same are one group, its likeliest first; likely groups first."""
+    ordered = sorted(found, key=_unlikely)
+    groups: dict[Any, list[Sequence[Tried]]] = {}
+    for edits in ordered:
+        groups.setdefault(edits[-1].answers, []).append(edits)
+    return list(groups.values())
+
+
+def _unlikely(edits: Sequence[Tried]) -> tuple[int, ...]:
+    """What makes an edit less likely than another: its kind, and how many characters it changes."""
+    last = edits[-1].edit
+    size = max(len(last.before), len(last.after)) + abs(len(last.before) - len(last.after))
+    return (sum(KINDS.index(each.edit.kind) for each in edits), size, last.line)
+
+
+def _texts(edits: Sequence[Tried], originals: Mapping[str, str]) -> dict[str, str]:
+    """The texts of the modules that the edits change, one edit after the other."""
+    texts: dict[str, str] = {}
+    for each in edits:
+        texts[each.module] = each.edit.applied(texts.get(each.module, originals[each.module]))
+    return texts
+
+
+def _judged(
+    name: str,
+    records: Sequence[Record],
+    effort: Effort,
+    group: Sequence[Sequence[Tried]],
+    ready: Ready,
+    originals: Mapping[str, str],
+    workers: int,
+) -> Repair:
+    """The likeliest edit of a group with what every property that was run says of it."""
+    best = group[0]
+    texts = _texts(best, originals)
+    chosen = [by_id(record.id) for record in records if record.verdict != Verdict.NOT_OFFERED]
+    after: Sequence[Record] = ()
+    for event in isolation.run(name, chosen, replace(effort, shrink=False, edited=texts), workers):
+        if isinstance(event, RunFinished):
+            after = event.records
+    files = {module: Path(ready.files[module]) for module in texts}
+    return Repair([(each.module, each.edit) for each in best], texts, files, originals, after, len(group) - 1)
+
+
+# --- processes that try edits -------------------------------------------------------------------------------
+
+
+@dataclass
+class _Run:
+    """The processes of one search."""
+
+    task: Task
+    until: float
+    workers: int
+    listener: Listener
+    ready: Ready | None = None
+    refusal: str | None = None
+    count: int = 0
+    cut_short: bool = False
+
+    def all_of(self, task: Task, doing: str) -> list[Tried]:
+        """What came of every edit, in their order."""
+        crew = [_Trier(replace(task, first=i, every=self.workers)) for i in range(self.workers)]
+        found: list[Tried] = []
+        try:
+            while any(trier.alive for trier in crew):
+                if time.monotonic() > self.until:
+                    self.cut_short = True
+                    break
+                for trier in crew:
+                    for said in trier.heard():
+                        if isinstance(said, Refused):
+                            self.refusal = said.reason
+                            return []
+                        if isinstance(said, Ready) and self.ready is None:
+                            self.ready = said
+                        if isinstance(said, Tried):
+                            found.append(said)
+                            self.count += 1
+                            if trier.ready is not None and self.count % 20 == 0:
+                                self.listener(Progress(doing, len(found), trier.ready.edits))
+                wait([trier.connection for trier in crew if trier.alive], timeout=0.1)
+        finally:
+            for trier in crew:
+                trier.end()
+        return sorted(found, key=lambda each: each.number)
+
+
+class _Trier:
+    """A process that tries edits. One that is lost is replaced, and goes on behind the edit that it was at."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.ready: Ready | None = None
+        self.losses = 0
+        self._start()
+
+    def _start(self) -> None:
+        with one_thread():
+            self.process, self.connection = nursery.start(attempt, self.task, dict(os.environ))
+        self.alive = True
+        self.at: int | None = None
+        self.since = time.monotonic()
+
+    def heard(self) -> Iterator[Ready | Refused | Tried]:
+        """What it has said since, without waiting."""
+        try:
+            while self.alive and self.connection.poll():
+                said = self.connection.recv()
+                self.since = time.monotonic()
+                if isinstance(said, Finished):
+                    self.end()
+                elif isinstance(said, Trying):
+                    self.at = said.number
+                else:
+                    if isinstance(said, Ready):
+                        self.ready = said
+                    yield said
+        except (EOFError, OSError):
+            yield from self._lost()
+        if self.alive and time.monotonic() - self.since > (_LOADING if self.at is None else 3 * LONGEST):
+            yield from self._lost()
+
+    def _lost(self) -> Iterator[Refused]:
+        at = self.at
+        self.end()
+        self.losses += 1
+        if at is None:
+            yield Refused("the process that tries edits ended while it loaded the implementation")
+        elif self.losses < 20:
+            self.task = replace(self.task, first=at + self.task.every)
+            self._start()
+
+    def end(self) -> None:
+        """Ends the process; a second time does nothing."""
+        if not self.connection.closed:
+            self.alive = False
+            self.connection.close()
+            nursery.end(self.process)
+
+
+__all__ = ["Outcome", "Progress", "Repair", "search"]

@@ -1,0 +1,337 @@
+"""The process that tries edits: it imports the implementation with one after another, and asks it a few questions.
+
+An edited implementation may do anything, so this process can be lost with it. Whoever started it then starts another
+that goes on behind the edit that did this (see `search`). Its word decides nothing: an edit that is offered has been
+judged by every property, in the processes in which implementations are always judged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+from cemverify.cem.layers import AttentionConfig, MLPConfig
+from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.implementations.contract import Subject, load
+from cemverify.conformance.implementations.edited import own_modules, use
+from cemverify.conformance.implementations.energy_layers import EnergyLayer
+from cemverify.conformance.implementations.faults import Discard, Fault, words
+from cemverify.conformance.implementations.naming import LoadError, parts
+from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.properties import Asked, Property, by_id
+from cemverify.conformance.workers.limits import die_with_parent, leave_terminal, limit
+from cemverify.conformance.workers.wire import requested
+from cemverify.repair.edits import Edit, Vocabulary, edits
+
+_SCATTERED = 3  # questions of a property that are drawn beside the saved one
+_SLOW = 0.5  # seconds that one question may take, once the implementation is warm
+LONGEST = 10.0  # seconds that an edit may take, whatever the implementation takes without it
+_SLOWER = 10  # times as long as the implementation takes without it, at least a second
+_SAME = 6  # significant digits to which two edits must agree to be taken for the same
+
+VOCABULARY = Vocabulary(
+    keys=("W_Q", "W_K", "V", "W", "diagonal", "to_self", "to_others", "P_d", "P_U", "P_V", "gain"),
+    attributes={
+        "config": sorted(
+            {"steps", "step_size", "temperature", "head_dim", "heads", "dim"}
+            & (set(AttentionConfig.__dataclass_fields__) | set(MLPConfig.__dataclass_fields__))
+        )
+    },
+)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a process is to try.
+
+    Attributes:
+        name: of the implementation. texts: what its modules say before any of the edits, if not what their files do.
+        violated: by the id of a property, the smallest case that violates it, as the wire carries it.
+        held: ids of properties that hold and must go on doing so.
+        first, every: the process tries the edits number first, first + every, first + 2 every ...
+        score: whether every question is asked of every edit; else an edit is given up at its first wrong answer.
+    """
+
+    name: str
+    texts: Mapping[str, str]
+    violated: Mapping[str, bytes]
+    held: Sequence[str]
+    effort: Effort
+    first: int = 0
+    every: int = 1
+    score: bool = False
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The process is about to begin.
+
+    Attributes:
+        questions: how many each edit is asked. edits: how many there are. files: of the modules that they edit.
+        wrong: how many of the questions are answered wrongly without any edit.
+    """
+
+    questions: int
+    edits: int
+    files: Mapping[str, str]
+    wrong: int
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Why nothing can be tried, in a sentence."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Trying:
+    """The edit of that number comes next."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What came of an edit.
+
+    Attributes:
+        module: whose text it changes. wrong: how many questions it leaves wrong. residual: the sum over questions of
+            the logarithm of 1 + margin. broken: whether it makes one wrong that was right.
+        answers: what it answered, to a few digits; equal where two edits do the same.
+    """
+
+    number: int
+    module: str
+    edit: Edit
+    wrong: int
+    residual: float
+    broken: bool
+    answers: tuple[Any, ...] = field(default=(), repr=False)
+
+    @property
+    def mends(self) -> bool:
+        """Whether it answers every question rightly."""
+        return self.wrong == 0
+
+
+@dataclass(frozen=True)
+class Finished:
+    """All edits have been tried."""
+
+
+class _TooLong(BaseException):
+    """An edit takes longer than it may."""
+
+
+def attempt(connection: Connection, task: Task, environment: Mapping[str, str]) -> None:
+    """The main loop: load the implementation, choose questions, then try one edit after another."""
+    leave_terminal()
+    die_with_parent()
+    limit(task.effort.memory)
+    torch.set_num_threads(1)
+    os.environ.clear()
+    os.environ.update(environment)
+    with contextlib.suppress(OSError), open(os.devnull, "w") as nothing:  # an edited layer may print
+        os.dup2(nothing.fileno(), 1)
+        os.dup2(nothing.fileno(), 2)
+    with contextlib.suppress(OSError, BrokenPipeError, EOFError):
+        for message in _told(task):
+            connection.send(message)
+
+
+def _told(task: Task) -> Iterator[Ready | Refused | Trying | Tried | Finished]:
+    module = parts(task.name)[0]
+    try:
+        use(task.texts)
+        subject = load(task.name)
+        bench = _Bench.of(subject, task)
+        files = {name: path for name, path in own_modules(module).items() if name.partition(".")[0] != "cemverify"}
+        if not files:
+            yield Refused(f"the source of {task.name!r} is not at hand")
+            return
+        texts = {name: task.texts.get(name) or path.read_bytes().decode() for name, path in files.items()}
+        reached = bench.reached(subject, {str(path): name for name, path in files.items()})
+        found = [(name, edit) for name, text in texts.items() for edit in _edits(text, reached.get(name, set()))]
+    except LoadError as error:
+        yield Refused(str(error))
+        return
+    except (OSError, UnicodeDecodeError, SyntaxError) as error:
+        yield Refused(f"the source of {task.name!r} cannot be read: {words(error)}")
+        return
+    if not found:
+        yield Refused("none of the lines that ran are in files of its own")
+        return
+    if not bench.questions:
+        yield Refused("none of the violations can be asked again in a process that tries edits")
+        return
+    yield Ready(len(bench.questions), len(found), {name: str(path) for name, path in files.items()}, bench.wrong)
+    for number in range(task.first, len(found), task.every):
+        yield Trying(number)
+        name, edit = found[number]
+        yield bench.tried(number, name, edit, {**task.texts, name: edit.applied(texts[name])}, files)
+    yield Finished()
+
+
+def _edits(text: str, lines: set[int]) -> list[Edit]:
+    return edits(text, VOCABULARY, lines) if lines else []
+
+
+@dataclass
+class _Bench:
+    """The questions that every edit is asked.
+
+    Attributes:
+        questions: a property, its question, and whether it is answered rightly without an edit.
+        seconds: that all of them may take with one edit.
+        order: in which they are asked; what told most lately comes first.
+    """
+
+    task: Task
+    questions: Sequence[tuple[Property, Any, bool]]
+    seconds: float
+    order: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.order = list(range(len(self.questions)))
+
+    @classmethod
+    def of(cls, subject: Subject, task: Task) -> _Bench:
+        """The saved cases, and a few more of the same properties and of some that hold."""
+        found: list[tuple[Property, Any, bool]] = []
+        spent = 0.0
+        asked = Asked(frozenset(subject.not_offered), subject if isinstance(subject, EnergyLayer) else None)
+        for id_ in (*task.violated, *task.held):
+            property_ = by_id(id_)
+            saved = [requested(task.violated[id_])] if id_ in task.violated else []
+            drawn = (property_.questions.scattered(asked, task.effort.seed + i) for i in range(_SCATTERED))
+            for question in [*saved, *(q for q in drawn if q is not None)]:
+                started = time.monotonic()
+                said = _asked(subject, property_, question, task)
+                took = time.monotonic() - started
+                if said is not None and took < _SLOW:
+                    found.append((property_, question, said.margin <= 1))
+                    spent += took
+        # what is wrong today tells an edit that does nothing soonest
+        return cls(task, sorted(found, key=lambda asked: asked[2]), min(max(1.0, _SLOWER * spent), LONGEST))
+
+    @property
+    def wrong(self) -> int:
+        """How many are answered wrongly without an edit."""
+        return sum(not right for _, _, right in self.questions)
+
+    def reached(self, subject: Subject, files: Mapping[str, str]) -> dict[str, set[int]]:
+        """The lines of each module that the questions run, by the module's name."""
+        found: dict[str, set[int]] = {}
+
+        def trace(frame: FrameType, event: str, _: Any) -> Callable[..., Any] | None:
+            name = files.get(frame.f_code.co_filename) or files.get(_resolved(frame.f_code.co_filename))
+            if name is None:
+                return None
+            if event in ("line", "call"):
+                found.setdefault(name, set()).add(frame.f_lineno)
+            return trace
+
+        sys.settrace(trace)
+        try:
+            for property_, question, _ in self.questions:
+                _asked(subject, property_, question, self.task)
+        finally:
+            sys.settrace(None)
+        return found
+
+    def tried(
+        self, number: int, module: str, edit: Edit, texts: Mapping[str, str], files: Mapping[str, Path]
+    ) -> Tried:
+        """Imports the implementation with the edit and asks it the questions."""
+        wrong, residual, broken, telling = 0, 0.0, False, False
+        answers: dict[int, Any] = {}
+        hopeless = Tried(number, module, edit, len(self.questions), math.inf, broken=True)
+        try:
+            with _within(self.seconds) as late:
+                for name in files:
+                    sys.modules.pop(name, None)
+                use(texts)
+                subject = load(self.task.name)
+                for i in list(self.order):
+                    property_, question, was_right = self.questions[i]
+                    said = _asked(subject, property_, question, self.task)
+                    if late:
+                        return hopeless
+                    if said is None or said.margin <= 1:
+                        answers[i] = None if said is None else said.answer
+                        telling = telling or (said is not None and said.telling and not was_right)
+                        continue
+                    wrong += 1
+                    broken = broken or was_right
+                    residual += math.log1p(min(said.margin, 1e300))
+                    if not self.task.score:
+                        self.order.remove(i)
+                        self.order.insert(0, i)
+                        break
+        except (Exception, SystemExit, _TooLong):
+            return hopeless
+        if wrong == 0 and not telling:  # a layer that does nothing any more violates nothing
+            return hopeless
+        done = () if wrong else tuple(answers[i] for i in sorted(answers))
+        return Tried(number, module, edit, wrong, residual, broken, done)
+
+
+def _resolved(file: str) -> str:
+    return str(Path(file).resolve())
+
+
+@dataclass(frozen=True)
+class _Said:
+    """What a question showed: the worst residual over its budget, and what was answered, to a few digits."""
+
+    margin: float
+    telling: bool = True
+    answer: Any = None
+
+
+def _asked(subject: Subject, property_: Property, question: Any, task: Task) -> _Said | None:
+    """What a question shows; None if it cannot be judged."""
+    caller = Caller(subject, property_.dtype or task.effort.dtype, task.effort.device)
+    try:
+        evidence = property_.check(caller, question)
+    except Discard:
+        return None
+    except Fault:
+        return _Said(math.inf)
+    worst = evidence.worst
+    answer = tuple(float(f"{value:.{_SAME}g}") for value in worst.got.flatten()[:8].tolist())
+    return _Said(math.inf if math.isnan(worst.margin) else worst.margin, evidence.telling, answer)
+
+
+@contextlib.contextmanager
+def _within(seconds: float) -> Iterator[list[bool]]:
+    """Interrupts Python code that takes longer, where the platform can; the list is empty until it does."""
+    late: list[bool] = []
+    if not hasattr(signal, "setitimer"):
+        yield late
+        return
+
+    def interrupt(*_: Any) -> None:
+        late.append(True)
+        raise _TooLong
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield late
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

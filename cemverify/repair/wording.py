@@ -1,0 +1,111 @@
+"""What is said of a search for an edit: a verdict in a sentence, the diff, and what to do with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cemverify.conformance.judging.verdicts import Record, Verdict
+from cemverify.repair.search import Outcome, Repair
+
+_NAMED = 4  # properties that a sentence names
+_SHOWN = 3  # edits that are shown
+_NEAR = 5  # lines that are named where no edit helps
+
+
+def told(outcome: Outcome, records: Sequence[Record], name: str) -> str:
+    """The outcome in words, for a terminal.
+
+    Args:
+        records: of the run without an edit. name: of the implementation.
+    """
+    violated = sum(record.verdict == Verdict.VIOLATED for record in records)
+    run = sum(record.verdict != Verdict.NOT_OFFERED for record in records)
+    if not violated:
+        return f"Nothing to mend: none of {run} properties is violated."
+    before = f"{violated} of {run} properties are violated."
+    if outcome.refusal is not None:
+        return f"{before} No edit was tried: {outcome.refusal}."
+    effort = f"{outcome.tried} edits were tried in {outcome.seconds:.0f} s"
+    if outcome.cut_short:
+        effort += ", when the time ran out (--search allows more)"
+    whole = [repair for repair in outcome.repairs if repair.mends]
+    shown = whole or list(outcome.repairs[:1])
+    lines = [f"{before} {_found(whole)} ({effort})."]
+    lines += [f"\n{_headed(repair)}\n\n{repair.diff}" for repair in shown[:_SHOWN]]
+    if len(whole) > 1:
+        lines.append("\nThese edits give different answers. Only you know which of them you meant.")
+    if not whole:
+        lines += _places(outcome)
+    if len(whole) == 1:
+        lines.append(f"\n`cemverify repair {name} --write` writes it into the file.")
+    elif whole:
+        lines.append(f"\n`cemverify repair {name} --write 1` writes the first one into the file.")
+    return "\n".join(lines)
+
+
+def _found(whole: Sequence[Repair]) -> str:
+    if not whole:
+        return "No edit makes all of them hold"
+    pairs = len(whole[0].edits) > 1
+    if len(whole) == 1:
+        return f"{'Two edits together make' if pairs else 'One edit makes'} all of them hold"
+    return f"{len(whole)} {'pairs of edits' if pairs else 'edits'} make all of them hold"
+
+
+def _headed(repair: Repair) -> str:
+    """What holds with an edit."""
+    places = " and ".join(f"{repair.files[module].name}:{edit.line}" for module, edit in repair.edits)
+    also = f" {repair.others} more edits do the same." if repair.others > 1 else ""
+    also = " Another edit does the same." if repair.others == 1 else also
+    if repair.mends:
+        return f"{places}: with this edit all {repair.run} properties hold.{also}"
+    still = _ids(repair.violated)
+    return f"{places}: with this edit {repair.holding} of {repair.run} hold, still violated: {still}.{also}"
+
+
+def _ids(records: Sequence[Record]) -> str:
+    named = ", ".join(record.id for record in records[:_NAMED])
+    more = len(records) - _NAMED
+    return f"{named} and {more} more" if more > 0 else named or "none, but not all could be judged"
+
+
+def _places(outcome: Outcome) -> list[str]:
+    if not outcome.near:
+        return ["\nNo single edit made the violations smaller, so the mistake is likely to be larger than one edit."]
+    return [f"\nEdits of these lines made the violations smaller: {', '.join(outcome.near[:_NEAR])}."]
+
+
+def as_json(outcome: Outcome, name: str) -> dict[str, Any]:
+    """The payload of a result of kind "repair"."""
+    return {
+        "implementation": name,
+        "refusal": outcome.refusal,
+        "tried": outcome.tried,
+        "questions": outcome.questions,
+        "seconds": round(outcome.seconds, 3),
+        "cut_short": outcome.cut_short,
+        "near": list(outcome.near),
+        "repairs": [_described(repair) for repair in outcome.repairs],
+    }
+
+
+def _described(repair: Repair) -> Mapping[str, Any]:
+    return {
+        "mends": repair.mends,
+        "holding": repair.holding,
+        "run": repair.run,
+        "violated": [record.id for record in repair.violated],
+        "others": repair.others,
+        "diff": repair.diff,
+        "edits": [
+            {
+                "file": str(repair.files[module]),
+                "line": edit.line,
+                "kind": edit.kind,
+                "before": edit.before,
+                "after": edit.after,
+            }
+            for module, edit in repair.edits
+        ],
+    }

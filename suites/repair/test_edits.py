@@ -1,0 +1,129 @@
+"""Single edits of a text: the ones that mend a usual mistake are among them, and the rest of the text stays."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from cemverify.repair.edits import KINDS, Vocabulary, edits
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+RIGHT = '''\
+import numpy as np
+
+from cemverify import implementation
+
+SCALE = 2.0
+
+
+def attention(x, h, weights, config):
+    """Steps down."""
+    W_Q, W_K = weights["W_Q"], weights["W_K"]  # (K, R, D)
+    keys = np.einsum("krd,bjd->bkjr", W_K, h)
+    for _ in range(config.steps):
+        scores = SCALE * np.einsum("krd,bid,bkjr->bkij", W_Q, x, keys) / config.temperature
+        if scores.size > 4:
+            scores = scores - scores.max(axis=-1, keepdims=True)
+        x = x + config.step_size * np.triu(scores, 1) @ keys
+    return x
+
+
+mine = implementation(attention=attention, arrays="numpy", not_offered=("diagonal",))
+'''
+WORDS = Vocabulary(("W_Q", "W_K"), {"config": ("steps", "step_size", "temperature")})
+
+MISTAKES = {
+    "another name": ("W_Q, x, keys)", "W_K, x, keys)"),
+    "another weight": ('weights["W_Q"]', 'weights["W_K"]'),
+    "another attribute": ("/ config.temperature", "/ config.step_size"),
+    "another operator": ("x = x + config", "x = x - config"),
+    "another letter": ("krd,bid,bkjr->bkij", "krd,bid,bkjr->bkji"),
+    "two letters exchanged": ("bjd->bkjr", "bjd->bjkr"),
+    "another axis": ("axis=-1", "axis=-2"),
+    "another offset of the mask": ("np.triu(scores, 1)", "np.triu(scores, 0)"),
+    "no offset of the mask": ("np.triu(scores, 1)", "np.triu(scores)"),
+    "another triangle": ("np.triu", "np.tril"),
+    "a sign too many": ("range(config.steps)", "range(-(config.steps))"),
+    "a factor too few": ("x + config.step_size * np.triu(scores, 1) @ keys", "x + np.triu(scores, 1) @ keys"),
+    "a factor too many": ("config.step_size * np.triu", "2 * config.step_size * np.triu"),
+    "another constant of the module": ("SCALE = 2.0", "SCALE = 1.0"),
+    "another comparison": ("scores.size > 4", "scores.size < 4"),
+    "the state forgotten": ("x = x + config.step_size", "x = config.step_size"),
+    "arguments exchanged": ("W_Q, x, keys)", "x, W_Q, keys)"),
+    "a line out of its loop": (
+        "        x = x + config.step_size * np.triu(scores, 1) @ keys\n",
+        "    x = x + config.step_size * np.triu(scores, 1) @ keys\n",
+    ),
+}
+
+
+def normal(text: str) -> str:
+    return ast.dump(ast.parse(text))
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_usual_mistake_is_undone_by_one_of_the_edits(mistake: str) -> None:
+    right, wrong = MISTAKES[mistake]
+    assert RIGHT.count(right) == 1
+    broken = RIGHT.replace(right, wrong)
+    assert normal(RIGHT) in {normal(edit.applied(broken)) for edit in edits(broken, WORDS)}
+
+
+def test_an_edit_changes_what_it_says_and_leaves_the_rest_of_the_text() -> None:
+    for edit in edits(RIGHT, WORDS):
+        if edit.kind != "line":
+            text = edit.applied(RIGHT)
+            start = RIGHT.splitlines(keepends=True)[: edit.line - 1]
+            assert text.startswith("".join(start))
+            assert edit.before in RIGHT
+            assert edit.after in text
+            assert len(text) == len(RIGHT) - len(edit.before) + len(edit.after)
+
+
+def test_every_edit_is_python_and_no_two_are_the_same() -> None:
+    found = edits(RIGHT, WORDS)
+    for edit in found:
+        ast.parse(edit.applied(RIGHT))
+    assert len({edit.changes for edit in found}) == len(found)
+    assert [KINDS.index(edit.kind) for edit in found] == sorted(KINDS.index(edit.kind) for edit in found)
+
+
+def test_declarations_imports_and_docstrings_are_left_alone() -> None:
+    declared = RIGHT.splitlines()[-1]
+    for edit in edits(RIGHT, WORDS):
+        text = edit.applied(RIGHT)
+        assert text.splitlines()[-1] == declared
+        assert text.startswith("import numpy as np\n\nfrom cemverify import implementation\n")
+        assert '"""Steps down."""' in text
+
+
+def test_only_statements_with_one_of_the_lines_are_edited() -> None:
+    line = 1 + RIGHT.splitlines().index('    keys = np.einsum("krd,bjd->bkjr", W_K, h)')
+    assert {edit.line for edit in edits(RIGHT, WORDS, {line}) if edit.kind not in ("line", "constant")} == {line}
+
+
+def test_line_ends_and_letters_of_any_alphabet_stay() -> None:
+    text = "def f(x, h):\r\n    y = x + h  # η, größer\r\n    return y\r\n"
+    found = edits(text)
+    assert any("y = x - h" in edit.applied(text) for edit in found)
+    for edit in found:
+        edited = edit.applied(text)
+        assert edited.count("\r\n") == edited.count("\n")
+        assert "größer" in edited or edit.kind == "line"
+
+
+def test_what_is_no_python_is_an_error() -> None:
+    with pytest.raises(SyntaxError):
+        edits("def f(:\n")
+
+
+@pytest.mark.parametrize("example", ["einsum_torch.py", "loops_numpy.py", "attention_module.py", "energies_jax.py"])
+def test_edits_of_a_whole_example_are_python(example: str) -> None:
+    text = (EXAMPLES / example).read_text()
+    found = edits(text, WORDS)
+    assert len(found) > 300
+    for edit in found[::97]:
+        ast.parse(edit.applied(text))

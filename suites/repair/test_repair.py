@@ -1,0 +1,131 @@
+"""`cemverify repair`, as its user meets it: mistakes in right layers are mended, and nothing else is offered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from cemverify.cli import main
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+ATTENTION = (EXAMPLES / "attention_numpy.py").read_text()
+PULL = """\
+from cemverify import energy_layer
+
+
+def energy(x, y):
+    apart = x - y
+    return (apart * apart).sum(-1) / 2
+
+
+def update(x, y):
+    return 0.25 * (y - x)
+
+
+mine = energy_layer(update=update, energy=energy, state=("J", 3), memory=("J", 3), step_size=0.25)
+"""
+FEW = ["--examples", "15", "--workers", "2", "--properties"]
+OF_ATTENTION = [*FEW, "gradient/attention/plain", "gradient/attention/any-options", "structure/attention/causality"]
+OF_LAYERS = [*FEW, "gradient/layer/energy", "descent/layer/slope"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", list(__import__("sys").path))
+    return tmp_path
+
+
+def broken(text: str, *changes: tuple[str, str]) -> str:
+    for right, wrong in changes:
+        assert text.count(right) == 1, right
+        text = text.replace(right, wrong)
+    return text
+
+
+def asked(name: str, *words: str, properties: Sequence[str] = OF_LAYERS) -> int:
+    return main(["repair", name, *properties, *words])
+
+
+@pytest.mark.slow
+def test_a_mistake_is_shown_as_a_diff(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = broken(ATTENTION, ("W_Q, a, keys)", "W_K, a, keys)"))
+    (folder / "mine.py").write_text(wrong)
+    assert asked("mine:mine", "--json", "r.json", properties=OF_ATTENTION) == 0
+    told = capsys.readouterr().out
+    assert "with this edit all 3 properties hold" in told
+    assert "W_Q, a, keys)" in next(line for line in told.splitlines() if line.startswith("+ "))
+    assert (folder / "mine.py").read_text() == wrong
+    content = json.loads((folder / "r.json").read_text())
+    jsonschema.validate(
+        content, json.loads((resources.files("cemverify.results") / "result.schema.json").read_text())
+    )
+    assert content["repairs"][0]["edits"][0] | {"file": ""} == {
+        "file": "",
+        "line": 1 + wrong[: wrong.index("W_K, a, keys)")].count("\n"),
+        "kind": "name",
+        "before": "W_K",
+        "after": "W_Q",
+    }
+
+
+@pytest.mark.slow
+def test_an_edit_of_the_update_and_one_of_the_energy_are_both_offered_and_one_is_written(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = broken(PULL, ("y - x)", "x - y)"))
+    (folder / "mine.py").write_text(wrong)
+    assert asked("mine:mine", "--write") == 2
+    told = capsys.readouterr()
+    assert "+    return 0.25 * (y - x)" in told.out
+    assert "Only you know which of them you meant." in told.out
+    assert "choose one, --write 1" in told.err
+    assert (folder / "mine.py").read_text() == wrong
+    assert asked("mine:mine", "--write", "1") == 0
+    assert (folder / "mine.py").read_text() != wrong
+
+
+@pytest.mark.slow
+def test_two_mistakes_are_mended_by_two_edits(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "twice.py").write_text(broken(PULL, ("y - x)", "y + x)"), ("0.25 * (", "0.5 * (")))
+    assert asked("twice:mine") == 0
+    told = capsys.readouterr().out
+    assert "pairs of edits make all of them hold" in told
+    assert "-    return 0.5 * (y + x)" in told
+
+
+@pytest.mark.slow
+def test_where_no_edit_helps_that_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "none.py").write_text(broken(PULL, ("0.25 * (y - x)", "(x * 3.7).sin() + (y * x).cos()")))
+    assert asked("none:mine", "--write", "--search", "5") == 2  # as nothing can be written
+    told = capsys.readouterr()
+    assert "No edit makes all of them hold" in told.out
+    assert "nothing was written: no edit makes all properties hold" in told.err
+
+
+def test_what_holds_needs_no_edit(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "right.py").write_text(PULL)
+    assert asked("right:mine") == 0
+    assert "Nothing to mend: none of 2 properties is violated." in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_an_edit_that_never_returns_or_ends_its_process_does_not_end_the_search(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trap = "    while x.ndim > 9:\n        pass\n    if x.ndim > 9:\n        __import__('os')._exit(1)\n    return"
+    (folder / "trap.py").write_text(broken(PULL, ("y - x)", "x - y)"), ("    return 0.25", trap + " 0.25")))
+    assert asked("trap:mine") == 0
+    assert "+    return 0.25 * (y - x)" in capsys.readouterr().out
+
+
+def test_source_that_is_not_at_hand_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = broken(PULL, ("y - x)", "x - y)"))
+    (folder / "made.py").write_text(f"made = {{}}\nexec({wrong!r}, made)\nmine = made['mine']\n")
+    assert asked("made:mine") == 2
+    assert "No edit was tried: none of the lines that ran are in files of its own" in capsys.readouterr().out
