@@ -92,7 +92,7 @@ def _run(options: argparse.Namespace) -> int:
     maker = Maker.now(options.command, configuration, asked.seed, asked.device)
     finished: RunFinished | None = None
     with progress(verbose=options.verbose) as listener:
-        for event in isolation.run(options.implementation, properties, asked, options.workers):
+        for event in isolation.run(options.implementation, properties, asked, options.workers, first_call=True):
             listener(event)
             if isinstance(event, RunFinished):
                 finished = event

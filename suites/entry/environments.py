@@ -130,7 +130,7 @@ def _judge_here() -> None:
     from cemverify.conformance.judging import engine
     from cemverify.conformance.workers import isolation
 
-    def asked(name: str, properties: Any, effort: Any, _: int = 1) -> Iterator[Any]:
+    def asked(name: str, properties: Any, effort: Any, *_: int, **__: bool) -> Iterator[Any]:
         return engine.run(load(name), name, engine.applicable(load(name), properties), effort)
 
     isolation.run = asked  # type: ignore[assignment]

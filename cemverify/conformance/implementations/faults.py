@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import site
 import sysconfig
 import traceback
 from pathlib import Path
+
+from cemverify.conformance.implementations.features import WEIGHTS
 
 _LONGEST = 500
 
@@ -59,9 +62,14 @@ _OTHER_DTYPES = ("same dtype", "should be the same", "expected scalar type", "ha
 _OTHER_HEADS = ("divisible by num_heads", "divisible by the number of heads", "is invalid for input of size")
 
 
+_UPPER = re.compile(r"[A-Za-z]+(_[A-Za-z]+)?(\.weight)?$")  # what the name of a weight may look like
+
+
 def advice(error: BaseException, dtype: object) -> str:
     """What to do about an exception that says which dtypes met, or that heads do not fit; empty for any other."""
     said = words(error)
+    if isinstance(error, KeyError) and error.args and isinstance(error.args[0], str) and _UPPER.match(error.args[0]):
+        return f". The weights are {', '.join(WEIGHTS)}; a block's have 'attention.' or 'mlp.' before that"
     if any(phrase in said for phrase in _OTHER_HEADS):
         return ". Heads are R wide, which need not be D / K: if yours always are, put 'head-dim' into not_offered"
     if not any(phrase in said for phrase in _OTHER_DTYPES):

@@ -26,6 +26,7 @@ from typing import Any
 
 import torch
 
+from cemverify.conformance.implementations.features import FUNCTIONS
 from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import not_offered
@@ -34,7 +35,7 @@ from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import Property
 from cemverify.conformance.workers import nursery
 from cemverify.conformance.workers.giving_up import LostWorkers
-from cemverify.conformance.workers.judging import Again, Finished, Introduction, NotLoaded, judge
+from cemverify.conformance.workers.judging import Again, Called, Finished, FirstCalls, Introduction, NotLoaded, judge
 from cemverify.conformance.workers.limits import check_memory, end_all
 from cemverify.conformance.workers.wire import request
 from cemverify.processes.cores import one_thread
@@ -45,12 +46,17 @@ _POLL = 0.1  # seconds between looks at the clock
 _SILENT = 5.0  # seconds without a sign of life, at least, after which a process is taken for stopped
 
 
-def run(name: str, properties: Sequence[Property], effort: Effort, workers: int = 1) -> Iterator[Event]:
+def run(
+    name: str, properties: Sequence[Property], effort: Effort, workers: int = 1, *, first_call: bool = False
+) -> Iterator[Event]:
     """Asks the implementation of that name, in worker processes.
 
+    Args:
+        first_call: whether to call each function once before, and to refuse an implementation of which that fails.
+
     Raises:
-        LoadError: it cannot be loaded. ValueError: none of the properties is for its door, or memory cannot be
-            limited so.
+        LoadError: it cannot be loaded, or its first call failed. ValueError: none of the properties is for its door,
+            or memory cannot be limited so.
     """
     check_memory(effort.memory)
     started = time.monotonic()
@@ -61,6 +67,8 @@ def run(name: str, properties: Sequence[Property], effort: Effort, workers: int 
         asked = _for_its_door(properties, introduction)
         records = {p.id: r for p in asked if (r := not_offered(p, introduction.absent, effort.dtype)) is not None}
         queue = deque(p for p in asked if p.id not in records)
+        if first_call:
+            first.call(sorted({function for p in queue for function in p.needs & FUNCTIONS.keys()}))
         yield RunStarted(name, len(asked), len(queue))
         for record in records.values():
             yield PropertyFinished(record)
@@ -156,6 +164,25 @@ class _Worker:
         reason = _SILENCE if self.alive else _END
         self.dismiss()
         raise LoadError(f"loading {self.name!r}: {reason}")
+
+    def call(self, functions: Sequence[str]) -> None:
+        """Has each of the functions called once.
+
+        Raises:
+            LoadError: that failed.
+        """
+        self.connection.send(FirstCalls(functions))
+        until = time.monotonic() + len(FUNCTIONS) * (self.effort.timeout + self.silent)
+        while time.monotonic() < until and self.alive and not self._is_silent():
+            said = self._said(_POLL)
+            if isinstance(said, Called):
+                if said.reason is not None:
+                    self.dismiss()
+                    raise LoadError(f"{self.name} cannot be tested, as its first call failed. {said.reason}")
+                return
+        reason = _SILENCE if self.alive else _END
+        self.dismiss()
+        raise LoadError(f"{self.name} cannot be tested, as its first call failed: {reason}")
 
     def ask(self, property_: Property, again: Again | None = None) -> None:
         """Gives it a property, or a saved question of it; the answer comes later, after the loading."""

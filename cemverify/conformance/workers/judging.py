@@ -35,6 +35,7 @@ from cemverify.conformance.implementations.faults import (
 from cemverify.conformance.implementations.origin import Origin
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import applicable, judge_again, judge_property, recorded
+from cemverify.conformance.judging.first_call import first_calls
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import Property, by_id, catalogue
 from cemverify.conformance.questions.saving import Packing, Saved
@@ -82,6 +83,20 @@ class Finished:
 
     record: Record
     lost: bool
+
+
+@dataclass(frozen=True)
+class FirstCalls:
+    """Functions that are to be called once before anything is asked."""
+
+    functions: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Called:
+    """What came of the first calls: why they failed, or None."""
+
+    reason: str | None
 
 
 @dataclass(frozen=True)
@@ -229,6 +244,9 @@ def judge(connection: Connection, name: str, effort: Effort, environment: Mappin
             wanted = connection.recv()
         except (EOFError, OSError):
             _leave(process)
+        if isinstance(wanted, FirstCalls):
+            send(_called(subject, wanted, effort, respondent))
+            continue
         finished = _judged(subject, wanted, effort, respondent)
         send(finished)
         if finished.lost:
@@ -271,6 +289,13 @@ def _introduced(respondent: Respondent, name: str, loading: float) -> Subject | 
         return NotLoaded(f"loading {name!r}: {respondent.ending()}")
     except Exception as error:
         return NotLoaded(f"loading {name!r}: its process answered for it ({type(error).__name__})")
+
+
+def _called(subject: Subject, wanted: FirstCalls, effort: Effort, respondent: Respondent) -> Called:
+    try:
+        return Called(first_calls(Caller(subject, effort.dtype, effort.device, respondent), wanted.functions))
+    except Lost as lost:
+        return Called(lost.reason)
 
 
 def _judged(subject: Subject, wanted: str | Again, effort: Effort, respondent: Respondent) -> Finished:

@@ -1,0 +1,90 @@
+"""One ordinary call of each function before anything is tested.
+
+Where that fails, so does every property, and each would say the same in other words: a wrong name of a weight,
+another dtype, a result of another shape, an interpreter that ends. It is said once, with what to do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from functools import partial
+
+from cemverify.cem.activations import ACTIVATIONS
+from cemverify.cem.layers import AttentionConfig, MLPConfig
+from cemverify.cem.models import BlockConfig
+from cemverify.conformance.asking.boxes import Box, form_of
+from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.implementations.energy_layers import EnergyLayer
+from cemverify.conformance.implementations.faults import Discard, Fault, NotFinite
+from cemverify.conformance.oracle.evidence import Evidence
+from cemverify.conformance.properties.contract.answers import dtype_is_kept
+from cemverify.conformance.properties.contract.functions import EVERY, Function
+from cemverify.conformance.properties.layers.contract import answers_have_the_arguments_dtype
+from cemverify.conformance.questions.black_boxes import scattered
+from cemverify.conformance.questions.cases import Case, Config, dense_case
+
+_B, _J, _D, _K = 2, 3, 4, 2  # rows, tokens, dimensions and heads of the call
+_LOWER = dict.fromkeys(("dtype:float32", "dtype:bfloat16"), "the first call is in one dtype")
+_DTYPE = (
+    "Return what the arguments are: convert weights and constants (weight.to(x.dtype)), declare an energy layer's "
+    "working_dtype='float32', or run in float32 throughout with --dtype float32"
+)
+
+
+def first_calls(caller: Caller, functions: Collection[str]) -> str | None:
+    """Makes one ordinary call to each of these functions of an implementation, or to an energy layer.
+
+    Numbers are not looked at: which of them are wrong is what the properties find out.
+
+    Args:
+        functions: names out of FUNCTIONS.
+
+    Returns:
+        Why the first that failed did, with advice; None if each gave an array of the due kind, dtype and shape.
+
+    Raises:
+        Lost: the process hangs or is gone.
+    """
+    subject = caller.subject
+    caller = replace(caller, subject=replace(subject, not_offered={**subject.not_offered, **_LOWER}))
+    if isinstance(subject, EnergyLayer):
+        return _said("update", lambda: _of_a_layer(Box.of(caller)))
+    for function in EVERY:
+        if function.name in functions and function.name in caller.functions:
+            case = function.question(_ordinary(function, subject.not_offered), caller.dtype)
+            said = _said(function.name, partial(dtype_is_kept, function, caller, case))
+            if said is not None:
+                return said
+    return None
+
+
+def _said(name: str, call: Callable[[], Evidence]) -> str | None:
+    try:
+        evidence = call()
+    except (NotFinite, Discard):
+        return None
+    except Fault as fault:
+        return f"{name}: {fault}"
+    other = next((c.what for c in evidence.comparisons if not c.margin <= 1), None)
+    return None if other is None else f"{name}: this does not hold: {other.partition(' (1 = yes)')[0]}. {_DTYPE}"
+
+
+def _of_a_layer(box: Box) -> Evidence:
+    form = replace(form_of(box.layer), shapes=None)
+    question = box.rounded(scattered(form, 0, {"J": max(2, box.layer.shortest)}))
+    box.displacement(question)
+    if box.layer.energy is not None:
+        box.energies(box.mapped(question.x), question.memory)
+    return answers_have_the_arguments_dtype(box, question)
+
+
+def _ordinary(function: Function, absent: Collection[str]) -> Case:
+    """A case with no option on, of sizes that every implementation must take."""
+    activation = next((name for name in ACTIVATIONS if f"activation:{name}" not in absent), "silu")
+    attention = AttentionConfig(_D, _K, head_dim=_D // _K, temperature=math.sqrt(_D // _K))
+    mlp = MLPConfig(_D, _D, activation=activation)
+    configs: dict[str, Config] = {"attention": attention, "mlp": mlp, "block": BlockConfig(attention, mlp)}
+    case = dense_case(configs[function.layer], _B, _J, 0)
+    return replace(case, x=case.h) if "start" in absent else case
