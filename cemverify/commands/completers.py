@@ -15,6 +15,7 @@ from pathlib import Path
 
 from cemverify.catalogue import versions as catalogue
 from cemverify.catalogue.index import listed
+from cemverify.console import parsing
 
 Completer = Callable[..., Iterable[str]]
 
@@ -78,7 +79,7 @@ def complete(parser: argparse.ArgumentParser) -> None:
     from argcomplete.completers import FilesCompleter, SuppressCompleter
 
     for action in _actions(parser):
-        if action.type is Path and not hasattr(action, "completer"):
+        if action.type is parsing.path and not hasattr(action, "completer"):
             complete_with(action, FilesCompleter())
     argcomplete.autocomplete(parser, always_complete_options=False, default_completer=SuppressCompleter())
 

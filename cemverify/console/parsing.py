@@ -87,7 +87,7 @@ def positive(text: str) -> float:
 
 def path(text: str) -> Path:
     """The type of a path, for argparse: one that a file system can hold."""
-    if not text and "_ARGCOMPLETE" not in os.environ:  # a shell completes a name that is not there yet
+    if not text:
         raise argparse.ArgumentTypeError("an empty text names no file; give its name")
     try:
         longest = max((len(os.fsencode(part)) for part in Path(text).parts), default=0)
