@@ -25,15 +25,16 @@ from synthetic.recursion.cells import (
     read_runs,
     read_task,
 )
-from synthetic.recursion.contenders import Contender, cem, reused
+from synthetic.recursion.contenders import FAMILIES, Contender
 from synthetic.recursion.ensembles import Recipe
 from synthetic.recursion.findings import admit
-from synthetic.recursion.presets import RecursionConfig, smoke
+from synthetic.recursion.presets import RecursionConfig, preset
 from synthetic.recursion.references import REFERENCES
 from synthetic.recursion.regressors import CEMSpec
 
 TINY = RecursionConfig(depths=(1, 2), seeds=3, train_points=256, test_points=128, recipe=Recipe(steps=60))
 (RBF,) = TINY.priors
+cem, reused = FAMILIES["cem"].contenders, FAMILIES["reused"].contenders
 
 
 def runs(contender: Contender, config: RecursionConfig = TINY) -> list[RunRecord]:
@@ -62,7 +63,7 @@ def test_another_draw_has_other_weights_on_the_same_functions() -> None:
 
 @pytest.mark.slow
 def test_the_model_beats_ridge_clearly_and_stays_above_the_floor() -> None:
-    config = replace(smoke(), seeds=1)
+    config = replace(preset("smoke"), seeds=1)
     task = read_task(compute_task(config.task_cells(RBF)[0]))
     (run,) = runs(cem((2,))[0], config)
     assert run.score is not None

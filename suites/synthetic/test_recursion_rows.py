@@ -20,7 +20,7 @@ from synthetic.gp.streams import Streams
 from synthetic.gp.tasks import Score
 from synthetic.recursion import statements
 from synthetic.recursion.cells import TEST_DEPTHS, RunRecord, TaskRecord
-from synthetic.recursion.contenders import CEM, FAMILIES, Contender, again, cem, cost_of, narrow, reused, untied
+from synthetic.recursion.contenders import CEM, FAMILIES, Contender, cost_of
 from synthetic.recursion.ensembles import Recipe, fit
 from synthetic.recursion.findings import entry
 from synthetic.recursion.presets import PRESETS, RecursionConfig, preset
@@ -29,6 +29,9 @@ from synthetic.recursion.summary import Row, choose_rate, summarise
 from synthetic.stopping import STOPS, AtStop
 
 SEEDS = 8
+cem, again, narrow, reused, untied = (
+    FAMILIES[name].contenders for name in ("cem", "again", "narrow", "reused", "untied")
+)
 
 
 def score(error: float) -> Score:

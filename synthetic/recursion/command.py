@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -25,9 +26,7 @@ from synthetic.recursion.cells import ModelCell, TaskCell, compute_model, comput
 from synthetic.recursion.contenders import FAMILIES
 from synthetic.recursion.findings import admit, assemble
 from synthetic.recursion.measured import measured
-from synthetic.recursion.presets import PRESETS, RecursionConfig, preset, replaced
-
-Cells = dict[TaskCell | ModelCell, Cell]
+from synthetic.recursion.presets import PRESETS, RecursionConfig, preset
 
 DESCRIPTION = """\
 Trains recursive CEM MLPs with T = 1, 2, 4, 8 descent steps (--steps) on functions drawn from Gaussian processes,
@@ -76,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG.format(
         priors=priors.describe(),
         models="\n".join(f"  {name:<20}{family.about}" for name, family in FAMILIES.items()),
-        presets="\n".join(f"  {name:<20}{_size(p.make())}; {p.about}" for name, p in PRESETS.items()),
+        presets="\n".join(f"  {name:<20}{_size(p.config)}; {p.about}" for name, p in PRESETS.items()),
     )
     parser.add_argument("--preset", default="quick", metavar="NAME", help="what is run (default: %(default)s)")
     parser.add_argument("--prior", nargs="+", metavar="TEXT", help="what functions are drawn from")
@@ -168,25 +167,26 @@ def conduct(config: RecursionConfig, where: RunOptions) -> dict[str, Any]:
     Raises:
         UsageError: a prior is not worth a comparison, or a cell failed, say since it cannot be sampled at this size.
     """
-    tasks: Cells = {
-        t: compute_task.cell(t, cost=t.cost, label=t.label) for p in config.priors for t in config.task_cells(p)
-    }
-    models: Cells = {
+    tasks = {t: compute_task.cell(t, cost=t.cost, label=t.label) for p in config.priors for t in config.task_cells(p)}
+    models = {
         m: compute_model.cell(m, cost=m.cost, label=m.label) for p in config.priors for m in config.model_cells(p)
     }
+    known: dict[TaskCell | ModelCell, Any] = {}
+
+    def complete(cells: Mapping[Any, Cell]) -> None:
+        found = payloads(run_cells(list(cells.values()), where), where.store)
+        known.update(zip(cells, found, strict=True))
+
     if where.shard is not None:  # a shard knows only its own part of the tasks, and leaves judging to whoever prints
-        _complete({**tasks, **models}, where)
-    known = _complete(tasks, where)
+        complete({**tasks, **models})
+    complete(tasks)
     admit(config, known.__getitem__)
-    known |= _complete(models, where)
+    complete(models)
     return assemble(config, known.__getitem__)
 
 
-def _complete(cells: Cells, where: RunOptions) -> dict[TaskCell | ModelCell, Any]:
-    return dict(zip(cells, payloads(run_cells(list(cells.values()), where), where.store), strict=True))
-
-
 def _configured(options: argparse.Namespace) -> RecursionConfig:
+    """The preset, with the values that were given instead of its own."""
     given = {
         "priors": options.prior,
         "depths": options.steps,
@@ -199,7 +199,8 @@ def _configured(options: argparse.Namespace) -> RecursionConfig:
         "noise": options.noise,
         "seed": options.seed,
     }
-    config = replaced(preset(options.preset), given)
+    changes: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in given.items() if v is not None}
+    config = replace(preset(options.preset), **changes)
     if options.device is None:
         return config
     try:
@@ -215,7 +216,7 @@ def _command(options: argparse.Namespace) -> str:
     for name in ("prior", "steps", "models", "seeds", "rates", "train_points", "noise", "device", "seed", "page"):
         value = getattr(options, name)
         if value is not None:
-            words += [f"--{name.replace('_', '-')}", *(map(str, value) if isinstance(value, list) else [str(value)])]
+            words += [f"--{name.replace('_', '-')}", *map(str, value if isinstance(value, list) else [value])]
     return shlex.join(words)
 
 

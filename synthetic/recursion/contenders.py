@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Any
 
 import torch
 
@@ -79,127 +80,96 @@ class Family:
     contenders: Callable[[Sequence[int]], list[Contender]]
 
 
-# `FAMILIES`, below, says what each of these is.
+def _each(about: str, name: str, model: CEMSpec | GatedMLPSpec, **changes: Any) -> Family:
+    """One model at every T, which is its number of steps, or of its applications."""
+    spec: Any = replace(model, **changes)
+    steps = "steps" if isinstance(spec, CEMSpec) else "reuse"
+    return Family(about, lambda depths: [Contender(name, replace(spec, **{steps: T})) for T in depths])
 
 
-def cem(depths: Sequence[int]) -> list[Contender]:
-    return [Contender("CEM", replace(CEM, steps=T)) for T in depths]
-
-
-def unlifted(depths: Sequence[int]) -> list[Contender]:
-    return [Contender("CEM, D = inputs", replace(CEM, width=INPUTS, hidden=306, steps=T)) for T in depths]
-
-
-def normed(depths: Sequence[int]) -> list[Contender]:
-    return [Contender("CEM, norm inside", replace(CEM, norm="scalar", steps=T)) for T in depths]
-
-
-def diagonal(depths: Sequence[int]) -> list[Contender]:
-    return [Contender("CEM, diagonal P", replace(CEM, preconditioner="diagonal", steps=T)) for T in depths]
-
-
-def low_rank(depths: Sequence[int]) -> list[Contender]:
-    return [Contender("CEM, low-rank P", replace(CEM, preconditioner="low-rank", steps=T)) for T in depths]
-
-
-def low_rank_printed(depths: Sequence[int]) -> list[Contender]:
-    spec = replace(CEM, preconditioner="low-rank-printed")
-    return [Contender("CEM, printed low-rank P", replace(spec, steps=T)) for T in depths]
-
-
-def learned_step(depths: Sequence[int]) -> list[Contender]:
-    return [Contender("CEM, learned step", replace(CEM, step_size="learned", steps=T)) for T in depths]
-
-
-def normed_learned_step(depths: Sequence[int]) -> list[Contender]:
-    spec = replace(CEM, norm="scalar", step_size="learned")
-    return [Contender("CEM, norm inside, learned step", replace(spec, steps=T)) for T in depths]
-
-
-def shared_step(depths: Sequence[int]) -> list[Contender]:
-    return [Contender("CEM, steps sum to 1", replace(CEM, step_size="1/T", steps=T)) for T in depths]
-
-
-def normed_shared_step(depths: Sequence[int]) -> list[Contender]:
-    spec = replace(CEM, norm="scalar", step_size="1/T")
-    return [Contender("CEM, norm inside, steps sum to 1", replace(spec, steps=T)) for T in depths]
-
-
-def drawn(depths: Sequence[int]) -> list[Contender]:
+def _drawn(depths: Sequence[int]) -> list[Contender]:
     spec = DrawnSpec(CEM.width, CEM.hidden, max(depths))
+    summed = replace(spec, step_size="1/T")
     return [
         Contender("T drawn", spec),
         Contender("T drawn, norm inside", replace(spec, norm="scalar")),
-        Contender("T drawn, steps sum to 1", replace(spec, step_size="1/T")),
-        Contender("T drawn, steps sum to 1, norm inside", replace(spec, step_size="1/T", norm="scalar")),
-        Contender(
-            "T drawn, steps sum to 1, positive definite P",
-            replace(spec, step_size="1/T", preconditioner="low-rank"),
-        ),
+        Contender("T drawn, steps sum to 1", summed),
+        Contender("T drawn, steps sum to 1, norm inside", replace(summed, norm="scalar")),
+        Contender("T drawn, steps sum to 1, positive definite P", replace(summed, preconditioner="low-rank")),
     ]
 
 
-def untied(depths: Sequence[int]) -> list[Contender]:
+def _untied(depths: Sequence[int]) -> list[Contender]:
     M = CEM.hidden
+    of_flops = {T: _whole((1 + 2 * T) * M, 3) for T in depths if T > 1}
     return [
         Contender("MLP, same dimensions", MLP),
         Contender("MLP, same parameters", replace(MLP, hidden=_whole(2 * M, 3))),
-        *(
-            Contender(f"MLP, FLOPs of CEM at T = {T}", replace(MLP, hidden=_whole((1 + 2 * T) * M, 3)))
-            for T in depths
-            if T > 1
-        ),
+        *(Contender(f"MLP, FLOPs of CEM at T = {T}", replace(MLP, hidden=m)) for T, m in of_flops.items()),
     ]
 
 
-def reused(depths: Sequence[int]) -> list[Contender]:
-    return [Contender("MLP reused", replace(MLP, reuse=T)) for T in depths]
-
-
-def narrow(depths: Sequence[int]) -> list[Contender]:
+def _narrow(depths: Sequence[int]) -> list[Contender]:
     T = max(depths)
     return [Contender("CEM, FLOPs of T = 1", replace(CEM, hidden=_whole(3 * CEM.hidden, 1 + 2 * T), steps=T))]
 
 
-def again(depths: Sequence[int]) -> list[Contender]:
+def _again(depths: Sequence[int]) -> list[Contender]:
     return [Contender("A/A: CEM, other weights", replace(CEM, steps=min(depths)), draw=1)]
 
 
 FAMILIES: Mapping[str, Family] = MappingProxyType(
     {
-        "cem": Family("the recursive CEM MLP as it is: no norm inside, P = I, a step size of 1", cem),
-        "unlifted": Family(
+        "cem": _each("the recursive CEM MLP as it is: no norm inside, P = I, a step size of 1", "CEM", CEM),
+        "unlifted": _each(
             "the same without a lift: the state has the inputs' dimension, the hidden size is three times as large",
-            unlifted,
+            *("CEM, D = inputs", CEM),
+            width=INPUTS,
+            hidden=306,
         ),
-        "normed": Family("RMSNorm inside the recursion, with one gain", normed),
-        "diagonal": Family("a learned diagonal preconditioner", diagonal),
-        "low-rank": Family(
-            "a learned diagonal-plus-low-rank preconditioner, positive definite by construction", low_rank
+        "normed": _each("RMSNorm inside the recursion, with one gain", "CEM, norm inside", CEM, norm="scalar"),
+        "diagonal": _each("a learned diagonal preconditioner", "CEM, diagonal P", CEM, preconditioner="diagonal"),
+        "low-rank": _each(
+            "a learned diagonal-plus-low-rank preconditioner, positive definite by construction",
+            *("CEM, low-rank P", CEM),
+            preconditioner="low-rank",
         ),
-        "low-rank-printed": Family(
-            "the same as the paper prints it, which need not be positive definite", low_rank_printed
+        "low-rank-printed": _each(
+            "the same as the paper prints it, which need not be positive definite",
+            *("CEM, printed low-rank P", CEM),
+            preconditioner="low-rank-printed",
         ),
-        "learned-step": Family("a learned step size that starts at 1", learned_step),
-        "normed-learned-step": Family(
-            "RMSNorm inside, and a learned step size that starts at 1", normed_learned_step
+        "learned-step": _each("a learned step size that starts at 1", "CEM, learned step", CEM, step_size="learned"),
+        "normed-learned-step": _each(
+            "RMSNorm inside, and a learned step size that starts at 1",
+            *("CEM, norm inside, learned step", CEM),
+            norm="scalar",
+            step_size="learned",
         ),
-        "shared-step": Family("a step size of 1/T: however many the steps, they sum to 1", shared_step),
-        "normed-shared-step": Family("RMSNorm inside, and a step size of 1/T", normed_shared_step),
-        "drawn": Family("one model for all depths: T is drawn for each batch, in five variants", drawn),
+        "shared-step": _each(
+            "a step size of 1/T: however many the steps, they sum to 1", "CEM, steps sum to 1", CEM, step_size="1/T"
+        ),
+        "normed-shared-step": _each(
+            "RMSNorm inside, and a step size of 1/T",
+            *("CEM, norm inside, steps sum to 1", CEM),
+            norm="scalar",
+            step_size="1/T",
+        ),
+        "drawn": Family("one model for all depths: T is drawn for each batch, in five variants", _drawn),
         "untied": Family(
             "the untied gated MLP: of the same dimensions, of as many parameters, of as many FLOPs as CEM at each T",
-            untied,
+            _untied,
         ),
-        "reused": Family(
-            "the untied gated MLP applied T times: recursion without a fixed memory and without an energy", reused
+        "reused": _each(
+            "the untied gated MLP applied T times: recursion without a fixed memory and without an energy",
+            *("MLP reused", MLP),
         ),
         "narrow": Family(
-            "CEM at the largest T, narrowed until it costs as many FLOPs as the wide one at T = 1", narrow
+            "CEM at the largest T, narrowed until it costs as many FLOPs as the wide one at T = 1", _narrow
         ),
         "again": Family(
             "the smallest T once more with other weights and batches: an A/A row, which shows what noise looks like",
-            again,
+            _again,
         ),
     }
 )
@@ -228,14 +198,9 @@ def cost_of(spec: Spec, inputs: int = INPUTS) -> RegressorCost:
 
     with torch.no_grad():
         inference = count(model, x)
-    training = count(training_step)
-    return RegressorCost(
-        sum(p.numel() for p in model.parameters()), _each(inference, points), _each(training, points)
-    )
-
-
-def _each(flops: Flops, points: int) -> Flops:
-    return Flops(flops.matmul // points, flops.elementwise // points)
+    parameters = sum(p.numel() for p in model.parameters())
+    each = (Flops(total.matmul // points, total.elementwise // points) for total in (inference, count(training_step)))
+    return RegressorCost(parameters, *each)
 
 
 def _whole(numerator: int, denominator: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -107,91 +107,66 @@ class RecursionConfig:
         ]
 
 
-# `PRESETS`, below, says what each of these is.
-
-
-def smoke() -> RecursionConfig:
-    return RecursionConfig(depths=(1, 2), seeds=2, train_points=1024, test_points=512, recipe=Recipe(steps=300))
-
-
-def quick() -> RecursionConfig:
-    return RecursionConfig(families=("cem", "again"))
-
-
-def standard() -> RecursionConfig:
-    return RecursionConfig(
-        priors=("rbf", "matern52", "periodic", NON_STATIONARY),
-        seeds=10,
-        families=("cem", "again"),
-        more_families=tuple(name for name in FAMILIES if name not in NOT_STANDARD),
-        # of 0.003, 0.01, 0.03 and 0.1 plain CEM chose one of these at every T
-        rates=(1e-2, 3e-2),
-    )
-
-
-def step_sizes() -> RecursionConfig:
-    return RecursionConfig(
-        priors=("rbf", NON_STATIONARY),
-        seeds=10,
-        families=(
-            *("cem", "shared-step", "learned-step", "again"),
-            *("normed", "normed-shared-step", "normed-learned-step"),
-        ),
-        rates=FIVE_RATES,
-    )
-
-
-def dial() -> RecursionConfig:
-    return RecursionConfig(families=("cem", "shared-step", "drawn", "again"), rates=FIVE_RATES)
-
-
-def paper() -> RecursionConfig:
-    return RecursionConfig(
-        priors=(
-            "rbf",
-            "matern32",
-            "matern52",
-            "rational-quadratic",
-            "periodic",
-            "additive",
-            "gibbs",
-            "changepoint",
-            "modulated",
-            NON_STATIONARY,
-        ),
-        seeds=20,
-        families=tuple(FAMILIES),
-        rates=(1e-3, 3e-3, 1e-2, 3e-2),
-        recipe=Recipe(steps=6000, compiled=True),
-    )
-
-
 @dataclass(frozen=True)
 class Preset:
     """A named study.
 
     Attributes:
-        about: one line for `--help`. make: returns the complete configuration.
+        about: one line for `--help`. config: the complete configuration.
     """
 
     about: str
-    make: Callable[[], RecursionConfig]
+    config: RecursionConfig
 
 
 PRESETS: Mapping[str, Preset] = MappingProxyType(
     {
         "smoke": Preset(
-            "checks that everything works, in well under a minute; too small to conclude anything from", smoke
+            "checks that everything works, in well under a minute; too small to conclude anything from",
+            RecursionConfig(depths=(1, 2), seeds=2, train_points=1024, test_points=512, recipe=Recipe(steps=300)),
         ),
-        "quick": Preset("a first look, without p-values; two minutes on two cores", quick),
-        "standard": Preset("every family on the first prior and the last; under an hour on two cores", standard),
+        "quick": Preset(
+            "a first look, without p-values; two minutes on two cores", RecursionConfig(families=("cem", "again"))
+        ),
+        "standard": Preset(
+            "every family on the first prior and the last; under an hour on two cores",
+            RecursionConfig(
+                priors=("rbf", "matern52", "periodic", NON_STATIONARY),
+                seeds=10,
+                families=("cem", "again"),
+                more_families=tuple(name for name in FAMILIES if name not in NOT_STANDARD),
+                # of 0.003, 0.01, 0.03 and 0.1 plain CEM chose one of these at every T
+                rates=(1e-2, 3e-2),
+            ),
+        ),
         "step-sizes": Preset(
             "T = 1 to 8 at five rates and three step sizes, with a norm inside and without: an hour on two cores",
-            step_sizes,
+            RecursionConfig(
+                priors=("rbf", NON_STATIONARY),
+                seeds=10,
+                families=(
+                    *("cem", "shared-step", "learned-step", "again"),
+                    *("normed", "normed-shared-step", "normed-learned-step"),
+                ),
+                rates=FIVE_RATES,
+            ),
         ),
-        "dial": Preset("depth as a dial: one model for all T, against models for each; ten minutes", dial),
+        "dial": Preset(
+            "depth as a dial: one model for all T, against models for each; ten minutes",
+            RecursionConfig(families=("cem", "shared-step", "drawn", "again"), rates=FIVE_RATES),
+        ),
         "paper": Preset(
-            "every prior and every family, longer training, compiled: for a GPU machine or a cluster", paper
+            "every prior and every family, longer training, compiled: for a GPU machine or a cluster",
+            RecursionConfig(
+                priors=(
+                    *("rbf", "matern32", "matern52", "rational-quadratic", "periodic", "additive"),
+                    *("gibbs", "changepoint", "modulated", NON_STATIONARY),
+                ),
+                seeds=20,
+                families=tuple(FAMILIES),
+                rates=(1e-3, 3e-3, 1e-2, 3e-2),
+                recipe=Recipe(steps=6000, compiled=True),
+            ),
         ),
     }
 )
@@ -205,14 +180,4 @@ def preset(name: str) -> RecursionConfig:
     """
     if name not in PRESETS:
         raise UsageError(f"unknown preset {name!r}; choose from {', '.join(PRESETS)}")
-    return PRESETS[name].make()
-
-
-def replaced(config: RecursionConfig, given: Mapping[str, object]) -> RecursionConfig:
-    """The configuration with those values instead of its own that are not None."""
-    changes = {name: _tuple(value) for name, value in given.items() if value is not None}
-    return replace(config, **changes)  # type: ignore[arg-type]
-
-
-def _tuple(value: object) -> object:
-    return tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else value
+    return PRESETS[name].config
