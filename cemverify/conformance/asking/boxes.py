@@ -17,12 +17,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cemverify.conformance.asking.answers import as_tensor, check_shape, plain
+from cemverify.conformance.asking.answers import as_tensor, plain
 from cemverify.conformance.asking.calls import Caller, numpy_for_jax
-from cemverify.conformance.asking.experiments import experiment, long_experiment
+from cemverify.conformance.asking.experiments import Rows, experiment, long_experiment, shapes
 from cemverify.conformance.asking.extrapolation import jacobian
 from cemverify.conformance.implementations.energy_layers import TOKENS, EnergyLayer, Shape
-from cemverify.conformance.implementations.faults import NotAnArray, NotFinite, WrongShape
+from cemverify.conformance.implementations.faults import NotAnArray, WrongShape
 from cemverify.conformance.questions.black_boxes import Form, Named, Question
 
 Arrays = dict[str, Tensor]
@@ -106,7 +106,7 @@ class Box:
             return self.answer_as_it_comes(q, mask)
         rows = self._padded(q.batch) if padded else list(range(q.batch))
         wide = q.rows(rows)
-        found = finite(self._answered(wide, None if mask is None else mask[rows], compiled=True), wide.x)
+        found = self._answered(wide, None if mask is None else mask[rows], compiled=True)
         return {name: array[: q.batch] for name, array in found.items()}
 
     def difference(self, answer: Named, x: Named) -> Arrays:
@@ -122,9 +122,9 @@ class Box:
 
     def answer_as_it_comes(self, q: Question, mask: Tensor | None = None) -> Arrays:
         """The same from a plain call, with exactly these rows."""
-        return finite(self._answered(q, mask, compiled=False), q.x)
+        return self._answered(q, mask, compiled=False)
 
-    @experiment
+    @experiment(lambda asked: shapes(asked.q.x))
     def _answered(self, q: Question, mask: Tensor | None, *, compiled: bool) -> Arrays:
         own = self.compiled if compiled else self
         arguments, named = _arguments(*own.own(q, mask))
@@ -200,12 +200,12 @@ class Box:
     def mapped(self, x: Named) -> Arrays:
         """g = G(x)."""
         if self.layer.state_map is not None:
-            return finite(self._state_map(x), x)
+            return self._state_map(x)
         if self.layer.lagrangian is not None:
             return self.lagrangians_gradient(x)
         return dict(x)
 
-    @experiment
+    @experiment(lambda asked: shapes(asked.x))
     def _state_map(self, x: Named) -> Arrays:
         assert self.layer.state_map is not None
         state = self.compiled.given(x, "State")
@@ -214,9 +214,9 @@ class Box:
 
     def lagrangians_gradient(self, x: Named) -> Arrays:
         """dL/dx, by autograd or by differences."""
-        return finite(self._lagrangians_gradient(x), x)
+        return self._lagrangians_gradient(x)
 
-    @long_experiment
+    @long_experiment(lambda asked: shapes(asked.x))
     def _lagrangians_gradient(self, x: Named) -> Arrays:
         assert self.layer.lagrangian is not None
         return self._derivative(self.layer.lagrangian, x)
@@ -237,14 +237,23 @@ class Box:
         wide, held = ({k: a[rows] for k, a in part.items()} for part in (g, memory))
         held = Fixed(held) if isinstance(memory, Fixed) else held
         values = self._energies(wide, held, None if mask is None else mask[rows], compiled=True)
-        values = self._checked(values, wide)
         return values if self.layer.stated.per == "batch" else values[:B]
 
     def energies_as_they_come(self, g: Named, memory: Named, mask: Tensor | None = None) -> Tensor:
         """The same from a plain call, with exactly these rows."""
-        return self._checked(self._energies(g, memory, mask, compiled=False), g)
+        return self._energies(g, memory, mask, compiled=False)
 
-    @experiment
+    def energy_shape(self, g: Named) -> torch.Size:
+        """Of what the energy returns, as it is declared."""
+        first = next(iter(g.values()))
+        shape: torch.Size = {
+            "token": self._tokens_of(g),
+            "sequence": first.shape[:1],
+            "batch": torch.Size(()),
+        }[self.layer.stated.per]
+        return shape
+
+    @experiment(lambda asked: asked.self.energy_shape(asked.g))
     def _energies(self, g: Named, memory: Named, mask: Tensor | None, *, compiled: bool) -> Tensor:
         own = self.compiled if compiled else self
         own_mask = None if mask is None else own.array(mask)
@@ -252,18 +261,11 @@ class Box:
         assert self.layer.energy is not None
         call = _compiled if compiled else _plainly
         with self.caller.guarded():
-            return as_tensor(call(self.layer.energy, arguments, named))
-
-    def _checked(self, values: Tensor, g: Named) -> Tensor:
-        """The energies, of the declared shape and finite."""
-        first = next(iter(g.values()))
-        due = {"token": self._tokens_of(g), "sequence": first.shape[:1], "batch": torch.Size(())}[
-            self.layer.stated.per
-        ]
-        if tuple(values.shape) != tuple(due):
+            values = as_tensor(call(self.layer.energy, arguments, named))
+        if values.shape != (due := self.energy_shape(g)):
             per = self.layer.stated.per
             raise WrongShape(f"the energy has shape {tuple(values.shape)}, but one value per {per} is {tuple(due)}")
-        return finite({"energy": values})["energy"]
+        return values
 
     def row_energies(self, g: Named, memory: Named) -> Tensor:
         """The energy that is descended, of each batch row: (B,)."""
@@ -291,14 +293,9 @@ class Box:
     def lagrangians(self, x: Named) -> Tensor:
         """L(x) of each row: (B,)."""
         values = self._lagrangians(x)
-        B = next(iter(x.values())).shape[0]
-        if values.dim() < 1 or values.shape[0] != B:
-            raise WrongShape(
-                f"the Lagrangian has shape {tuple(values.shape)}, where its first axis is the batch, {B}"
-            )
-        return finite({"L": values})["L"].reshape(B, -1).sum(1)
+        return values.reshape(len(values), -1).sum(1)
 
-    @experiment
+    @experiment(lambda asked: Rows(len(next(iter(asked.x.values())))))
     def _lagrangians(self, x: Named) -> Tensor:
         state = self.compiled.given(x, "State")
         assert self.layer.lagrangian is not None
@@ -310,10 +307,10 @@ class Box:
         if "autograd" not in self.layer.not_offered:
             found = self._energys_gradient(g, memory, mask)
             if found is not None:
-                return finite(found, g), "autograd"
+                return found, "autograd"
         return self.differences_of_energy(g, memory)[0], "differences"
 
-    @long_experiment
+    @long_experiment(lambda asked: shapes(asked.g))
     def _energys_gradient(self, g: Named, memory: Named, mask: Tensor | None) -> Arrays | None:
         if self.layer.arrays == "jax" and mask is None:
             return self._gradient_by_jax(g, memory)
@@ -388,11 +385,11 @@ class Box:
         if P is None:
             return dict(gradient)
         if callable(P):
-            return finite(self._preconditioned(gradient), gradient)
+            return self._preconditioned(gradient)
         matrix = as_tensor(P)
         return {k: a * matrix if matrix.dim() < 2 else a @ matrix.mT for k, a in gradient.items()}
 
-    @experiment
+    @experiment(lambda asked: shapes(asked.gradient))
     def _preconditioned(self, gradient: Named) -> Arrays:
         own = self.given(gradient, "State")
         with self.caller.guarded():
@@ -545,36 +542,6 @@ def unpacked(returned: Any, like: Named) -> list[Any]:
     if len(like) > 1:
         raise NotAnArray(f"it returned one {type(returned).__name__}, expected arrays for {', '.join(like)}")
     return [returned]
-
-
-def alike(found: Arrays, like: Named) -> Arrays:
-    """The arrays as they are, finite or not.
-
-    Raises:
-        NotAnArray, WrongShape: they have other names or shapes than `like`.
-    """
-    if found.keys() != like.keys():
-        raise NotAnArray(f"it returned arrays named {sorted(found)}, expected {list(like)}")
-    for name, array in found.items():
-        check_shape(array.shape, like[name].shape)
-    return found
-
-
-def finite(found: Arrays, like: Named | None = None) -> Arrays:
-    """The arrays as they are.
-
-    Args:
-        like: arrays of the expected names and shapes.
-
-    Raises:
-        NotAnArray, WrongShape: they are something else. NotFinite: some value is NaN or infinite.
-    """
-    if like is not None:
-        alike(found, like)
-    for array in found.values():
-        if not bool(array.isfinite().all()):
-            raise NotFinite(f"{int((~array.isfinite()).sum())} of {array.numel()} values are NaN or infinite")
-    return found
 
 
 def flat(named: Named) -> Tensor:

@@ -14,14 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cemverify.conformance.asking.answers import as_tensor, check_shape, plain
+from cemverify.conformance.asking.answers import as_tensor, plain
 from cemverify.conformance.asking.experiments import Elsewhere, experiment
 from cemverify.conformance.asking.process_state import DECIDING, ProcessState
 from cemverify.conformance.implementations.contract import Implementation, Subject
 from cemverify.conformance.implementations.faults import (
     Fault,
-    NotAnArray,
-    NotFinite,
     OutOfMemory,
     Raised,
     advice,
@@ -79,9 +77,12 @@ class Caller:
         Raises:
             Fault: the call returned nothing that could be compared.
         """
+        return answered(self, name, case, self.shape(name, case))
+
+    def shape(self, name: str, case: Case) -> torch.Size:
+        """Of what the function of that name answers."""
         whole = case.h.shape if name in ("block", "decode") else case.x.shape
-        shape = whole[:2] if name.endswith("_energy") else whole
-        return finite(answered(self, name, case, shape), shape)
+        return whole[:2] if name.endswith("_energy") else whole
 
     def raw(self, name: str, case: Case) -> Any:
         """What the function of that name returns, unchecked.
@@ -148,7 +149,7 @@ class Caller:
             before.restore()
 
 
-@experiment
+@experiment(lambda asked: asked.shape)
 def answered(caller: Caller, name: str, case: Case, shape: torch.Size) -> Tensor:
     """What the function of that name answers, float64 on the CPU.
 
@@ -158,20 +159,6 @@ def answered(caller: Caller, name: str, case: Case, shape: torch.Size) -> Tensor
     call = caller.bound(name, case)
     with caller.guarded():
         return as_tensor(call(), shape)  # reading the array may be what hangs
-
-
-def finite(answer: Any, shape: torch.Size) -> Tensor:
-    """The answer as it is, if it is one.
-
-    Raises:
-        NotAnArray, WrongShape: it is something else. NotFinite: some value is NaN or infinite.
-    """
-    if not isinstance(answer, Tensor):  # from another process, anything may come
-        raise NotAnArray(f"it returned a {type(answer).__name__}, not an array")
-    check_shape(answer.shape, shape)
-    if not bool(answer.isfinite().all()):
-        raise NotFinite(f"{int((~answer.isfinite()).sum())} of {answer.numel()} values are NaN or infinite")
-    return answer
 
 
 def _answering_plainly(function: Callable[..., Any]) -> Callable[..., Any]:

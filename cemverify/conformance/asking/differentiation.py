@@ -10,12 +10,12 @@ from torch import Tensor
 
 from cemverify.conformance.asking.answers import as_tensor
 from cemverify.conformance.asking.calls import Caller
-from cemverify.conformance.asking.experiments import experiment
+from cemverify.conformance.asking.experiments import experiment, shapes
 from cemverify.conformance.implementations.faults import NotFinite
 from cemverify.conformance.questions.cases import Case
 
 
-@experiment
+@experiment(lambda asked: (asked.cotangent.shape, shapes(_arrays(asked.case, asked.name))))
 def products(caller: Caller, case: Case, cotangent: Tensor, name: str) -> tuple[Tensor, dict[str, Tensor]]:
     """Calls a function with gradients recorded; returns its output and the products with the cotangent.
 
@@ -44,6 +44,12 @@ def products(caller: Caller, case: Case, cotangent: Tensor, name: str) -> tuple[
         if not bool(product.isfinite().all()):
             raise NotFinite(f"the gradient with respect to {array} is NaN or infinite")
     return result, found
+
+
+def _arrays(case: Case, name: str) -> dict[str, Tensor]:
+    """What a function is differentiated in."""
+    states = {"h": case.h} if name in ("block", "decode") else {"x": case.x, "h": case.h}
+    return {**states, **case.weights}
 
 
 def _pulled_by_torch(layer: Any, arrays: dict[str, Tensor], cotangent: Tensor) -> tuple[Any, dict[str, Any]]:

@@ -5,23 +5,26 @@ process. An experiment is a function at the top of a module, or a method of a bo
 around one) and plain data, makes its calls, and returns plain data of the type that its signature declares.
 
 In the process of the implementation an experiment is an ordinary call. Otherwise its name and its arguments travel to
-the other process, and its result travels back. There is no reason to trust that result: whatever is not of the
-declared type is a fault of the implementation.
+the other process, and its result travels back. There is no reason to trust that result, so it is checked here, and
+nowhere else: it has to be of the declared type, its arrays of the shapes that are due and finite, on the CPU, in
+float64. Whatever is not is a fault of the implementation. An experiment that returns arrays cannot be declared
+without the shapes that are due.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, wraps
-from types import NoneType, UnionType
+from inspect import signature
+from types import NoneType, SimpleNamespace, UnionType
 from typing import Any, ParamSpec, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from cemverify.conformance.implementations.faults import Tampered
+from cemverify.conformance.implementations.faults import NotFinite, Tampered, WrongShape
 
 _COMPILING = 120.0  # seconds
 
@@ -69,40 +72,113 @@ class Elsewhere(Protocol):
         """
 
 
-def experiment(function: Callable[P, R]) -> Callable[P, R]:
-    """Marks an experiment that makes one call; its first argument is a caller, or a box around one."""
-    return _performed(function, Allowance())
+@dataclass(frozen=True)
+class Rows:
+    """Of an array: its first axis has so many entries, and the other axes are anybody's choice."""
+
+    batch: int
 
 
-def long_experiment(function: Callable[P, R]) -> Callable[P, R]:
+def shapes(named: Mapping[str, Tensor]) -> dict[str, torch.Size]:
+    """The shape of each array."""
+    return {name: array.shape for name, array in named.items()}
+
+
+Due = Callable[[Any], Any]
+
+
+def experiment(due: Due | None = None, *, finite: bool = True) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Marks an experiment that makes one call; its first argument is a caller, or a box around one.
+
+    Args:
+        due: from the experiment's arguments, as attributes, to what its result looks like, in the result's own form:
+            a `torch.Size` or `Rows` in the place of an array, None in the place of a part that may hold anything of
+            its type. finite: whether NaN and infinity in it are a fault here, or compared by the check.
+    """
+    return _performed(due, Allowance(), finite)
+
+
+def long_experiment(due: Due | None = None, *, finite: bool = True) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Marks an experiment that makes several calls. It may take twice as long."""
-    return _performed(function, Allowance(calls=2))
+    return _performed(due, Allowance(calls=2), finite)
 
 
-def compiling_experiment(function: Callable[P, R]) -> Callable[P, R]:
+def compiling_experiment(due: Due | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Marks an experiment whose call also compiles, which unrolls loops."""
-    return _performed(function, Allowance(grace=_COMPILING))
+    return _performed(due, Allowance(grace=_COMPILING), finite=True)
 
 
-def _performed(function: Callable[P, R], allowance: Allowance) -> Callable[P, R]:
-    name = f"{function.__module__}:{function.__qualname__}"
+def _performed(due: Due | None, allowance: Allowance, finite: bool) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    def decorator(function: Callable[P, R]) -> Callable[P, R]:
+        name = f"{function.__module__}:{function.__qualname__}"
 
-    @cache
-    def declared() -> Any:
-        return get_type_hints(function)["return"]
+        @cache
+        def declared() -> Any:
+            kind = get_type_hints(function)["return"]
+            if due is None and _holds_arrays(kind):
+                raise TypeError(f"the experiment {name} returns arrays, and does not say which shapes are due")
+            return kind
 
-    @wraps(function)
-    def performed(*arguments: P.args, **named: P.kwargs) -> R:
-        asker: Any = arguments[0]
-        elsewhere: Elsewhere | None = getattr(asker, "caller", asker).elsewhere
-        if elsewhere is None:
-            return function(*arguments, **named)
-        result: R = elsewhere.perform(name, asker, arguments[1:], named, allowance)
-        if not conforms(result, declared()):
-            raise Tampered("its process sent something that no call returns")
-        return result
+        @wraps(function)
+        def performed(*arguments: P.args, **named: P.kwargs) -> R:
+            asker: Any = arguments[0]
+            elsewhere: Elsewhere | None = getattr(asker, "caller", asker).elsewhere
+            kind = declared()
+            if elsewhere is None:
+                result = function(*arguments, **named)
+            else:
+                result = elsewhere.perform(name, asker, arguments[1:], named, allowance)
+                if not conforms(result, kind):
+                    raise Tampered("its process sent something that no call returns")
+            if due is not None and result is not None:
+                asked = signature(function).bind(*arguments, **named).arguments
+                check(result, due(SimpleNamespace(**asked)), finite=finite)
+            return result
 
-    return performed
+        return performed
+
+    return decorator
+
+
+def _holds_arrays(kind: Any) -> bool:
+    return kind is Tensor or any(_holds_arrays(inside) for inside in get_args(kind))
+
+
+def check(value: Any, due: Any, *, finite: bool = True) -> None:
+    """Refuses arrays of other names, shapes or numbers than those that are due.
+
+    Args:
+        due: as `experiment` describes it. finite: whether numbers have to be finite.
+
+    Raises:
+        Tampered: it has other parts. WrongShape: an array has another shape. NotFinite: a number is NaN or infinite.
+    """
+    match due:
+        case None:
+            return
+        case torch.Size() | Rows():
+            _check_array(value, due, finite)
+        case dict():
+            if value.keys() != due.keys():
+                raise Tampered(f"its process sent arrays named {sorted(value)}, expected {sorted(due)}")
+            for key, part in due.items():
+                check(value[key], part, finite=finite)
+        case _:
+            if len(value) != len(due):
+                raise Tampered(f"its process sent {len(value)} parts, expected {len(due)}")
+            for one, part in zip(value, due, strict=True):
+                check(one, part, finite=finite)
+
+
+def _check_array(array: Tensor, due: torch.Size | Rows, finite: bool) -> None:
+    shape = tuple(array.shape)
+    if isinstance(due, Rows):
+        if not shape or shape[0] != due.batch:
+            raise WrongShape(f"it returned shape {shape}, where the first axis is the batch, {due.batch}")
+    elif shape != tuple(due):
+        raise WrongShape(f"it returned shape {shape}, expected {tuple(due)}")
+    if finite and not bool(array.isfinite().all()):
+        raise NotFinite(f"{int((~array.isfinite()).sum())} of {array.numel()} values are NaN or infinite")
 
 
 def conforms(value: Any, kind: Any) -> bool:
@@ -119,5 +195,6 @@ def conforms(value: Any, kind: Any) -> bool:
     if origin is np.ndarray:
         return type(value) is np.ndarray
     if kind is Tensor:
-        return type(value) is Tensor and value.dtype == torch.float64
+        plain = type(value) is Tensor and value.layout == torch.strided and value.device.type == "cpu"
+        return plain and value.dtype == torch.float64
     return type(value) is (NoneType if kind is None else kind)

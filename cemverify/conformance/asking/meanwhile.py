@@ -30,7 +30,7 @@ _TURNS = 64
 _GOLDEN = (5**0.5 - 1) / 2  # its multiples fill an interval evenly
 
 
-@long_experiment
+@long_experiment(lambda asked: ([asked.shape] * _PLACES, [asked.shape] * _PLACES, None))
 def answered_while_another_runs(
     caller: Caller, name: str, case: Case, other: Case, shape: torch.Size
 ) -> tuple[list[Tensor], list[Tensor], bool]:

@@ -167,7 +167,7 @@ def _control_fails(caller: Caller, property_: Property, name: str, question: Any
     return _fails(control(name, replace(caller, elsewhere=None)), property_, question)
 
 
-@long_experiment
+@long_experiment()
 def _layers_control_fails(caller: Caller, property_id: str, name: str, question: Any) -> bool:
     return _fails(control(name, caller), by_id(property_id), question)
 
@@ -205,7 +205,7 @@ def recorded(caller: Caller, property_: Property, question: Any) -> Saved | None
         return None
 
 
-@long_experiment
+@long_experiment()
 def _kept(caller: Caller, property_id: str, question: Any) -> tuple[str, dict[str, Values]] | None:
     saved = save(caller, by_id(property_id).check, question)
     return None if saved is None else to_plain(saved)

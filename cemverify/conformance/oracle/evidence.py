@@ -12,18 +12,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cemverify.conformance.implementations.faults import Discard
+from cemverify.conformance.implementations.faults import Discard, WrongShape
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The two sides of a claim, and how far apart they may be.
+    """The two sides of a claim, and how far apart they may be. There is none of nothing, nor of unlike shapes.
 
     Attributes:
         what: the claim about the two sides, in words.
-        got: the implementation's side. expected: the other. Same shape.
-        budget: what roundoff may explain; broadcasts to that shape, at least 0.
+        got: the implementation's side. expected: the other. Same shape, at least one number.
+        budget: what roundoff may explain; broadcasts to that shape, at least 0, finite.
         relation: "equal", or "at most" for got <= expected.
+
+    Raises:
+        WrongShape: the sides are of different shapes. ValueError: a budget is negative, or of another shape.
+        Discard: there is nothing to compare, or a budget is infinite or NaN: too ill-conditioned a case to judge.
     """
 
     what: str
@@ -31,6 +35,18 @@ class Comparison:
     expected: Tensor
     budget: Tensor
     relation: Literal["equal", "at most"] = "equal"
+
+    def __post_init__(self) -> None:
+        if self.got.shape != self.expected.shape:
+            raise WrongShape(f"{self.what}: shape {tuple(self.got.shape)}, expected {tuple(self.expected.shape)}")
+        if not self.got.numel():
+            raise Discard("there is nothing to compare")
+        if not bool(self.budget.isfinite().all()):
+            raise Discard("ill-conditioned: no finite error bound")
+        if torch.broadcast_shapes(self.budget.shape, self.got.shape) != self.got.shape:
+            raise ValueError(f"a budget of shape {tuple(self.budget.shape)} for {tuple(self.got.shape)}: {self.what}")
+        if bool((self.budget < 0).any()):
+            raise ValueError(f"a budget below zero: {self.what}")
 
     def margins(self) -> Tensor:
         """|residual| / budget, element-wise; above 1 is a violation."""
@@ -42,7 +58,7 @@ class Comparison:
     @cached_property
     def margin(self) -> float:
         """The largest of them."""
-        return float(self.margins().max()) if self.got.numel() else 0.0
+        return float(self.margins().max())
 
     def describe(self) -> dict[str, Any]:
         """Both sides as JSON, and the worst coordinate."""
@@ -63,19 +79,26 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What one example shows about a property.
+    """What one example shows about a property. There is none without a comparison.
 
     Attributes:
-        comparisons: all of them must hold.
+        comparisons: all of them must hold; at least one.
         telling: whether the example could have exposed a wrong layer, because something moved beyond the budget.
         asked: the case as it was asked, if the check changed it (a safe step size, x = h).
         drawn: arrays that the check drew besides, which the layer was given too: a mask.
+
+    Raises:
+        Discard: there is no comparison.
     """
 
     comparisons: Sequence[Comparison]
     telling: bool = True
     asked: Any = None
     drawn: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.comparisons:
+            raise Discard("there is nothing to compare")
 
     @cached_property
     def worst(self) -> Comparison:
@@ -84,14 +107,7 @@ class Evidence:
 
 
 def judge(*comparisons: Comparison, telling: bool = True) -> Evidence:
-    """Evidence from these comparisons.
-
-    Raises:
-        Discard: a budget is infinite or NaN: the case is too ill-conditioned to judge.
-    """
-    for comparison in comparisons:
-        if not bool(comparison.budget.isfinite().all()):
-            raise Discard("ill-conditioned: no finite error bound")
+    """Evidence from these comparisons."""
     return Evidence(comparisons, telling)
 
 

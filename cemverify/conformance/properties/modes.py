@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from cemverify.conformance.asking.answers import as_tensor
-from cemverify.conformance.asking.calls import Caller, finite
+from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.experiments import experiment
 from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
@@ -139,10 +139,10 @@ Mode = Callable[[Caller, Layered], Layered]
 
 def _in_mode(caller: Caller, case: Case, mode: Mode) -> Tensor:
     """The output of the function in a mode."""
-    return finite(_answered_in_mode(caller, case, mode), case.h.shape)
+    return _answered_in_mode(caller, case, mode)
 
 
-@experiment
+@experiment(lambda asked: asked.case.h.shape)
 def _answered_in_mode(caller: Caller, case: Case, mode: Mode) -> Tensor:
     """A block is a function of h alone."""
     x, h, weights = caller.arguments(case)

@@ -42,7 +42,7 @@ def rejects(spoil: Spoil) -> Callable[[Caller, Case], Evidence]:
     return check
 
 
-@experiment
+@experiment()
 def _outcome(caller: Caller, name: str, case: Case) -> str:
     """What a call with bad input came to: "refused", or what it did instead."""
     call, changed = caller.bound(name, case), []

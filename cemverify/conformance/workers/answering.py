@@ -148,7 +148,7 @@ def describe(subject: Subject) -> dict[str, Any]:
         "memory": memory,
         "stated": vars(subject.stated),
         "step": step,
-        "parameters": list(subject.parameters),
+        "parameters": [[name, *_form(subject.parameters, name)] for name in subject.parameters],
         "has": has,
         "given": callable(P),
     }
@@ -163,6 +163,12 @@ def written(subject: Subject) -> dict[str, Any]:
 _NOT_PLAIN = {"update", "energy", "state", "memory", "stated", "step", "state_map", "lagrangian", "parameters"}
 
 
+def _form(parameters: Mapping[str, torch.Tensor], name: str) -> tuple[str, list[int]]:
+    """The first name of a parameter, which may have several, and its shape."""
+    first = next(other for other, p in parameters.items() if p is parameters[name])
+    return first, list(parameters[name].shape)
+
+
 def _as_word_or_array(P: Any) -> Any:
     return P if isinstance(P, str) else as_tensor(P)
 
@@ -172,6 +178,9 @@ def declared(said: Mapping[str, Any]) -> Subject:
     if "functions" in said:
         return Implementation(dict.fromkeys(said["functions"], _not_here), said["not_offered"], said["arrays"])
     rest = {key: value for key, value in said.items() if key not in ("has", "given", "origin")}
+    parameters: dict[str, torch.Tensor] = {}
+    for name, first, shape in said["parameters"]:
+        parameters[name] = parameters[first] if first in parameters else torch.empty(shape, device="meta")
     step = dict(said["step"]) | ({"preconditioner": _not_here} if said["given"] else {})
     functions: dict[str, Any] = {name: _not_here if there else None for name, there in said["has"].items()}
     return EnergyLayer(
@@ -181,7 +190,7 @@ def declared(said: Mapping[str, Any]) -> Subject:
             "update": _not_here,
             "stated": StatedEnergy(**said["stated"]),
             "step": Step(**step),
-            "parameters": dict.fromkeys(said["parameters"]),
+            "parameters": parameters,
         }
     )
 

@@ -30,7 +30,7 @@ def dtype_is_kept(function: Function, caller: Caller, case: Case) -> Evidence:
     return judge(*comparisons)
 
 
-@experiment
+@experiment()
 def _forms(caller: Caller, name: str, case: Case, shape: torch.Size) -> tuple[dict[str, str], dict[str, str]]:
     """Kind, dtype and device of x, and of what is returned."""
     given, returned = caller.array(case.x), caller.raw(name, case)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cemverify.conformance.asking.calls import Caller, finite
+from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.experiments import experiment, long_experiment
 from cemverify.conformance.asking.process_state import SETTINGS, ProcessState
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
@@ -30,7 +30,7 @@ def settings_are_left_alone(function: Function, caller: Caller, case: Case) -> E
     )
 
 
-@long_experiment
+@long_experiment()
 def _after_calls(caller: Caller, name: str, case: Case) -> tuple[list[str], list[str]]:
     """The settings that calls changed, and the generators that they seeded.
 
@@ -92,12 +92,12 @@ def surroundings_change_no_answer(function: Function, caller: Caller, case: Case
     usual, room = caller.answer(function.name, case), 2 * function.room(case, caller.dtype)
     comparisons = []
     for name in SURROUNDINGS:
-        there = finite(_answer_within(caller, function.name, case, name), usual.shape)
+        there = _answer_within(caller, function.name, case, name)
         comparisons.append(Comparison(f"{name} = as usual", there, usual, room))
     return judge(*comparisons, telling=function.moved(usual, case, room))
 
 
-@experiment
+@experiment(lambda asked: asked.caller.shape(asked.name, asked.case))
 def _answer_within(caller: Caller, name: str, case: Case, surroundings: str) -> Tensor:
     with SURROUNDINGS[surroundings]():
         there = caller.answer(name, case)

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from cemverify.conformance.asking.answers import as_tensor, plain
-from cemverify.conformance.asking.boxes import SCALARS, Arrays, Box, finite, flat, packed, unpacked
-from cemverify.conformance.asking.experiments import experiment, long_experiment
+from cemverify.conformance.asking.boxes import SCALARS, Arrays, Box, flat, packed, unpacked
+from cemverify.conformance.asking.experiments import Rows, experiment, long_experiment, shapes
 from cemverify.conformance.asking.process_state import SETTINGS, ProcessState
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.properties import modes
@@ -47,10 +47,8 @@ def inputs_are_left_alone(box: Box, q: Question) -> Evidence:
     mask, comparisons = mask_of(box, q), []
     for name, asked in box.functions(box.rounded(q)).items():
         asked = box.rounded(asked)
-        before = {**asked.x, **asked.memory, **{f"noise {part}": array for part, array in asked.noise.items()}}
-        if mask is not None and name not in _UNMASKED:
-            before["mask"] = mask.to(torch.float64)
-        after = finite(_after_a_call(box, name, asked, mask), before)
+        before = _arguments(name, asked, mask)
+        after = _after_a_call(box, name, asked, mask)
         said = "call" if name == "update" else f"call of the {name}"
         comparisons += [
             Comparison(f"{part} after the {said}", after[part], array, torch.zeros(()))
@@ -66,7 +64,7 @@ def edits_are_seen(box: Box, q: Question) -> Evidence:
     comparisons, telling = [], False
     for name, asked in box.functions(q).items():
         edited = others[name]
-        first, kept, again = (finite(answer) for answer in _around_an_edit(box, name, asked, edited, mask))
+        first, kept, again = _around_an_edit(box, name, asked, edited, mask)
         fresh = answered(box, name, edited, mask)
         room = rounding(box, edited, _rows(fresh, q.batch))
         zero = torch.zeros(q.batch, dtype=torch.float64)
@@ -153,23 +151,37 @@ def mask_of(box: Box, q: Question) -> Tensor | None:
 
 def answered(box: Box, name: str, q: Question, mask: Tensor | None) -> Arrays:
     """What a plain call of a function returns."""
-    return finite(_answered(box, name, q, mask), None if name in SCALARS else q.x)
+    return _answered(box, name, q, mask)
 
 
-@experiment
+def _due(asked: Any) -> dict[str, Any]:
+    """What a function's answer looks like."""
+    box, name, q = asked.box, asked.name, asked.q
+    if name == "energy":
+        return {name: box.energy_shape(q.x)}
+    return {name: Rows(q.batch)} if name in SCALARS else {**shapes(q.x)}
+
+
+def _arguments(name: str, q: Question, mask: Tensor | None) -> Arrays:
+    """What a call of a function could change, as it is before."""
+    arguments = {**q.x, **q.memory, **{f"noise {part}": array for part, array in q.noise.items()}}
+    return arguments if mask is None or name in _UNMASKED else {**arguments, "mask": mask.to(torch.float64)}
+
+
+@experiment(_due)
 def _answered(box: Box, name: str, q: Question, mask: Tensor | None) -> Arrays:
     with box.caller.guarded():
         return box.read_of(name, box.called_on(name, *_own(box, name, q, mask)), q.x)
 
 
-@experiment
+@experiment(_due)
 def _answer_within(box: Box, name: str, q: Question, mask: Tensor | None, surroundings: str) -> Arrays:
     with SURROUNDINGS[surroundings]():
         answer = _answered(box, name, q, mask)
     return {part: array.clone() for part, array in answer.items()}  # no tensors of inference mode
 
 
-@experiment
+@experiment(_due)
 def _recorded(box: Box, name: str, q: Question, mask: Tensor | None, *, gradients: bool) -> Arrays:
     state, memory, noise, own_mask = _own(box, name, q, mask)
     with box.caller.guarded(), torch.set_grad_enabled(gradients):
@@ -179,7 +191,7 @@ def _recorded(box: Box, name: str, q: Question, mask: Tensor | None, *, gradient
         return box.read_of(name, box.called_on(name, state, memory, noise, own_mask), q.x)
 
 
-@long_experiment
+@long_experiment(lambda asked: shapes(_arguments(asked.name, asked.q, asked.mask)))
 def _after_a_call(box: Box, name: str, q: Question, mask: Tensor | None) -> Arrays:
     """What the arguments hold after a call."""
     state, memory, noise, own_mask = _own(box, name, q, mask)
@@ -190,7 +202,7 @@ def _after_a_call(box: Box, name: str, q: Question, mask: Tensor | None) -> Arra
     return found if own_mask is None else {**found, "mask": as_tensor(own_mask)}
 
 
-@long_experiment
+@long_experiment(lambda asked: [_due(asked)] * 3)
 def _around_an_edit(
     box: Box, name: str, q: Question, other: Question, mask: Tensor | None
 ) -> tuple[Arrays, Arrays, Arrays]:
@@ -206,7 +218,7 @@ def _around_an_edit(
         return first, kept, box.read_of(name, box.called_on(name, state, memory, noise, own_mask), q.x)
 
 
-@experiment
+@experiment(_due)
 def of_windows(box: Box, name: str, q: Question, mask: Tensor | None) -> Arrays:
     """What a function says of arrays that are windows into wider ones."""
     around = replace(q, x=_each(_wider, q.x), memory=_each(_wider, q.memory))
@@ -219,7 +231,7 @@ def of_windows(box: Box, name: str, q: Question, mask: Tensor | None) -> Arrays:
         return box.read_of(name, returned, q.x)
 
 
-@experiment
+@experiment(lambda asked: ([None] * (1 if asked.name in SCALARS else len(asked.q.x)),) * 2)
 def _widths(box: Box, name: str, q: Question) -> tuple[list[float], list[float]]:
     """Bytes per number: of each array of the answer, and of the state."""
     state, memory, noise, _ = _own(box, name, q, None)
@@ -231,7 +243,7 @@ def _widths(box: Box, name: str, q: Question) -> tuple[list[float], list[float]]
     return [_width(plain(array)) for array in unpacked(returned, q.x)], due
 
 
-@long_experiment
+@long_experiment()
 def _after_calls(box: Box, name: str, q: Question) -> tuple[list[str], list[str]]:
     """The settings that two calls changed, and the generators that they seeded."""
     with box.caller.guarded():
@@ -259,7 +271,7 @@ def _as_usual(box: Box, q: Question, answers: Callable[[str, Question], dict[str
         usual = answered(box, name, asked, mask)
         room = 2 * rounding(box, asked, _rows(usual, q.batch))
         for what, got in answers(name, asked).items():
-            comparisons += _compared(name, what, finite(got), usual, room)
+            comparisons += _compared(name, what, got, usual, room)
         if name == "update":
             telling = moved(flat(usual), along(room, flat(usual)))
     return judge(*comparisons, telling=telling)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from cemverify.conformance.asking.boxes import Arrays, Box, finite, flat
+from cemverify.conformance.asking.boxes import Arrays, Box, flat
 from cemverify.conformance.asking.extrapolation import extrapolated
 from cemverify.conformance.implementations.faults import Discard, Fault
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
@@ -53,17 +53,16 @@ def derivatives_of_update_agree(box: Box, q: Question) -> Evidence:
         now = {**arguments, **other}
         return box.displacement(replace(q, x={k: now[k] for k in q.x}, memory={k: now[k] for k in q.memory}))
 
-    gradients = finite(gradients_of_update(box, q, list(c.values()), of_parameters=False), arguments)
+    gradients = gradients_of_update(box, q, list(c.values()), of_parameters=False)
     found = [
         at.along_one_direction(name, gradients, {name: array}, with_arguments) for name, array in arguments.items()
     ]
     if values := parameters_of(box):
 
         def with_parameters(other: Named) -> Arrays:
-            return finite(displacement_with(box, q, dict(other)), u)
+            return displacement_with(box, q, dict(other))
 
         gradients = gradients_of_update(box, q, list(c.values()), of_parameters=True)
-        gradients = finite({name: a for name, a in gradients.items() if name in values}, values)
         parts = {name: {name: values[name]} for name in some_of(values, q, _AT_ONCE)}
         if len(values) > _AT_ONCE:
             parts[_TOGETHER] = dict(values)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from cemverify.conformance.asking.boxes import Box, flat
 from cemverify.conformance.asking.extrapolation import extrapolated
+from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.properties import extremes, gradient
 from cemverify.conformance.properties.base import Explanation, Property
@@ -70,7 +71,7 @@ def coupling_is_symmetric(box: Box, q: Question) -> Evidence:
         1,
     )[0]
     if len(owner) != n or count < 2:
-        return judge(Comparison("coupling", torch.zeros(1), torch.zeros(1), torch.zeros(1)), telling=False)
+        raise Discard("there are no two tokens to compare")
     apart = (owner[:, None] != owner[None, :]).to(J.dtype)
     what = "the effect of token i on token j equals that of j on i, transposed"
     return judge(Comparison(what, J * apart, (J * apart).mT, error + error.mT), telling=moved(J * apart, error))

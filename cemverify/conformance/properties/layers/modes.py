@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from cemverify.conformance.asking.answers import as_tensor
-from cemverify.conformance.asking.boxes import Arrays, Box, finite, flat, quiet
-from cemverify.conformance.asking.experiments import compiling_experiment, experiment
+from cemverify.conformance.asking.boxes import Arrays, Box, flat, quiet
+from cemverify.conformance.asking.experiments import compiling_experiment, experiment, shapes
 from cemverify.conformance.implementations.faults import Fault
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.properties import modes
@@ -32,7 +32,7 @@ _ROUNDINGS = 8
 
 def compiled_is_eager(box: Box, q: Question) -> Evidence:
     """The compiled update gives what the update gives; the backend traces it and generates no code."""
-    return _as_usual(box, q, {"compiled = eager": finite(_compiled_answer(box, q), q.x)})
+    return _as_usual(box, q, {"compiled = eager": _compiled_answer(box, q)})
 
 
 def mapped_is_looped(box: Box, q: Question) -> Evidence:
@@ -116,10 +116,10 @@ def _as_usual(box: Box, q: Question, answers: dict[str, Arrays]) -> Evidence:
 
 def _in(box: Box, q: Question, mode: Mode) -> Arrays:
     """The answer of the update put into a mode."""
-    return finite(_answered_in(box, q, mode), q.x)
+    return _answered_in(box, q, mode)
 
 
-@experiment
+@experiment(lambda asked: shapes(asked.q.x))
 def _answered_in(box: Box, q: Question, mode: Mode) -> Arrays:
     state, memory, noise, _ = box.own(q)
     if noise is None:
@@ -135,7 +135,7 @@ def _answered_in(box: Box, q: Question, mode: Mode) -> Arrays:
         return {k: as_tensor(a) for k, a in box.read(returned, q.x).items()}
 
 
-@compiling_experiment
+@compiling_experiment(lambda asked: shapes(asked.q.x))
 def _compiled_answer(box: Box, q: Question) -> Arrays:
     return _answered_in(box, q, _compiled)
 

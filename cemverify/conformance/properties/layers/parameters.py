@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import torch
 
-from cemverify.conformance.asking.boxes import Arrays, Box, finite
-from cemverify.conformance.asking.experiments import experiment, long_experiment
+from cemverify.conformance.asking.boxes import Arrays, Box
+from cemverify.conformance.asking.experiments import experiment, long_experiment, shapes
 from cemverify.conformance.implementations.faults import Discard, Fault
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
 from cemverify.conformance.properties.base import Explanation, Property
@@ -52,9 +53,9 @@ def _matters(box: Box, q: Question, values: Named, name: str) -> bool:
         here = dict(values) if draw % 2 == 0 else {k: _elsewhere(v, far, generator) for k, v in values.items()}
         there = {**here, name: _elsewhere(here[name], far, generator)}
         with suppress(Fault):
-            before, after = (finite(_answers_with(box, question, at)) for at in (here, there))
+            before, after = (_answers_with(box, question, at) for at in (here, there))
             answered = True
-            if before.keys() == after.keys() and any(not torch.equal(before[k], after[k]) for k in before):
+            if any(not torch.equal(before[k], after[k]) for k in before):
                 return True
     if not answered:
         raise Discard(f"there is no answer with another value of {name}")
@@ -75,22 +76,26 @@ def some_of(values: Named, q: Question, most: int) -> list[str]:
 # --- setting them --------------------------------------------------------------------------------------
 
 
-@experiment
+@experiment(lambda asked: shapes(own_parameters(asked.box)))
 def parameters_of(box: Box) -> Arrays:
     """The values of the parameters, under one name of each: tied ones have several."""
-    first = {id(p): name for name, p in reversed(list(box.layer.parameters.items()))}
-    own = {name: p for name, p in box.layer.parameters.items() if first[id(p)] == name}
-    return {name: p.detach().cpu().to(torch.float64) for name, p in own.items()}
+    return {name: p.detach().cpu().to(torch.float64) for name, p in own_parameters(box).items()}
 
 
-@experiment
+@experiment(lambda asked: shapes(asked.q.x))
 def displacement_with(box: Box, q: Question, values: Arrays) -> Arrays:
     """The displacement where some parameters have other values."""
     with _set(box, values):
         return box.displacement(q)
 
 
-@long_experiment
+def _due(asked: Any) -> dict[str, torch.Size]:
+    box, q = asked.box, asked.q
+    found = {f"update {name}": shape for name, shape in shapes(q.x).items()}
+    return found if box.layer.energy is None else {**found, "energy": box.energy_shape(q.x)}
+
+
+@long_experiment(_due)
 def _answers_with(box: Box, q: Question, values: Arrays) -> Arrays:
     """The displacement, and the energy if there is one."""
     with _set(box, values):
@@ -98,6 +103,12 @@ def _answers_with(box: Box, q: Question, values: Arrays) -> Arrays:
         if box.layer.energy is not None:
             found["energy"] = box.energies(box.mapped(q.x), q.memory)
         return found
+
+
+def own_parameters(box: Box) -> Arrays:
+    """The parameters, under one name of each."""
+    first = {id(p): name for name, p in reversed(list(box.layer.parameters.items()))}
+    return {name: p for name, p in box.layer.parameters.items() if first[id(p)] == name}
 
 
 @contextmanager

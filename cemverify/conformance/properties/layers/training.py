@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from cemverify.conformance.asking.answers import as_tensor
-from cemverify.conformance.asking.boxes import Box, compiled_quickly, finite, packed, unpacked
-from cemverify.conformance.asking.experiments import experiment, long_experiment
+from cemverify.conformance.asking.boxes import Box, compiled_quickly, packed, unpacked
+from cemverify.conformance.asking.experiments import check, experiment, long_experiment, shapes
 from cemverify.conformance.implementations.faults import Discard, Fault, NotFinite
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.properties.base import Explanation, Property
@@ -46,7 +46,7 @@ def _pulled_back(box: Box, q: Question, *, of_parameters: bool) -> Evidence:
     if products is None:
         raise Discard("no gradient flows through the energy")
     got, due = products
-    finite(got, due)
+    check(got, shapes(due))
     comparisons, telling = [], False
     for name, expected in due.items():
         if not bool(expected.isfinite().all()):
@@ -58,7 +58,15 @@ def _pulled_back(box: Box, q: Question, *, of_parameters: bool) -> Evidence:
     return judge(*comparisons, telling=telling)
 
 
-@long_experiment
+def _leaves(box: Box, q: Question, of_parameters: bool) -> dict[str, torch.Size]:
+    """What is differentiated in."""
+    return shapes(box.layer.parameters) if of_parameters else shapes({**q.x, **q.memory})
+
+
+@long_experiment(
+    lambda asked: [_leaves(asked.box, asked.q, asked.of_parameters)] * 2,
+    finite=False,  # where the second is not, the example is discarded
+)
 def _both_products(
     box: Box, q: Question, cotangent: list[Tensor], *, of_parameters: bool
 ) -> tuple[Leaves, Leaves] | None:
@@ -68,7 +76,7 @@ def _both_products(
     return None
 
 
-@experiment
+@experiment(lambda asked: _leaves(asked.box, asked.q, asked.of_parameters))
 def gradients_of_update(box: Box, q: Question, cotangent: list[Tensor], *, of_parameters: bool) -> Leaves:
     """Products of the cotangent with the update's Jacobian, by name: in the parameters, or in state and memory."""
     with _recorded(box, of_parameters) as asked:
