@@ -6,7 +6,8 @@
     0, 1     what the command returns
     2        bad input, output that cannot be printed, or an error that nobody foresaw; its traceback is in a file,
              which the sentence names
-    130      Ctrl-C, at any moment; 143: SIGTERM
+    128 + n  signal n asked for the end, at any moment: 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP, 131
+             after SIGQUIT
 
 Only the standard library is imported here, and little of it, so that Ctrl-C is heeded from the start: import the rest
 in `chosen`.
@@ -20,18 +21,16 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from types import FrameType
 from typing import Any, TextIO, cast
 
 from cemverify.console.errors import Refusal
 from cemverify.console.escaping import one_line
+from cemverify.console.interrupts import WORDS, Ended
 
 Run = Callable[[], int]
 
 # Packages whose ValueErrors are sentences for the user.
 _OURS = ("cemverify", "synthetic", "reports", "benchmarks")
-
-_ENDED = {signal.SIGINT: "interrupted; nothing was written", signal.SIGTERM: "terminated; nothing was written"}
 
 
 def enter(chosen: Callable[[list[str]], Run], arguments: Sequence[str] | None = None) -> int:
@@ -41,7 +40,7 @@ def enter(chosen: Callable[[list[str]], Run], arguments: Sequence[str] | None = 
         chosen: reads the arguments and returns what runs the command. arguments: of the command line if None.
     """
     ended = Ended()
-    with ended.heeded(), _streams() as (stdout, stderr):
+    with ended.heeded(to_the_end=arguments is None), _streams() as (stdout, stderr):
         try:
             code = _run(chosen, list(sys.argv[1:] if arguments is None else arguments))
         except SystemExit:
@@ -49,6 +48,10 @@ def enter(chosen: Callable[[list[str]], Run], arguments: Sequence[str] | None = 
             raise
         except BaseException as error:
             code = _tell(error, ended.by)
+        else:
+            if ended.by is not None:  # it came too late, or a library swallowed it
+                say(f"{WORDS[ended.by.name]} when all was done; what was asked for is complete")
+                code = 128 + ended.by
         stdout.flush()
         if stdout.failure and code in (0, 1):
             say(f"the result cannot be printed ({stdout.failure}); files that were asked for are complete")
@@ -93,9 +96,12 @@ def _tell(error: BaseException, ended_by: signal.Signals | None) -> int:
     """Says what happened; returns the exit code."""
     if ended_by is None and isinstance(error, KeyboardInterrupt):
         ended_by = signal.SIGINT
-    if ended_by is not None and _follows_interrupt(error):
-        words = str(error) if isinstance(error, KeyboardInterrupt) else ""
-        say(words or _ENDED[ended_by])
+    if ended_by is not None:
+        if _follows_interrupt(error):
+            words = str(error) if isinstance(error, KeyboardInterrupt) else ""
+            say(words or f"{WORDS[ended_by.name]}; nothing was written")
+        else:  # the exception was swallowed, and what came of it is no news
+            say(f"{WORDS[ended_by.name]}; {one_line(str(error)) or type(error).__name__}")
         return 128 + ended_by
     if usage := getattr(error, "usage", ""):
         print(usage, file=sys.stderr)
@@ -164,37 +170,6 @@ def _demote_warnings() -> None:
         warnings.resetwarnings()
         warnings.simplefilter("default")
         print("note: warnings are shown, and not made errors, whatever PYTHONWARNINGS and -W ask", file=sys.stderr)
-
-
-# --- signals --------------------------------------------------------------------------------------
-
-
-class Ended:
-    """Which signal asked this process to end, if one did."""
-
-    def __init__(self) -> None:
-        self.by: signal.Signals | None = None
-
-    @contextmanager
-    def heeded(self) -> Iterator[None]:
-        """SIGINT and SIGTERM raise KeyboardInterrupt, so that what is open is closed and removed."""
-        before: dict[signal.Signals, Any] = {}
-        for number in _ENDED:
-            try:
-                # what a shell starts in the background ignores Ctrl-C, and a host program has handlers of its own
-                if signal.getsignal(number) in (signal.default_int_handler, signal.SIG_DFL):
-                    before[number] = signal.signal(number, self._heed)
-            except ValueError:  # not the main thread
-                break
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def _heed(self, number: int, _: FrameType | None) -> None:
-        self.by = signal.Signals(number)
-        raise KeyboardInterrupt
 
 
 # --- streams --------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """The server from which worker processes are forked: torch is imported there once, and not by each of them.
 
 A command that has imported torch itself forks even the server (`fork_server`), which then imports it no second time.
-The server ignores Ctrl-C, which goes to every process of a terminal, and so do its children until they choose to heed
-it.
+The server ignores Ctrl-C and what else goes to every process of a terminal, and so do its children until they choose
+to heed it.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from typing import Any
 from cemverify.processes.cores import one_thread
 
 FORKS = sys.platform == "linux"
+# what a terminal sends to all its processes
+OF_A_TERMINAL = [signal.Signals[name] for name in ("SIGINT", "SIGHUP", "SIGQUIT") if hasattr(signal, name)]
 
 _imported: dict[str, None] = {}  # by the next server, in this order
 
@@ -71,7 +73,7 @@ def _forked(_: str, arguments: Sequence[Any], kept: Sequence[int]) -> int:
         return child
     try:
         # as after an exec: no handlers, no descriptors but those that are passed, streams of its own
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the others are ignored, see `ensure_server`
         edges = [2, *sorted(kept), os.sysconf("SC_OPEN_MAX")]
         for last, following in pairwise(edges):
             os.closerange(last + 1, following)
@@ -90,10 +92,11 @@ def ensure_server(*modules: str) -> None:
     if not FORKS:
         return
     context(*modules)
-    before = signal.getsignal(signal.SIGINT)
-    heeds = before is not None and threading.current_thread() is threading.main_thread()
-    if heeds:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # which is inherited
+    before: dict[signal.Signals, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in OF_A_TERMINAL:
+            if signal.getsignal(number) is not None:
+                before[number] = signal.signal(number, signal.SIG_IGN)  # which is inherited
     try:
         with one_thread():
             if (running := server()) is not None:
@@ -102,8 +105,8 @@ def ensure_server(*modules: str) -> None:
             _shorten_the_temporary_folder()
             forkserver.ensure_running()
     finally:
-        if heeds:
-            signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _shorten_the_temporary_folder() -> None:

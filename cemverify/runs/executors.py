@@ -20,6 +20,7 @@ from multiprocessing import active_children, get_context
 from typing import Any
 
 from cemverify.console.errors import UsageError
+from cemverify.console.interrupts import heed
 from cemverify.processes import forkserver
 from cemverify.processes.parent_death import end_with_parent
 from cemverify.runs.cells import Cell
@@ -85,6 +86,7 @@ def _drain(
     lost: list[Cell] = []
     with crew.open() as executor:
         while flying or (waiting and not lost):
+            heed()
             while waiting and not lost and (slots is None or len(flying) < slots):
                 try:
                     future = executor.submit(compute, waiting[0])
@@ -211,6 +213,7 @@ class _Here(Executor):
     """Computes what it is given at once."""
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> Future[Any]:
+        heed()
         future: Future[Any] = Future()
         try:
             future.set_result(function(*arguments, **options))
@@ -225,6 +228,7 @@ def _begin(environment: Mapping[str, str]) -> None:
     os.environ.update(environment)  # a server has that of its own start
     for library in ("OMP", "OPENBLAS", "MKL"):
         os.environ[f"{library}_NUM_THREADS"] = "1"  # for libraries that are loaded from now on
-    # an interrupt is for the parent to handle
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in forkserver.OF_A_TERMINAL:  # these are for the parent to handle
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a copy has the parent's handler
     end_with_parent()

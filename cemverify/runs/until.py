@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from cemverify.console.interrupts import dealt_with
+
 
 @dataclass
 class Alarm:
@@ -37,10 +39,12 @@ def ctrl_c_after(minutes: float | None) -> Iterator[Alarm]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(min(60 * minutes, threading.TIMEOUT_MAX), alarm.ring)
     timer.daemon = True
-    timer.start()
     try:
+        timer.start()
         yield alarm
     finally:
         timer.cancel()
+        if alarm.rang:
+            dealt_with()
         if before is signal.SIG_IGN:
             signal.signal(signal.SIGINT, before)

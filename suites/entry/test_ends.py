@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import tempfile
 import threading
 import time
@@ -19,7 +20,7 @@ import reports.__main__
 import synthetic.__main__
 from cemverify.cli import COMMANDS
 from cemverify.console.errors import UsageError
-from cemverify.runs import CellStore, RunOptions, run_cells
+from cemverify.runs import CellStore, RunOptions, ctrl_c_after, run_cells
 from suites.entry.calling import call, refused
 from suites.runs.light import walks
 
@@ -55,6 +56,7 @@ def test_a_signal_at_any_moment_is_one_sentence_and_its_exit_code(
 
         monkeypatch.setattr(f"{module}.{function}", signalled)
     (tmp_path / "signalling.py").write_text(f"import signal\nsignal.raise_signal({int(number)})\n")
+    monkeypatch.delitem(sys.modules, "signalling", raising=False)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.chdir(tmp_path)
     before = {each: signal.getsignal(each) for each in CODES}
@@ -72,8 +74,8 @@ def test_an_error_after_an_interrupt_that_was_dealt_with_is_told_as_what_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def goes_on(*_: Any, **__: Any) -> NoReturn:
-        with suppress(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)  # as the clock of --until does
+        with suppress(KeyboardInterrupt), ctrl_c_after(0.0):  # the clock of --until
+            time.sleep(10)
         raise UsageError("the disk is full")
 
     monkeypatch.setattr("reports.collect.collect", goes_on)

@@ -38,6 +38,7 @@ from cemverify.conformance.workers.giving_up import LostWorkers
 from cemverify.conformance.workers.judging import Again, Called, Finished, FirstCalls, Introduction, NotLoaded, judge
 from cemverify.conformance.workers.limits import check_memory, end_all
 from cemverify.conformance.workers.wire import request
+from cemverify.console.interrupts import heed
 from cemverify.processes.cores import one_thread
 
 LOADING = 120.0  # seconds that an import may take
@@ -75,6 +76,7 @@ def run(
         lost = LostWorkers()
         crew += [_Worker(name, effort) for _ in range(min(workers, len(queue)) - 1)]
         while queue or any(worker.busy for worker in crew):
+            heed()
             for record in lost.give_up(queue):
                 records[record.id] = record
                 yield PropertyFinished(record)

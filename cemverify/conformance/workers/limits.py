@@ -15,6 +15,8 @@ import sys
 import time
 from pathlib import Path
 
+from cemverify.processes.forkserver import OF_A_TERMINAL
+
 LEAST_MEMORY = 512  # MB; a worker holds 200 for itself, and 500 with JAX and transformers imported
 USUAL_MEMORY = 4096
 
@@ -65,7 +67,9 @@ def waited_for_core(pid: int) -> float:
 
 def leave_terminal() -> None:
     """Puts this process into a session of its own, where Ctrl-C and Ctrl-Z do not reach it, and silences it."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # the server that forked it ignores it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the server that forked it ignores these
+    for number in OF_A_TERMINAL[1:]:
+        signal.signal(number, signal.SIG_DFL)
     if hasattr(os, "setsid"):
         os.setsid()
     # whatever an implementation prints would end up in the middle of a table

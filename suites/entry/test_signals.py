@@ -1,0 +1,99 @@
+"""In real processes, a signal ends a command at any instant: one sentence, the signal's exit code, nothing left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cemverify.conformance.workers.limits import is_gone
+
+LINES = {
+    "claims": "cemverify claims --workers 1",
+    "check": "cemverify check reference --properties gradient contract --workers 1",
+    "study": "synthetic recursion --preset smoke --workers 1 --store cells",
+    "power": "cemverify power --store cells --workers 2 --examples 4",
+    "language": "synthetic language study recursion --preset smoke --store cells",
+}
+CODES = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129, "SIGQUIT": 131}
+UNHEARD = 0.25  # seconds in which Python starts, where a signal has the effect that it has on any program
+ENDING = 60.0  # seconds; on a busy machine an import of torch takes half of them
+
+
+def _cases() -> Iterator[Any]:
+    # while torch is imported; while the collector runs time and again; with a server and workers
+    for line, name, after in (("claims", "SIGINT", 0.8), ("claims", "SIGTERM", 1.6), ("study", "SIGHUP", 5.0),
+                              ("check", "SIGQUIT", 4.0)):  # fmt: skip
+        yield pytest.param(line, name, after, marks=pytest.mark.slow)
+    drawn = np.random.default_rng(31)
+    for line in LINES:
+        for name in CODES:
+            for _ in range(8):
+                after = round(float(drawn.uniform(UNHEARD, drawn.choice((3.0, 15.0)))), 2)
+                yield pytest.param(line, name, after, marks=pytest.mark.thorough)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what is left behind is read from /proc")
+@pytest.mark.parametrize(("line", "name", "after"), [*_cases()])
+def test_a_signal_ends_a_command_by_one_sentence_and_its_code_and_leaves_nothing(
+    line: str, name: str, after: float, tmp_path: Path
+) -> None:
+    folder, temporary = tmp_path / "here", tmp_path / "temporary"
+    folder.mkdir()
+    temporary.mkdir()
+    package, *rest = LINES[line].split()
+    environment = {**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-m", package, *rest]
+    process = _running(command, folder, environment, after)
+    while process.poll() is not None:  # it was done before
+        process.communicate()
+        after /= 2
+        process = _running(command, folder, environment, after)
+    sent = time.monotonic()
+    process.send_signal(signal.Signals[name])
+    try:
+        _, told = process.communicate(timeout=ENDING)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        _, told = process.communicate()
+        pytest.fail(f"it went on for {ENDING:.0f} s after {name}; it had said: {told[-500:]}")
+    assert process.returncode == CODES[name], (time.monotonic() - sent, told[-2000:])
+    said = [text for text in told.splitlines() if text.startswith("error: ")]
+    assert len(said) == 1, told
+    assert "Traceback" not in told, told
+    assert "Exception ignored" not in told, told
+    assert not list(temporary.iterdir())
+    until = time.monotonic() + 10
+    while (alive := _of_session(process.pid)) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not alive
+
+
+def _running(command: list[str], folder: Path, environment: dict[str, str], after: float) -> subprocess.Popen[str]:
+    """The command, so many seconds after it was started."""
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    )
+    time.sleep(after)
+    return process
+
+
+def _of_session(session: int) -> list[int]:
+    """The processes that were started from the one that began this session, unless they left it."""
+    found = []
+    for path in Path("/proc").iterdir():
+        try:
+            if path.name.isdigit() and os.getsid(int(path.name)) == session and not is_gone(int(path.name)):
+                found.append(int(path.name))
+        except OSError:
+            continue
+    return found
