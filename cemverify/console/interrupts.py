@@ -76,8 +76,8 @@ class Ended:
         finally:
             self._over = True
             _now, sys.unraisablehook = others, hook
-            for number, handler in before.items():
-                signal.signal(number, self._leaving() if to_the_end else handler)
+            for each, handler in before.items():
+                signal.signal(each, self._leaving() if to_the_end else handler)
 
     def heed(self) -> None:
         """Raises KeyboardInterrupt if a signal came and its exception was swallowed."""

@@ -505,3 +505,13 @@ class _HangsWhenLookedAt:
 
 hangs_when_looked_at = _HangsWhenLookedAt()
 not_an_implementation = 3
+
+
+def _stops_its_judges_main_thread() -> None:
+    """As a debugger does, where this user may debug; all other threads go on."""
+    attach = 16
+    ctypes.CDLL(None).ptrace(attach, os.getppid(), None, None)
+
+
+interrupts_its_judge = wrongly(lambda: os.kill(os.getppid(), signal.SIGINT))
+stops_its_judges_main_thread = wrongly(_stops_its_judges_main_thread)

@@ -131,7 +131,10 @@ def test_a_wrong_answer_never_holds_whatever_its_process_writes_or_replaces(name
 
 @pytest.mark.parametrize(
     "name",
-    ["kills_its_parent", "stops_its_parent", "stops_judge_and_server", "leaves_a_grandchild_that_stops_the_judge"],
+    [
+        *("kills_its_parent", "stops_its_parent", "stops_judge_and_server"),
+        *("leaves_a_grandchild_that_stops_the_judge", "interrupts_its_judge", "stops_its_judges_main_thread"),
+    ],
 )
 def test_whom_an_implementation_stops_or_kills_delays_the_run_and_never_turns_it_green(name: str) -> None:
     started = time.monotonic()

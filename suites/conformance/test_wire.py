@@ -21,9 +21,10 @@ from cemverify.conformance.asking.experiments import Lost, conforms
 from cemverify.conformance.implementations.contract import load
 from cemverify.conformance.implementations.faults import Tampered
 from cemverify.conformance.questions.cases import Case
-from cemverify.conformance.workers import judging, wire
+from cemverify.conformance.workers import wire
 from cemverify.conformance.workers.judging import Respondent
 from cemverify.conformance.workers.wire import Closed, Line, Overdue, Unreadable
+from cemverify.processes import time_limits
 
 
 def frame(tree: Any, described: Any = (), arrays: bytes = b"") -> bytes:
@@ -166,7 +167,7 @@ def test_what_a_process_spends_waiting_for_a_core_is_no_time_of_its_call(
 ) -> None:
     respondent, theirs = ends
     started = time.monotonic()
-    monkeypatch.setattr(judging, "waited_for_core", lambda _: 0.9 * (time.monotonic() - started))
+    monkeypatch.setattr(time_limits, "waited_for_core", lambda _: 0.9 * (time.monotonic() - started))
     late = threading.Timer(1.0, theirs.sendall, [frames(wire.answer({"number": 1, "answer": True}))])
     late.start()
     with pytest.raises(Tampered, match="something that no call returns"):  # it came, three limits later
@@ -175,7 +176,7 @@ def test_what_a_process_spends_waiting_for_a_core_is_no_time_of_its_call(
     with pytest.raises(Lost, match="did not return"):
         ask(respondent)
     respondent.lost = None
-    monkeypatch.setattr(judging, "waited_for_core", lambda _: 1e6 * (time.monotonic() - started))
+    monkeypatch.setattr(time_limits, "waited_for_core", lambda _: 1e6 * (time.monotonic() - started))
     with pytest.raises(Lost, match="did not return"):  # however long it claims to have waited
         ask(respondent)
     assert time.monotonic() - started < 40 * respondent.timeout

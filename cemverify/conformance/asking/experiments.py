@@ -59,6 +59,10 @@ class Allowance:
 class Elsewhere(Protocol):
     """Another process, which holds the implementation."""
 
+    @property
+    def processes(self) -> tuple[int, ...]:
+        """The ids of this process and of that one."""
+
     def asking(self, question: Any) -> None:
         """A property is about to ask this question."""
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
 
 from cemverify.processes.devices import check_device
+
+MOST_SECONDS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ class Effort:
         edited: texts that modules are imported with instead of their files' (isolated runs only), by dotted name.
 
     Raises:
-        ValueError: no examples, a time budget that is not positive and finite, or a device that is not available.
+        ValueError: no examples, a time budget that is not positive or longer than any run, or a device that is not
+            available.
     """
 
     examples: int = 60
@@ -44,6 +46,7 @@ class Effort:
             raise ValueError(f"examples must be a whole number of at least 1, not {self.examples!r}")
         if type(self.seed) is not int:
             raise ValueError(f"the seed must be a whole number, not {self.seed!r}")
-        if not (0 < self.seconds < math.inf and 0 < self.timeout < math.inf):
-            raise ValueError(f"time budgets must be positive and finite, not {self.seconds} and {self.timeout}")
+        if not (0 < self.seconds <= MOST_SECONDS and 0 < self.timeout <= MOST_SECONDS):
+            allowed = f"positive and at most {MOST_SECONDS:,} seconds"
+            raise ValueError(f"time budgets must be {allowed}, not {self.seconds} and {self.timeout}")
         check_device(self.device)

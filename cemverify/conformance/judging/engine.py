@@ -32,6 +32,7 @@ from cemverify.conformance.properties import Property, by_id
 from cemverify.conformance.questions.black_boxes import Question
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.saving import Saved, Values
+from cemverify.processes.time_limits import TimeLimit
 
 _MOST_WEIGHTS = 2**22  # attention weights times features, of cases that are taken apart to find the wrong part
 
@@ -101,11 +102,11 @@ def judge_property(
     """
     started = time.monotonic()
     caller = Caller(subject, property_.dtype or effort.dtype, effort.device, elsewhere)
-    search = PropertySearch(caller, property_, started + effort.seconds)
+    search = PropertySearch(caller, property_, time_limit(effort.seconds, elsewhere))
     record = unanswered(property_)
     try:
         search.look(effort)
-        record = conclude(record, search.tally, once=property_.once)
+        record = conclude(record, search.tally, once=property_.once, seconds=effort.seconds)
         if record.verdict == Verdict.HOLDS:
             record = _against_controls(record, search)
         elif record.verdict == Verdict.VIOLATED and effort.shrink and search.tally.found is not None:
@@ -118,6 +119,11 @@ def judge_property(
     return replace(record, seconds=time.monotonic() - started)
 
 
+def time_limit(seconds: float, elsewhere: Elsewhere | None) -> TimeLimit:
+    """For a property, of the processes that take part."""
+    return TimeLimit(seconds) if elsewhere is None else TimeLimit(seconds, lambda: elsewhere.processes)
+
+
 def judge_again(
     subject: Subject,
     property_: Property,
@@ -128,7 +134,7 @@ def judge_again(
 ) -> Record:
     """Judges one saved question of a property: violated, holds, or inconclusive."""
     started = time.monotonic()
-    search = PropertySearch(Caller(subject, dtype, device, elsewhere), property_, until=math.inf)
+    search = PropertySearch(Caller(subject, dtype, device, elsewhere), property_, TimeLimit(math.inf))
     record = unanswered(property_)
     try:
         search.look_at(question)

@@ -8,7 +8,6 @@ search. It is then shrunk as long as it still fails in the same way.
 from __future__ import annotations
 
 import math
-import time
 import traceback
 import zlib
 from collections import deque
@@ -29,6 +28,7 @@ from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.properties import Asked, Property
 from cemverify.conformance.questions.hypothesis_draws import from_the_seed_alone
+from cemverify.processes.time_limits import TimeLimit
 
 _SEARCHES = 3  # the usual ones: small, dense and scattered questions
 _TRIES = 400  # smaller forms of a violation that are looked at
@@ -83,7 +83,8 @@ class Tally:
         examples: valid examples. telling: those that could have exposed a wrong layer. discarded: those not judged.
         margin: the worst of the examples that held.
         found: the smallest violation so far. largest: the one with the largest margin, among those with an output.
-        flaky: whether a case failed once and then passed. cut_short: whether time ran out.
+        flaky: whether a case failed once and then passed. cut_short: whether time ran out. asked: examples that there
+            are to be, about; 0 before that is known.
         told: the latest telling examples that held. sizes: the largest of each size among them all.
     """
 
@@ -95,6 +96,7 @@ class Tally:
     largest: Violation | None = None
     flaky: bool = False
     cut_short: bool = False
+    asked: int = 0
     discard_reasons: list[str] = field(default_factory=list)
     told: deque[Any] = field(default_factory=lambda: deque(maxlen=_KEPT))
     sizes: dict[str, int] = field(default_factory=dict)
@@ -135,12 +137,12 @@ class PropertySearch:
     """One property, the implementation that is asked, and the results so far.
 
     Attributes:
-        until: when the time budget is spent, on the monotonic clock.
+        limit: its time budget.
     """
 
     caller: Caller
     property: Property
-    until: float
+    limit: TimeLimit
     tally: Tally = field(default_factory=Tally)
 
     def look(self, effort: Effort) -> None:
@@ -152,12 +154,13 @@ class PropertySearch:
         subject = self.caller.subject
         asked = Asked(frozenset(subject.not_offered), subject if isinstance(subject, EnergyLayer) else None)
         each = max(2, round(effort.examples * self.property.share / _SEARCHES))
-        for source in self.property.sources:
-            strategy = self.property.questions.search(source, asked)
+        number = max(2, round(effort.examples * self.property.share / _SEARCHES * self.property.scattered))
+        searched = {source: self.property.questions.search(source, asked) for source in self.property.sources}
+        self.tally.asked = each * sum(strategy is not None for strategy in searched.values()) + number
+        for source, strategy in searched.items():
             if self.tally.found is None and strategy is not None:
                 self._explore(strategy, replace(effort, examples=each, seed=_seed(effort, self.property, source)))
         if self.tally.found is None:
-            number = max(2, round(effort.examples * self.property.share / _SEARCHES * self.property.scattered))
             self._scatter(asked, replace(effort, examples=number, seed=_seed(effort, self.property, "scattered")))
         if effort.shrink and not self.tally.flaky:
             self._reduce(asked)
@@ -174,7 +177,7 @@ class PropertySearch:
     def _ask(self, question: Any) -> float:
         """Judges one question, counts it, raises on a violation, and returns the margin."""
         tally = self.tally
-        if time.monotonic() > self.until:
+        if self.limit.passed():
             tally.cut_short = True
             if tally.found is None:
                 raise _TimeUp
@@ -259,7 +262,7 @@ class PropertySearch:
     def _reduce(self, asked: Asked) -> None:
         """Shrinks the violation as long as it still fails, within a number of tries."""
         tries = _TRIES
-        while tries > 0 and time.monotonic() < self.until and (found := self.tally.found) is not None:
+        while tries > 0 and not self.limit.passed() and (found := self.tally.found) is not None:
             for question in self.property.questions.smaller(asked, found.question):
                 tries -= 1
                 if self._still_fails(question, found) or tries <= 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,8 @@ from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.properties import Property
 
+_ROOM = 1.25  # later examples may take longer than earlier ones
+
 
 def unanswered(property_: Property) -> Record:
     """A record of the question, without an answer yet."""
@@ -17,11 +20,11 @@ def unanswered(property_: Property) -> Record:
     return Record(p.id, p.claim, p.source, Verdict.SUITE_ERROR, premise=p.premise, floor=p.floor)
 
 
-def conclude(record: Record, tally: Tally, *, once: bool) -> Record:
+def conclude(record: Record, tally: Tally, *, once: bool, seconds: float = math.inf) -> Record:
     """The record with the verdict that follows from the tally.
 
     Args:
-        once: whether a single failure proves a violation even if it cannot be repeated.
+        once: whether a single failure proves a violation even if it cannot be repeated. seconds: the time budget.
     """
     record = replace(record, examples=tally.examples, telling=tally.telling, discarded=tally.discarded)
     if tally.flaky and not (once and tally.found is not None):
@@ -29,8 +32,7 @@ def conclude(record: Record, tally: Tally, *, once: bool) -> Record:
     if tally.found is not None:
         return _violated(record, tally.found, tally.largest)
     if tally.cut_short:
-        reason = f"the time budget ran out after {tally.examples} examples"
-        return _inconclusive(record, reason, tally.margin)
+        return _inconclusive(record, _out_of_time(tally, seconds), tally.margin)
     if not tally.examples:
         return _inconclusive(
             record, f"no valid example: {', '.join(sorted(set(tally.discard_reasons))) or 'none could be drawn'}"
@@ -47,6 +49,16 @@ def conclude(record: Record, tally: Tally, *, once: bool) -> Record:
         )
         return _inconclusive(record, reason, tally.margin)
     return replace(record, verdict=Verdict.HOLDS, margin=tally.margin, asked_up_to=tally.sizes)
+
+
+def _out_of_time(tally: Tally, seconds: float) -> str:
+    """How far it came, and how much time would do."""
+    done = tally.examples + tally.discarded
+    reason = f"the time budget of {seconds:g} seconds ran out after {done} of about {tally.asked} examples"
+    if not done:
+        return f"{reason}; give more with --seconds"
+    enough = math.ceil(_ROOM * seconds * max(tally.asked / done, 1))
+    return f"{reason}; --seconds {enough} would do"
 
 
 def _inconclusive(record: Record, reason: str, margin: float | None = None) -> Record:

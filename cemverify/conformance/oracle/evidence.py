@@ -43,7 +43,7 @@ class Comparison:
             raise Discard("there is nothing to compare")
         if not bool(self.budget.isfinite().all()):
             raise Discard("ill-conditioned: no finite error bound")
-        if torch.broadcast_shapes(self.budget.shape, self.got.shape) != self.got.shape:
+        if np.broadcast_shapes(self.budget.shape, self.got.shape) != tuple(self.got.shape):
             raise ValueError(f"a budget of shape {tuple(self.budget.shape)} for {tuple(self.got.shape)}: {self.what}")
         if bool((self.budget < 0).any()):
             raise ValueError(f"a budget below zero: {self.what}")

@@ -6,9 +6,10 @@ property at a time. One that hangs or dies is replaced, and the property it was 
 property after which the implementation's process can no longer be trusted, because it ran out of memory or finds
 torch's own functions replaced.
 
-Every wait has a limit. A call may take `Effort.timeout` seconds, an import LOADING, and the judge's process enforces
-both. A property may take `Effort.seconds`, or twice that and a minute if the implementation blocks. A judge's process
-that was not heard from for as long as a call may take has been stopped or is gone, and is dismissed with its child.
+Every wait has a limit, and what a process waits for a core counts for none of them. A call may take `Effort.timeout`
+seconds, an import LOADING, and the judge's process enforces both. A property may take `Effort.seconds`, or twice that
+and a minute if the implementation blocks. A judge's process that was neither heard from nor seen to compute for some
+seconds has been stopped or is gone, and is dismissed with its child.
 An implementation that costs one process after another is given up (see `giving_up`). What the implementation may hold
 in memory: see `limits`.
 """
@@ -36,15 +37,16 @@ from cemverify.conformance.properties import Property
 from cemverify.conformance.workers import nursery
 from cemverify.conformance.workers.giving_up import LostWorkers
 from cemverify.conformance.workers.judging import Again, Called, Finished, FirstCalls, Introduction, NotLoaded, judge
-from cemverify.conformance.workers.limits import check_memory, end_all
+from cemverify.conformance.workers.limits import check_memory, descendants, end_all
 from cemverify.conformance.workers.wire import request
 from cemverify.console.interrupts import heed
 from cemverify.processes.cores import one_thread
+from cemverify.processes.time_limits import TimeLimit, busy
 
 LOADING = 120.0  # seconds that an import may take
 
 _POLL = 0.1  # seconds between looks at the clock
-_SILENT = 5.0  # seconds without a sign of life, at least, after which a process is taken for stopped
+_SILENT = 10.0  # seconds without a sign of life after which a process is taken for stopped
 
 
 def run(
@@ -142,10 +144,11 @@ class _Worker:
         self.introduced = False
         self.used = False
         self.alive = True
-        self.silent = max(effort.timeout, _SILENT)
         with one_thread():
             self.process, self.connection = nursery.start(judge, name, effort, dict(os.environ), LOADING)
         self.since = self.heard = time.monotonic()  # not before: the server may have to import torch first
+        self.worked = 0.0
+        self.limit = TimeLimit(2 * LOADING, self._processes)
 
     @property
     def busy(self) -> bool:
@@ -153,7 +156,7 @@ class _Worker:
 
     def introduce(self) -> Introduction:
         """Waits until the implementation is loaded."""
-        while time.monotonic() - self.since < LOADING + self.silent:
+        while not self.limit.passed():
             said = self._said(_POLL)
             if isinstance(said, Introduction):
                 self.introduced = True
@@ -190,6 +193,7 @@ class _Worker:
         """Gives it a property, or a saved question of it; the answer comes later, after the loading."""
         self.asked, self.used = property_, True
         self.since = self.heard = time.monotonic()
+        self.limit = TimeLimit(self._most() if self.introduced else 2 * LOADING, self._processes)
         with contextlib.suppress(OSError):  # it died since: `answer` will say so
             self.connection.send(again or property_.id)
 
@@ -220,6 +224,7 @@ class _Worker:
         said = self._said(0.0)
         if isinstance(said, Introduction):
             self.introduced, self.since = True, time.monotonic()
+            self.limit = TimeLimit(self._most(), self._processes)
         elif isinstance(said, NotLoaded):
             self.dismiss()
             return self._unjudged(f"importing it in another worker failed: {said.reason}")
@@ -236,13 +241,28 @@ class _Worker:
         if self._is_silent():
             self.dismiss()
             return self._unjudged(_SILENCE)
-        if time.monotonic() - self.since > (2 * self.effort.seconds + 60 if self.introduced else 2 * LOADING):
+        if self.limit.passed():
             self.dismiss()
             return self._unjudged("it took more than twice its time budget")
         return None
 
+    def _most(self) -> float:
+        """Seconds that a property may take, if the process that judges it cannot say so itself."""
+        return 2 * self.effort.seconds + 60
+
+    def _processes(self) -> list[int]:
+        pid = self.process.pid
+        return [] if pid is None else [pid, *descendants(pid)]
+
     def _is_silent(self) -> bool:
-        return time.monotonic() - self.heard > self.silent
+        """Whether the thread that works was neither heard from nor seen to compute."""
+        if time.monotonic() - self.heard <= _SILENT:
+            return False
+        worked = busy(self.process.pid or 0)
+        if worked > self.worked:  # in one long operation
+            self.worked, self.heard = worked, time.monotonic()
+            return False
+        return True
 
     def dismiss(self) -> None:
         """Ends both processes and whatever they started; a second time does nothing."""

@@ -2,17 +2,19 @@
 
 The implementation's process is its child and holds one end of a socket, over which it answers (see `answering`).
 Golden answers, budgets, comparisons and verdicts are made here, where no code of the implementation runs. Every
-wait for an answer has a deadline. Whoever started this process hears from it twice a second, or ends it.
+wait for an answer has a deadline. Whoever started this process hears twice a second from the thread that works, or
+sees it compute. Otherwise that thread is stopped or gone, and the process is ended.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import multiprocessing
 import os
+import signal
 import socket
 import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -45,15 +47,14 @@ from cemverify.conformance.workers.limits import (
     end_all,
     guard_memory,
     leave_terminal,
-    waited_for_core,
 )
 from cemverify.conformance.workers.wire import Closed, Line, Overdue, Unreadable, answered, request, requested
+from cemverify.processes.forkserver import OF_A_TERMINAL
 from cemverify.processes.parent_death import end_with_parent
+from cemverify.processes.time_limits import TimeLimit
 
 _ONE_CALL = Allowance()
 _BEAT = 0.5  # seconds between signs of life
-_STARVED = 0.1  # of the time of a call: a process that waited less for a core had enough of it
-_MOST_WAITED = 9  # times the time of a call: a process can make itself wait
 
 
 @dataclass(frozen=True)
@@ -128,9 +129,15 @@ class Respondent:
     lost: Lost | None = None
     origin: Origin = field(default_factory=Origin)
 
+    @property
+    def processes(self) -> tuple[int, ...]:
+        """Those that take the time of a property."""
+        return os.getpid(), *([] if self.process.pid is None else [self.process.pid])
+
     def asking(self, question: Any) -> None:
         """A property is about to ask this question."""
         self.question = question
+        self.line.meanwhile()
 
     def perform(
         self, experiment: str, asker: Any, arguments: tuple[Any, ...], named: dict[str, Any], allowance: Allowance
@@ -158,17 +165,17 @@ class Respondent:
             raise self.lost
         self.number = asked.number
         seconds = allowance.seconds(self.timeout)
-        until = time.monotonic() + seconds
+        limit = TimeLimit(seconds, lambda: self.processes[1:])
         try:
-            self.line.send(request(asked), until)
-            self._await_answer(until, seconds)
+            self.line.send(request(asked), limit.until)
+            await_something(self.line, limit)
             said = answered(self.line.receive(time.monotonic() + seconds))
             # an honest process answers each request once
             if not isinstance(said, dict) or said.get("number") != self.number:
                 raise Unreadable("it sent an answer that was not asked for")
         except Overdue:
-            limit = f"{self.timeout + allowance.grace:g} seconds"
-            self.lost = Lost(Hung.cause, f"a call did not return within {limit} (--timeout allows more)")
+            longest = f"{self.timeout + allowance.grace:g} seconds"
+            self.lost = Lost(Hung.cause, f"a call did not return within {longest} (--timeout allows more)")
             raise self.lost from None
         except Unreadable as error:
             self.lost = Lost(Tampered.cause, f"its process sent messages of its own: {error}")
@@ -178,20 +185,6 @@ class Respondent:
             raise self.lost from None
         return _outcome(said)
 
-    def _await_answer(self, until: float, seconds: float) -> None:
-        """Waits for the answer; what its process spent waiting for a core is no time of the call.
-
-        Raises:
-            Overdue: it does not come.
-        """
-        before, granted = waited_for_core(self.process.pid), 0.0
-        while not self.line.arrives(until):
-            waited = min(waited_for_core(self.process.pid) - before, _MOST_WAITED * seconds) - granted
-            if waited < _STARVED * seconds:
-                raise Overdue
-            granted += waited
-            until = time.monotonic() + waited
-
     def ending(self) -> str:
         """How its process ended."""
         self.process.join(1.0)
@@ -199,6 +192,17 @@ class Respondent:
         if code is None:
             return "it closed its connection to the verifier"
         return f"it ended the interpreter ({'signal ' + str(-code) if code < 0 else 'exit code ' + str(code)})"
+
+
+def await_something(line: Line, limit: TimeLimit) -> None:
+    """Waits until bytes come.
+
+    Raises:
+        Overdue: none have come within the limit.
+    """
+    while not line.arrives(limit.until):
+        if limit.passed():
+            raise Overdue
 
 
 def _outcome(said: Mapping[str, Any]) -> Any:
@@ -224,33 +228,55 @@ def judge(connection: Connection, name: str, effort: Effort, environment: Mappin
     guard_memory()
     adopt_orphans()
     end_with_parent(lambda: end_all(os.getpid()))
-    sending = threading.Lock()
+    for number in OF_A_TERMINAL:  # what the implementation sends its judge changes nothing
+        signal.signal(number, signal.SIG_IGN)
+    heart = _Heart(connection)
+    try:
+        _serve(heart, Respondent(process, Line(ours, heart.beat), effort.timeout), name, effort, loading)
+    finally:
+        _leave(process)
 
-    def send(message: Any) -> None:
-        with sending, contextlib.suppress(OSError):  # nobody listens any more
-            connection.send(message)
 
-    threading.Thread(target=_beat, args=(send,), daemon=True).start()
-    respondent = Respondent(process, Line(ours), effort.timeout)
+@dataclass
+class _Heart:
+    """What whoever started this process hears of it; in one thread, the one that works."""
+
+    connection: Connection
+    last: float = -math.inf
+
+    def beat(self) -> None:
+        """Gives a sign of life, unless there was one just now."""
+        if time.monotonic() - self.last > _BEAT:
+            self.say(Alive())
+
+    def say(self, message: Any) -> None:
+        """Says something."""
+        self.last = time.monotonic()
+        with contextlib.suppress(OSError):  # nobody listens any more
+            self.connection.send(message)
+
+
+def _serve(heart: _Heart, respondent: Respondent, name: str, effort: Effort, loading: float) -> None:
+    """Introduces the implementation and judges properties, as long as somebody asks and the processes are sound."""
     subject = _introduced(respondent, name, loading)
     if isinstance(subject, NotLoaded):
-        send(subject)
-        _leave(process)
+        heart.say(subject)
+        return
     respondent.not_offered = subject.not_offered
     offered = [p.id for p in applicable(subject, catalogue())]
-    send(Introduction(offered, dict(subject.not_offered), respondent.origin))
+    heart.say(Introduction(offered, dict(subject.not_offered), respondent.origin))
     while True:
         try:
-            wanted = connection.recv()
+            wanted = heart.connection.recv()
         except (EOFError, OSError):
-            _leave(process)
+            return
         if isinstance(wanted, FirstCalls):
-            send(_called(subject, wanted, effort, respondent))
+            heart.say(_called(subject, wanted, effort, respondent))
             continue
         finished = _judged(subject, wanted, effort, respondent)
-        send(finished)
+        heart.say(finished)
         if finished.lost:
-            _leave(process)
+            return
 
 
 def _forked(end: socket.socket, *arguments: Any) -> None:
@@ -269,15 +295,9 @@ def _leave(process: Any) -> NoReturn:
     os._exit(0)
 
 
-def _beat(send: Any) -> None:
-    pause = threading.Event()
-    while True:
-        send(Alive())
-        pause.wait(_BEAT)
-
-
 def _introduced(respondent: Respondent, name: str, loading: float) -> Subject | NotLoaded:
     try:
+        await_something(respondent.line, TimeLimit(loading, lambda: respondent.processes[1:]))
         said = answered(respondent.line.receive(time.monotonic() + loading))
         if "unloaded" in said:
             return NotLoaded(printable(str(said["unloaded"])))

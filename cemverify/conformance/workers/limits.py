@@ -57,14 +57,6 @@ def descendants(pid: int) -> list[int]:
     return [below for child in children for below in (int(child), *descendants(int(child)))]
 
 
-def waited_for_core(pid: int) -> float:
-    """Seconds for which the main thread of a process was ready to run and had no core; 0 where that is not known."""
-    try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
-    except (OSError, IndexError, ValueError):
-        return 0.0
-
-
 def leave_terminal() -> None:
     """Puts this process into a session of its own, where Ctrl-C and Ctrl-Z do not reach it, and silences it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the server that forked it ignores these

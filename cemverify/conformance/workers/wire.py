@@ -14,8 +14,9 @@ import math
 import pickle
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from torch import Tensor
 Values = np.ndarray[Any, Any]
 
 _LENGTH = 8  # bytes that say how many follow
+_MOMENT = 0.25  # seconds of one wait
 _HEADER = 4  # bytes that say how long the JSON is
 _LONGEST = 2**28  # bytes of one answer
 _LONGEST_HEADER = 2**23  # bytes of JSON in it
@@ -44,9 +46,14 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True)
 class Line:
-    """One end of a connection, every wait on which has a deadline."""
+    """One end of a connection, every wait on which has a deadline.
+
+    Attributes:
+        meanwhile: called again and again during each wait.
+    """
 
     socket: socket.socket
+    meanwhile: Callable[[], None] = lambda: None
 
     def send(self, content: bytes, until: float = math.inf) -> None:
         """Sends bytes.
@@ -57,22 +64,29 @@ class Line:
         Raises:
             Overdue: the other end has not taken them by then. Closed: it is closed.
         """
-        try:
-            self.socket.settimeout(_left(until))
-            self.socket.sendall(len(content).to_bytes(_LENGTH, "little") + content)
-        except TimeoutError:
-            raise Overdue from None
-        except OSError:
-            raise Closed from None
+        content = len(content).to_bytes(_LENGTH, "little") + content
+        view, sent = memoryview(content), 0
+        while sent < len(content):
+            sent += self._once(partial(self.socket.send, view[sent:]), until)
+
+    def _once(self, operation: Callable[[], int], until: float) -> int:
+        """An operation of the socket, begun again until it comes to something."""
+        while True:
+            try:
+                self.socket.settimeout(min(_left(until), _MOMENT))
+                return operation()
+            except TimeoutError:
+                self.meanwhile()
+            except OSError:
+                raise Closed from None
 
     def arrives(self, until: float) -> bool:
         """Whether bytes come before then, or the other end is closed; waits for that."""
         try:
-            self.socket.settimeout(_left(until))
-            self.socket.recv(1, socket.MSG_PEEK)
-        except (Overdue, TimeoutError):
+            self._once(lambda: len(self.socket.recv(1, socket.MSG_PEEK)), until)
+        except Overdue:
             return False
-        except OSError:  # receiving will say so
+        except Closed:  # receiving will say so
             return True
         return True
 
@@ -95,25 +109,19 @@ class Line:
         content = bytearray(length)
         view, got = memoryview(content), 0
         while got < length:
-            try:
-                self.socket.settimeout(_left(until))
-                n = self.socket.recv_into(view[got:])
-            except TimeoutError:
-                raise Overdue from None
-            except OSError:
-                raise Closed from None
+            n = self._once(partial(self.socket.recv_into, view[got:]), until)
             if not n:
                 raise Closed
             got += n
         return bytes(content)
 
 
-def _left(until: float) -> float | None:
-    """Seconds until then; None without a deadline."""
+def _left(until: float) -> float:
+    """Seconds until then."""
     left = until - time.monotonic()
     if left <= 0:
         raise Overdue
-    return None if left == math.inf else left
+    return left
 
 
 # --- requests ---------------------------------------------------------------------------------------

@@ -1,0 +1,23 @@
+"""Imported by the server of workers, first of all: a worker whose parent is gone before it has begun says nothing.
+
+What it needs to begin is gone with its parent, who ends for a reason of its own and says that.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+
+_said = sys.excepthook
+
+
+def _hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    frames = []
+    while trace is not None:
+        frames.append((trace.tb_frame.f_globals.get("__name__"), trace.tb_frame.f_code.co_name))
+        trace = trace.tb_next
+    if not (issubclass(kind, OSError | EOFError) and ("multiprocessing.spawn", "_main") in frames):
+        _said(kind, error, error.__traceback__)
+
+
+sys.excepthook = _hook
