@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cemverify.commands import completers
 from cemverify.commands.completers import complete_with
 from cemverify.conformance.workers.limits import USUAL_MEMORY, check_memory, usual_memory
-from cemverify.console.parsing import MOST_WORKERS, count, positive, seed, whole
+from cemverify.console.parsing import MOST_WORKERS, count, seconds, seed, whole
 from cemverify.processes.cores import cores
 
 if TYPE_CHECKING:
@@ -57,14 +57,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--seconds",
-        type=positive,
+        type=seconds,
         default=60.0,
         metavar="S",
         help="time limit for each property, in seconds (default 60)",
     )
     parser.add_argument(
         "--timeout",
-        type=positive,
+        type=seconds,
         default=20.0,
         metavar="S",
         help="seconds after which a call counts as hung (default 20)",

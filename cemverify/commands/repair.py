@@ -11,7 +11,7 @@ from cemverify.commands import effort
 from cemverify.commands.slow_imports import slow_imports
 from cemverify.conformance.implementations import naming
 from cemverify.console.errors import UsageError
-from cemverify.console.parsing import count, path, positive
+from cemverify.console.parsing import count, path, seconds
 from cemverify.console.streams import columns, wrapped
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     effort.add_arguments(parser)
     parser.add_argument(
         "--search",
-        type=positive,
+        type=seconds,
         default=60.0,
         metavar="S",
         help="seconds after which no further edit is tried (default 60)",

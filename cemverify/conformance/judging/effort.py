@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 import torch
 
+from cemverify.console.parsing import MOST_SECONDS
 from cemverify.processes.devices import check_device
-
-MOST_SECONDS = 1_000_000
 
 
 @dataclass(frozen=True)

@@ -177,8 +177,8 @@ class _Worker:
             LoadError: that failed.
         """
         self.connection.send(FirstCalls(functions))
-        until = time.monotonic() + len(FUNCTIONS) * (self.effort.timeout + self.silent)
-        while time.monotonic() < until and self.alive and not self._is_silent():
+        limit = TimeLimit(len(FUNCTIONS) * (self.effort.timeout + _SILENT), self._processes)
+        while not limit.passed() and self.alive and not self._is_silent():
             said = self._said(_POLL)
             if isinstance(said, Called):
                 if said.reason is not None:
