@@ -48,7 +48,7 @@ ROOMS: dict[str, set[str]] = {
     | shared("catalogue")
     | verifier("implementations", "questions", "asking", "oracle"),
     "cemverify.conformance.judging": {"cemverify.cem"}
-    | shared("catalogue", "processes")
+    | shared("catalogue", "processes", "console")
     | verifier("implementations", "questions", "asking", "oracle", "properties"),
     "cemverify.conformance.workers": shared("processes", "console")
     | verifier("implementations", "questions", "asking", "properties", "judging"),

@@ -27,7 +27,7 @@ FORKS = sys.platform == "linux"
 # what a terminal sends to all its processes
 OF_A_TERMINAL = [signal.Signals[name] for name in ("SIGINT", "SIGHUP", "SIGQUIT") if hasattr(signal, name)]
 
-_imported: dict[str, None] = {"cemverify.processes.served": None}  # by the next server, in this order
+_imported: dict[str, None] = {"cemverify.processes.preloaded": None}  # by the next server, in this order
 
 
 def context(*modules: str) -> Any:
