@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cemverify.conformance.implementations.modules import implementation_from_modules
     from cemverify.conformance.implementations.reference import reference
     from cemverify.conformance.judging.verdicts import Record, Verdict
+    from cemverify.conformance.properties.own import layer_property
     from cemverify.conformance.trained.model import TrainedModel
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "fast",
     "implementation",
     "implementation_from_modules",
+    "layer_property",
     "parametrize_with_properties",
     "reference",
 ]
@@ -58,6 +60,7 @@ _HOMES = {
     "conformance.implementations.fast": ("fast",),
     "conformance.implementations.reference": ("reference",),
     "conformance.judging.verdicts": ("Record", "Verdict"),
+    "conformance.properties.own": ("layer_property",),
     "conformance.trained.model": ("TrainedModel",),
 }
 

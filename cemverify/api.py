@@ -20,7 +20,7 @@ from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.listeners.cases import violation
 from cemverify.conformance.listeners.terminal import too_new
-from cemverify.conformance.properties import Property, select
+from cemverify.conformance.properties import Property, own_properties, select
 from cemverify.conformance.workers import isolation
 from cemverify.processes.cores import cores
 
@@ -29,6 +29,7 @@ def check_implementation(
     found: Any,
     *,
     properties: Sequence[str] = (),
+    properties_from: Sequence[str | Path] = (),
     examples: int = 60,
     seed: int = 0,
     device: str = "cpu",
@@ -41,22 +42,24 @@ def check_implementation(
         found: an implementation, or an object with its functions as attributes, which runs in this process; or a
             "module:attribute" name, which runs in worker processes, where it may hang or crash.
         properties: ids, prefixes or patterns; all properties if empty.
+        properties_from: files or modules with properties of your own, which are tested too (see `layer_property`).
         examples, seed, device: as for `cemverify check`.
         timeout: seconds after which a call counts as hung; used for a name only.
         catalogue: a version of the catalogue, "2026.11"; records of properties that came later are marked by
             `newer_than`.
 
     Raises:
-        LoadError: it is not an implementation, or cannot be loaded.
+        LoadError: it is not an implementation, or cannot be loaded; or a file of properties cannot.
         ValueError: a pattern matches nothing, or examples is less than 1.
         UsageError: there is no such catalogue here.
     """
     pinned = None if catalogue is None else check_version(catalogue)
     effort = Effort(examples, seed, timeout=timeout, device=device)
+    asked = select(properties, own_properties(properties_from))
     if isinstance(found, str):
-        events = isolation.run(found, select(properties), effort, workers=cores())
+        events = isolation.run(found, asked, effort, workers=cores())
     else:
-        events = engine.run(as_subject(found), type(found).__name__, select(properties), effort)
+        events = engine.run(as_subject(found), type(found).__name__, asked, effort)
     for event in events:
         if isinstance(event, RunFinished):
             return pin(event.records, pinned)
@@ -67,6 +70,7 @@ def parametrize_with_properties(
     found: Any,
     *,
     properties: Sequence[str] = (),
+    properties_from: Sequence[str | Path] = (),
     examples: int = 60,
     seed: int = 0,
     device: str = "cpu",
@@ -85,12 +89,12 @@ def parametrize_with_properties(
 
     Args:
         found: as for `check_implementation`; it always runs in the process of the test.
-        properties, examples, seed, device: as for `cemverify check`.
+        properties, properties_from, examples, seed, device: as for `cemverify check`.
         known: a file of known violations; `found` must then be a name, as in the file.
         catalogue: the version of the catalogue to enforce, "2026.11"; all of it if None.
 
     Raises:
-        LoadError: it is not an implementation, or cannot be loaded.
+        LoadError: it is not an implementation, or cannot be loaded; or a file of properties cannot.
         ValueError: a pattern matches nothing, or the file of known violations is invalid.
         ResultError: that file cannot be read. UsageError: there is no such catalogue here.
     """
@@ -103,7 +107,7 @@ def parametrize_with_properties(
     except LoadError as error:
         raise LoadError(str(error)) from None
     effort = Effort(examples, seed, device=device)
-    chosen = applicable(subject, select(properties))
+    chosen = applicable(subject, select(properties, own_properties(properties_from)))
     excuses = None
     if known is not None:
         if not isinstance(found, str):

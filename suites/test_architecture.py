@@ -71,7 +71,7 @@ ROOMS: dict[str, set[str]] = {
     | verifier("implementations", "questions", "asking", "properties", "judging", "workers"),
     "cemverify.api": shared("catalogue", "processes")
     | verifier("implementations", "properties", "judging", "workers", "gate", "listeners"),
-    "cemverify": {"cemverify.api"} | verifier("implementations", "judging", "trained"),
+    "cemverify": {"cemverify.api"} | verifier("implementations", "properties", "judging", "trained"),
     "cemverify.start": {"cemverify", "cemverify.cem"}
     | shared("catalogue", "console", "processes")
     | verifier("implementations"),

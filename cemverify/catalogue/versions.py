@@ -44,8 +44,9 @@ def check_version(version: str) -> str:
 
 
 def is_newer(property_id: str, pinned: str | None) -> bool:
-    """Whether a property came after the pinned version; never without a pin."""
-    if pinned is None:
+    """Whether a property came after the pinned version; never without a pin, and never if it is one's own."""
+    since = introduced().get(property_id)
+    if pinned is None or since is None:
         return False
     order = versions()
-    return order.index(introduced()[property_id]) > order.index(pinned)
+    return order.index(since) > order.index(pinned)

@@ -41,6 +41,7 @@ examples:
   cemverify check mypkg.cem:implementation --properties gradient descent --examples 500 --seed 7
   cemverify check mypkg.cem:implementation --known known.toml --update-known --reason "slopes: ticket 12"
   cemverify check mypkg.cem:implementation --known known.toml --baseline main.json --on-regression fail
+  cemverify check mypkg.cem:implementation --properties-from mypkg/properties.py
   cemverify check mypkg.model:build --checkpoint weights.safetensors --layer blocks.0.attention --tokens text.npy
 """
 
@@ -48,6 +49,13 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `cemverify check`."""
     effort.add_arguments(parser)
+    parser.add_argument(
+        "--properties-from",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="test properties of your own too, stated in these files or modules; their ids begin with own/",
+    )
     parser.add_argument(
         "-v", "--verbose", action="store_true", help="show every property, also where a whole family holds"
     )
@@ -77,18 +85,22 @@ def _run(options: argparse.Namespace) -> int:
         from cemverify.conformance.counterexamples.files import save_all
         from cemverify.conformance.judging.events import RunFinished
         from cemverify.conformance.listeners.progress import progress
-        from cemverify.conformance.properties import select
+        from cemverify.conformance.properties import own_properties, select
         from cemverify.conformance.workers import isolation, nursery
         from cemverify.results.provenance import Maker
 
-    properties = select(options.properties)
+    if not options.properties_from:
+        select(options.properties)  # refused before anything is started
+    sys.path.insert(0, os.getcwd())  # as `python -m` would; workers inherit it
     nursery.get_ready(options.implementation)
+    properties = select(options.properties, own_properties(options.properties_from))
     asked = effort.of(options)
     _check_files(options)
     measured_against = gate.read_gate(options)
     torch.set_num_threads(1)  # as in the workers, and as the result says
-    sys.path.insert(0, os.getcwd())  # as `python -m` would; workers inherit it
     configuration = {**effort.configuration(options, asked), "catalogue": options.catalogue}
+    if options.properties_from:
+        configuration["properties_from"] = options.properties_from
     maker = Maker.now(options.command, configuration, asked.seed, asked.device)
     finished: RunFinished | None = None
     with progress(verbose=options.verbose) as listener:
@@ -143,17 +155,20 @@ def _check_files(options: argparse.Namespace) -> None:
         ResultError: one would be.
     """
     from cemverify.conformance.counterexamples.files import check_apart
-    from cemverify.conformance.properties import catalogue
+    from cemverify.conformance.properties import own_properties, select
     from cemverify.results.envelope import check_outputs
 
     outputs, known = [options.json, options.junit, options.markdown], options.known
-    read = [*naming.files(options.implementation), options.baseline, options.checkpoint, options.tokens]
+    own = [path for name in options.properties_from for path in naming.module_files(name)]
+    read = [*naming.files(options.implementation), *own, options.baseline, options.checkpoint, options.tokens]
     folder = options.save_counterexamples
     updated = known if options.update_known else None
     check_outputs(*outputs, updated=updated, folders=[folder], read=[*read, None if updated else known])
     if folder is not None:
         others = [path for path in (*outputs, *read, known) if path is not None]
-        check_apart(folder, [property_.id for property_ in catalogue()], others)
+        check_apart(
+            folder, [property_.id for property_ in select([], own_properties(options.properties_from))], others
+        )
 
 
 def _tell(

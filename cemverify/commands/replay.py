@@ -24,6 +24,7 @@ EPILOG = """\
 examples:
   cemverify replay out/gradient-attention-plain.json
   cemverify replay out/gradient-attention-plain.json --implementation mypkg.cem:repaired
+  cemverify replay out/own-first-token.json --properties-from mypkg/properties.py
 """
 
 
@@ -32,6 +33,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=path, metavar="FILE", help="the .json of a saved counterexample")
     parser.add_argument(
         "--implementation", metavar="NAME", help="implementation to test (default: the one it was found with)"
+    )
+    parser.add_argument(
+        "--properties-from",
+        metavar="FILE",
+        help="the file of a property of your own (default: the one it was found with)",
     )
     parser.add_argument("--json", type=path, metavar="FILE", help="write the result file")
 
@@ -48,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
         from cemverify.conformance.listeners import files
         from cemverify.conformance.listeners.cases import violation
         from cemverify.conformance.listeners.colours import show_coloured
-        from cemverify.conformance.properties import catalogue
+        from cemverify.conformance.properties import own_properties, select
         from cemverify.conformance.workers import nursery
         from cemverify.conformance.workers.isolation import ask_again
         from cemverify.results.envelope import check_outputs, show, write
@@ -56,12 +62,15 @@ def run(options: argparse.Namespace) -> int:
 
     saved = load_counterexample(options.file)
     name = options.implementation or saved.implementation
-    check_outputs(options.json, read=[*files_of(options.file), *naming.files(name)])
-    chosen = [p for p in catalogue() if p.id == saved.property]
-    if not chosen:
-        raise ValueError(f"this version has no property {saved.property!r}; see `cemverify list`")
+    own = options.properties_from or saved.stated_in
+    read = [*files_of(options.file), *naming.files(name), *(naming.module_files(own) if own else [])]
+    check_outputs(options.json, read=read)
     sys.path.insert(0, os.getcwd())  # as `cemverify check` does
     nursery.get_ready(name)
+    chosen = [p for p in select([], own_properties([own] if own else [])) if p.id == saved.property]
+    if not chosen:
+        where = f"{own} has" if own else "this version has"
+        raise ValueError(f"{where} no property {saved.property!r}; see `cemverify list`")
     maker = Maker.now(options.command, {"counterexample": str(options.file)}, 0, saved.device)
     effort = Effort() if saved.within is None else Effort(timeout=saved.within)
     record = ask_again(name, chosen[0], saved.question, saved.dtype, saved.device, effort)

@@ -53,6 +53,8 @@ def asked_for(options: argparse.Namespace) -> bool:
         raise UsageError("--checkpoint needs --layer NAME, the sub-module to judge, such as blocks.0.attention")
     if options.properties:
         raise UsageError("--properties cannot be chosen for a trained layer: leave it out, all of them are quick")
+    if options.properties_from:
+        raise UsageError("properties of your own cannot be asked of a trained layer: leave out --properties-from")
     if options.save_counterexamples:
         raise UsageError("a trained layer has no small counterexamples to save: leave out --save-counterexamples")
     return True

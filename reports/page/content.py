@@ -222,7 +222,7 @@ def _violations(source: ResultFile) -> Iterator[Violation]:
                 known=brief(entry.get("known") or "", 200),
                 facts=[(brief(name, 40), brief(value, 400)) for name, value in facts if value],
                 script=script(content["implementation"], entry),
-                command=brief(commands(content["implementation"], entry["id"]), 400),
+                command=brief(commands(content["implementation"], entry), 400),
             )
 
 

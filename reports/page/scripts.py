@@ -12,10 +12,11 @@ _LONGEST = 6000
 _LAYERS = {"attention": "AttentionConfig", "mlp": "MLPConfig"}
 
 
-def commands(implementation: str, property_id: str) -> str:
-    """The commands that ask the same again and save the smallest case with its own script."""
-    words = ["cemverify", "check", implementation, "--properties", property_id, "--save-counterexamples", "out/found"]
-    return shlex.join(words)
+def commands(implementation: str, entry: Mapping[str, Any]) -> str:
+    """The command that asks a property again and saves the smallest case with its own script."""
+    words = ["cemverify", "check", implementation, "--properties", entry["id"]]
+    words += ["--properties-from", entry["stated_in"]] if "stated_in" in entry else []
+    return shlex.join([*words, "--save-counterexamples", "out/found"])
 
 
 def script(implementation: str, entry: Mapping[str, Any]) -> str | None:

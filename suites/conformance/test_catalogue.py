@@ -13,10 +13,10 @@ from cemverify.api import Check
 from cemverify.cem.layers import AttentionConfig, MLPConfig
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.contract import implementation, load
-from cemverify.conformance.judging.controls import CONTROLS
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import applicable
 from cemverify.conformance.properties import catalogue, select
+from cemverify.conformance.properties.base import CONTROLS
 from cemverify.conformance.questions.cases import dense_case
 from suites.devices import device_of_worker
 

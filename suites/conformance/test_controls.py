@@ -10,12 +10,13 @@ import torch
 
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations import reference
-from cemverify.conformance.judging.controls import CONTROLS, control
+from cemverify.conformance.judging.controls import control
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_property
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
 from cemverify.conformance.properties import catalogue, select
+from cemverify.conformance.properties.base import CONTROLS
 from cemverify.conformance.questions.cases import Case, dense_case
 
 PLAIN = select(["gradient/attention/plain"])[0]

@@ -36,6 +36,7 @@ class Counterexample:
         implementation: the name it was found with. property: the id. question: what the property was asked.
         dtype, device: what arrays were rounded to, and where they lived. reason: what was found then.
         within: where a call did not come back, the seconds in which it ought to have; None where all did.
+        stated_in: the module that states the property, if it is not of the catalogue.
     """
 
     implementation: str
@@ -45,6 +46,7 @@ class Counterexample:
     device: str
     reason: str
     within: float | None = None
+    stated_in: str | None = None
 
 
 def save_all(event: RunFinished, folder: Path, maker: Maker) -> list[Path]:
@@ -108,6 +110,7 @@ def load_counterexample(path: Path) -> Counterexample:
             asked["device"],
             record["reason"],
             asked.get("within"),
+            record.get("stated_in"),
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ResultError(f"{path} cannot be replayed ({error}); save it again with this version") from error

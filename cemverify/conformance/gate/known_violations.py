@@ -32,6 +32,7 @@ from tomlkit.items import AoT
 
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import catalogue
+from cemverify.conformance.properties.own import OWN
 from cemverify.processes.inputs import read_text
 from cemverify.results.envelope import ResultError
 
@@ -205,7 +206,7 @@ def _entry(table: Mapping[str, Any], line: int, ids: set[str]) -> KnownViolation
             raise ValueError(f"the entry lacks {key!r}; it needs {', '.join(KEYS)}")
         if not isinstance(table[key], str) or not table[key].strip():
             raise ValueError(f"{key} must be a non-empty string, not {table[key]!r}")
-    if table["property"] not in ids:
+    if table["property"] not in ids and not table["property"].startswith(f"{OWN}/"):
         near = get_close_matches(table["property"], ids, 1)
         did_you_mean = f"did you mean {near[0]}?" if near else "see `cemverify list`"
         raise ValueError(f"there is no property {table['property']!r}; {did_you_mean}")

@@ -138,27 +138,39 @@ def attribute(name: str) -> Any:
         LoadError: it cannot be imported, or has no such attribute.
     """
     module_name, path = naming.parts(name)
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name and (module_name == error.name or module_name.startswith(f"{error.name}.")):
-            raise LoadError(naming.no_module(module_name, name)) from error
-        raise LoadError(f"importing {module_name!r} failed: {words(error)}") from error
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # SystemExit too
-        raise LoadError(f"importing {module_name!r} failed: {words(error)}") from error
-    found: Any = module
+    around = module(module_name, name)
+    found: Any = around
     try:
         for part in path.split("."):
             if not hasattr(found, part):
-                raise LoadError(naming.no_attribute(module_name, path, *_defined(module)))
+                raise LoadError(naming.no_attribute(module_name, path, *_defined(around)))
             found = getattr(found, part)
     except (LoadError, KeyboardInterrupt):
         raise
     except BaseException as error:
         raise LoadError(f"reading {path!r} of {module_name!r} failed: {words(error)}") from error
     return found
+
+
+def module(name: str, wanted: str | None = None) -> ModuleType:
+    """The module of a dotted name.
+
+    Args:
+        wanted: what it is imported for, if that is not the module itself.
+
+    Raises:
+        LoadError: it cannot be imported.
+    """
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and (name == error.name or name.startswith(f"{error.name}.")):
+            raise LoadError(naming.no_module(name, wanted or name)) from error
+        raise LoadError(f"importing {name!r} failed: {words(error)}") from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit too
+        raise LoadError(f"importing {name!r} failed: {words(error)}") from error
 
 
 def _defined(module: ModuleType) -> tuple[list[str], list[str]]:

@@ -63,6 +63,15 @@ def parts(name: str) -> tuple[str, str]:
     return given, path
 
 
+def module_name(name: str) -> str:
+    """The dotted name of a module that is given so, or as a file.
+
+    Raises:
+        LoadError: there is no such file, or it cannot be imported from here.
+    """
+    return _module_of(name) if is_file(name) else name
+
+
 def installed() -> dict[str, str]:
     """What the installed names stand for, each as module:attribute."""
     return {point.name: point.value for point in metadata.entry_points(group=ENTRY_POINTS)}
@@ -91,7 +100,18 @@ def files(name: str) -> list[Path]:
     Raises:
         LoadError: there is certainly no such module.
     """
-    top = parts(name)[0].partition(".")[0]
+    return module_files(parts(name)[0])
+
+
+def module_files(name: str) -> list[Path]:
+    """The file or the package's folder of a module that is given by its dotted name or its file.
+
+    Empty where only importing it would tell.
+
+    Raises:
+        LoadError: there is certainly no such module.
+    """
+    top = module_name(name).partition(".")[0]
     found = sys.modules.get(top)
     spec = getattr(found, "__spec__", None) if found is not None else _found(top, name)
     if spec is None:

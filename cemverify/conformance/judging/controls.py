@@ -7,9 +7,8 @@ from the same run.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -21,18 +20,6 @@ from cemverify.conformance.implementations import reference
 from cemverify.conformance.implementations.contract import Implementation, Subject
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.features import FUNCTIONS
-
-CONTROLS: Mapping[str, str] = MappingProxyType(
-    {
-        "identity": "returns x unchanged",
-        "zero": "returns zeros",
-        "constant": "returns ones",
-        "random": "returns noise",
-        "detached": "returns the right outputs without gradients",
-        "random-energy": "states noise for its energy",
-        "shuffled": "returns the right outputs for the wrong tokens",
-    }
-)
 
 Answer = Callable[..., Tensor]
 

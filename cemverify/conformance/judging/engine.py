@@ -18,7 +18,7 @@ from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Discard, Fault, Hung, words
 from cemverify.conformance.implementations.features import FUNCTIONS
 from cemverify.conformance.implementations.origin import origin_of
-from cemverify.conformance.judging.controls import CONTROLS, control
+from cemverify.conformance.judging.controls import control
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.events import Event, PropertyFinished, PropertyStarted, RunFinished, RunStarted
 from cemverify.conformance.judging.localisation.bench import WrongPart
@@ -28,7 +28,9 @@ from cemverify.conformance.judging.recording import from_plain, save, to_plain
 from cemverify.conformance.judging.search import PropertySearch, SuiteBroke, Violation
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.judging.wording import conclude, unanswered
-from cemverify.conformance.properties import Property, by_id
+from cemverify.conformance.oracle.evidence import Evidence
+from cemverify.conformance.properties import Door, Property, by_id
+from cemverify.conformance.properties.base import CONTROLS
 from cemverify.conformance.questions.black_boxes import Question
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.saving import Saved, Values
@@ -37,13 +39,18 @@ from cemverify.processes.time_limits import TimeLimit
 _MOST_WEIGHTS = 2**22  # attention weights times features, of cases that are taken apart to find the wrong part
 
 
+def door_of(subject: Subject) -> Door:
+    """Which kind of implementation it is."""
+    return "energy layer" if isinstance(subject, EnergyLayer) else "cem"
+
+
 def applicable(subject: Subject, properties: Sequence[Property]) -> list[Property]:
     """The properties that apply to this kind of subject.
 
     Raises:
         ValueError: none of them does.
     """
-    door = "energy layer" if isinstance(subject, EnergyLayer) else "cem"
+    door = door_of(subject)
     chosen = [p for p in properties if p.door == door]
     if not chosen:
         raise ValueError(
@@ -109,6 +116,8 @@ def judge_property(
         record = conclude(record, search.tally, once=property_.once, seconds=effort.seconds)
         if record.verdict == Verdict.HOLDS:
             record = _against_controls(record, search)
+        if record.verdict == Verdict.HOLDS:
+            record = _against_mutants(record, search, effort)
         elif record.verdict == Verdict.VIOLATED and effort.shrink and search.tally.found is not None:
             record = _explained(record, search, search.tally.found)
     except SuiteBroke as broke:
@@ -146,8 +155,7 @@ def judge_again(
 
 
 def _against_controls(record: Record, search: PropertySearch) -> Record:
-    """Runs the trivial controls on the latest telling examples. If one of them passes, the property "
-    "proves nothing."""
+    """The record, inconclusive if a trivial implementation passes the latest telling examples: it proves nothing."""
     told = list(search.tally.told)[::-1]  # the scattered ones first, which are generic
     outcomes = {}
     try:
@@ -167,15 +175,52 @@ def _against_controls(record: Record, search: PropertySearch) -> Record:
     return record
 
 
+def _against_mutants(record: Record, search: PropertySearch, effort: Effort) -> Record:
+    """The record, inconclusive if a mutant that is stated beside the property does not violate it."""
+
+    def checked(caller: Caller, question: Any) -> Evidence:
+        if search.caller.elsewhere is not None:
+            search.caller.elsewhere.asking(
+                question
+            )  # a sign of life: nothing else is heard of this process meanwhile
+        return search.property.check(caller, question)
+
+    for name, mutant in search.property.mutants.items():
+        caller = Caller(mutant, search.caller.dtype)
+        absent = not_offered(search.property, mutant.not_offered, caller.dtype)
+        if absent is not None:
+            return _toothless(record, name, f"is not asked, as it does not offer {absent.reason}")
+        tried = PropertySearch(caller, replace(search.property, check=checked), search.limit)
+        try:
+            tried.look(replace(effort, shrink=False))
+        except SuiteBroke as broke:
+            return _toothless(record, name, f"cannot be judged: {broke}")
+        found = tried.tally.found
+        if found is None:
+            cut = ", before the time was up" if tried.tally.cut_short else ""
+            return _toothless(record, name, f"passes {tried.tally.examples} examples{cut}")
+        if found.fault is not None:
+            return _toothless(record, name, f"gives no answer to compare: {found.fault}")
+        record = replace(record, controls={**record.controls, f"mutant: {name}": "failed"})
+    return record
+
+
+def _toothless(record: Record, name: str, what: str) -> Record:
+    reason = f"its mutant {name!r} {what}; a property proves something only if its mutants violate it"
+    controls = {**record.controls, f"mutant: {name}": "passed"}
+    return replace(record, verdict=Verdict.INCONCLUSIVE, reason=reason, controls=controls)
+
+
 def _control_fails(caller: Caller, property_: Property, name: str, question: Any) -> bool:
     if isinstance(caller.subject, EnergyLayer) and caller.elsewhere is not None:
-        return bool(_layers_control_fails(caller, property_.id, name, question))  # all but one function stay its own
+        # all but one function stay its own
+        return bool(_layers_control_fails(caller, property_.id, property_.stated_in, name, question))
     return _fails(control(name, replace(caller, elsewhere=None)), property_, question)
 
 
 @long_experiment()
-def _layers_control_fails(caller: Caller, property_id: str, name: str, question: Any) -> bool:
-    return _fails(control(name, caller), by_id(property_id), question)
+def _layers_control_fails(caller: Caller, property_id: str, stated_in: str | None, name: str, question: Any) -> bool:
+    return _fails(control(name, caller), by_id(property_id, stated_in), question)
 
 
 def _fails(caller: Caller, property_: Property, question: Any) -> bool:
@@ -205,15 +250,17 @@ def recorded(caller: Caller, property_: Property, question: Any) -> Saved | None
     if caller.elsewhere is None:
         return save(caller, property_.check, question)
     try:
-        kept = _kept(caller, property_.id, question)  # where each call can be looked at
+        kept = _kept(caller, property_.id, property_.stated_in, question)  # where each call can be looked at
         return None if kept is None else from_plain(*kept)
     except Exception:  # what that process sends may be anything
         return None
 
 
 @long_experiment()
-def _kept(caller: Caller, property_id: str, question: Any) -> tuple[str, dict[str, Values]] | None:
-    saved = save(caller, by_id(property_id).check, question)
+def _kept(
+    caller: Caller, property_id: str, stated_in: str | None, question: Any
+) -> tuple[str, dict[str, Values]] | None:
+    saved = save(caller, by_id(property_id, stated_in).check, question)
     return None if saved is None else to_plain(saved)
 
 

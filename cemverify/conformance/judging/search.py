@@ -200,7 +200,9 @@ class PropertySearch:
                 raise _Faulted from None
             where = traceback.extract_tb(error.__traceback__)[-1]
             at = f"{words(error)} (line {where.lineno} of {where.name})"
-            raise SuiteBroke(f"the suite itself failed: {at}") from error
+            own = self.property.stated_in
+            whose = "the suite itself" if own is None else f"the property in {own}"
+            raise SuiteBroke(f"{whose} failed: {at}") from error
         if not margin <= 1:
             tally.violated(Violation(question, evidence, None))
             raise _Violated

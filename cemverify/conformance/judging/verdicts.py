@@ -33,7 +33,8 @@ class Record:
         verdict: see `Verdict`.
         examples: valid examples. telling: those that could have exposed a wrong layer. discarded: those not judged.
         premise: what makes an example telling. floor: the least share of telling examples for a verdict.
-        controls: for each trivial control, whether it "failed" the same examples, as it must, or "passed".
+        controls: for each trivial control, whether it "failed" the same examples, as it must, or "passed"; and for
+            each mutant of a property of one's own.
         asked_up_to: the largest sizes among the telling examples that held, by letter: T, J, B, M, K, D.
         margin: worst residual over budget; above 1 on a violation.
         cause: for a violation, which identity failed or which kind of fault. reason: a sentence.
@@ -44,6 +45,7 @@ class Record:
         known: why a violation is accepted for now, if it is (see `known_violations`).
         newer_than: the version of the catalogue that the run is pinned to, if the property came after it: then the
             record is reported but not enforced.
+        stated_in: the module that states the property, if it is not of the catalogue.
         seconds: how long it took.
     """
 
@@ -68,6 +70,7 @@ class Record:
     saved: Saved | None = field(default=None, repr=False)
     known: str | None = None
     newer_than: str | None = None
+    stated_in: str | None = None
     seconds: float = 0.0
 
     @property
@@ -96,6 +99,7 @@ class Record:
             "known": self.known,
             "introduced": versions.introduced().get(self.id),
             "newer_than": self.newer_than,
+            "stated_in": self.stated_in,
             "counterexample": self.counterexample,
         }
         return {

@@ -17,7 +17,9 @@ _ROOM = 1.25  # later examples may take longer than earlier ones
 def unanswered(property_: Property) -> Record:
     """A record of the question, without an answer yet."""
     p = property_
-    return Record(p.id, p.claim, p.source, Verdict.SUITE_ERROR, premise=p.premise, floor=p.floor)
+    return Record(
+        p.id, p.claim, p.source, Verdict.SUITE_ERROR, stated_in=p.stated_in, premise=p.premise, floor=p.floor
+    )
 
 
 def conclude(record: Record, tally: Tally, *, once: bool, seconds: float = math.inf) -> Record:

@@ -25,6 +25,7 @@ from cemverify.conformance.properties import (
     tying,
 )
 from cemverify.conformance.properties.base import Asked, Door, Property
+from cemverify.conformance.properties.own import own_properties, properties_of
 
 # The most fundamental first: reports keep this order, so the first violation is the headline.
 _FAMILIES = (
@@ -58,23 +59,30 @@ def _ids() -> dict[str, Property]:
     return {property_.id: property_ for property_ in catalogue()}
 
 
-def by_id(id_: str) -> Property:
+def by_id(id_: str, stated_in: str | None = None) -> Property:
     """The property of that id.
 
+    Args:
+        stated_in: the module that states it; None for the catalogue.
+
     Raises:
-        KeyError: there is none.
+        KeyError: there is none. LoadError: the module cannot be imported, or states none at all.
     """
-    return _ids()[id_]
+    return (_ids() if stated_in is None else properties_of(stated_in))[id_]
 
 
-def select(patterns: Sequence[str]) -> tuple[Property, ...]:
+def select(patterns: Sequence[str], own: Sequence[Property] = ()) -> tuple[Property, ...]:
     """The properties that match an id, a prefix of an id up to a slash, or a shell pattern; all if none is given.
+
+    Args:
+        own: properties of one's own, which follow those of the catalogue.
 
     Raises:
         ValueError: a pattern that matches nothing.
     """
-    wanted = set(chosen(patterns, (p.id for p in catalogue())))
-    return tuple(p for p in catalogue() if p.id in wanted)
+    every = (*catalogue(), *own)
+    wanted = set(chosen(patterns, (p.id for p in every)))
+    return tuple(p for p in every if p.id in wanted)
 
 
-__all__ = ["Asked", "Door", "Property", "by_id", "catalogue", "select"]
+__all__ = ["Asked", "Door", "Property", "by_id", "catalogue", "own_properties", "select"]

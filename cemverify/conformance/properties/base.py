@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 import torch
 from hypothesis.strategies import SearchStrategy
 
 from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.implementations.contract import Subject
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.questions.shrinking import smaller
@@ -18,6 +20,19 @@ from cemverify.conformance.questions.spaces import Source, Space, cases, scatter
 Door = Literal["cem", "energy layer"]
 
 FIRST = "2026.11"  # the first version of the catalogue
+
+# Trivial answers that a property may have to call wrong, by name.
+CONTROLS: Mapping[str, str] = MappingProxyType(
+    {
+        "identity": "returns x unchanged",
+        "zero": "returns zeros",
+        "constant": "returns ones",
+        "random": "returns noise",
+        "detached": "returns the right outputs without gradients",
+        "random-energy": "states noise for its energy",
+        "shuffled": "returns the right outputs for the wrong tokens",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -144,8 +159,11 @@ class Property:
         once: whether a single failure proves a violation, even if it does not come back (determinism).
         premise: what makes an example telling, as a phrase: "the update is not zero".
         floor: the share of telling examples below which a run says nothing: it is inconclusive, never green.
-        controls: names of trivial answers (see `controls`) that must fail it, in every run.
+        controls: names of trivial answers, of CONTROLS, that must violate it in every run.
         since: the version of the catalogue that introduced it.
+        mutants: wrong implementations, by what is wrong with them, that must violate it in every run. Those of the
+            catalogue's own properties are apart from them, in `cemverify.power`, and are run by its tests.
+        stated_in: the module that states it, if it is not of the catalogue (see `own`).
     """
 
     id: str
@@ -166,6 +184,8 @@ class Property:
     floor: float = 0.1
     controls: frozenset[str] = frozenset()
     since: str = FIRST
+    mutants: Mapping[str, Subject] = field(default_factory=dict, repr=False)
+    stated_in: str | None = None
 
     @property
     def family(self) -> str:

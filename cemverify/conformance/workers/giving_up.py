@@ -36,7 +36,7 @@ class LostWorkers:
     def give_up(self, queue: deque[Property]) -> list[Record]:
         """Removes the properties that are not worth another worker from the queue and returns their records."""
         records = [
-            Record(p.id, p.claim, p.source, Verdict.INCONCLUSIVE, reason=reason)
+            Record(p.id, p.claim, p.source, Verdict.INCONCLUSIVE, stated_in=p.stated_in, reason=reason)
             for p in queue
             if (reason := self._reason(p)) is not None
         ]

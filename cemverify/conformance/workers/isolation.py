@@ -36,7 +36,16 @@ from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import Property
 from cemverify.conformance.workers import nursery
 from cemverify.conformance.workers.giving_up import LostWorkers
-from cemverify.conformance.workers.judging import Again, Called, Finished, FirstCalls, Introduction, NotLoaded, judge
+from cemverify.conformance.workers.judging import (
+    Again,
+    Called,
+    Finished,
+    FirstCalls,
+    Introduction,
+    NotLoaded,
+    Wanted,
+    judge,
+)
 from cemverify.conformance.workers.limits import check_memory, descendants, end_all
 from cemverify.conformance.workers.wire import request
 from cemverify.console.interrupts import heed
@@ -118,7 +127,7 @@ def ask_again(
         absent = not_offered(property_, introduction.absent, dtype)
         if absent is not None:
             return absent
-        worker.ask(property_, Again(property_.id, request(question)))
+        worker.ask(property_, Again(property_.id, property_.stated_in, request(question)))
         while True:
             _ready([worker])
             if (record := worker.answer()) is not None:
@@ -128,7 +137,7 @@ def ask_again(
 
 
 def _for_its_door(properties: Sequence[Property], introduction: Introduction) -> list[Property]:
-    asked = [p for p in properties if p.id in set(introduction.properties)]
+    asked = [p for p in properties if p.door == introduction.door]
     if not asked:
         raise ValueError("none of these properties applies to this kind of implementation; see `cemverify list`")
     return asked
@@ -195,7 +204,7 @@ class _Worker:
         self.since = self.heard = time.monotonic()
         self.limit = TimeLimit(self._most() if self.introduced else 2 * LOADING, self._processes)
         with contextlib.suppress(OSError):  # it died since: `answer` will say so
-            self.connection.send(again or property_.id)
+            self.connection.send(again or Wanted(property_.id, property_.stated_in))
 
     def answer(self) -> Record | None:
         """The record, if it has arrived or can no longer arrive."""
@@ -278,7 +287,8 @@ class _Worker:
     def _unjudged(self, reason: str) -> Record:
         assert self.asked is not None
         asked, seconds = self.asked, time.monotonic() - self.since
-        return Record(asked.id, asked.claim, asked.source, Verdict.INCONCLUSIVE, reason=reason, seconds=seconds)
+        unjudged = Record(asked.id, asked.claim, asked.source, Verdict.INCONCLUSIVE, stated_in=asked.stated_in)
+        return replace(unjudged, reason=reason, seconds=seconds)
 
 
 _SILENCE = "the process that judges it stopped responding, which the implementation may have caused"

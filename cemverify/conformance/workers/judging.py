@@ -36,10 +36,10 @@ from cemverify.conformance.implementations.faults import (
 )
 from cemverify.conformance.implementations.origin import Origin
 from cemverify.conformance.judging.effort import Effort
-from cemverify.conformance.judging.engine import applicable, judge_again, judge_property, recorded
+from cemverify.conformance.judging.engine import door_of, judge_again, judge_property, recorded
 from cemverify.conformance.judging.first_call import first_calls
 from cemverify.conformance.judging.verdicts import Record, Verdict
-from cemverify.conformance.properties import Property, by_id, catalogue
+from cemverify.conformance.properties import Door, Property, by_id
 from cemverify.conformance.questions.saving import Packing, Saved
 from cemverify.conformance.workers.answering import STATE, Request, declared, live, whence
 from cemverify.conformance.workers.limits import (
@@ -61,7 +61,7 @@ _BEAT = 0.5  # seconds between signs of life
 class Introduction:
     """What is said of an implementation once it is loaded."""
 
-    properties: Sequence[str]
+    door: Door
     absent: Mapping[str, str]
     origin: Origin = field(default_factory=Origin)
 
@@ -101,10 +101,23 @@ class Called:
 
 
 @dataclass(frozen=True)
-class Again:
-    """A saved question that is to be asked instead of a whole property."""
+class Wanted:
+    """A property that is to be asked: its id, and the module that states it if it is not of the catalogue."""
 
     property: str
+    stated_in: str | None
+
+
+@dataclass(frozen=True)
+class Again:
+    """A saved question that is to be asked instead of a whole property.
+
+    Attributes:
+        property, stated_in: its id, and the module that states it if it is not of the catalogue.
+    """
+
+    property: str
+    stated_in: str | None
     question: bytes
 
 
@@ -263,8 +276,7 @@ def _serve(heart: _Heart, respondent: Respondent, name: str, effort: Effort, loa
         heart.say(subject)
         return
     respondent.not_offered = subject.not_offered
-    offered = [p.id for p in applicable(subject, catalogue())]
-    heart.say(Introduction(offered, dict(subject.not_offered), respondent.origin))
+    heart.say(Introduction(door_of(subject), dict(subject.not_offered), respondent.origin))
     while True:
         try:
             wanted = heart.connection.recv()
@@ -318,13 +330,15 @@ def _called(subject: Subject, wanted: FirstCalls, effort: Effort, respondent: Re
         return Called(lost.reason)
 
 
-def _judged(subject: Subject, wanted: str | Again, effort: Effort, respondent: Respondent) -> Finished:
+def _judged(subject: Subject, wanted: Wanted | Again, effort: Effort, respondent: Respondent) -> Finished:
     """The engine's record, or one about faults that the engine cannot see."""
-    property_ = by_id(wanted if isinstance(wanted, str) else wanted.property)
+    property_ = by_id(wanted.property, wanted.stated_in)
     respondent.question = None
-    violated = Record(property_.id, property_.claim, property_.source, Verdict.VIOLATED)
+    violated = Record(
+        property_.id, property_.claim, property_.source, Verdict.VIOLATED, stated_in=property_.stated_in
+    )
     try:
-        if isinstance(wanted, str):
+        if isinstance(wanted, Wanted):
             record = judge_property(subject, property_, effort, respondent)
         else:
             question = requested(wanted.question)

@@ -49,11 +49,20 @@ def golden(box: Box, q: Question) -> Golden:
     P = preconditioner(box, q)
     found, how, error = _steps(box, q, P)
     room = rounding(box, q, found) + error + _normalised(box, q, found)
-    for trial in range(_TRIALS):
-        moved = _steps(box, nudged(q, nudge(box), trial), P)[0]
-        shift = (flat(moved) - flat(found)).abs().amax(1)
-        room = room + _NUDGED * terms(q) * nudge(box) * shift
+    room = beyond_nudges(box, q, room, found, lambda nudged: _steps(box, nudged, P)[0])
     return Golden(found, room, how)
+
+
+def beyond_nudges(box: Box, q: Question, room: Tensor, found: Named, ask: Callable[[Question], Named]) -> Tensor:
+    """The room and what roundoff of the question's numbers does to an answer, judged by nudges of them: (B,).
+
+    Args:
+        room: what is granted already, (B,). found: the answer to the question. ask: gives the answer to another one.
+    """
+    for trial in range(_TRIALS):
+        shift = (flat(ask(nudged(q, nudge(box), trial))) - flat(found)).abs().amax(1)
+        room = room + _NUDGED * terms(q) * nudge(box) * shift
+    return room
 
 
 def _normalised(box: Box, q: Question, found: Named) -> Tensor:

@@ -1,0 +1,369 @@
+"""Properties of one's own: what whoever checks a layer states of it beside the catalogue.
+
+    @layer_property(claim="Twice the memory, twice the update.", source="our design notes, section 2")
+    def is_linear_in_the_memory(layer, question):
+        twice = replace(question, memory={name: 2 * array for name, array in question.memory.items()})
+        due = {name: 2 * array for name, array in layer.update(question).items()}
+        return layer.update(twice), due, layer.roundoff(question) + layer.roundoff(twice)
+
+`cemverify check LAYER --properties-from FILE` asks them like those of the catalogue: with the same questions, in the
+same processes, made smaller, saved and reported in the same way. Their ids begin with "own/", as none of the
+catalogue's does.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from cemverify.conformance.asking.boxes import Arrays, Box
+from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.implementations.contract import Subject, as_subject, module
+from cemverify.conformance.implementations.energy_layers import EnergyLayer
+from cemverify.conformance.implementations.faults import Discard
+from cemverify.conformance.implementations.features import FEATURES, LAYER_FEATURES, SHARED_FEATURES
+from cemverify.conformance.implementations.naming import LoadError, module_name
+from cemverify.conformance.oracle.budgets import energy_budget, output_budget
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.oracle.golden import golden
+from cemverify.conformance.properties import layers
+from cemverify.conformance.properties.base import CONTROLS, Explanation, Over, Property
+from cemverify.conformance.properties.layers.base import Cases
+from cemverify.conformance.properties.layers.oracle import beyond_nudges, rounding, solved
+from cemverify.conformance.properties.layers.oracle import golden as descended
+from cemverify.conformance.properties.mixed import mixed
+from cemverify.conformance.questions.black_boxes import Question
+from cemverify.conformance.questions.cases import Case
+from cemverify.conformance.questions.spaces import Space
+
+OWN = "own"  # the family of their ids
+
+Of = Literal["energy layer", "attention", "mlp", "block"]
+Said = Any  # what a property's function returns: (got, due, allowed), (got, due, allowed, telling) or None
+
+_ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+
+
+@dataclass(frozen=True)
+class LayerUnderTest:
+    """An energy layer as a property of one's own asks it: named float64 arrays in, named float64 arrays out."""
+
+    box: Box
+
+    @property
+    def declared(self) -> EnergyLayer:
+        """What is declared of the layer; it has no functions that could be called here."""
+        return self.box.layer
+
+    def update(self, question: Question) -> Arrays:
+        """x' - x, what one call adds to the state: arrays of the names and shapes of `question.x`."""
+        return self.box.displacement(question)
+
+    def energy(self, question: Question) -> Tensor:
+        """The stated energy of each batch row at the question's state: (B,)."""
+        return self.box.whole_energies(question.x, question.memory)
+
+    def right(self, question: Question) -> Arrays:
+        """The update that is due: -eta P dE/dg, T times, from the stated energy."""
+        return descended(self.box, question).arrays
+
+    def roundoff(self, question: Question) -> Tensor:
+        """How far roundoff may lead the update of a right layer, for each batch row: (B,).
+
+        Its arithmetic is not known. Sums of as many terms as there are numbers are granted, and what a small change
+        of the question's numbers does to the layer's own answer, enlarged.
+        """
+        return solved(self.box) + self._room(question, self.update)
+
+    def roundoff_of_energy(self, question: Question) -> Tensor:
+        """How far roundoff may lead the stated energy of each batch row: (B,)."""
+        return self._room(question, lambda asked: {"E": self.energy(asked)[:, None]})
+
+    def _room(self, question: Question, ask: Callable[[Question], Arrays]) -> Tensor:
+        found = ask(question)
+        return beyond_nudges(self.box, question, rounding(self.box, question, found), found, ask)
+
+
+@dataclass(frozen=True)
+class ImplementationUnderTest:
+    """A CEM implementation as a property of one's own asks it: float64 arrays (B, J, D) out."""
+
+    caller: Caller
+
+    def update(self, question: Case) -> Tensor:
+        """x^(T) - x of the question's layer: (B, J, D)."""
+        return self.caller.output(question) - question.x
+
+    def decoded(self, question: Case) -> Tensor:
+        """x^(T) - x of self-attention of h, decoded token by token; the property needs "decode": (B, J, D)."""
+        return self.caller.decoded(question) - question.h
+
+    def energy(self, question: Case) -> Tensor:
+        """The stated energy at x; the property needs "attention_energy" or "mlp_energy": (B, J)."""
+        return self.caller.energy(question)
+
+    def right(self, question: Case) -> Tensor:
+        """The update that is due, by float64 autograd of the paper's energy: (B, J, D)."""
+        return golden(question) - question.x
+
+    def roundoff(self, question: Case) -> Tensor:
+        """How far roundoff may lead the update of a right layer: (B, J, D)."""
+        return output_budget(question, self.caller.dtype)
+
+    def roundoff_of_energy(self, question: Case) -> Tensor:
+        """How far roundoff may lead the stated energy of a right layer: (B, J)."""
+        return energy_budget(question, question.x, self.caller.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class OwnProperty:
+    """A function that states a property, and may still be called; `layer_property` makes it."""
+
+    function: Callable[[Any, Any], Said]
+    property: Property
+
+    def __call__(self, layer: Any, question: Any) -> Said:
+        """What the function returns."""
+        return self.function(layer, question)
+
+
+@dataclass(frozen=True)
+class OwnCheck:
+    """The function of a property of one's own as a check of a caller."""
+
+    function: Callable[[Any, Any], Said]
+    claim: str
+    at_most: bool
+
+    def __call__(self, caller: Caller, question: Any) -> Evidence:
+        layer: LayerUnderTest | ImplementationUnderTest
+        if isinstance(question, Case):
+            layer, question = ImplementationUnderTest(caller), question.to(caller.dtype).to(torch.float64)
+        else:
+            box = Box.of(caller)
+            layer, question = LayerUnderTest(box), box.rounded(question)
+        said = self.function(layer, question)
+        if said is None:
+            raise Discard("the property says nothing of it")
+        if not isinstance(said, tuple) or len(said) not in (3, 4):
+            raise TypeError(f"a property returns (got, due, allowed), not {type(said).__name__}")
+        comparisons = list(_compared(self.claim, *said[:3], at_most=self.at_most))
+        telling = bool(said[3]) if len(said) == 4 else any(self._tells(comparison) for comparison in comparisons)
+        return judge(*comparisons, telling=telling)
+
+    def _tells(self, c: Comparison) -> bool:
+        return moved(c.got - c.expected if self.at_most else c.expected, c.budget)
+
+
+def layer_property(
+    *,
+    claim: str,
+    source: str,
+    of: Of = "energy layer",
+    name: str | None = None,
+    formula: str = "",
+    why: str = "",
+    premise: str | None = None,
+    at_most: bool = False,
+    needs: Iterable[str] = (),
+    options: Mapping[str, Any] | None = None,
+    least: Mapping[str, int] | None = None,
+    floor: float = 0.1,
+    controls: Iterable[str] = (),
+    mutants: Mapping[str, Any] | None = None,
+) -> Callable[[Callable[[Any, Any], Said]], OwnProperty]:
+    """States a property of one's own: put it above a function of (layer, question) in a file of such functions.
+
+    The function asks the layer (`LayerUnderTest`, `ImplementationUnderTest`), and returns what it got, what is due,
+    and how far apart the two may be. All are numbers, arrays, or mappings of arrays by name; what is allowed may also
+    be a number per batch row, (B,). A fourth value says whether the question could have exposed a wrong layer;
+    without it, it could if what is due is more than twice what is allowed. None says that the claim is not about this
+    question.
+
+    Args:
+        claim: one sentence. source: where the claim comes from.
+        of: what is asked: any "energy layer", or the "attention", "mlp" or "block" of a CEM implementation.
+        name: the id is "own/NAME"; the function's name with hyphens if not given.
+        formula: the claim as a formula. why: what goes wrong where it does not hold.
+        premise: what makes a question telling, as a phrase.
+        at_most: the claim is got <= due, not got = due.
+        needs: features without which the property is not asked: "energy", "gradient-step", "start", "decode" ...
+        options: of a CEM layer: the options that it has, all others absent; None for all options in combination.
+        least: the smallest sizes that are asked, by letter: {"J": 2} for two tokens, "B" is the batch.
+        floor: the share of telling questions below which the property is inconclusive.
+        controls: names of trivial answers that must violate it, in every run.
+        mutants: wrong layers of the same kind by what is wrong with them. Each must violate the property in every
+            run, or it does not hold.
+
+    Raises:
+        ValueError: a declaration that cannot be used, in a sentence.
+    """
+
+    def stated(function: Callable[[Any, Any], Said]) -> OwnProperty:
+        last = getattr(function, "__name__", "").replace("_", "-").strip("-") if name is None else name
+        about = f"layer_property {last!r}"
+        _check(about, function, last, claim, source, of, options)
+        wanted = _all_words(about, "needs", needs, _of_layers() if of == "energy layer" else FEATURES)
+        tried = _all_words(about, "controls", controls, CONTROLS)
+        if mutants is not None and not isinstance(mutants, Mapping):
+            raise ValueError(f"{about}: mutants are wrong layers by what is wrong with them, as {{'too far': layer}}")
+        if not 0 <= floor <= 1:
+            raise ValueError(f"{about}: floor is a share from 0 to 1, not {floor!r}")
+        questions: Cases | Over
+        if of == "energy layer":
+            questions, features = Cases(dict(least or {})), frozenset(wanted)
+        else:
+            space = _space(of, options, least or {})
+            questions, features = Over(space), space.features() | set(wanted)
+        sides = "the two sides differ" if at_most else "what is due differs from zero"
+        return OwnProperty(
+            function,
+            Property(
+                f"{OWN}/{last}",
+                claim,
+                source,
+                Explanation(formula or claim, why),
+                OwnCheck(function, claim, at_most),
+                questions,
+                features,
+                door="energy layer" if of == "energy layer" else "cem",
+                dtype=torch.float64 if of == "energy layer" else None,
+                premise=premise or f"{sides} by more than twice what is allowed",
+                floor=floor,
+                controls=frozenset(tried),
+                mutants={word: _mutant(about, word, found, of) for word, found in (mutants or {}).items()},
+            ),
+        )
+
+    return stated
+
+
+def _of_layers() -> Sequence[str]:
+    """What the declaration of an energy layer may imply or rule out, as the catalogue's properties need it."""
+    return sorted({*LAYER_FEATURES, *SHARED_FEATURES, *(need for p in layers.properties() for need in p.needs)})
+
+
+def _check(about: str, function: Any, name: str, claim: Any, source: Any, of: Any, options: Any) -> None:
+    if not callable(function):
+        raise ValueError(f"{about}: it stands above a function of (layer, question), not above {function!r}")
+    try:
+        inspect.signature(function).bind(None, None)
+    except TypeError:
+        raise ValueError(
+            f"{about}: its function takes (layer, question), not {inspect.signature(function)}"
+        ) from None
+    if not isinstance(name, str) or not _ID.fullmatch(name):
+        raise ValueError(f"{about}: an id has small letters, digits and hyphens, and {OWN}/ is put before it")
+    for word, given in (("claim", claim), ("source", source)):
+        if not isinstance(given, str) or not given.strip():
+            raise ValueError(f"{about}: {word} is a sentence for the report, not {given!r}")
+    if of not in ("energy layer", "attention", "mlp", "block"):
+        raise ValueError(f"{about}: of is 'energy layer', 'attention', 'mlp' or 'block', not {of!r}")
+    if of == "energy layer" and options is not None:
+        raise ValueError(f"{about}: an energy layer has no options; leave them out, or say of which CEM layer it is")
+
+
+def _all_words(about: str, what: str, given: Iterable[str], known: Iterable[str]) -> Sequence[str]:
+    if isinstance(given, str):
+        raise ValueError(f"{about}: {what} is a collection of names: write ({given!r},)")
+    words = list(given)
+    if strange := [word for word in words if word not in set(known)]:
+        raise ValueError(f"{about}: {what} has {strange[0]!r}, which is none of {', '.join(known)}")
+    return words
+
+
+def _space(
+    of: Literal["attention", "mlp", "block"], options: Mapping[str, Any] | None, least: Mapping[str, int]
+) -> Space:
+    if strange := set(least) - {"J", "B"}:
+        raise ValueError(f"the smallest sizes of a CEM layer are those of J and B, not of {min(strange)!r}")
+    sizes: dict[str, Any] = {"tokens": least.get("J", 1), "batch": least.get("B", 1), "apart": of != "block"}
+    return mixed(of, steps=(1, 2), **sizes) if options is None else Space(of, dict(options), **sizes)
+
+
+def _mutant(about: str, word: str, found: Any, of: Of) -> Subject:
+    try:
+        subject = as_subject(found, f"the mutant {word!r}")
+    except LoadError as error:
+        raise ValueError(f"{about}: {error}") from None
+    if isinstance(subject, EnergyLayer) != (of == "energy layer"):
+        raise ValueError(f"{about}: the mutant {word!r} is no {'energy layer' if of == 'energy layer' else of}")
+    return subject
+
+
+def _compared(claim: str, got: Any, due: Any, allowed: Any, *, at_most: bool) -> Iterable[Comparison]:
+    """One comparison per array, by the names of what was got."""
+    if not isinstance(got, Mapping):
+        got, due, allowed = ({"": part} for part in (got, due, allowed))
+    for name, values in got.items():
+        left, right, room = (
+            _tensor(part[name] if isinstance(part, Mapping) else part) for part in (values, due, allowed)
+        )
+        if room.dim() == 1 < left.dim():
+            room = room.reshape(-1, *[1] * (left.dim() - 1))  # a number per batch row
+        try:
+            right, room = right.expand_as(left), room.expand_as(left)
+        except RuntimeError:
+            raise ValueError(
+                f"got has the shape {tuple(left.shape)}, due {tuple(right.shape)} and allowed {tuple(room.shape)}: "
+                "they do not fit"
+            ) from None
+        if bool((room < 0).any()):
+            raise ValueError("what is allowed is a distance, at least 0")
+        what = f"{claim.rstrip('.')} ({name})" if name and len(got) > 1 else claim.rstrip(".")
+        yield Comparison(what, left, right, room, "at most" if at_most else "equal")
+
+
+def _tensor(values: Any) -> Tensor:
+    return torch.as_tensor(values).detach().to("cpu", torch.float64)
+
+
+# --- files of them ------------------------------------------------------------------------------------------
+
+
+@cache
+def properties_of(name: str) -> Mapping[str, Property]:
+    """The properties that a module states, by id, in its order.
+
+    Raises:
+        LoadError: it cannot be imported, states none, or two of one id.
+    """
+    found = [value for value in vars(module(name)).values() if isinstance(value, OwnProperty)]
+    if not found:
+        raise LoadError(
+            f"{name!r} states no property: put @layer_property(claim=..., source=...) above a function of "
+            "(layer, question)"
+        )
+    properties: dict[str, Property] = {}
+    for own in dict.fromkeys(found):
+        if own.property.id in properties:
+            raise LoadError(f"{name!r} states {own.property.id} twice; give one of them an id of its own")
+        properties[own.property.id] = replace(own.property, stated_in=name)
+    return properties
+
+
+def own_properties(names: Sequence[str | Path]) -> tuple[Property, ...]:
+    """The properties of modules or files of one's own, in the order of the names.
+
+    Raises:
+        LoadError: one cannot be imported, states none, or two state one id.
+    """
+    if isinstance(names, str):
+        raise LoadError(f"files of properties are a list: write [{names!r}]")
+    found: dict[str, Property] = {}
+    for name in dict.fromkeys(module_name(str(name)) for name in names):
+        for id_, property_ in properties_of(name).items():
+            if id_ in found:
+                raise LoadError(
+                    f"{found[id_].stated_in!r} and {name!r} both state {id_}; give one of them another id"
+                )
+            found[id_] = property_
+    return tuple(found.values())

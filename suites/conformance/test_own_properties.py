@@ -1,0 +1,314 @@
+"""Properties that users state themselves are judged like those of the catalogue, and never taken for them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from cemverify import check_implementation, energy_layer, implementation, layer_property
+from cemverify.catalogue.versions import is_newer
+from cemverify.cli import main
+from cemverify.conformance.gate.known_violations import parse_known
+from cemverify.conformance.implementations.energy_layers import EnergyLayer
+from cemverify.conformance.implementations.naming import LoadError
+from cemverify.conformance.implementations.reference import reference
+from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.engine import judge_property
+from cemverify.conformance.judging.verdicts import Record, Verdict
+from cemverify.conformance.properties import catalogue, own_properties
+from cemverify.conformance.properties.own import OWN
+
+QUICK = Effort(examples=12)
+
+
+def update(x: Tensor, memory: Tensor) -> Tensor:
+    return 0.5 * (torch.softmax(x @ memory.mT, -1) @ memory - x)
+
+
+def lopsided(x: Tensor, memory: Tensor) -> Tensor:
+    return update(x, memory.abs())
+
+
+def energy(x: Tensor, memory: Tensor) -> Tensor:
+    return -torch.logsumexp(x @ memory.mT, -1) + (x * x).sum(-1) / 2
+
+
+def layer_of(step: Any) -> EnergyLayer:
+    return energy_layer(update=step, energy=energy, dim=3, step_size=0.5, causal=False)
+
+
+RIGHT, WRONG = layer_of(update), layer_of(lopsided)
+
+
+def is_odd(layer: Any, question: Any) -> Any:
+    """With every sign turned, the update turns its sign."""
+    turned = replace(question, x={"x": -question.x["x"]}, memory={"memory": -question.memory["memory"]})
+    return layer.update(turned), {"x": -layer.update(question)["x"]}, 2 * layer.roundoff(question)
+
+
+def judged(layer: Any, function: Any = is_odd, effort: Effort = QUICK, **more: Any) -> Record:
+    stated = layer_property(**{"claim": "It is odd.", "source": "our notes", "name": "tried", **more})(function)
+    return judge_property(layer, stated.property, effort)
+
+
+# --- what is judged -----------------------------------------------------------------------------------
+
+
+def test_a_right_layer_holds_and_a_wrong_one_has_a_small_counterexample() -> None:
+    held = judged(RIGHT, mutants={"looks at magnitudes": WRONG})
+    assert held.verdict == Verdict.HOLDS
+    assert held.controls == {"mutant: looks at magnitudes": "failed"}
+    assert held.telling > 6
+    found = judged(WRONG)
+    assert (found.verdict, found.cause) == (Verdict.VIOLATED, "It is odd")
+    assert found.saved is not None
+    assert found.counterexample is not None
+    smallest = found.counterexample["case"]["memory"][0]
+    assert sum(abs(number) for token in smallest for number in token) == 1, "only one of its numbers is not zero"
+
+
+def test_what_is_wrong_with_the_layer_is_named() -> None:
+    twice = layer_of(lambda x, memory: 2 * update(x, memory))
+    found = judged(twice, lambda layer, q: (layer.update(q), layer.right(q), layer.roundoff(q)))
+    assert (found.part, "2 times what it must be" in str(found.because)) == ("a constant factor", True)
+
+
+@pytest.mark.parametrize(
+    ("mutants", "reason"),
+    [
+        ({"is right": RIGHT}, "its mutant 'is right' passes 12 examples"),
+        ({"is broken": layer_of(lambda x, _: x.flatten())}, "its mutant 'is broken' gives no answer to compare"),
+        ({"is small": energy_layer(update=update, dim=3, causal=False)}, "its mutant 'is small' is not asked"),
+    ],
+)
+def test_a_property_whose_mutant_survives_is_not_green(mutants: Mapping[str, Any], reason: str) -> None:
+    record = judged(RIGHT, needs=("energy",), mutants=mutants)
+    assert record.verdict == Verdict.INCONCLUSIVE
+    assert str(record.reason).startswith(reason)
+
+
+def test_trivial_answers_have_to_fail_where_the_property_says_so() -> None:
+    record = judged(RIGHT, controls=("zero",), function=lambda layer, q: (layer.update(q)["x"] * 0, 1.0, 2.0, True))
+    assert record.verdict == Verdict.INCONCLUSIVE
+    assert "trivial implementations pass too" in str(record.reason)
+
+
+def test_a_bound_is_a_property_too() -> None:
+    def bound(layer: Any, question: Any) -> Any:
+        x, memory = question.x["x"], question.memory["memory"]
+        few = torch.tensor(float(memory.shape[1])).log()
+        least = ((x * x).sum(-1) / 2 - (x @ memory.mT).amax(-1) - few).sum(1)  # (B,)
+        return least, layer.energy(question), layer.roundoff_of_energy(question)
+
+    def upside_down(layer: Any, question: Any) -> Any:
+        least, value, room = bound(layer, question)
+        return value, least, room
+
+    assert judged(RIGHT, bound, at_most=True, needs=("energy",)).verdict == Verdict.HOLDS
+    assert judged(RIGHT, upside_down, at_most=True, needs=("energy",)).verdict == Verdict.VIOLATED
+
+
+def test_what_a_property_is_not_about_is_discarded_and_a_run_that_tells_nothing_is_inconclusive() -> None:
+    assert "says nothing" in str(judged(RIGHT, lambda *_: None, Effort(examples=3)).reason)
+    record = judged(RIGHT, lambda layer, q: (layer.update(q), layer.update(q), 1e9))
+    assert (record.verdict, record.telling) == (Verdict.INCONCLUSIVE, 0)
+
+
+def test_a_mistake_in_the_property_is_no_violation_of_the_layer() -> None:
+    for function, words in (
+        (lambda *_: 1 / 0, "ZeroDivisionError"),
+        (lambda *_: 3, "a property returns (got, due, allowed), not int"),
+        (lambda layer, q: (layer.update(q), torch.zeros(7), 0.0), "they do not fit"),
+        (lambda layer, q: (layer.update(q), 0.0, -1.0), "at least 0"),
+    ):
+        record = judged(RIGHT, function)
+        assert record.verdict == Verdict.SUITE_ERROR
+        assert words in str(record.reason)
+
+
+def test_what_the_layer_lacks_is_not_asked() -> None:
+    stated = layer_property(claim="It is odd.", source="our notes", needs=("lagrangian",))(is_odd)
+    (record,) = _run(RIGHT, stated)
+    assert record.verdict == Verdict.NOT_OFFERED
+
+
+def _run(layer: Any, stated: Any) -> list[Record]:
+    from cemverify.conformance.judging import engine
+    from cemverify.conformance.judging.events import RunFinished
+
+    events = list(engine.run(layer, "it", [stated.property], QUICK))
+    assert isinstance(events[-1], RunFinished)
+    return list(events[-1].records)
+
+
+@pytest.mark.parametrize("of", ["attention", "mlp", "block"])
+def test_what_is_right_is_right_for_every_layer_of_an_implementation(of: Any) -> None:
+    def follows(layer: Any, case: Any) -> Any:
+        return layer.update(case), layer.right(case), layer.roundoff(case)
+
+    functions: dict[str, Any] = {of: lambda *given: reference.functions[of](*given) / 2}
+    half = implementation(**functions)
+    record = judged(reference, follows, of=of, mutants={"half": half}, least={"J": 2})
+    assert record.verdict == Verdict.HOLDS, record.reason
+    assert judged(half, follows, of=of).verdict == Verdict.VIOLATED
+
+
+def test_the_energy_and_the_cache_can_be_asked() -> None:
+    def energies(layer: Any, case: Any) -> Any:
+        return layer.energy(case) * 2, 2 * layer.energy(case), layer.roundoff_of_energy(case)
+
+    def decodes(layer: Any, case: Any) -> Any:
+        same = replace(case, x=case.h)
+        return layer.decoded(same), layer.update(same), 2 * layer.roundoff(same)
+
+    assert judged(reference, energies, of="mlp", needs=("mlp_energy",)).verdict == Verdict.HOLDS
+    assert judged(reference, decodes, of="attention", needs=("decode",)).verdict == Verdict.HOLDS
+
+
+# --- how it is stated ------------------------------------------------------------------------------------
+
+
+def test_a_stated_property_is_still_a_function() -> None:
+    class Odd:
+        def update(self, question: Any) -> Any:
+            return {"x": question.x["x"]}
+
+        def roundoff(self, _: Any) -> float:
+            return 0.0
+
+    stated = layer_property(claim="It is odd.", source="our notes")(is_odd)
+    from cemverify.conformance.questions.black_boxes import Question
+
+    got, due, _ = stated(Odd(), Question({"x": torch.ones(1, 1)}, {"memory": torch.ones(1, 1)}))
+    assert torch.equal(got["x"], due["x"])
+
+
+@pytest.mark.parametrize(
+    ("declared", "sentence"),
+    [
+        ({"claim": " "}, "claim is a sentence for the report, not ' '"),
+        ({"source": None}, "source is a sentence for the report, not None"),
+        ({"of": "heads"}, "of is 'energy layer', 'attention', 'mlp' or 'block', not 'heads'"),
+        ({"name": "gradient/mlp/silu"}, "own/ is put before it"),
+        ({"needs": "energy"}, "write \\('energy',\\)"),
+        ({"needs": ("energies",)}, "needs has 'energies', which is none of"),
+        ({"controls": ("nothing",)}, "controls has 'nothing', which is none of identity"),
+        ({"options": {}}, "an energy layer has no options"),
+        ({"floor": 3}, "floor is a share from 0 to 1"),
+        ({"mutants": {"right": reference}}, "the mutant 'right' is no energy layer"),
+        ({"mutants": {"nothing": 3}}, "the mutant 'nothing' is an int, not an implementation"),
+        ({"mutants": [RIGHT]}, "mutants are wrong layers by what is wrong with them"),
+        ({"of": "mlp", "least": {"D": 3}}, "those of J and B, not of 'D'"),
+    ],
+)
+def test_a_declaration_that_cannot_be_used_is_refused_in_a_sentence(declared: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        layer_property(**{"claim": "It is odd.", "source": "our notes", **declared})(is_odd)
+
+
+def test_a_function_of_something_else_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"takes \(layer, question\), not \(layer\)"):
+        layer_property(claim="It is odd.", source="our notes")(lambda layer: layer)  # type: ignore
+
+
+def test_no_property_of_the_catalogue_has_an_id_of_that_family() -> None:
+    assert OWN not in {property_.family for property_ in catalogue()}
+    assert not is_newer("own/is-odd", "2026.11")
+    text = (
+        '[[violation]]\nimplementation = "a:b"\nproperty = "own/is-odd"\ncause = "*"\nreason = "so"\n'
+        "expires = 9999-12-31\n"
+    )
+    (entry,) = parse_known(text, "known.toml")
+    assert entry.property == "own/is-odd"
+
+
+# --- files of them ------------------------------------------------------------------------------------------
+
+FILE = """
+from dataclasses import replace
+from cemverify import layer_property
+
+@layer_property(claim="It is odd.", source="our notes", controls=("constant",))
+def is_odd(layer, question):
+    turned = replace(question, x={"x": -question.x["x"]}, memory={"memory": -question.memory["memory"]})
+    return layer.update(turned), {"x": -layer.update(question)["x"]}, 2 * layer.roundoff(question)
+"""
+LAYERS = """
+import torch
+from cemverify import energy_layer
+
+def right(x, memory):
+    return 0.5 * (torch.softmax(x @ memory.mT, -1) @ memory - x)
+
+mine = energy_layer(update=right, dim=3, causal=False)
+lopsided = energy_layer(update=lambda x, memory: right(x, memory.abs()), dim=3, causal=False)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with layers, and with a package whose properties lie deeper."""
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "odd.py").write_text(FILE)
+    (tmp_path / "same.py").write_text(FILE)
+    (tmp_path / "nothing.py").write_text("")
+    (tmp_path / "broken.py").write_text(FILE.replace('"It is odd."', '""'))
+    (tmp_path / "oddlayers.py").write_text(LAYERS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if (getattr(sys.modules[name], "__file__", None) or "").startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+def test_a_command_asks_and_replays_a_property_from_a_file(folder: Path) -> None:
+    asked = ["--properties-from", "notes/odd.py", "--properties", "own", "--workers", "1", "--examples", "12"]
+    assert main(["check", "oddlayers:mine", *asked]) == 0
+    outputs = ["--json", "r.json", "--junit", "r.xml", "--markdown", "r.md", "--save-counterexamples", "found"]
+    assert main(["check", "oddlayers:lopsided", *asked, *outputs]) == 1
+    (entry,) = json.loads((folder / "r.json").read_text())["properties"]
+    assert (entry["id"], entry["stated_in"], entry["verdict"]) == ("own/is-odd", "notes.odd", "violated")
+    assert "own/is-odd" in (folder / "r.md").read_text()
+    assert 'classname="cemverify.own" name="is-odd"' in (folder / "r.xml").read_text()
+    assert main(["replay", "found/own-is-odd.json"]) == 1
+    assert main(["replay", "found/own-is-odd.json", "--properties-from", "nothing.py"]) == 2
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (["missing.py"], "there is no file 'missing.py'"),
+        (["nowhere"], "no module 'nowhere'"),
+        (["nothing.py"], "'nothing' states no property: put @layer_property"),
+        (["broken.py"], "importing 'broken' failed: ValueError: layer_property 'is-odd': claim is a sentence"),
+        (["notes/odd.py", "same.py"], "'notes.odd' and 'same' both state own/is-odd"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused_in_a_sentence(
+    given: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", "oddlayers:mine", "--properties-from", *given]) == 2
+    assert sentence in capsys.readouterr().err
+    with pytest.raises(LoadError):
+        own_properties(given)
+
+
+@pytest.mark.usefixtures("folder")
+def test_python_asks_them_too_and_one_file_named_twice_is_one_file() -> None:
+    (record,) = check_implementation(
+        RIGHT, properties=["own"], properties_from=["same.py", "same", Path("same.py")], examples=12
+    )
+    assert (record.id, record.verdict) == ("own/is-odd", Verdict.HOLDS)
+    with pytest.raises(LoadError, match=r"are a list: write \['same.py'\]"):
+        own_properties("same.py")
