@@ -46,7 +46,7 @@ class Panel:
 
     Attributes:
         title, x_label, y_label: words. curves: what it shows. level: a horizontal line with its name, a floor say.
-        ticks: where the x axis has its marks; by itself if ().
+        ticks: where the x axis has its marks; by itself if (), which "log" cannot.
         x_scale, y_scale: "log2" has its marks at powers of two, "from 0" is linear and begins at 0.
     """
 
@@ -80,46 +80,50 @@ class DotRow:
 # --- curves, for a phone ---------------------------------------------------------------------------
 
 
-def stacked(name: str, title: str, about: str, panels: Sequence[Panel], columns: Sequence[str]) -> Picture:
+def stacked(
+    name: str, title: str, about: str, panels: Sequence[Panel], columns: Sequence[str], across: int = 1
+) -> Picture:
     """Panels below each other on one y scale, every line named at its end, with the data of all curves.
 
     Args:
-        columns: of the data: what a panel is, what a curve is, x, y.
+        columns: of the data: what a panel is, what a curve is, x, y. across: panels beside each other; if there are
+            several, they share the x scale too.
     """
     shown = [panel for panel in panels if panel.curves]
     marks = series([curve.name for panel in shown for curve in panel.curves])
+    down = -(-len(shown) // across)
 
     def draw(figure: Figure) -> None:
-        axes = figure.subplots(len(shown), 1, sharey=True, squeeze=False)
-        for (axis,), panel in zip(axes, shown, strict=True):
-            ends = [
-                (curve.y[-1], curve.name, _drawn(axis, curve, i, panel, marks))
-                for i, curve in enumerate(panel.curves)
-            ]
+        axes = figure.subplots(down, min(across, len(shown)), sharex=across > 1, sharey=True, squeeze=False)
+        for axis in axes.flat[len(shown) :]:
+            axis.remove()
+        for i, (axis, panel) in enumerate(zip(axes.flat, shown, strict=False)):
+            ends = [(c.y[-1], c.name, _drawn(axis, c, k, panel, marks)) for k, c in enumerate(panel.curves)]
             if panel.level is not None:
                 words, height = panel.level
                 axis.axhline(height, linestyle="--", color=INK, linewidth=1)
                 ends.append((height, words, Mark(INK, dash="--")))
             if len(shown) > 1 and panel.title:
                 axis.set_title(shortened(panel.title, 40))
-            axis.set_ylabel(panel.y_label)
+            if i % across == 0:
+                axis.set_ylabel(panel.y_label)
             _scaled(axis, panel)
-            if panel.x_label != shown[-1].x_label or panel is shown[-1]:
+            if i + across >= len(shown) or panel.x_label != shown[i + across].x_label:
                 axis.set_xlabel(panel.x_label)
             label_ends(axis, ends)
 
     ranged = any(curve.low is not None for panel in shown for curve in panel.curves)
     rows: list[list[Any]] = []
     for panel in shown:
-        for curve in panel.curves:
-            ends = [[low, high] for low, high in zip(curve.low or curve.y, curve.high or curve.y, strict=True)]
-            points = zip(curve.x, curve.y, ends, strict=True)
-            rows += [[panel.title, curve.name, x, y, *(interval if ranged else ())] for x, y, interval in points]
+        what = panel.title or panel.x_label
+        for c in panel.curves:
+            ends = zip(c.low or c.y, c.high or c.y, strict=True)
+            points = zip(c.x, c.y, ends, strict=True)
+            rows += [[what, c.name, x, y, *(interval if ranged else ())] for x, y, interval in points]
         if panel.level is not None:
-            rows.append([panel.title, panel.level[0], None, panel.level[1], *((None, None) if ranged else ())])
-    return picture(
-        *(name, title, about, 0.8 + 2.1 * len(shown), draw, [*columns, *(("low", "high") if ranged else ())], rows)
-    )
+            rows.append([what, panel.level[0], None, panel.level[1], *((None, None) if ranged else ())])
+    headings = [*columns, *(("low", "high") if ranged else ())]
+    return picture(name, title, about, 0.8 + 2.1 * down, draw, headings, rows)
 
 
 def _drawn(axis: Axes, curve: Curve, i: int, panel: Panel, marks: dict[str, Mark]) -> Mark:
@@ -146,6 +150,8 @@ def _scaled(axis: Axes, panel: Panel) -> None:
         axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.5g}"))
     else:
         axis.set_xscale("log")
+        axis.xaxis.set_minor_locator(NullLocator())
+        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     if panel.ticks:
         axis.xaxis.set_major_locator(FixedLocator(list(panel.ticks)))
     if panel.y_scale == "from 0":

@@ -218,10 +218,14 @@ class Mark:
 
 
 def series(names: Sequence[str]) -> dict[str, Mark]:
-    """For each name a colour, a marker and a dash; a colour means the same model in every panel of a picture."""
+    """For each name a colour, a marker and a dash; a colour means the same model in every panel of a picture.
+
+    Where colours come again, they do so with another marker and another dash.
+    """
     return {
-        name: Mark(COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)], DASHES[i // len(COLOURS) % len(DASHES)])
+        name: Mark(COLOURS[place], MARKERS[(place + again) % len(MARKERS)], DASHES[again % len(DASHES)])
         for i, name in enumerate(dict.fromkeys(names))
+        for again, place in [divmod(i, len(COLOURS))]
     }
 
 

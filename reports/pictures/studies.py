@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullLocator
 
 from reports.kinds import language
 from reports.pictures.charts import Curve, Panel, stacked
@@ -18,11 +16,8 @@ from reports.pictures.drawing import (
     COLOURS,
     INK,
     QUIET,
-    Mark,
     Picture,
-    label_ends,
     picture,
-    series,
     shortened,
 )
 from reports.winners import winner
@@ -59,20 +54,31 @@ def of_language(content: Mapping[str, Any]) -> Iterator[Picture]:
         level = ("bigram model", bigram) if bigram else None
         yield from _costs(models, _clear(models), level, "standard error over windows")
     elif "rows" in content:
+        rows: dict[str, Mapping[str, Any]] = {}  # of each model that with the best of its learning rates
+        for row in content["rows"]:
+            before = rows.get(_model(row))
+            if row["bits"] is not None and (before is None or row["bits"]["mean"] < before["bits"]["mean"]):
+                rows[_model(row)] = row
         models = [
             _Model(
-                r["variant"]["name"],
+                name,
                 r["records"][0]["parameters"],
                 r["records"][0]["training"],
                 r["bits"]["mean"],
                 r["bits"]["std"] or 0.0,
             )
-            for r in content["rows"]
-            if r["bits"] is not None
+            for name, r in rows.items()
         ]
-        best = winner({r["variant"]["name"]: found for r in content["rows"] if (found := language.bits(r))})
+        best = winner({name: language.bits(row) for name, row in rows.items()})
         yield from _rates(content)
         yield from _costs(models, best, None, "standard deviation over seeds")
+
+
+def _model(row: Mapping[str, Any]) -> str:
+    """The name of a row's model, without its learning rate."""
+    rate = row["variant"].get("learning_rate")
+    name = str(row["variant"]["name"])
+    return name if rate is None else name.removesuffix(f" at {rate:g}")
 
 
 def _clear(models: Sequence[_Model]) -> str | None:
@@ -147,45 +153,26 @@ def of_benchmarks(content: Mapping[str, Any]) -> Iterator[Picture]:
             point = _reached(row, row[flops], row[seconds])
             if name != "MHA" or all(point[0] != x for x, _ in lines[name]):
                 lines.setdefault(name, []).append(point)
-    style = series([name for lines in points.values() for name in lines if name != "MHA"])
-    style["MHA"] = Mark(INK, ".", ":")
-    every = [point for lines in points.values() for pairs in lines.values() for point in pairs]
-    heights = [y for _, y in every] + ([speed / 1e9] if speed else [])
-
-    def draw(figure: Figure) -> None:
-        rows = -(-len(points) // 2)
-        axes = figure.subplots(rows, min(2, len(points)), squeeze=False, sharey=True)
-        for axis in axes.flat[len(points) :]:
-            axis.remove()
-        for axis, (variant, lines) in zip(axes.flat, points.items(), strict=False):
-            _roofline(axis, variant, lines, style, speed)
-            axis.set_xlim(min(x for x, _ in every) / 1.1, max(x for x, _ in every) * 1.1)
-            axis.set_ylim(0, 1.1 * max(heights))
-            label_ends(axis, [(sorted(pairs)[-1][1], name, style[name]) for name, pairs in lines.items()])
-        if speed:
-            axes[0, 0].text(axes[0, 0].get_xlim()[0], speed / 1e9, "square products", va="bottom", fontsize=8)
-        for axis in axes[-1]:
-            axis.set_xlabel("FLOPs per byte")
-        for axis in axes[:, 0]:
-            axis.set_ylabel("GFLOP/s")
-
-    top = max(y for _, y in every)
+    panels = [
+        Panel(
+            *(variant, "FLOPs per byte", "GFLOP/s"),
+            [Curve(name, *zip(*sorted(pairs), strict=True)) for name, pairs in lines.items()],
+            ("peak", speed / 1e9) if speed else None,
+            y_scale="from 0",
+        )
+        for variant, lines in points.items()
+    ]
+    top = max(max(curve.y) for panel in panels for curve in panel.curves)
     share = f", {top * 1e9 / speed:.0%} of the speed of a product of square matrices" if speed else ""
-    yield picture(
+    yield stacked(
         "roofline",
         f"Attention reaches up to {top:.0f} GFLOP/s{share}",
         "FLOPs that the formula needs in a second against FLOPs for each byte of input, output and weights; a panel "
         "for each variant on one scale, a line for each T, a point for each length, the longest on the right. The "
         "dashed line is what square products reach on this machine.",
-        2.1 * -(-len(points) // 2),
-        draw,
-        ["attention", "T", "FLOPs per byte", "GFLOP/s"],
-        [
-            [variant, name, x, y]
-            for variant, lines in points.items()
-            for name, pairs in lines.items()
-            for x, y in pairs
-        ],
+        panels,
+        ("attention", "T", "FLOPs per byte", "GFLOP/s"),
+        across=2,
     )
 
 
@@ -196,24 +183,6 @@ def _reached(row: Mapping[str, Any], flops: float, seconds: Sequence[float]) -> 
     moved = 4 * (4 * tokens * row["dim"] + 8 * row["dim"] ** 2)
     total = 3 * flops * tokens
     return total / moved, total / median(seconds) / 1e9
-
-
-def _roofline(
-    axis: Axes,
-    variant: str,
-    lines: Mapping[str, Sequence[tuple[float, float]]],
-    style: Mapping[str, Mark],
-    speed: float | None,
-) -> None:
-    for name, pairs in lines.items():
-        mark = style[name]
-        axis.plot(*zip(*sorted(pairs), strict=True), mark.dash, marker=mark.marker, color=mark.colour)
-    if speed:
-        axis.axhline(speed / 1e9, color=QUIET, linewidth=1, linestyle="--")
-    axis.set_xscale("log", base=2)
-    axis.xaxis.set_minor_locator(NullLocator())
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    axis.set_title(variant)
 
 
 # --- language -------------------------------------------------------------------------------------
@@ -275,9 +244,9 @@ def _rates(content: Mapping[str, Any]) -> Iterator[Picture]:
     """Bits per byte against the learning rate, of a study in which models have several."""
     found: dict[str, list[tuple[float, list[float]]]] = {}
     for row in content["rows"]:
-        name, rate = row["variant"]["name"], row["variant"].get("learning_rate")
+        rate = row["variant"].get("learning_rate")
         if rate is not None and row["bits"] is not None:
-            found.setdefault(name.removesuffix(f" at {rate:g}"), []).append((rate, language.bits(row)))
+            found.setdefault(_model(row), []).append((rate, language.bits(row)))
     curves = []
     for name, points in found.items():
         rates, bits = zip(*sorted(points), strict=True)
@@ -285,12 +254,13 @@ def _rates(content: Mapping[str, Any]) -> Iterator[Picture]:
             curves.append(Curve(name, rates, list(map(fmean, bits)), list(map(min, bits)), list(map(max, bits))))
     if not curves:
         return
+    ticks = sorted({rate for curve in curves for rate in curve.x})
     said = ", ".join(f"{shortened(c.name, 20)} {c.x[c.y.index(min(c.y))]:g}" for c in curves[:4])
     yield stacked(
         "learning-rates",
         f"Of the rates that were tried, these have the fewest bits: {said}",
         "Bits per byte against the learning rate, mean and range over seeds; a line for each model.",
-        [Panel("", "learning rate", "validation bits per byte", curves, x_scale="log")],
+        [Panel("", "learning rate", "validation bits per byte", curves, ticks=ticks, x_scale="log")],
         ("panel", "model", "rate", "bits per byte"),
     )
 
