@@ -8,7 +8,6 @@ owner learns what a green on *it* is worth, whatever it is written in.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor
 
 from cemverify.conformance.asking.answers import as_tensor
-from cemverify.conformance.asking.calls import jax_array, jax_x64
+from cemverify.conformance.implementations.arrays import ARRAY_KINDS
 from cemverify.conformance.implementations.contract import Implementation, Subject
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.power.mutants import Mutant
@@ -41,7 +40,7 @@ def inject(mutant: Mutant, subject: Subject) -> Subject:
     faulty, original = mutant.subject(), mutant.original()
     if isinstance(faulty, EnergyLayer) != isinstance(subject, EnergyLayer):
         raise ValueError("the fault belongs to another kind of implementation")
-    if mutant.edits and subject.arrays == "jax":
+    if mutant.edits and not ARRAY_KINDS[subject.arrays].editable:
         raise ValueError(_IN_PLACE)
     if mutant.wrap is None and isinstance(faulty, EnergyLayer):
         raise ValueError("the fault is a line of one of the examples, and not of this layer")
@@ -129,8 +128,4 @@ def _added(answer: Any, difference: Tensor, arrays: str) -> Any:
     """Their sum, formed in float64 and rounded to the answer's dtype and kind."""
     if isinstance(answer, Tensor):
         return (answer.double() + difference.to(answer.device)).to(answer.dtype)
-    total = as_tensor(answer) + difference
-    if arrays == "jax":
-        with jax_x64() if answer.dtype == "float64" else nullcontext():
-            return jax_array(total.to(getattr(torch, str(answer.dtype))))
-    return total.numpy().astype(answer.dtype)
+    return ARRAY_KINDS[arrays].like(as_tensor(answer) + difference, answer)

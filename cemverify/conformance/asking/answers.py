@@ -7,16 +7,14 @@ everything afterwards sees what they took.
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from cemverify.conformance.implementations.arrays import is_jax_array
 from cemverify.conformance.implementations.faults import Fault, NotAnArray, WrongShape, ran_out, words
 
 
@@ -37,25 +35,13 @@ def plain(returned: Any) -> Any:
                 return Tensor.as_subclass(returned, Tensor)
         if issubclass(kind, np.ndarray):
             return np.ndarray.view(returned, np.ndarray)
-        if hasattr(kind, "__array__") and not _of_jax(returned):
+        if hasattr(kind, "__array__") and not is_jax_array(returned):
             return np.asarray(returned)
     except Exception as error:
         if isinstance(error, Fault) or ran_out(error):
             raise
         raise NotAnArray(f"its result cannot be read as an array: {words(error)}") from error
     return returned
-
-
-def _of_jax(returned: Any) -> bool:
-    jax = sys.modules.get("jax")
-    if jax is None:
-        return False
-    return type(returned) is _kind_of_jax() or issubclass(type(returned), jax.core.Tracer)
-
-
-@cache
-def _kind_of_jax() -> type:
-    return type(importlib.import_module("jax").numpy.zeros(()))
 
 
 def as_tensor(returned: Any, shape: torch.Size | None = None) -> Tensor:
@@ -74,7 +60,7 @@ def as_tensor(returned: Any, shape: torch.Size | None = None) -> Tensor:
                 raise NotAnArray(f"it returned a tensor of {found.dtype}, {found.layout}, on {found.device}")
             check_shape(found.shape, shape)
             return found.detach().to("cpu", torch.float64, copy=True)
-        if type(found) is not np.ndarray and not _of_jax(found):
+        if type(found) is not np.ndarray and not is_jax_array(found):
             raise NotAnArray(f"it returned a {type(returned).__name__}, not an array")
         values = np.asarray(found)
         if values.dtype.kind not in "fiub" and str(values.dtype) != "bfloat16":  # JAX's, which NumPy calls void

@@ -5,22 +5,20 @@ The gradient of the stated energy is taken by torch or JAX where the energy lets
 
 from __future__ import annotations
 
-import importlib
 import warnings
 from collections import namedtuple
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from cemverify.conformance.asking.answers import as_tensor, plain
-from cemverify.conformance.asking.calls import Caller, numpy_for_jax
+from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.experiments import Rows, experiment, long_experiment, shapes
 from cemverify.conformance.asking.extrapolation import jacobian
+from cemverify.conformance.implementations.arrays import ARRAY_KINDS, JAX
 from cemverify.conformance.implementations.energy_layers import TOKENS, EnergyLayer, Shape
 from cemverify.conformance.implementations.faults import NotAnArray, WrongShape
 from cemverify.conformance.questions.black_boxes import Form, Named, Question
@@ -29,9 +27,6 @@ Arrays = dict[str, Tensor]
 SCALARS = ("energy", "Lagrangian")  # functions that return no array of the state's shape
 _SHAPES = 2  # of questions, where every shape is compiled
 _PADDED = (128, 512)  # rows of a call where every shape is compiled: more than needed cost less than another shape
-# The judge's own derivatives of tiny arrays are quick however they are compiled; what a layer computes is compiled as
-# its author would have it.
-_QUICKLY = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 
 @dataclass(frozen=True)
@@ -40,11 +35,11 @@ class Box:
 
     Attributes:
         caller: makes the calls; its dtype is the layer's working dtype, where that is narrower.
-        by_numpy: whether a JAX layer is given NumPy arrays, which a compiled function takes faster than JAX's own.
+        for_calls: whether arrays are made as the arguments of functions that `ArrayKind.called` calls.
     """
 
     caller: Caller
-    by_numpy: bool = False
+    for_calls: bool = False
 
     @classmethod
     def of(cls, caller: Caller) -> Box:
@@ -63,7 +58,7 @@ class Box:
     @property
     def compiled(self) -> Box:
         """The same, for the arguments of compiled functions."""
-        return replace(self, by_numpy=self.layer.arrays == "jax")
+        return replace(self, for_calls=True)
 
     @property
     def form(self) -> Form:
@@ -102,7 +97,7 @@ class Box:
         Args:
             padded: whether rows may be added.
         """
-        if self.layer.arrays != "jax":
+        if not self.caller.kind.compiles:
             return self.answer_as_it_comes(q, mask)
         rows = self._padded(q.batch) if padded else list(range(q.batch))
         wide = q.rows(rows)
@@ -128,9 +123,8 @@ class Box:
     def _answered(self, q: Question, mask: Tensor | None, *, compiled: bool) -> Arrays:
         own = self.compiled if compiled else self
         arguments, named = _arguments(*own.own(q, mask))
-        call = _compiled if compiled else _plainly
         with self.caller.guarded():
-            return self.read(call(self.layer.update, arguments, named), q.x)
+            return self.read(self._called(self.layer.update, arguments, named, compiled=compiled), q.x)
 
     def own(self, q: Question, mask: Tensor | None = None) -> tuple[Any, Any, Any, Any]:
         """State, memory, noise and mask in the layer's own kind of array; None for what it does not take."""
@@ -146,9 +140,10 @@ class Box:
 
     def array(self, tensor: Tensor) -> Any:
         """A fresh array of the layer's own kind."""
-        if not self.by_numpy:
+        if not self.for_calls:
             return self.caller.array(tensor)
-        return numpy_for_jax(tensor.to(self.caller.dtype) if tensor.is_floating_point() else tensor)
+        own = tensor.to(self.caller.dtype) if tensor.is_floating_point() else tensor
+        return self.caller.kind.argument(own, self.caller.device)
 
     def read(self, returned: Any, like: Named) -> Arrays:
         """Arrays of these shapes as named float64 tensors."""
@@ -210,7 +205,7 @@ class Box:
         assert self.layer.state_map is not None
         state = self.compiled.given(x, "State")
         with self.caller.guarded():
-            return self.read(self._called(self.layer.state_map, state), x)
+            return self.read(self.caller.kind.called(self.layer.state_map, (state,)), x)
 
     def lagrangians_gradient(self, x: Named) -> Arrays:
         """dL/dx, by autograd or by differences."""
@@ -231,7 +226,7 @@ class Box:
             Fault: there is no answer to compare.
         """
         B = next(iter(g.values())).shape[0]
-        if self.layer.arrays != "jax":
+        if not self.caller.kind.compiles:
             return self.energies_as_they_come(g, memory, mask)
         rows = self._padded(B) if padded and self.layer.stated.per != "batch" else list(range(B))
         wide, held = ({k: a[rows] for k, a in part.items()} for part in (g, memory))
@@ -259,9 +254,8 @@ class Box:
         own_mask = None if mask is None else own.array(mask)
         arguments, named = _arguments(own.given(g, "State"), own._memory_for(g, memory), None, own_mask)
         assert self.layer.energy is not None
-        call = _compiled if compiled else _plainly
         with self.caller.guarded():
-            values = as_tensor(call(self.layer.energy, arguments, named))
+            values = as_tensor(self._called(self.layer.energy, arguments, named, compiled=compiled))
         if values.shape != (due := self.energy_shape(g)):
             per = self.layer.stated.per
             raise WrongShape(f"the energy has shape {tuple(values.shape)}, but one value per {per} is {tuple(due)}")
@@ -300,7 +294,7 @@ class Box:
         state = self.compiled.given(x, "State")
         assert self.layer.lagrangian is not None
         with self.caller.guarded():
-            return as_tensor(self._called(self.layer.lagrangian, state))
+            return as_tensor(self.caller.kind.called(self.layer.lagrangian, (state,)))
 
     def gradient(self, g: Named, memory: Named, mask: Tensor | None = None) -> tuple[Arrays, str]:
         """dE/dg of the energy that is descended, memory fixed, and where from: "autograd" or "differences"."""
@@ -312,7 +306,7 @@ class Box:
 
     @long_experiment(lambda asked: shapes(asked.g))
     def _energys_gradient(self, g: Named, memory: Named, mask: Tensor | None) -> Arrays | None:
-        if self.layer.arrays == "jax" and mask is None:
+        if self.caller.kind is JAX and mask is None:
             return self._gradient_by_jax(g, memory)
         second = self._memory_for(g, memory)
         own_mask = {} if mask is None else {"mask": self.caller.array(mask)}
@@ -348,7 +342,7 @@ class Box:
 
     def _derivative(self, function: Callable[[Any], Any], x: Named) -> Arrays:
         """The gradient in the state of a function of own arrays: by autograd, or by differences."""
-        if self.layer.arrays != "numpy":
+        if self.caller.kind.differentiable:
             found = self._autograd(function, x, 1.0)
             if found is not None:
                 return found
@@ -362,9 +356,9 @@ class Box:
 
     def _autograd(self, function: Callable[[Any], Any], x: Named, factor: float) -> Arrays | None:
         """The gradient of factor times the sum of a function's values; None if it lets no gradient through."""
-        if self.layer.arrays == "jax":
+        if self.caller.kind is JAX:
             with self.caller.guarded():
-                found = self.read(_jax_gradient(function, (self.compiled.given(x, "State"),)), x)
+                found = self.read(JAX.gradient_at(function, (self.compiled.given(x, "State"),)), x)
             return {name: factor * array for name, array in found.items()}
         with torch.enable_grad(), self.caller.guarded():
             leaves = {name: self.caller.array(a).detach().requires_grad_() for name, a in x.items()}
@@ -403,8 +397,9 @@ class Box:
         own = self.compiled
         second = own._memory_for(wide, Fixed(held) if isinstance(memory, Fixed) else held)
         arguments, _ = _arguments(own.given(wide, "State"), second, None, None)
+        assert self.layer.energy is not None
         with self.caller.guarded():
-            found = self.read(_jax_gradient(self.layer.energy, arguments), wide)
+            found = self.read(JAX.gradient_at(self.layer.energy, arguments), wide)
         factor = self.batch_factor(g)
         return {name: factor * array[:B] for name, array in found.items()}
 
@@ -418,9 +413,10 @@ class Box:
         assert self.layer.energy is not None
         return self.layer.energy(*((state,) if second is None else (state, second)), **mask)
 
-    def _called(self, function: Callable[..., Any], state: Any) -> Any:
-        """A function of the state; compiled, in JAX."""
-        return _compiled(function, (state,), {}) if self.layer.arrays == "jax" else function(state)
+    def _called(
+        self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any], *, compiled: bool
+    ) -> Any:
+        return self.caller.kind.called(function, arguments, named) if compiled else function(*arguments, **named)
 
     def _memory_for(self, g: Named, memory: Named) -> Any:
         """The energy's second argument: the memory, or the present state held fixed."""
@@ -449,50 +445,6 @@ def _arguments(state: Any, memory: Any, noise: Any, mask: Any) -> tuple[tuple[An
     return (state,) if memory is None else (state, memory), {k: a for k, a in named.items() if a is not None}
 
 
-def _compiled(function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """A call of a JAX function, compiled unless that is impossible: it may branch on values."""
-    with suppress(Exception):
-        return _jitted(function)(*arguments, **named)
-    jax: Any = importlib.import_module("jax")
-    own, more = jax.device_put((arguments, named))
-    return function(*own, **more)
-
-
-def _plainly(function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    return function(*arguments, **named)
-
-
-def _jax_gradient(function: Callable[..., Any] | None, arguments: tuple[Any, ...]) -> Any:
-    """Of the sum of its values in its first argument."""
-    with suppress(Exception):
-        return _jitted_gradient(function)(*arguments)
-    jax: Any = importlib.import_module("jax")
-    return _gradient(function)(*jax.device_put(arguments))
-
-
-def _gradient(function: Any) -> Any:
-    jax: Any = importlib.import_module("jax")
-    return jax.grad(lambda g, *memory: function(g, *memory).sum())
-
-
-@lru_cache(maxsize=16)
-def _jitted(function: Any) -> Any:
-    """Kept for each function: JAX compiles anew what it does not know to be the same."""
-    jax: Any = importlib.import_module("jax")
-    return jax.jit(function)
-
-
-def compiled_quickly(function: Callable[..., Any]) -> Any:
-    """A function of JAX's that is the judge's own: compiled for each shape without LLVM's costly optimisations."""
-    jax: Any = importlib.import_module("jax")
-    return jax.jit(function, compiler_options=_QUICKLY)
-
-
-@lru_cache(maxsize=16)
-def _jitted_gradient(function: Any) -> Any:
-    return compiled_quickly(_gradient(function))
-
-
 class Fixed(dict[str, Tensor]):
     """A memory that is the present state, held where it was while the state moves."""
 
@@ -504,7 +456,7 @@ class Fixed(dict[str, Tensor]):
 def form_of(layer: EnergyLayer) -> Form:
     """What questions to a layer look like."""
     state: Mapping[str, Shape] = layer.state
-    shapes = _SHAPES if layer.arrays == "jax" else None
+    shapes = _SHAPES if ARRAY_KINDS[layer.arrays].compiles else None
     return Form(state, layer.memories, layer.shortest, layer.step.noise > 0, shapes)
 
 

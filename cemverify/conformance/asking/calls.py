@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import copy
-import importlib
 import os
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,6 +16,7 @@ from torch import Tensor
 from cemverify.conformance.asking.answers import as_tensor, plain
 from cemverify.conformance.asking.experiments import Elsewhere, experiment
 from cemverify.conformance.asking.process_state import DECIDING, ProcessState
+from cemverify.conformance.implementations.arrays import ARRAY_KINDS, ArrayKind
 from cemverify.conformance.implementations.contract import Implementation, Subject
 from cemverify.conformance.implementations.faults import (
     Fault,
@@ -50,6 +50,11 @@ class Caller:
         """The functions of a CEM implementation."""
         assert isinstance(self.subject, Implementation)
         return {name: _answering_plainly(function) for name, function in self.subject.functions.items()}
+
+    @property
+    def kind(self) -> ArrayKind:
+        """The library whose arrays it takes."""
+        return ARRAY_KINDS[self.subject.arrays]
 
     def at(self, dtype: torch.dtype) -> Caller:
         """The same caller with arrays of another dtype."""
@@ -108,14 +113,7 @@ class Caller:
         """A fresh array of the implementation's kind. Strides are kept, so views stay views."""
         if tensor.dtype.is_floating_point:
             tensor = tensor.to(self.dtype)
-        own = tensor.clone(memory_format=torch.preserve_format)
-        match self.subject.arrays:
-            case "torch":
-                return own.to(self.device)
-            case "numpy":
-                return own.numpy()
-            case "jax":
-                return jax_array(own)
+        return self.kind.fresh(tensor, self.device)
 
     def bound(self, name: str, case: Case) -> Callable[[], Any]:
         """Calls one function on fresh copies of the case."""
@@ -134,7 +132,7 @@ class Caller:
         """
         before, own = ProcessState.now(DECIDING), os.getpid()
         try:
-            with jax_x64() if self.subject.arrays == "jax" else nullcontext():
+            with self.kind.exact():
                 yield
         except (Fault, KeyboardInterrupt):
             raise
@@ -163,29 +161,3 @@ def answered(caller: Caller, name: str, case: Case, shape: torch.Size) -> Tensor
 
 def _answering_plainly(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *arguments: plain(function(*arguments))
-
-
-@contextmanager
-def jax_x64() -> Iterator[Any]:
-    """Enables 64-bit arrays in JAX, which would otherwise round to float32, and restores the setting afterwards."""
-    jax: Any = importlib.import_module("jax")
-    before = jax.config.jax_enable_x64
-    jax.config.update("jax_enable_x64", True)
-    try:
-        yield jax
-    finally:
-        jax.config.update("jax_enable_x64", before)
-
-
-def jax_array(tensor: Tensor) -> Any:
-    """The tensor as a JAX array of the same dtype."""
-    with jax_x64() as jax:
-        return jax.device_put(numpy_for_jax(tensor))
-
-
-def numpy_for_jax(tensor: Tensor) -> Any:
-    """The tensor as a NumPy array of the same dtype; JAX would compile a conversion for each shape."""
-    if tensor.dtype != torch.bfloat16:
-        return tensor.contiguous().numpy().copy()
-    jax: Any = importlib.import_module("jax")
-    return tensor.double().contiguous().numpy().astype(jax.numpy.bfloat16)

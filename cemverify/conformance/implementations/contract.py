@@ -20,17 +20,16 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from cemverify.conformance.implementations import naming
+from cemverify.conformance.implementations.arrays import ARRAY_KINDS, TORCH, ArrayName
 from cemverify.conformance.implementations.energy_layers import EnergyLayer, energy_layer
 from cemverify.conformance.implementations.faults import words
 from cemverify.conformance.implementations.features import FEATURES, FUNCTIONS
 from cemverify.conformance.implementations.naming import LoadError
-
-Arrays = Literal["torch", "numpy", "jax"]
 
 
 def absences(names: Iterable[str]) -> frozenset[str]:
@@ -61,7 +60,7 @@ class Implementation:
 
     functions: Mapping[str, Callable[..., Any]]
     not_offered: Mapping[str, str] = field(default_factory=dict)
-    arrays: Arrays = "torch"
+    arrays: ArrayName = "torch"
 
 
 Subject = Implementation | EnergyLayer
@@ -75,7 +74,7 @@ def implementation(
     decode: Callable[..., Any] | None = None,
     attention_energy: Callable[..., Any] | None = None,
     mlp_energy: Callable[..., Any] | None = None,
-    arrays: Arrays = "torch",
+    arrays: ArrayName = "torch",
     not_offered: Iterable[str] = (),
 ) -> Implementation:
     """Makes an implementation of CEM layers from plain functions, for `cemverify check`.
@@ -228,25 +227,15 @@ def _kind_of(found: Any) -> str:
     return f"{article} {kind}, not an implementation: make one with {how}"
 
 
-_WITHOUT_NUMPY = {
-    "dtype:bfloat16": "NumPy has no bfloat16",
-    "gradients": "NumPy arrays carry no gradients",
-    "vmap": "NumPy has no vmap",
-    "compile": "NumPy code is not compiled",
-}
-
-
 def _declared(not_offered: Iterable[str], arrays: str) -> dict[str, str]:
     if isinstance(not_offered, str):
         raise ValueError(f"not_offered must be a collection of names: write ({not_offered!r},)")
-    if arrays not in ("torch", "numpy", "jax"):
+    if arrays not in ARRAY_KINDS:
         raise ValueError(f"arrays must be 'torch', 'numpy' or 'jax', not {arrays!r}")
-    if arrays == "jax" and importlib.util.find_spec("jax") is None:
-        raise ValueError("arrays='jax' needs jax, which is not installed: pip install 'cemverify[jax]'")
-    reasons = dict.fromkeys(absences(not_offered), "declared")
-    if arrays == "numpy":
-        reasons = _WITHOUT_NUMPY | reasons
-    if arrays != "torch":
+    kind = ARRAY_KINDS[arrays]
+    kind.require()
+    reasons = {**kind.lacks, **dict.fromkeys(absences(not_offered), "declared")}
+    if kind is not TORCH:
         reasons.setdefault("cuda", "only torch arrays are put on a device")
     elif not torch.cuda.is_available():
         reasons.setdefault("cuda", "torch sees no CUDA device on this machine")

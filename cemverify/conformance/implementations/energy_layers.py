@@ -11,7 +11,6 @@ property out ("tokens read each other") is counted and printed with its reason, 
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,9 +19,9 @@ from typing import Any, Literal
 
 import torch
 
+from cemverify.conformance.implementations.arrays import ARRAY_KINDS, TORCH, ArrayName
 from cemverify.conformance.implementations.features import LAYER_FEATURES, SHARED_FEATURES
 
-ArrayKind = Literal["torch", "numpy", "jax"]
 Per = Literal["token", "sequence", "batch"]
 MeanOver = Literal["tokens", "batch"]
 StepKind = Literal["gradient", "cccp", "equilibrium", "free"]
@@ -120,7 +119,7 @@ class EnergyLayer:
     parameters: Mapping[str, Any] = field(default_factory=dict, repr=False)
     working_dtype: str = "float64"
     not_offered: Mapping[str, str] = field(default_factory=dict)
-    arrays: ArrayKind = "torch"
+    arrays: ArrayName = "torch"
 
     @property
     def memories(self) -> Mapping[str, Shape]:
@@ -163,7 +162,7 @@ def energy_layer(
     shortest: int = 1,
     parameters: Mapping[str, Any] | Any = None,
     working_dtype: Literal["float64", "float32"] = "float64",
-    arrays: ArrayKind = "torch",
+    arrays: ArrayName = "torch",
     not_offered: Iterable[str] = (),
 ) -> EnergyLayer:
     """Any energy layer: `update(x, memory)` and, if it has one, `energy(g, memory)`.
@@ -301,21 +300,21 @@ def _absent(layer: EnergyLayer) -> dict[str, str]:
     without("masked", "it takes no mask", when=not layer.masked)
     without("parameters", "it names no parameters", when=not layer.parameters)
     without("memory", "it has no memory", when=not layer.memories)
-    of_tokens = any(TOKENS in shape for shape in layer.memories.values())
+    of_tokens, kind = any(TOKENS in shape for shape in layer.memories.values()), ARRAY_KINDS[layer.arrays]
     without("memory-tokens", f"its memory has no token axis {TOKENS!r}", when=not of_tokens)
-    without("torch", "it takes no torch arrays", when=layer.arrays != "torch")
-    without("editable", "JAX arrays cannot be edited in place", when=layer.arrays == "jax")
+    without("torch", "it takes no torch arrays", when=kind is not TORCH)
+    without("editable", "JAX arrays cannot be edited in place", when=not kind.editable)
     narrow = layer.working_dtype != "float64"
     without("differences", f"differences drown in the roundoff of {layer.working_dtype}", when=narrow)
     without("known-preconditioner", "its preconditioner is not given", when=step.unknown_preconditioner)
     for feature in ("autograd", "gradients", "vmap", "compile", "inference", "parameters"):
-        without(feature, "NumPy arrays carry no gradients and have no modes", when=layer.arrays == "numpy")
+        without(feature, "NumPy arrays carry no gradients and have no modes", when=not kind.differentiable)
     without("autograd", "there is no energy to differentiate", when=layer.energy is None)
-    without("dtype:bfloat16", "NumPy has no bfloat16", when=layer.arrays == "numpy")
+    without("dtype:bfloat16", "NumPy has no bfloat16", when="dtype:bfloat16" in kind.lacks)
     narrow = layer.working_dtype != "float64"
     for feature in ("dtype:float32", "dtype:bfloat16"):
         without(feature, f"it works in {layer.working_dtype} already", when=narrow)
-    without("cuda", "only torch arrays are put on a device", when=layer.arrays != "torch")
+    without("cuda", "only torch arrays are put on a device", when=kind is not TORCH)
     without("cuda", "torch sees no CUDA device on this machine", when=not torch.cuda.is_available())
     return absent
 
@@ -403,13 +402,12 @@ def _check(layer: EnergyLayer) -> None:
         ("step", step.kind, ("gradient", "cccp", "equilibrium", "free")),
         ("returns", step.returns, ("difference", "next state")),
         ("working_dtype", layer.working_dtype, ("float64", "float32")),
-        ("arrays", layer.arrays, ("torch", "numpy", "jax")),
+        ("arrays", layer.arrays, tuple(ARRAY_KINDS)),
     )
     for name, value, values in allowed:
         if value not in values:
             raise ValueError(f"{name} of an energy layer must be {' or '.join(map(repr, values))}, not {value!r}")
-    if layer.arrays == "jax" and importlib.util.find_spec("jax") is None:
-        raise ValueError("arrays='jax' needs jax, which is not installed: pip install 'cemverify[jax]'")
+    ARRAY_KINDS[layer.arrays].require()
     if strange := set(stated.mean_over) - {"tokens", "batch"}:
         raise ValueError(f"mean_over may contain 'tokens' and 'batch', not {', '.join(map(repr, sorted(strange)))}")
     tokens = any(TOKENS in shape for shape in layer.state.values())

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from cemverify.conformance.asking.answers import as_tensor
-from cemverify.conformance.asking.calls import Caller, jax_array
+from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations import reference
+from cemverify.conformance.implementations.arrays import ARRAY_KINDS
 from cemverify.conformance.implementations.contract import Implementation, Subject
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.features import FUNCTIONS
@@ -35,17 +36,18 @@ def control(name: str, caller: Caller) -> Caller:
 
 def _layer(name: str, layer: EnergyLayer) -> EnergyLayer:
     """An energy layer with a trivial update, or a trivial energy; the rest of it stays."""
+    kind = ARRAY_KINDS[layer.arrays]
 
     def update(x: Any, *_: Any, **__: Any) -> Any:
         # what adds nothing to x is the identity of the second door
         adds = "zero" if name == "identity" and layer.step.returns == "difference" else name
-        answers = [_own(_trivial(adds, as_tensor(a), per_token=False), a, layer) for a in listed(x)]
+        answers = [kind.like(_trivial(adds, as_tensor(a), per_token=False), a) for a in listed(x)]
         return answers if isinstance(x, tuple) else answers[0]
 
     def energy(g: Any, *_: Any, **__: Any) -> Any:
         values = _trivial("random", as_tensor(listed(g)[0]), per_token=False)
         keep = {"token": 2, "sequence": 1, "batch": 0}[layer.stated.per]
-        return _own(values.flatten(keep).sum(-1), listed(g)[0], layer)
+        return kind.like(values.flatten(keep).sum(-1), listed(g)[0])
 
     if name == "random-energy":
         return replace(layer, energy=energy, not_offered={**layer.not_offered, "autograd": "it is noise"})
@@ -55,13 +57,6 @@ def _layer(name: str, layer: EnergyLayer) -> EnergyLayer:
 def listed(given: Any) -> list[Any]:
     """The arrays of a state: one, or those of a named tuple."""
     return list(given) if isinstance(given, tuple) else [given]
-
-
-def _own(values: Tensor, like: Any, layer: EnergyLayer) -> Any:
-    """The values as an array of the layer's kind and of the dtype of `like`."""
-    if layer.arrays == "jax":
-        return jax_array(values).astype(like.dtype)
-    return values.numpy().astype(like.dtype) if layer.arrays == "numpy" else values.to(like.dtype)
 
 
 def _subject(name: str, subject: Subject) -> Subject:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from cemverify.conformance.asking.answers import as_tensor
 from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.implementations.arrays import is_traced
 from cemverify.conformance.implementations.contract import Subject
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Discard, Fault, NotAnArray, words
@@ -51,11 +51,7 @@ def _traced(arguments: Sequence[Any]) -> bool:
     """Whether the arguments are stand-ins for arrays: mapped, differentiated by a transform, or compiled."""
     if torch.compiler.is_compiling():
         return True
-    first = arguments[0]
-    if isinstance(first, Tensor):
-        return bool(torch._C._functorch.is_functorch_wrapped_tensor(first))
-    jax = sys.modules.get("jax")
-    return jax is not None and isinstance(first, jax.core.Tracer)
+    return is_traced(arguments[0])
 
 
 @dataclass

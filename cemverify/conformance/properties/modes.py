@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +27,7 @@ def compiled_is_eager(caller: Caller, case: Case) -> Evidence:
     """The compiled function gives the same result. The backend traces the function and generates no code."""
     case = case.to(caller.dtype).to(torch.float64)
     eager, budget = caller.output(case), output_budget(case, caller.dtype)
-    compiled = _in_mode(caller, case, _compiled)
+    compiled = _in_mode(caller, case, "compiled")
     comparison = Comparison("compiled = eager", compiled, eager, 2 * budget)
     return judge(comparison, telling=moved(eager - case.x, budget))
 
@@ -40,13 +39,13 @@ def mapped_is_looped(caller: Caller, case: Case) -> Evidence:
     looped = torch.stack([caller.output(one) for one in cases])  # (rows, B, J, D)
     budget = torch.stack([output_budget(one, caller.dtype) for one in cases])
     starts = torch.stack([one.x for one in cases])
-    everything = Comparison("mapped = looped", _in_mode(caller, _stacked(cases), _mapped), looped, 2 * budget)
+    everything = Comparison("mapped = looped", _in_mode(caller, _stacked(cases), "mapped"), looped, 2 * budget)
     # one layer for many states, as an ensemble of inputs asks it
     cases = [replace(one, weights=case.weights) for one in cases]
     shared = replace(_stacked(cases), weights=case.weights)
     states = Comparison(
         "mapped over x and h alone = looped",
-        _in_mode(caller, shared, _states_mapped),
+        _in_mode(caller, shared, "mapped", axes=(0, None)),
         torch.stack([caller.output(one) for one in cases]),
         2 * torch.stack([output_budget(one, caller.dtype) for one in cases]),
     )
@@ -57,10 +56,10 @@ def gradients_change_no_answer(caller: Caller, case: Case) -> Evidence:
     """The output is one, with gradients recorded for all arrays, for the states, for the weights, and without."""
     case = case.to(caller.dtype).to(torch.float64)
     budget = output_budget(case, caller.dtype)
-    without = _in_mode(caller, case, _unrecorded)
-    modes = {"": _recorded, " for x and h alone": _states_recorded, " for the weights alone": _weights_recorded}
+    without = _in_mode(caller, case, "unrecorded")
     answers = {
-        f"output with gradients recorded{of} = without": _in_mode(caller, case, mode) for of, mode in modes.items()
+        f"output with gradients recorded{of} = without": _in_mode(caller, case, "recorded", which=which)
+        for of, which in _RECORDED.items()
     }
     comparisons = [Comparison(what, recorded, without, 2 * budget) for what, recorded in answers.items()]
     return judge(*comparisons, telling=moved(without - case.x, budget))
@@ -133,17 +132,13 @@ def properties() -> Iterator[Property]:
             )
 
 
-Layered = Callable[..., Any]
-Mode = Callable[[Caller, Layered], Layered]
-
-
-def _in_mode(caller: Caller, case: Case, mode: Mode) -> Tensor:
-    """The output of the function in a mode."""
-    return _answered_in_mode(caller, case, mode)
+def _in_mode(caller: Caller, case: Case, mode: str, **options: Any) -> Tensor:
+    """The output of the function in a mode: what a method of `ArrayKind` makes of it, with these options."""
+    return _answered_in_mode(caller, case, mode, options)
 
 
 @experiment(lambda asked: asked.case.h.shape)
-def _answered_in_mode(caller: Caller, case: Case, mode: Mode) -> Tensor:
+def _answered_in_mode(caller: Caller, case: Case, mode: str, options: dict[str, Any]) -> Tensor:
     """A block is a function of h alone."""
     x, h, weights = caller.arguments(case)
     states = (h,) if case.layer == "block" else (x, h)
@@ -154,60 +149,10 @@ def _answered_in_mode(caller: Caller, case: Case, mode: Mode) -> Tensor:
 
     with caller.guarded(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what compilers and vmap say of their own speed
-        return as_tensor(mode(caller, layer)(states, weights), case.h.shape)
+        return as_tensor(getattr(caller.kind, mode)(layer, **options)(states, weights), case.h.shape)
 
 
-def _compiled(caller: Caller, layer: Layered) -> Layered:
-    if caller.subject.arrays == "jax":
-        return _jax().jit(layer)  # type: ignore[no-any-return]
-    torch._dynamo.reset()  # or old cases would count against its limit of recompilations
-    return torch.compile(layer, backend="aot_eager", dynamic=False)
-
-
-def _mapped(caller: Caller, layer: Layered) -> Layered:
-    vmap: Any = _jax().vmap if caller.subject.arrays == "jax" else torch.func.vmap
-    return vmap(layer)  # type: ignore[no-any-return]
-
-
-def _states_mapped(caller: Caller, layer: Layered) -> Layered:
-    vmap: Any = _jax().vmap if caller.subject.arrays == "jax" else torch.func.vmap
-    return vmap(layer, (0, None))  # type: ignore[no-any-return]
-
-
-def _unrecorded(caller: Caller, layer: Layered) -> Layered:  # noqa: ARG001
-    return torch.no_grad()(layer)
-
-
-def _recorded(caller: Caller, layer: Layered) -> Layered:
-    if caller.subject.arrays == "jax":
-        return lambda states, weights: _jax().vjp(layer, states, weights)[0]
-    return _recording(layer, lambda states, weights: (*states, *weights.values()))
-
-
-def _states_recorded(caller: Caller, layer: Layered) -> Layered:
-    if caller.subject.arrays == "jax":
-        return lambda states, weights: _jax().vjp(lambda of: layer(of, weights), states)[0]
-    return _recording(layer, lambda states, _: states)
-
-
-def _weights_recorded(caller: Caller, layer: Layered) -> Layered:
-    if caller.subject.arrays == "jax":
-        return lambda states, weights: _jax().vjp(lambda of: layer(states, of), weights)[0]
-    return _recording(layer, lambda _, weights: tuple(weights.values()))
-
-
-def _recording(layer: Layered, leaves: Callable[[Any, Any], tuple[Tensor, ...]]) -> Layered:
-    def recording(states: tuple[Tensor, ...], weights: dict[str, Tensor]) -> Any:
-        with torch.enable_grad():
-            for array in leaves(states, weights):
-                array.requires_grad_()
-            return layer(states, weights)
-
-    return recording
-
-
-def _jax() -> Any:
-    return importlib.import_module("jax")
+_RECORDED = {"": (0, 1), " for x and h alone": (0,), " for the weights alone": (1,)}  # of states and weights
 
 
 def _scaled(case: Case, factor: float) -> Case:

@@ -15,6 +15,7 @@ from torch import Tensor
 from cemverify.conformance.asking.answers import as_tensor
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.experiments import experiment, shapes
+from cemverify.conformance.implementations.arrays import TORCH
 from cemverify.conformance.implementations.faults import Raised
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
 from cemverify.conformance.properties.base import Explanation, Property
@@ -30,7 +31,7 @@ def arguments_are_left_alone(function: Function, caller: Caller, case: Case) -> 
     after, changed = _after_a_call(caller, function.name, case, records=False)
     before, exact = {"x": case.x, "h": case.h, **case.weights}, torch.zeros(())
     kept = [Comparison(f"{key} after the call", found, before[key], exact) for key, found in after.items()]
-    if caller.subject.arrays == "torch" and "gradients" not in caller.subject.not_offered:
+    if caller.kind is TORCH and "gradients" not in caller.subject.not_offered:
         with suppress(Raised):  # if it cannot record them, `training` says so
             changed = changed or _after_a_call(caller, function.name, case, records=True)[1]
     return judge(

@@ -14,6 +14,7 @@ from torch import Tensor
 from cemverify.conformance.asking.answers import as_tensor
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.experiments import experiment, long_experiment
+from cemverify.conformance.implementations.arrays import NUMPY
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
 from cemverify.conformance.properties.base import Explanation, Property
 from cemverify.conformance.properties.contract.functions import EVERY, Function, contract_property
@@ -72,7 +73,7 @@ def _of_edited_arrays(
     new_x, new_h, new_weights = caller.arguments(other)
     arrays = [x, h, *weights.values()]
     fresh = [new_x, new_h, *(new_weights[name] for name in weights)]
-    if caller.subject.arrays == "jax":  # whose arrays nobody can edit
+    if not caller.kind.editable:
         x, h, weights = new_x, new_h, new_weights
     else:
         for array, numbers in zip(arrays, fresh, strict=True):
@@ -115,7 +116,7 @@ def windows_are_read_as_they_are(function: Function, caller: Caller, case: Case)
 @experiment(lambda asked: asked.shape)
 def _of_windows(caller: Caller, name: str, case: Case, shape: torch.Size) -> Tensor:
     x, h, weights = caller.arguments(case)
-    if caller.subject.arrays != "jax":  # which has no views
+    if caller.kind.editable:  # others have no views
         x, h = _window(x), _window(h)
         layouts = (_window, _transposed, _inner_window)
         weights = {
@@ -124,7 +125,7 @@ def _of_windows(caller: Caller, name: str, case: Case, shape: torch.Size) -> Ten
         }
     if isinstance(h, Tensor):
         h = _repeated(h, _axis(h))
-    elif caller.subject.arrays == "numpy":
+    elif caller.kind is NUMPY:
         x, h = _reversed(x), _repeated(h, _axis(h))
     weights = {name: weights[name] for name in reversed(weights)}
     return as_tensor(caller.call(name, case, x, h, weights), shape)
@@ -158,7 +159,7 @@ def _of_shared_memory(
     caller: Caller, name: str, case: Case, joined: Tensor, windows: Windows | None, shape: torch.Size
 ) -> Tensor:
     x, h, weights = caller.arguments(case)
-    if caller.subject.arrays != "jax" and windows is not None:
+    if caller.kind.editable and windows is not None:
         x, h = windows(caller.array(joined))
     for one, twin in _twins(weights):
         weights[twin] = weights[one]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -23,8 +21,6 @@ from cemverify.conformance.properties.layers.base import Cases, layer_property
 from cemverify.conformance.properties.layers.oracle import along, compared, nudged, rounding
 from cemverify.conformance.properties.precision import BOUNDED
 from cemverify.conformance.questions.black_boxes import Named, Question
-
-Mode = Callable[[Box, Any], Any]
 
 _MAPPED = 3  # questions that are mapped over at once
 _ROUNDINGS = 8
@@ -49,7 +45,7 @@ def mapped_is_looped(box: Box, q: Question) -> Evidence:
         memory={k: torch.stack([one.memory[k] for one in several]) for k in q.memory},
         noise={k: torch.stack([a] * _MAPPED) for k, a in q.noise.items()},
     )
-    got = _in(box, stacked, _mapped)
+    got = _in(box, stacked, "mapped_once")
     comparisons = []
     for i, (one, due) in enumerate(zip(several, looped, strict=True)):
         room = 2 * rounding(box, one, due)
@@ -114,13 +110,13 @@ def _as_usual(box: Box, q: Question, answers: dict[str, Arrays]) -> Evidence:
     return judge(*comparisons, telling=moved(flat(usual), along(room, flat(usual))))
 
 
-def _in(box: Box, q: Question, mode: Mode) -> Arrays:
-    """The answer of the update put into a mode."""
+def _in(box: Box, q: Question, mode: str) -> Arrays:
+    """The answer of the update in a mode: what a method of `ArrayKind` makes of it."""
     return _answered_in(box, q, mode)
 
 
 @experiment(lambda asked: shapes(asked.q.x))
-def _answered_in(box: Box, q: Question, mode: Mode) -> Arrays:
+def _answered_in(box: Box, q: Question, mode: str) -> Arrays:
     state, memory, noise, _ = box.own(q)
     if noise is None:
         function: Any = box.layer.update
@@ -131,34 +127,13 @@ def _answered_in(box: Box, q: Question, mode: Mode) -> Arrays:
 
     arguments = [a for a in (state, memory, noise) if a is not None]
     with box.caller.guarded(), quiet():
-        returned = mode(box, function)(*arguments)
+        returned = getattr(box.caller.kind, mode)(function)(*arguments)
         return {k: as_tensor(a) for k, a in box.read(returned, q.x).items()}
 
 
 @compiling_experiment(lambda asked: shapes(asked.q.x))
 def _compiled_answer(box: Box, q: Question) -> Arrays:
-    return _answered_in(box, q, _compiled)
-
-
-def _compiled(box: Box, update: Any) -> Any:
-    if box.layer.arrays == "jax":
-        return _jax().jit(update)
-    torch._dynamo.reset()  # or old questions would count against its limit of recompilations
-    return torch.compile(update, backend="aot_eager", dynamic=False)
-
-
-def _mapped(box: Box, update: Any) -> Any:
-    return _jax_vmap(update) if box.layer.arrays == "jax" else torch.func.vmap(update)
-
-
-@lru_cache(maxsize=8)
-def _jax_vmap(function: Any) -> Any:
-    """Compiled: operation by operation takes a second."""
-    return _jax().jit(_jax().vmap(function))
-
-
-def _jax() -> Any:
-    return importlib.import_module("jax")
+    return _answered_in(box, q, "compiled")
 
 
 def properties() -> Iterator[Property]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -11,8 +10,9 @@ import torch
 from torch import Tensor
 
 from cemverify.conformance.asking.answers import as_tensor
-from cemverify.conformance.asking.boxes import Box, compiled_quickly, packed, unpacked
+from cemverify.conformance.asking.boxes import Box, packed, unpacked
 from cemverify.conformance.asking.experiments import check, experiment, long_experiment, shapes
+from cemverify.conformance.implementations.arrays import JAX
 from cemverify.conformance.implementations.faults import Discard, Fault, NotFinite
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.properties.base import Explanation, Property
@@ -98,7 +98,7 @@ def _recorded(box: Box, of_parameters: bool) -> Iterator[Leaves]:
 
 
 def _products(box: Box, q: Question, parameters: Leaves, cotangent: list[Tensor], function: Any) -> Leaves:
-    if box.layer.arrays == "jax":
+    if box.caller.kind is JAX:
         return _finite(_products_by_jax(box, q, cotangent, function), function)
     with torch.enable_grad(), box.caller.guarded():
         x = {name: box.caller.array(a).requires_grad_() for name, a in q.x.items()}
@@ -132,17 +132,18 @@ _PRODUCTS: dict[tuple[int, Any], tuple[Box, Any]] = {}  # with the box, so that 
 
 def _jax_product(box: Box, function: Any) -> Any:
     """The product of a vector with the Jacobian of a function of state and memory, compiled once for each shape."""
-    jax: Any = importlib.import_module("jax")
     key = (id(box.layer), function)
     if key not in _PRODUCTS:
         if len(_PRODUCTS) >= _KEPT:
             _PRODUCTS.clear()
 
         def product(x: Any, memory: Any, noise: Any, cotangent: Any) -> Any:
-            _, pull = jax.vjp(lambda x, memory: function(box, x, memory, noise), x, memory)
-            return pull(cotangent)
+            given = {"x": x, "memory": memory}
+            _, pulled = JAX.pulled(lambda of: function(box, of["x"], of["memory"], noise), given, cotangent)
+            return pulled["x"], pulled["memory"]
 
-        _PRODUCTS[key] = (box, compiled_quickly(product) if function is _descended else jax.jit(product))
+        compiled = JAX.compiled_quickly if function is _descended else JAX.compiled
+        _PRODUCTS[key] = (box, compiled(product))
     return _PRODUCTS[key][1]
 
 
@@ -186,10 +187,8 @@ def _descended(box: Box, x: Leaves, memory: Leaves, noise: Any) -> list[Any]:  #
 
 def _derivative(box: Box, function: Any, at: Leaves) -> Leaves:
     """Of the sum of a function's values, with the graph kept."""
-    if box.layer.arrays == "jax":
-        jax: Any = importlib.import_module("jax")
-        pulled = jax.grad(lambda state: function(state).sum())(packed(at, "State"))
-        return dict(zip(at, unpacked(pulled, at), strict=True))
+    if box.caller.kind is JAX:
+        return dict(zip(at, unpacked(JAX.gradient(function)(packed(at, "State")), at), strict=True))
     at = {name: a.clone() for name, a in at.items()}
     values = function(packed(at, "State"))
     if not values.requires_grad:
@@ -204,7 +203,7 @@ def _preconditioned(box: Box, gradient: Leaves) -> Leaves:
         return gradient
     if callable(P):
         return dict(zip(gradient, unpacked(P(packed(gradient, "State")), gradient), strict=True))
-    matrix = P if box.layer.arrays == "jax" else torch.as_tensor(P, dtype=next(iter(gradient.values())).dtype)
+    matrix = P if box.caller.kind is JAX else torch.as_tensor(P, dtype=next(iter(gradient.values())).dtype)
     return {k: a * matrix if matrix.ndim < 2 else a @ matrix.T for k, a in gradient.items()}
 
 

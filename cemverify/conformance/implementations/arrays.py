@@ -1,0 +1,323 @@
+"""The libraries whose arrays an implementation may take, and all that has to be known of each.
+
+JAX is an extra. It is imported when something is asked of `JAX`, and by nothing else: an implementation in torch is
+judged in processes that never load it.
+
+JAX differentiates and maps functions, where torch records what is done to arrays; and it compiles every function for
+every shape, which takes long. So it is asked for few shapes (`compiles`), and functions are compiled once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import cache, lru_cache
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+ArrayName = Literal["torch", "numpy", "jax"]
+Function = Callable[..., Any]
+
+# The judge's own derivatives of tiny arrays are quick however they are compiled; what a layer computes is compiled as
+# its author would have it.
+_QUICKLY = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+
+
+class ArrayKind(ABC):
+    """What the verifier has to know of a library of arrays.
+
+    Attributes:
+        name: as declarations give it. lacks: the features that no code with such arrays has, each with a reason.
+        editable: whether an array can be written into, and be a view of another.
+        differentiable: whether derivatives can be taken of what is computed.
+        compiles: whether every shape is compiled, so that few are asked for and several rows cost as much as one.
+    """
+
+    name: ClassVar[ArrayName]
+    lacks: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    editable: ClassVar[bool] = True
+    differentiable: ClassVar[bool] = True
+    compiles: ClassVar[bool] = False
+
+    def require(self) -> None:
+        """Refuses a library that is not installed.
+
+        Raises:
+            ValueError: it is not; the message says how to install it.
+        """
+        if importlib.util.find_spec(self.name) is None:
+            how = f"pip install 'cemverify[{self.name}]'"
+            raise ValueError(f"arrays={self.name!r} needs {self.name}, which is not installed: {how}")
+
+    # --- arrays -----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def fresh(self, tensor: Tensor, device: str = "cpu") -> Any:
+        """An array with the numbers and the dtype of a tensor on the CPU, in memory of its own.
+
+        Args:
+            device: where torch's arrays shall be. Strides are kept where arrays have them, so views stay views.
+        """
+
+    @abstractmethod
+    def like(self, values: Tensor, array: Any) -> Any:
+        """Values as an array of this kind and of the dtype of another."""
+
+    def argument(self, tensor: Tensor, device: str = "cpu") -> Any:
+        """A fresh array as the argument of a function that `called` calls: in JAX, NumPy's are taken faster."""
+        return self.fresh(tensor, device)
+
+    def exact(self) -> AbstractContextManager[Any]:
+        """Within, arrays may be of 64 bits, where a setting of the library decides that."""
+        return nullcontext()
+
+    # --- calls ------------------------------------------------------------------------------------------
+
+    def called(self, function: Function, arguments: Sequence[Any], named: Mapping[str, Any] | None = None) -> Any:
+        """A call; compiled where every operation would be otherwise, unless that is impossible."""
+        return function(*arguments, **(named or {}))
+
+    def compiled(self, function: Function) -> Function:
+        """The function as a user of the library would compile it."""
+        raise NotImplementedError(self.lacks["compile"])
+
+    def mapped(self, function: Function, axes: Any = 0) -> Function:
+        """The function mapped over another axis of its arguments.
+
+        Args:
+            axes: where the axis is in each argument; None in an argument that is not mapped over.
+        """
+        raise NotImplementedError(self.lacks["vmap"])
+
+    def mapped_once(self, function: Function) -> Function:
+        """The same over all arguments, compiled where each operation would be otherwise."""
+        return self.mapped(function)
+
+    def unrecorded(self, function: Function) -> Function:
+        """The function, called while torch records nothing."""
+        unrecorded: Function = torch.no_grad()(function)
+        return unrecorded
+
+    def recorded(self, function: Function, which: Sequence[int]) -> Function:
+        """The function, called while its derivatives in some of its arguments are recorded.
+
+        Args:
+            which: the places of these arguments; each is an array, or several in a tuple or a mapping.
+        """
+        raise NotImplementedError(self.lacks["gradients"])
+
+    # --- derivatives ------------------------------------------------------------------------------------
+
+    def pulled(self, function: Function, arrays: dict[str, Any], cotangent: Any) -> tuple[Any, dict[str, Any]]:
+        """The answer of a function of named arrays, and its vector-Jacobian products.
+
+        Args:
+            function: takes the arrays as a dict. cotangent: the vector, an array of the answer's shape.
+
+        Returns:
+            The answer, and the products by name; zeros where no gradient arrives.
+        """
+        raise NotImplementedError(self.lacks["gradients"])
+
+
+class _Torch(ArrayKind):
+    name = "torch"
+
+    def fresh(self, tensor: Tensor, device: str = "cpu") -> Any:
+        return _own(tensor).to(device)
+
+    def like(self, values: Tensor, array: Any) -> Any:
+        return values.to(array.dtype)
+
+    def compiled(self, function: Function) -> Function:
+        torch._dynamo.reset()  # or what was compiled before would count against its limit of recompilations
+        return torch.compile(function, backend="aot_eager", dynamic=False)
+
+    def mapped(self, function: Function, axes: Any = 0) -> Function:
+        mapped: Function = torch.func.vmap(function, axes)
+        return mapped
+
+    def recorded(self, function: Function, which: Sequence[int]) -> Function:
+        def recording(*arguments: Any) -> Any:
+            with torch.enable_grad():
+                for place in which:
+                    for array in _arrays_of(arguments[place]):
+                        array.requires_grad_()
+                return function(*arguments)
+
+        return recording
+
+    def pulled(self, function: Function, arrays: dict[str, Any], cotangent: Any) -> tuple[Any, dict[str, Any]]:
+        leaves = {name: array.detach().requires_grad_() for name, array in arrays.items()}
+        answer = function(leaves)
+        zeros = {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
+        if not (isinstance(answer, Tensor) and answer.requires_grad and answer.shape == cotangent.shape):
+            return answer, zeros
+        # another answer before the first is pulled back, as two uses in one graph make: each keeps what is its own
+        function({name: (array.detach() / 2).requires_grad_() for name, array in arrays.items()})
+        pulled = torch.autograd.grad(answer, list(leaves.values()), cotangent.to(answer.dtype), allow_unused=True)
+        return answer, {
+            name: zeros[name] if product is None else product for name, product in zip(leaves, pulled, strict=True)
+        }
+
+
+class _NumPy(ArrayKind):
+    name = "numpy"
+    lacks = MappingProxyType(
+        {
+            "dtype:bfloat16": "NumPy has no bfloat16",
+            "gradients": "NumPy arrays carry no gradients",
+            "vmap": "NumPy has no vmap",
+            "compile": "NumPy code is not compiled",
+        }
+    )
+    differentiable = False
+
+    def fresh(self, tensor: Tensor, device: str = "cpu") -> Any:  # noqa: ARG002
+        return _own(tensor).numpy()
+
+    def like(self, values: Tensor, array: Any) -> Any:
+        return values.numpy().astype(array.dtype)
+
+
+class _Jax(ArrayKind):
+    name = "jax"
+    editable = False
+    compiles = True
+
+    def fresh(self, tensor: Tensor, device: str = "cpu") -> Any:  # noqa: ARG002
+        with self.exact() as jax:
+            return jax.device_put(self.argument(tensor))
+
+    def like(self, values: Tensor, array: Any) -> Any:
+        return self.fresh(values.to(getattr(torch, str(array.dtype))))
+
+    def argument(self, tensor: Tensor, device: str = "cpu") -> Any:  # noqa: ARG002
+        if tensor.dtype != torch.bfloat16:  # JAX would compile a conversion for each shape
+            return tensor.contiguous().numpy().copy()
+        rounded: Any = tensor.double().contiguous().numpy().astype(_jax().numpy.bfloat16)
+        return rounded
+
+    @contextmanager
+    def _exact(self) -> Iterator[Any]:
+        jax = _jax()
+        before = jax.config.jax_enable_x64
+        jax.config.update("jax_enable_x64", True)
+        try:
+            yield jax
+        finally:
+            jax.config.update("jax_enable_x64", before)
+
+    def exact(self) -> AbstractContextManager[Any]:
+        """Enables 64-bit arrays, which JAX would round to float32, and restores the setting; gives the module."""
+        return self._exact()
+
+    def called(self, function: Function, arguments: Sequence[Any], named: Mapping[str, Any] | None = None) -> Any:
+        with suppress(Exception):  # it may branch on values
+            return _jitted(function)(*arguments, **(named or {}))
+        own, more = _jax().device_put((tuple(arguments), dict(named or {})))
+        return function(*own, **more)
+
+    def compiled(self, function: Function) -> Function:
+        compiled: Function = _jax().jit(function)
+        return compiled
+
+    def compiled_quickly(self, function: Function) -> Function:
+        """A function of the judge's own, compiled for each shape without LLVM's costly optimisations."""
+        compiled: Function = _jax().jit(function, compiler_options=_QUICKLY)
+        return compiled
+
+    def mapped(self, function: Function, axes: Any = 0) -> Function:
+        mapped: Function = _jax().vmap(function, axes)
+        return mapped
+
+    def mapped_once(self, function: Function) -> Function:
+        mapped: Function = _mapped_once(function)
+        return mapped
+
+    def recorded(self, function: Function, which: Sequence[int]) -> Function:
+        def recording(*arguments: Any) -> Any:
+            def of_some(*some: Any) -> Any:
+                given = dict(enumerate(arguments)) | dict(zip(which, some, strict=True))
+                return function(*given.values())
+
+            return _jax().vjp(of_some, *(arguments[place] for place in which))[0]
+
+        return recording
+
+    def pulled(self, function: Function, arrays: dict[str, Any], cotangent: Any) -> tuple[Any, dict[str, Any]]:
+        answer, pull = _jax().vjp(function, arrays)
+        return answer, pull(cotangent)[0]
+
+    def gradient(self, function: Function) -> Function:
+        """The gradient of the sum of a function's values in its first argument, as a function."""
+        gradient: Function = _jax().grad(lambda first, *others: function(first, *others).sum())
+        return gradient
+
+    def gradient_at(self, function: Function, arguments: Sequence[Any]) -> Any:
+        """The value of that gradient; compiled unless that is impossible."""
+        with suppress(Exception):
+            return _jitted_gradient(function)(*arguments)
+        return self.gradient(function)(*_jax().device_put(tuple(arguments)))
+
+
+TORCH, NUMPY, JAX = _Torch(), _NumPy(), _Jax()
+ARRAY_KINDS: Mapping[str, ArrayKind] = MappingProxyType({kind.name: kind for kind in (TORCH, NUMPY, JAX)})
+
+
+def is_jax_array(found: Any) -> bool:
+    """Whether it is an array of JAX, or what stands for one in a trace. It need not tell the truth of itself."""
+    jax = sys.modules.get("jax")
+    return jax is not None and (type(found) is _type_of_jax() or issubclass(type(found), jax.core.Tracer))
+
+
+def is_traced(array: Any) -> bool:
+    """Whether it stands for an array that is mapped, differentiated by a transform, or compiled."""
+    if isinstance(array, Tensor):
+        return bool(torch._C._functorch.is_functorch_wrapped_tensor(array))
+    jax = sys.modules.get("jax")
+    return jax is not None and isinstance(array, jax.core.Tracer)
+
+
+def _jax() -> Any:
+    return importlib.import_module("jax")
+
+
+@cache
+def _type_of_jax() -> type:
+    return type(_jax().numpy.zeros(()))
+
+
+# What is compiled is kept for each function: JAX compiles anew what it does not know to be the same.
+
+
+@lru_cache(maxsize=16)
+def _jitted(function: Any) -> Any:
+    return JAX.compiled(function)
+
+
+@lru_cache(maxsize=16)
+def _jitted_gradient(function: Any) -> Any:
+    return JAX.compiled_quickly(JAX.gradient(function))
+
+
+@lru_cache(maxsize=8)
+def _mapped_once(function: Any) -> Any:
+    return JAX.compiled(JAX.mapped(function))
+
+
+def _own(tensor: Tensor) -> Tensor:
+    return tensor.clone(memory_format=torch.preserve_format)
+
+
+def _arrays_of(argument: Any) -> Sequence[Any]:
+    if isinstance(argument, Mapping):
+        return tuple(argument.values())
+    return argument if isinstance(argument, tuple) else (argument,)
