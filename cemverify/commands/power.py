@@ -112,11 +112,12 @@ def run(options: argparse.Namespace) -> int:
     where = run_options(options)
     torch.set_num_threads(1)  # as in the workers, and as the result says
     sys.path.insert(0, os.getcwd())  # as `python -m` would; workers inherit it
+    correct = _correct(options.implementation, options.bank)
     plan = PowerPlan(
         options.seeds,
         tuple(sorted(set(options.examples))),
         options.implementation,
-        () if options.no_bank else _correct(options.implementation, options.bank),
+        () if options.no_bank else correct,
         frozenset(correct.name for correct in BANK if correct.costly),
         tuple(options.families),
         options.matrix,

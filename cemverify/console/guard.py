@@ -15,6 +15,7 @@ in `chosen`.
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import signal
@@ -109,6 +110,8 @@ def _tell(error: BaseException, ended_by: signal.Signals | None) -> int:
         say(str(error))
     elif _is_memory(error):
         say(f"memory ran out ({str(error).splitlines()[0] if str(error) else 'MemoryError'}); ask for less")
+    elif (sentence := _denied(error) or _hidden(error)) is not None:
+        say(sentence)
     else:
         name = ": ".join(filter(None, (type(error).__name__, str(error)[:300])))
         say(f"something unforeseen happened ({name}); {_keep_traceback(error)}")
@@ -117,18 +120,21 @@ def _tell(error: BaseException, ended_by: signal.Signals | None) -> int:
 
 def _follows_interrupt(error: BaseException) -> bool:
     """Whether it is an interrupt, or what a library made of one; an earlier one that was dealt with is not told."""
+    return any(isinstance(cause, KeyboardInterrupt) for cause in _causes(error))
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error, and every other that led to it."""
     met: set[int] = set()
     causes: list[BaseException | None] = [error]
     while causes:
         cause = causes.pop()
         if cause is None or id(cause) in met:
             continue
-        if isinstance(cause, KeyboardInterrupt):
-            return True
+        yield cause
         met.add(id(cause))
         causes += [cause.__cause__, cause.__context__]
         causes += cause.exceptions if isinstance(cause, BaseExceptionGroup) else []
-    return False
 
 
 def _is_our_sentence(error: BaseException) -> bool:
@@ -143,6 +149,52 @@ def _is_our_sentence(error: BaseException) -> bool:
 
 def _is_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__ or "can't allocate" in str(error)
+
+
+# What the system denies to any program, whatever it was doing.
+_DENIED = {
+    errno.EMFILE: "too many files are open at a time; allow more, as by `ulimit -n 1024`",
+    errno.ENFILE: "too many files are open on this machine",
+    errno.ENOSPC: "no room is left on the disk; make room and give the same command again",
+    errno.EDQUOT: "your share of the disk is full; make room and give the same command again",
+    errno.EFBIG: "a file has become larger than is allowed here; allow more, as by `ulimit -f unlimited`",
+    errno.EAGAIN: "no more processes can be started; allow more, as by `ulimit -u`, or end some",
+}
+
+
+def _denied(error: BaseException) -> str | None:
+    """What the system has denied, if that is what happened."""
+    for cause in _causes(error):
+        # a library that cannot be loaded tells it in words
+        number = getattr(cause, "errno", None) if isinstance(cause, OSError) else None
+        if isinstance(cause, ImportError) and os.strerror(errno.EMFILE) in str(cause):
+            number = errno.EMFILE
+        if number in _DENIED:
+            return _DENIED[number]
+    return None
+
+
+def _hidden(error: BaseException) -> str | None:
+    """Which file of the current folder hides a module that is needed, where the error leads through it."""
+    from importlib.machinery import PathFinder
+
+    folder = os.getcwd()
+    elsewhere = [path for path in sys.path if path not in ("", folder)]
+    led_through = {getattr(cause, "filename", None) for cause in _causes(error)}
+    for cause in _causes(error):
+        trace = cause.__traceback__
+        while trace is not None:
+            led_through.add(trace.tb_frame.f_code.co_filename)
+            trace = trace.tb_next
+    for name in sorted(os.listdir(folder)):
+        module, extension = os.path.splitext(name)
+        file = os.path.join(folder, name)
+        loaded = getattr(sys.modules.get(module), "__file__", None)
+        if extension != ".py" or (loaded != file and file not in led_through):
+            continue
+        if module in sys.stdlib_module_names or PathFinder.find_spec(module, elsewhere) is not None:
+            return f"{file} hides the module {module} that is needed here; rename it, or work in another folder"
+    return None
 
 
 def _keep_traceback(error: BaseException) -> str:

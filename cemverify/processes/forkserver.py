@@ -50,7 +50,7 @@ def fork_server(*modules: str) -> None:
     That is where no other thread runs, not even one of a library: a lock that it holds would stay locked in the fork.
     Call it before anything looks for a GPU, because CUDA does not survive a fork. Elsewhere as `ensure_server`.
     """
-    if not FORKS or server() is not None or len(os.listdir("/proc/self/task")) > 1:
+    if not FORKS or server() is not None or _threads() != 1:
         ensure_server(*modules)
         return
     resource_tracker.ensure_running()  # or it would be forked, too
@@ -61,6 +61,14 @@ def fork_server(*modules: str) -> None:
         ensure_server(*modules)
     finally:
         starting.spawnv_passfds = executed
+
+
+def _threads() -> int:
+    """How many threads this process has, those of libraries too; 0 where the system does not tell."""
+    try:
+        return len(os.listdir("/proc/self/task"))
+    except OSError:
+        return 0
 
 
 def _forked(_: str, arguments: Sequence[Any], kept: Sequence[int]) -> int:

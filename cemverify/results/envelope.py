@@ -29,6 +29,7 @@ from typing import Any
 
 from cemverify._version import VERSION
 from cemverify.console.errors import Refusal
+from cemverify.console.escaping import visible
 from cemverify.processes.atomic_files import sweep
 from cemverify.processes.inputs import read_text
 from cemverify.processes.targets import Target, identity_of, put, target_of
@@ -199,8 +200,8 @@ def _is_read(target: Target, source: Path) -> bool:
 
 
 def show(text: str) -> None:
-    """Prints what a command found."""
-    print(text, flush=True)
+    """Prints what a command found; what a file says in it controls no terminal."""
+    print(visible(text), flush=True)
 
 
 def write(path: Path, content: Mapping[str, Any]) -> None:

@@ -16,7 +16,7 @@ from cemverify.processes.inputs import read_text
 from cemverify.processes.targets import put
 from cemverify.runs.cells import Cell
 from cemverify.runs.plain import dumps
-from cemverify.runs.store import FORMAT, CellStore, CorruptCell, content_of, digest_of
+from cemverify.runs.store import FORMAT, CellStore, CorruptCell, content_of, digest_of, is_a_cell
 
 
 def bring(path: Path, store: CellStore) -> int:
@@ -81,8 +81,10 @@ def cells_of(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             claimed = content["digest"]
             if not sound or claimed != digest_of(content):
                 raise ValueError("does not match its digest")
+            if not is_a_cell(content, content["payload"]):
+                raise ValueError("is not what a cell is made of")
             key = Cell(content["algorithm"], content["versions"], content["spec"]).key
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise UsageError(
                 f"line {number} of {path} is not a cell as it was written ({error}); restore the file, or delete the"
                 " line: its cell is then computed again"

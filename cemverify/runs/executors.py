@@ -156,7 +156,13 @@ def processes(workers: int, modules: Sequence[str] = (), *, copies: bool = False
         if not copies:
             forkserver.ensure_server(*modules)
         context = get_context("fork") if copies else forkserver.context()
-        pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(dict(os.environ),))
+        try:
+            pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(dict(os.environ),))
+        except OSError as error:  # semaphores are files of their own
+            raise UsageError(
+                f"processes cannot work together here ({error.strerror or error}; is /dev/shm writable?), "
+                "try --workers 0, or 1 for `cemverify claims`"
+            ) from error
         try:
             yield pool
         except BaseException:

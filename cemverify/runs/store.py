@@ -19,11 +19,12 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from uuid import uuid4
 
 from cemverify.console.errors import UsageError
 from cemverify.processes.atomic_files import remove, replacing
+from cemverify.processes.inputs import read_text
 from cemverify.runs.cells import Cell
 from cemverify.runs.plain import digest
 
@@ -155,7 +156,7 @@ class CellStore:
         """
         path = self.path(key)
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = json.loads(read_text(path))
             claimed = content.pop("digest", None) if isinstance(content, dict) else None
             found = digest(content)
         except (FileNotFoundError, NotADirectoryError):
@@ -209,7 +210,7 @@ class CellStore:
 
     def _made_by(self, path: Path) -> Mapping[str, Any]:
         try:
-            made_by = json.loads(path.with_suffix(".made_by").read_text(encoding="utf-8"))
+            made_by = json.loads(read_text(path.with_suffix(".made_by")))
         except (OSError, ValueError, RecursionError):
             return {}  # no result depends on it
         return made_by if _is_side_file(made_by) else {}
@@ -218,12 +219,12 @@ class CellStore:
         try:
             algorithm, versions, spec = content["algorithm"], content["versions"], content["spec"]
             payload = content["failure"] if content["status"] == "failed" else content["payload"]
-            if not isinstance(algorithm, str) or not all(isinstance(it, Mapping) for it in (versions, spec, payload)):
+            if not is_a_cell(content, payload):
                 raise CorruptCell(f"{self.path(key)} is not what a cell is made of")
             cell = Cell(algorithm, versions, spec)
             if content["status"] == "failed":
                 return StoredCell(key, cell, None, Failure(str(payload["cause"]), str(payload["traceback"])), made_by)
-            return StoredCell(key, cell, payload, None, made_by)
+            return StoredCell(key, cell, _Payload(payload, self.path(key)), None, made_by)
         except KeyError as error:
             raise CorruptCell(f"{self.path(key)} lacks {error}") from error
 
@@ -234,6 +235,27 @@ class CellStore:
             aside.write_bytes(content)
         if durable:
             _sync(path.parent)
+
+
+def is_a_cell(content: Mapping[str, Any], outcome: Any) -> bool:
+    """Whether what stands in a file is of the types that a cell and its outcome have.
+
+    Raises:
+        KeyError: something is missing.
+    """
+    parts = content["versions"], content["spec"], outcome
+    return isinstance(content["algorithm"], str) and all(isinstance(part, Mapping) for part in parts)
+
+
+class _Payload(dict[str, Any]):
+    """A payload that names its file to whoever looks for something that it lacks."""
+
+    def __init__(self, content: Mapping[str, Any], path: Path) -> None:
+        super().__init__(content)
+        self._path = path
+
+    def __missing__(self, name: str) -> NoReturn:
+        raise UsageError(f"{self._path} lacks {name!r}; delete it, and the study computes that cell again")
 
 
 def _is_side_file(content: Any) -> bool:

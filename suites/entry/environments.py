@@ -136,7 +136,8 @@ def _judge_here() -> None:
     isolation.run = asked  # type: ignore[assignment]
 
 
-def _replace_stream(name: str, number: int, how: str, path: Path, encoding: str) -> None:
+def replace_stream(name: str, number: int, how: str, path: Path, encoding: str) -> None:
+    """Puts a file, a full disk or nothing in the place of stdout or stderr."""
     if how == "closed":
         os.close(number)
         setattr(sys, name, None)
@@ -167,7 +168,7 @@ def _run_one(main: Callable[[Sequence[str]], int], environment: Environment, own
         os.environ.pop("HOME", None)
     # stderr first: where stdout is closed, its number is the next that is free
     for name, number, how in (("stderr", 2, environment.stderr), ("stdout", 1, environment.stdout)):
-        _replace_stream(name, number, how, own.with_suffix(f".{name}"), environment.encoding)
+        replace_stream(name, number, how, own.with_suffix(f".{name}"), environment.encoding)
     code = main(environment.words[1:])
     for stream in (sys.stdout, sys.stderr):  # as at the end of the interpreter, which complains with exit code 120
         try:

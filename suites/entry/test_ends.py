@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -101,6 +102,37 @@ def test_a_check_that_is_ended_leaves_nothing_behind(
     assert code == CODES[number][0], capsys.readouterr()
     assert time.monotonic() - started < 30
     assert list(tmp_path.glob("cemverify-*")) == []
+
+
+# --- what the system denies --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EAGAIN])
+def test_what_the_system_denies_is_told_in_a_sentence_wherever_it_happens(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def denied(*_: Any, **__: Any) -> NoReturn:
+        try:
+            raise OSError(number, os.strerror(number))
+        except OSError as error:
+            raise RuntimeError("a library says this") from error
+
+    monkeypatch.setattr("reports.collect.collect", denied)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert "unforeseen" not in refused(["reports", "tables", "."], capsys)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_processes_that_cannot_work_together_are_told_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(*_: Any, **__: Any) -> NoReturn:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr("cemverify.runs.executors.ProcessPoolExecutor", denied)
+    with pytest.raises(UsageError, match=r"is /dev/shm writable\?\), try --workers 0"):
+        run_cells(walks(1), RunOptions(tmp_path, workers=1))
 
 
 # --- arguments --------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from cemverify.conformance.counterexamples.demands import demands_of
 from cemverify.conformance.implementations.naming import installed
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import Record, Verdict
-from cemverify.conformance.questions.saving import Saved, restored
+from cemverify.conformance.questions.saving import Saved, dtype_of, restored
 from cemverify.results.envelope import ResultError, Table, read, result, write, write_bytes
 from cemverify.results.provenance import Maker
 
@@ -100,7 +100,7 @@ def load_counterexample(path: Path) -> Counterexample:
     arrays = _arrays(path.with_name(str(content.get("arrays"))))
     try:
         record, asked = content["property"], content["asked"]
-        dtype = getattr(torch, asked["dtype"])
+        dtype = dtype_of(asked["dtype"])
         question = restored(asked["question"], arrays)
         return Counterexample(
             content["implementation"],
@@ -112,7 +112,7 @@ def load_counterexample(path: Path) -> Counterexample:
             asked.get("within"),
             record.get("stated_in"),
         )
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, RuntimeError, OverflowError) as error:
         raise ResultError(f"{path} cannot be replayed ({error}); save it again with this version") from error
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TextIO
 
+from cemverify.console.escaping import visible
 from cemverify.console.streams import is_coloured
 from cemverify.results.envelope import show
 
@@ -47,7 +48,7 @@ def show_coloured(text: str, stream: TextIO | None = None) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    painted = Text(text)
+    painted = Text(visible(text))
     for pattern, style in _PATTERNS.items():
         painted.highlight_regex(pattern, style)
     console = Console(

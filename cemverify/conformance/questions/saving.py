@@ -20,6 +20,11 @@ from torch import Tensor
 Tree = Any  # what JSON can hold
 Values = np.ndarray[Any, Any]
 
+# What arrays may be of, and the most numbers that one may be laid out over.
+_DTYPES = ("float64", "float32", "float16", "bfloat16", "complex128", "complex64",
+           "int64", "int32", "int16", "int8", "uint8", "bool")  # fmt: skip
+_WIDEST = 2**26
+
 
 @dataclass(frozen=True)
 class Call:
@@ -140,7 +145,7 @@ class _Restoring:
             case {"float": str(text)}:
                 return float(text)
             case {"dtype": str(word)} if "array" not in tree:
-                return getattr(torch, word)
+                return dtype_of(word)
             case {"array": str(name)}:
                 return self._tensor(name, tree)
             case {"mapping": Mapping() as items}:
@@ -159,7 +164,7 @@ class _Restoring:
         if name not in self.made:
             values = torch.from_numpy(np.array(self.arrays[name]))
             if "dtype" in tree:
-                values = values.to(getattr(torch, tree["dtype"]))
+                values = values.to(dtype_of(tree["dtype"]))
             if "strides" in tree:
                 values = with_strides(values, tree["strides"])
             self.made[name] = values
@@ -170,9 +175,29 @@ def _identical(a: Values, b: Values) -> bool:
     return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
+def dtype_of(word: str) -> torch.dtype:
+    """The dtype of that name.
+
+    Raises:
+        ValueError: arrays of numbers have no such dtype here.
+    """
+    if word not in _DTYPES:
+        raise ValueError(f"{word!r} is none of the dtypes {', '.join(_DTYPES)}")
+    found: torch.dtype = getattr(torch, word)
+    return found
+
+
 def with_strides(values: Tensor, strides: Sequence[int]) -> Tensor:
-    """The same numbers with another memory layout."""
+    """The same numbers with another memory layout.
+
+    Raises:
+        ValueError: a stride is negative, there are not as many as axes, or nothing was ever laid out so widely.
+    """
+    if not all(isinstance(stride, int) and 0 <= stride <= _WIDEST for stride in strides):
+        raise ValueError(f"strides are whole numbers from 0 to {_WIDEST:,}, not {str(list(strides))[:80]}")
     span = 1 + sum((n - 1) * stride for n, stride in zip(values.shape, strides, strict=True)) if values.numel() else 0
+    if span > _WIDEST:
+        raise ValueError(f"strides {list(strides)} of shape {tuple(values.shape)} take more than {_WIDEST:,} numbers")
     laid = torch.zeros(span, dtype=values.dtype).as_strided(values.shape, tuple(strides))
     return laid.copy_(values) if values.numel() else values
 

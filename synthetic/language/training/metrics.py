@@ -51,9 +51,17 @@ class Metrics:
             raise UsageError(f"cannot write the metrics {self.path}: {error.strerror or error}") from error
 
     def close(self) -> None:
-        """Closes the file."""
-        if self._file is not None:
+        """Closes the file.
+
+        Raises:
+            UsageError: the disk is full.
+        """
+        if self._file is None:
+            return
+        try:
             self._file.close()
+        except OSError as error:
+            raise UsageError(f"cannot write the metrics {self.path}: {error.strerror or error}") from error
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

@@ -1,0 +1,521 @@
+"""Strategies of abuses: arguments, damaged files, special files, overwriting, environments and signals."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from cemverify.conformance.questions.coverage import covering
+from docs.making.parsers import PROGRAMS, parsers
+from suites.entry.damage import damaged_bytes, damaged_json
+from suites.fuzzing import ground
+from suites.fuzzing.abuses import SIGNALS, Abuse
+
+# --- arguments, from the parsers themselves -----------------------------------------------------------------
+
+_TEXTS = (
+    *(
+        "",
+        " ",
+        "x" * 300,
+        "a/" * 2000,
+        "\x1b[2J\x07",
+        "\u03c4\u03b1\u03c5\u202e",
+        "\udcff",
+        "a\nb",
+        "-",
+        "--",
+        "*",
+        "[",
+    ),
+    *("%s", "{0}", "$HOME", "~", "../..", "1/0", "2/1", "1/9999999999999", "0/0", "cuda:99", "meta", "reference"),
+    *("right:mine", "right.py:mine", "right:none", "package.layer:mine", ":", "a:b:c", ".py:", "none:mine", "=", "#"),
+    *("gradient/mlp/silu", "gradient", "9" * 4500, "rbf", "1*rbf + 0*linear", "rbf(", "(" * 500, "0.0.1", "nan"),
+    *(
+        "T = 1",
+        "markov",
+        "tiny",
+        "smoke",
+        "2027-02-19",
+        "0001-01-01",
+        "fail",
+        "right.mine:x.y",
+        "os:path",
+        "json:dumps",
+    ),
+)
+_NUMBERS = (
+    *("0", "1", "2", "3", "-1", "07", "1.5", "1e10", "1e308", "1e-308", "nan", "inf", "-inf", "9" * 30, "9" * 4500),
+    *("4294967295", "4294967296", "1000000000000", "0x10", "\u0663", "1_000", "", " 1", "+1", "one"),
+)
+# nothing outside the folder is ever written: tests may run as root
+_PATHS = (
+    *("new.json", "new/deeper.json", "new", "right.py", "found/../right.py", "r.json", "check.json", "known.toml"),
+    *(
+        "found",
+        "found/gradient-mlp-silu.json",
+        "store",
+        "corpora",
+        "one.txt",
+        "tokens.npy",
+        "w.safetensors",
+        "results",
+    ),
+    *("benchmarks.json", "second-step-mlp.json", "some.cells.jsonl", "package", "package/layer.py", "model.py", "."),
+    *("loop", "loop/x", "dangling", "fifo", "socket", "sparse", "to-stdout", "/dev/zero", "/dev/null", "/dev/full"),
+    *("/proc/none/x", "right.py/x", "x" * 255, "x" * 256, "y" * 230 + ".json", "a/" * 2000, "", "\udcff.json", "~"),
+    *(
+        "to-null",
+        "found/to-right.py",
+        "\x1b[2J.json",
+        "new\nline.json",
+        "/dev/urandom",
+        "r.json/",
+        "./r.json",
+        "new.md",
+    ),
+)
+_MADE = MappingProxyType(
+    {
+        "loop": "-> loop",
+        "dangling": "-> nowhere",
+        "fifo": "fifo",
+        "socket": "socket",
+        "sparse": "sparse",
+        "to-stdout": "-> /proc/self/fd/1",
+        "to-null": "-> /dev/null",
+        "found/to-right.py": "-> ../right.py",
+    }
+)
+# positional arguments that lead each command past its parser
+_SOUND: Mapping[str, tuple[tuple[str, ...], ...]] = MappingProxyType(
+    {
+        "cemverify check": (("right:mine",), ("right.py:mine",), ("package.layer:mine",), ("reference",)),
+        "cemverify replay": (("found/gradient-mlp-silu.json",),),
+        "cemverify claims": ((), ("15-matched-mlp",)),
+        "cemverify power": ((), ("right:mine",)),
+        "cemverify init": (("--no-check",), ("--no-check", "--name", "other")),
+        "cemverify completion": (("bash",),),
+        "reports compare": (("r.json", "check.json"), ("check.json", "check.json")),
+        "reports page": (("r.json", "check.json"), ("benchmarks.json",)),
+        "reports tables": (("r.json",), (".",), ("recursion.json", "benchmarks.json")),
+        "reports pictures": (("benchmarks.json",), ("r.json",)),
+        "reports matrix": (("check.json",),),
+        "reports mutants": (("r.json",),),
+        "benchmarks": (("--report", "benchmarks.json"), ()),
+        "synthetic examine": (("rbf",),),
+        "synthetic language scale": (("second-step-mlp.json",),),
+        "synthetic language compare": (("right:mine",),),
+        "synthetic language study": (("diagonal",), ("recursion",)),
+    }
+)
+
+
+@cache
+def _commands() -> Mapping[str, tuple[argparse.Action, ...]]:
+    """What every command can be given, by the words that begin it."""
+    found = {}
+    for program in PROGRAMS:
+        for words, parser in parsers(program).items():
+            actions = [a for a in parser._actions if not isinstance(a, argparse._SubParsersAction)]
+            found[words.removeprefix("python -m ")] = tuple(a for a in actions if "--help" not in a.option_strings)
+    return MappingProxyType(found)
+
+
+def _value(action: argparse.Action) -> st.SearchStrategy[str]:
+    pools: list[Sequence[str]] = [_TEXTS]
+    if action.choices is not None:
+        pools = [[str(choice) for choice in action.choices]] * 3 + pools
+    elif getattr(action.type, "__name__", "") in ("path", "Path"):
+        pools = [_PATHS] * 9 + pools
+    elif action.type is not None:
+        pools = [_NUMBERS] * 9 + pools
+    return st.sampled_from(pools).flatmap(st.sampled_from)
+
+
+@st.composite
+def arguments(draw: st.DrawFn) -> Abuse:
+    """Any options of any command, with sound and unsound values."""
+    command = draw(st.sampled_from(sorted(_commands())))
+    actions = _commands()[command]
+    words = command.split()
+    sound = draw(st.integers(0, 3)) and command in _SOUND
+    if sound:
+        words += draw(st.sampled_from(_SOUND[command]))
+    options = [a for a in actions if a.option_strings or not sound]
+    for action in draw(st.lists(st.sampled_from(options), max_size=4)) if options else ():
+        if action.option_strings:
+            words.append(action.option_strings[-1])
+        if action.nargs == 0:
+            continue
+        most = 3 if action.nargs in ("+", "*") else 1
+        words += draw(st.lists(_value(action), min_size=1, max_size=most))
+    return Abuse("arguments", tuple(words), made=_MADE, changed=_written(words, _MADE))
+
+
+# options whose values are written; what nothing reads may be overwritten
+_WRITES = ("--json", "--junit", "--markdown", "--latex", "--output", "-o", "--page", "--save-counterexamples",
+           "--folder", "--cells", "--store", "--corpora")  # fmt: skip
+
+
+def _written(words: Sequence[str], made: Mapping[str, str]) -> tuple[str, ...]:
+    """What a command line says that it writes and does not say that it reads; "./" is everything."""
+    options = [""] + [word if word.startswith("-") else "" for word in words[:-1]]
+    last = ""
+    written, read = [], []
+    for word, before in zip(words, options, strict=True):
+        last = before or last
+        if word.startswith("-"):
+            continue
+        place = _place(word, made)
+        updated = last in ("--cells", "--folder") or (last == "--known" and "--update-known" in words)
+        if before in _WRITES or updated:
+            written.append(place)
+            if before == "--page":  # its readings and pictures lie beside it
+                stem = os.path.splitext(place)[0]
+                written += [f"{stem}.json", f"{stem}-"]
+        if before not in _WRITES:
+            read.append(_place(word.partition(":")[0].replace(".layer", "/layer").removesuffix(".py") + ".py", made)
+                        if ":" in word else place)  # fmt: skip
+    return tuple(place for place in written if place not in read and place != ".")
+
+
+def _place(path: str, made: Mapping[str, str]) -> str:
+    """Where a path leads to, without links and detours."""
+    for _ in range(9):
+        path = os.path.normpath(path or ".")
+        link = made.get(path, "").removeprefix("-> ")
+        if not made.get(path, "").startswith("-> "):
+            break
+        path = os.path.join(os.path.dirname(path), link)
+    return path
+
+
+# --- damaged files ------------------------------------------------------------------------------------------
+
+_KEY = "KEY"
+_COUNTEREXAMPLE = "found/gradient-mlp-silu"
+# who reads each file; those that no quick command reads are read as their command reads them
+_READ: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "r.json": (
+            "reports tables r.json --output new",
+            "reports page r.json -o new.html",
+            "reports compare r.json r.json",
+        ),
+        "check.json": (
+            *("cemverify check right:mine --baseline check.json", "reports page check.json -o new.html"),
+            *("reports matrix check.json --output new", "reports compare check.json r.json --json new.json"),
+            "reports tables . --format markdown",
+        ),
+        "known.toml": (
+            "cemverify check right:mine --known known.toml",
+            "cemverify check right:mine --known known.toml --update-known --reason because",
+        ),
+        f"{_COUNTEREXAMPLE}.json": (f"cemverify replay {_COUNTEREXAMPLE}.json --json new.json",),
+        f"{_COUNTEREXAMPLE}.npz": (f"cemverify replay {_COUNTEREXAMPLE}.json",),
+        "CELL": (f"synthetic explain {_KEY} --store store", f"synthetic explain {_KEY} --store store --rerun"),
+        "some.cells.jsonl": ("read cells some.cells.jsonl",),
+        "benchmarks.json": (
+            *("benchmarks --report benchmarks.json --page new.md", "reports tables benchmarks.json --format csv"),
+            "reports pictures benchmarks.json --output new",
+        ),
+        "recursion.json": ("reports page recursion.json -o new.html", "reports pictures recursion.json --output new"),
+        "results/second-step-mlp.json": (
+            "synthetic language scale results/second-step-mlp.json --page new.md",
+            "cemverify claims 15-matched-mlp --results results --json new.json",
+        ),
+        "right.py": ("cemverify check right:mine", "cemverify check right.py:mine"),
+    }
+)
+
+
+def _as_read(name: str, content: bytes) -> st.SearchStrategy[bytes]:
+    if name.endswith(".jsonl"):
+        lines = content.splitlines()
+
+        def joined(line: bytes) -> bytes:
+            return b"\n".join([line, *lines[1:]]) + b"\n"
+
+        return (
+            damaged_bytes(content)
+            | damaged_json(json.loads(lines[0])).map(joined)
+            | _with_digest(json.loads(lines[0])).map(joined)
+        )
+    if name == "CELL":
+        return damaged_bytes(content) | damaged_json(json.loads(content)) | _with_digest(json.loads(content))
+    if name.endswith(".json"):
+        return damaged_bytes(content) | damaged_json(json.loads(content)) | damaged_json(json.loads(content))
+    return damaged_bytes(content)
+
+
+def _with_digest(content: object) -> st.SearchStrategy[bytes]:
+    """Damaged as JSON, with a digest that fits."""
+    from cemverify.runs.plain import digest
+
+    def forged(damaged: bytes) -> bytes:
+        made = json.loads(damaged)
+        if isinstance(made, dict):
+            made.pop("digest", None)
+            with contextlib.suppress(ValueError, RecursionError):
+                made["digest"] = digest(made)
+        return json.dumps(made).encode("utf-8", "surrogatepass")
+
+    return damaged_json(content).map(forged)
+
+
+@st.composite
+def damaged(draw: st.DrawFn, folder: Path) -> Abuse:
+    """A sound file with some of its bytes, or of what it says, changed, and a command that reads it."""
+    name = draw(st.sampled_from(sorted(_READ)))
+    key = ground.key(folder)
+    path = str(next(folder.glob("store/??/*.json")).relative_to(folder)) if name == "CELL" else name
+    line = draw(st.sampled_from(_READ[name])).replace(_KEY, key)
+    content = draw(_as_read(name, (folder / path).read_bytes()))
+    words = tuple(line.split())
+    return Abuse("files", words, files={path: content.hex()}, changed=_written(words, {}))
+
+
+# --- special files ------------------------------------------------------------------------------------------
+
+_ODD_INPUTS = ("fifo", "folder", "sparse", "socket", "-> /dev/zero", "-> /dev/urandom", "-> /dev/null", "-> nowhere",
+               "-> .", "-> /proc/self/mem", "-> /proc/self/fd/1", "-> /dev/full")  # fmt: skip
+_ODD_OUTPUTS = ("fifo", "folder", "socket", "-> /dev/full", "-> /dev/null", "-> nowhere/at/all", "-> /proc/none/x",
+                "-> /proc/self/fd/1", "-> /proc/self/fd/2", "-> /proc/self/fd/0", "-> /proc/self/fd/99",
+                "-> right.py", "-> new-too", "-> .", "-> /dev/fd/1")  # fmt: skip
+_READING = (
+    *("reports tables IN", "reports page IN -o new.html", "reports compare IN r.json", "reports compare r.json IN"),
+    *("reports pictures IN --output new", "reports matrix IN", "reports mutants IN", "benchmarks --report IN"),
+    *("cemverify check right:mine --known IN", "cemverify check right:mine --baseline IN", "cemverify replay IN"),
+    *("cemverify check IN:mine", "cemverify check IN/x:mine", "cemverify claims --results IN", "read cells IN"),
+    *("cemverify check model:build --checkpoint IN --layer 0", "synthetic language scale IN"),
+    *(
+        "cemverify check model:build --checkpoint w.safetensors --layer 0 --tokens IN",
+        "synthetic explain ab --store IN",
+    ),
+    *(
+        "synthetic language train --text IN",
+        "synthetic language second-step --cells IN",
+        "cemverify power --store IN",
+    ),
+    "cemverify check right:mine --known IN --update-known --reason because",
+)
+_WRITING = (
+    *("cemverify check right:mine --json OUT", "cemverify check right:mine --junit OUT --markdown new.md"),
+    *("cemverify check right:mine --markdown OUT", "cemverify check right:mine --save-counterexamples OUT"),
+    *("cemverify claims 15-matched-mlp --json OUT", "cemverify claims 15-matched-mlp --latex OUT --markdown new.md"),
+    *("cemverify replay found/gradient-mlp-silu.json --json OUT", "cemverify list --json OUT"),
+    "reports page r.json -o OUT",
+    *("reports tables r.json --output OUT", "reports compare r.json r.json --json OUT"),
+    "reports matrix check.json --output OUT",
+    *("reports pictures benchmarks.json --output OUT", "benchmarks --report benchmarks.json --page OUT"),
+    *("synthetic language scale second-step-mlp.json --page OUT", "cemverify init --no-check --folder OUT"),
+    *("cemverify init --no-check --folder OUT/deeper", "cemverify power --json OUT --store new"),
+    "synthetic atlas --output OUT",
+    *("synthetic recursion --preset smoke --page OUT --output new.json", "synthetic examine rbf --output OUT"),
+    *("synthetic language train --folder OUT --output new.json", "synthetic language train --corpora OUT"),
+    *("cemverify check right:mine --json OUT/x.json", "cemverify check right:mine --json OUT --junit OUT/x.xml"),
+)  # fmt: skip
+
+
+@st.composite
+def special(draw: st.DrawFn) -> Abuse:
+    """An input or an output that is no regular file."""
+    line, odd = draw(
+        st.tuples(st.sampled_from(_READING), st.sampled_from(_ODD_INPUTS))
+        | st.tuples(st.sampled_from(_WRITING), st.sampled_from(_ODD_OUTPUTS))
+    )
+    name = draw(st.sampled_from(("odd", "odd.json", "odd.py", "odd.safetensors", "odd.npy")))
+    words = tuple(line.replace("IN", name).replace("OUT", name).split())
+    return Abuse("special files", words, made={name: odd}, changed=_written(words, {name: odd}))
+
+
+# --- overwriting --------------------------------------------------------------------------------------------
+
+# a command, what it reads, and its options that take a file or a folder to write
+_COPYING: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
+    ("cemverify check right:mine", ("right.py",), ("--json", "--junit", "--markdown", "--save-counterexamples")),
+    ("cemverify check right.py:mine", ("right.py",), ("--json", "--junit", "--markdown")),
+    ("cemverify check package.layer:mine", ("package/layer.py", "package/__init__.py"), ("--json", "--markdown")),
+    ("cemverify check right:mine --known known.toml", ("known.toml",), ("--json", "--junit", "--markdown")),
+    ("cemverify check right:mine --baseline check.json", ("check.json",), ("--json", "--junit", "--markdown")),
+    (
+        f"cemverify replay {_COUNTEREXAMPLE}.json",
+        tuple(f"{_COUNTEREXAMPLE}{suffix}" for suffix in (".json", ".npz", ".py")),
+        ("--json",),
+    ),
+    (f"cemverify replay {_COUNTEREXAMPLE}.json --implementation right:mine", ("right.py",), ("--json",)),
+    ("cemverify claims 15-matched-mlp --results results", ("results/second-step-mlp.json",), ("--json", "--latex")),
+    ("reports page check.json r.json", ("check.json", "r.json"), ("-o",)),
+    ("reports page found results", ("results/second-step-mlp.json",), ("-o",)),
+    ("reports compare check.json check.json", ("check.json",), ("--json",)),
+    ("reports tables r.json", ("r.json",), ("--output",)),
+    ("benchmarks --report benchmarks.json", ("benchmarks.json",), ("--page",)),
+    ("synthetic language scale second-step-mlp.json", ("second-step-mlp.json",), ("--page",)),
+)  # fmt: skip
+_ALIASES = ("same", "around", "absolute link", "hard link", "link to link", "below", "fresh")
+
+
+@st.composite
+def overwriting(draw: st.DrawFn) -> Abuse:
+    """Outputs that are inputs, or each other, under another name."""
+    line, inputs, options = draw(st.sampled_from(_COPYING))
+    words, changed, made = line.split(), list[str](), dict[str, str]()
+    aim = draw(st.sampled_from((*inputs, "new.json")))
+    for number, option in enumerate(draw(st.lists(st.sampled_from(options), min_size=1, max_size=2, unique=True))):
+        alias = f"alias-{number}{Path(aim).suffix}"
+        match draw(st.sampled_from(_ALIASES)):
+            case "same":
+                alias = aim
+            case "around":
+                alias = f"store/../found/.././{aim}"
+            case "absolute link":
+                made[alias] = f"-> {aim}"
+            case "hard link" if aim in inputs:
+                made[alias] = f"= {aim}"
+                changed.append(alias)  # another name, under which something else may come to lie
+            case "link to link":
+                made[f"first-{number}"], made[alias] = f"-> {aim}", f"-> first-{number}"
+            case "below":
+                alias = f"{aim}/x.json"
+        words += [option, alias]
+    return Abuse("overwriting", tuple(words), made=made, changed=tuple(changed))
+
+
+# --- environments -------------------------------------------------------------------------------------------
+
+_FACTORS: Mapping[str, tuple[object, ...]] = MappingProxyType(
+    {
+        "line": (
+            *("cemverify list", "cemverify check right:mine --json new.json --markdown new.md"),
+            "cemverify claims --json new.json",
+            *("cemverify replay found/gradient-mlp-silu.json --json new.json", "reports tables . --output new"),
+            *("reports page . -o new.html", "reports pictures benchmarks.json --output new"),
+            "synthetic explain KEY --store store",
+            *("benchmarks --report benchmarks.json --page new.md", "cemverify init --no-check"),
+            "cemverify list --contract",
+            *("synthetic language study diagonal --estimate", "reports matrix check.json"),
+            "cemverify list gradient/mlp/silu",
+        ),
+        "streams": tuple((out, err) for out in ("open", "full", "closed") for err in ("open", "full", "closed")),
+        "folder": ("usual", "deleted"),
+        "TMPDIR": ("usual", "/none", "/proc", ""),
+        "HOME": ("usual", None, "/proc", "/none"),
+        "COLUMNS": (None, "0", "-5", "1", "x", "99999999999"),
+        "TERM": (None, "dumb", "xterm", "\x1b[2J"),
+        "NO_COLOR": (None, "1"),
+        "FORCE_COLOR": (None, "1"),
+        "files": (None, 8, 12, 64),
+        "bytes": (None, 0, 1000),
+        "TZ": (None, "Nowhere/None", "UTC+25"),
+    }
+)  # fmt: skip
+
+
+def environments(folder: Path) -> list[Abuse]:
+    """Every two values of any two factors meet."""
+    rows = []
+    for array in covering(tuple(len(values) for values in _FACTORS.values())):
+        row = {name: values[i] for (name, values), i in zip(_FACTORS.items(), array, strict=True)}
+        variables = {
+            name: row[name]
+            for name in ("TMPDIR", "HOME", "COLUMNS", "TERM", "NO_COLOR", "FORCE_COLOR", "TZ")
+            if row[name] != "usual"
+        }
+        rows.append(
+            Abuse(
+                "environments",
+                tuple(str(row["line"]).replace(_KEY, ground.key(folder)).split()),
+                environment=variables,  # type: ignore[arg-type]
+                limits={name: row[name] for name in ("files", "bytes") if row[name] is not None},  # type: ignore[misc]
+                streams=row["streams"],  # type: ignore[arg-type]
+                folder=str(row["folder"]),
+            )
+        )
+    return rows
+
+
+# --- signals ------------------------------------------------------------------------------------------------
+
+_SIGNALLED = (
+    *(
+        "reports page . -o new.html",
+        "reports pictures benchmarks.json --output new",
+        "cemverify claims 2-exact-descent",
+    ),
+    *("cemverify claims 15-matched-mlp --json new.json", "synthetic examine rbf --train-points 200 --test-points 50"),
+    *(
+        "cemverify list gradient/mlp/silu",
+        "benchmarks --report benchmarks.json --page new.md",
+        "cemverify init --no-check",
+    ),
+    "synthetic recursion --preset smoke --models cem --steps 1 --seeds 1 --workers 0 --store new --output new.json",
+)
+
+
+@st.composite
+def signalled(draw: st.DrawFn) -> Abuse:
+    """A signal at a random instant of a command that does its work."""
+    line = draw(st.sampled_from(_SIGNALLED))
+    after = draw(st.integers(5, 1500))
+    number = draw(st.sampled_from(SIGNALS))
+    return Abuse("signals", tuple(line.split()), signals=(int(number), after / 1000), real=True)
+
+
+# --- all of them --------------------------------------------------------------------------------------------
+
+SHARES: Mapping[str, float] = MappingProxyType(
+    {
+        "arguments": 0.38,
+        "files": 0.25,
+        "special files": 0.14,
+        "overwriting": 0.13,
+        "environments": 0.07,
+        "signals": 0.03,
+    }
+)
+
+
+def draw_all(folder: Path, count: int, start: int) -> list[Abuse]:
+    """So many abuses of all kinds, the same for the same seed.
+
+    Args:
+        folder: the ground. start: the seed.
+    """
+    strategies: Mapping[str, st.SearchStrategy[Abuse]] = {
+        "arguments": arguments(),
+        "files": damaged(folder),
+        "special files": special(),
+        "overwriting": overwriting(),
+        "signals": signalled(),
+    }
+    found: list[Abuse] = []
+    for kind, strategy in strategies.items():
+        found += _drawn(strategy, round(SHARES[kind] * count), start)
+    rows = environments(folder)
+    wanted = round(SHARES["environments"] * count)
+    first = start * wanted % len(rows)
+    return found + [*rows, *rows][first : first + min(wanted, len(rows))]
+
+
+def _drawn(strategy: st.SearchStrategy[Abuse], count: int, start: int) -> list[Abuse]:
+    found: list[Abuse] = []
+
+    @seed(start)
+    @settings(max_examples=count, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @given(strategy)
+    def keep(abuse: Abuse) -> None:
+        found.append(abuse)
+
+    if count:
+        keep()
+    return found[:count]

@@ -1,0 +1,121 @@
+"""What broke the rule once: each row is an abuse that it has to survive since."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from cemverify.runs import Cell
+from cemverify.runs.store import content_of, digest_of
+from suites.fuzzing.abuses import Abuse
+
+_CHECK = "cemverify check right:mine"
+_FOUND = "found/gradient-mlp-silu"
+_REPLAY = f"cemverify replay {_FOUND}.json"
+
+# A command line, and what is put beside the sound files.
+_LINES: tuple[tuple[str, Mapping[str, str]], ...] = (
+    # an output was replaced by a file, whatever it was
+    *((f"{_CHECK} --{kind} link", {"link": "-> /proc/self/fd/1"}) for kind in ("json", "markdown", "junit")),
+    (f"{_CHECK} --json loop", {"loop": "-> loop"}),
+    (f"{_CHECK} --json link", {"link": "-> fifo", "fifo": "fifo"}),
+    (f"{_CHECK} --json /dev/full", {}),
+    ("synthetic language scale second-step-mlp.json --page link", {"link": "-> /dev/null"}),
+    # an input was overwritten
+    *((f"cemverify check right:mine --{kind} right.py", {}) for kind in ("json", "junit", "markdown")),
+    ("cemverify check right.py:mine --json right.py", {}),
+    ("cemverify check package.layer:mine --markdown package/layer.py", {}),
+    (f"{_CHECK} --known known.toml --json known.toml", {}),
+    (f"{_CHECK} --baseline check.json --json check.json", {}),
+    *((f"{_REPLAY} --json {_FOUND}{suffix}", {}) for suffix in (".json", ".npz", ".py")),
+    (f"{_CHECK} --save-counterexamples found --json found/../{_FOUND}.json", {}),
+    ("reports page . -o check.json", {}),
+    ("reports page check.json -o link", {"link": "-> check.json"}),
+    ("reports compare r.json r.json --json found/../r.json", {}),
+    ("reports compare r.json r.json --json other.json", {"other.json": "= r.json"}),
+    ("benchmarks --report benchmarks.json --page benchmarks.json", {}),
+    ("cemverify claims 15-matched-mlp --results results --json results/second-step-mlp.json", {}),
+    # something unforeseen, or only after the work
+    (f"{_CHECK} --json x/y.json --markdown x", {}),
+    *((f"{_CHECK} --{kind} {'x' * 300}", {}) for kind in ("json", "junit", "markdown")),
+    *((f"{_CHECK} --{kind} {'x/' * 2000}x", {}) for kind in ("json", "junit", "markdown")),
+    (f"cemverify init --no-check --name {'x' * 300}", {}),
+    (f"cemverify init --no-check --folder {'x' * 300}", {}),
+    ("cemverify power --no-bank --bank nothing", {}),
+    ("synthetic language train --folder loop", {"loop": "-> loop"}),
+    ("cemverify replay .", {}),
+    # blocked, or read towards all memory
+    *(
+        (line, {"odd": f"-> {odd}" if "/" in odd else odd})
+        for odd in ("/dev/zero", "/dev/urandom", "fifo", "sparse")
+        for line in (f"{_CHECK} --baseline odd", f"{_CHECK} --known odd", "reports tables odd", "reports page odd")
+    ),
+)  # fmt: skip
+
+# An empty word is one that `str.split` does not make.
+_EMPTY = (
+    ("cemverify", "replay", ""),
+    ("cemverify", "power", "--store", ""),
+    ("synthetic", "recursion", "--store", ""),
+    ("cemverify", "init", "--folder", ""),
+    ("synthetic", "language", "train", "--text", ""),
+    ("cemverify", "check", "right:mine", "--json", ""),
+)
+
+
+def regressions(ground: Path) -> Iterator[Abuse]:
+    """All rows, for that ground."""
+    for line, made in _LINES:
+        yield Abuse("regressions", tuple(line.split()), made=made)
+    for words in _EMPTY:
+        yield Abuse("regressions", words)
+    for files in (8, 12, 16):
+        yield Abuse("regressions", tuple(_CHECK.split()), limits={"files": files})
+    yield from _forged_cells()
+    yield from _crafted_stores()
+    yield from _odd_counterexamples(ground)
+
+
+def _forged_cells() -> Iterator[Abuse]:
+    sound: dict[str, Any] = content_of(Cell("walk", {"walk": 1}, {"seed": 0}), {"end": 1.0})
+    lines: list[Any] = [sound | {"algorithm": 5}, {name: value for name, value in sound.items() if name != "payload"}]
+    forged = [json.dumps({**line, "digest": digest_of(line)}) for line in lines]
+    for text in ("[" * 200_000, *forged):
+        yield Abuse("regressions", ("read", "cells", "some.cells.jsonl"), files={"some.cells.jsonl": _hex(text)})
+
+
+def _crafted_stores() -> Iterator[Abuse]:
+    """A store names a module that would destroy something, and sends commands to the terminal."""
+    evil = "import os\nos.remove('right.py')\n"
+    for cell in (
+        Cell("evil:x", {"evil": 1}, {"seed": 0}),
+        Cell("evil:x", {"\x1b[2J": 1}, {"\x1b[2J": 0}),
+        Cell("\x1b[2J\x07", {"walk": 1}, {}),
+    ):
+        path = f"store/{cell.key[:2]}/{cell.key}.json"
+        content = json.dumps(content_of(cell, {"\x1b[2J": 1.0}))
+        facts = {"label": "\x1b]0;x\x07", "created": "\x1b[2J", "host": "h", "machine": "m", "seconds": 1.0}
+        words = ("synthetic", "explain", cell.key[:16], "--store", "store", "--rerun")
+        files = {path: content, path.replace(".json", ".made_by"): json.dumps(facts), "evil.py": evil}
+        yield Abuse("regressions", words, files={name: _hex(text) for name, text in files.items()})
+
+
+def _odd_counterexamples(ground: Path) -> Iterator[Abuse]:
+    """Arrays that are laid out or typed as none ever was."""
+    text = (ground / f"{_FOUND}.json").read_text()
+
+    def with_array(**odd: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
+        return lambda node: {**node, **odd} if "array" in node else node
+
+    odd: list[dict[str, Any]] = [{"strides": [-1, -1, -1]}, {"strides": [10**12] * 3}, {"strides": [10**400] * 3}]
+    odd += [{"strides": [0, 0, 0]}, {"strides": ["x"]}, {"strides": [True, True, True]}]
+    odd += [{"dtype": name} for name in ("qint8", "quint4x2", "bits8", "float8_e4m3fn", "load", "int8", "nn")]
+    for each in odd:
+        content = json.dumps(json.loads(text, object_hook=with_array(**each)))
+        yield Abuse("regressions", tuple(_REPLAY.split()), files={f"{_FOUND}.json": _hex(content)})
+
+
+def _hex(text: str) -> str:
+    return text.encode().hex()

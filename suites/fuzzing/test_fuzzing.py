@@ -1,0 +1,67 @@
+"""Whatever every command is given, it keeps the rule of `abuses`; what once broke it does so no more."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from suites.fuzzing import ground
+from suites.fuzzing.abuses import Abuse, Outcome, as_json, complaints, from_json
+from suites.fuzzing.generators import SHARES, draw_all
+from suites.fuzzing.regressions import regressions
+from suites.fuzzing.spoiling import WAYS
+from suites.fuzzing.zygote import outcomes
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="abuses are watched by means of Linux"),
+]
+
+USUAL, THOROUGH = 80, 20_000  # abuses: ten seconds of a core, or an hour
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The ground."""
+    made = tmp_path_factory.mktemp("ground")
+    ground.make(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def found(folder: Path, request: pytest.FixtureRequest) -> Sequence[tuple[Abuse, Outcome]]:
+    """All abuses of this module with their outcomes: one process runs all of them."""
+    count = THOROUGH if request.config.getoption("--thorough") else USUAL
+    drawn = draw_all(folder, count, int(os.environ.get("CEMVERIFY_SEED", "0")))
+    spoiled = [Abuse("spoiling", ("spoil", way), made={"link": "-> right.py"}) for way in WAYS]
+    return list(outcomes([*spoiled, *regressions(folder), *drawn], folder))
+
+
+def _broken(found: Sequence[tuple[Abuse, Outcome]], kinds: Sequence[str]) -> list[str]:
+    chosen = [(abuse, outcome) for abuse, outcome in found if abuse.kind in kinds]
+    assert {abuse.kind for abuse, _ in chosen} == set(kinds)
+    wrong = [(abuse, outcome, why) for abuse, outcome in chosen if (why := complaints(abuse, outcome))]
+    return [f"{why}: {as_json(abuse)} -> {outcome.code}, {outcome.stderr[-500:]}" for abuse, outcome, why in wrong]
+
+
+def test_each_way_to_break_the_rule_is_seen(found: Sequence[tuple[Abuse, Outcome]]) -> None:
+    spoiled = {abuse.words[1]: complaints(abuse, outcome) for abuse, outcome in found if abuse.kind == "spoiling"}
+    assert [way for way, (_, due) in WAYS.items() if not any(due in each for each in spoiled[way])] == []
+
+
+def test_what_once_broke_the_rule_keeps_it(found: Sequence[tuple[Abuse, Outcome]]) -> None:
+    assert _broken(found, ["regressions"]) == []
+
+
+def test_commands_keep_the_rule_under_abuse(found: Sequence[tuple[Abuse, Outcome]]) -> None:
+    assert _broken(found, list(SHARES)) == []
+
+
+def test_an_abuse_can_be_written_down_and_is_drawn_again_by_its_seed(folder: Path) -> None:
+    drawn = draw_all(folder, 60, 7)
+    assert [from_json(as_json(abuse)) for abuse in drawn] == drawn
+    assert draw_all(folder, 60, 7) == drawn
+    assert draw_all(folder, 60, 8) != drawn

@@ -1,0 +1,353 @@
+"""Runs abuses: one process imports everything, and a fork of it runs each command in a folder of its own, watched.
+
+    python -m suites.fuzzing.zygote GROUND     abuses as JSON on stdin, a line each; outcomes as JSON on stdout
+
+A fork takes a few hundredths of a second where a start takes five. What a command computes for minutes is replaced by
+a sentence that the work would begin here, or by verdicts that are there already; what is read, checked and written
+around it is real (`Abuse.real` computes as well).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import hashlib
+import json
+import os
+import resource
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from importlib import import_module
+from multiprocessing import util
+from pathlib import Path
+from typing import Any, NoReturn
+
+from suites.fuzzing import spoiling
+from suites.fuzzing.abuses import CORE_SECONDS, SECONDS, Abuse, Outcome, as_json, from_json, is_whole
+
+Main = Callable[[Sequence[str]], int]
+
+_ROOM = 3 * 2**30  # bytes of addresses beyond those of the zygote
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def outcomes(abuses: Iterable[Abuse], ground: Path) -> Iterator[tuple[Abuse, Outcome]]:
+    """What comes of each, run by one zygote, in their order.
+
+    Args:
+        ground: the folder of which each gets a copy.
+    """
+    with subprocess.Popen(
+        [sys.executable, "-m", __name__, str(ground)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"},
+    ) as zygote:
+        assert zygote.stdin is not None
+        assert zygote.stdout is not None
+        for abuse in abuses:
+            zygote.stdin.write(json.dumps(as_json(abuse)) + "\n")
+            zygote.stdin.flush()
+            yield abuse, Outcome(**json.loads(zygote.stdout.readline()))
+        zygote.stdin.close()
+
+
+# --- in the zygote ------------------------------------------------------------------------------------------
+
+
+def _imported() -> Mapping[str, Main]:
+    """Imports whatever commands import."""
+    from docs.making.parsers import PROGRAMS, parsers
+    from suites.entry import environments, test_damaged_files
+    from suites.entry.calling import MAINS
+
+    for program in PROGRAMS:
+        parsers(program)
+    for name in (
+        *(f"cemverify.commands.{name}" for name in ("check", "claims", "init", "power", "replay", "contract_page")),
+        *("cemverify.conformance.counterexamples.files", "cemverify.power.measuring", "cemverify.power.pages"),
+        *("cemverify.conformance.workers.isolation", "cemverify.claims", "cemverify.conformance.listeners.ci"),
+        *("cemverify.conformance.listeners.terminal", "cemverify.conformance.gate.accepting"),
+        *("synthetic.atlas", "synthetic.examine", "synthetic.explain", "synthetic.recursion.command"),
+        *("synthetic.language.paper.page", "synthetic.language.tuned.study", "synthetic.language.dial.page"),
+        *("synthetic.language.losses.implementations", "reports.page.content", "reports.page.rendering"),
+        *(
+            "reports.pictures.gallery",
+            "reports.matrix.faults",
+            "reports.matrix.badges",
+            "reports.comparing.comparison",
+        ),
+        *("benchmarks.page", "benchmarks.harvest", "synthetic.language.tuned.scale", "torch._dynamo"),
+    ):
+        import_module(name)
+    assert environments
+    return {**MAINS, "read": _reading(test_damaged_files.READERS), "spoil": spoiling.main}
+
+
+def _reading(readers: Mapping[str, Any]) -> Main:
+    """`read NAME FILE`: a reader of the suite of damaged files, for files that no quick command reads."""
+    from cemverify.console.guard import enter
+    from cemverify.runs import CellStore
+    from cemverify.runs.exchange import bring
+
+    def main(words: Sequence[str]) -> int:
+        name, path = words
+        if name == "cells":
+            return enter(lambda _: lambda: 0 * bring(Path(path), CellStore(Path("new-store"))), [])
+        return enter(lambda _: lambda: 0 * bool(readers[name].read(Path(path))), [])
+
+    return main
+
+
+def _work_is_told(*, starts_servers: bool) -> None:
+    """Commands say that their work would begin, or find verdicts that are there already."""
+    from cemverify.claims import JudgedClaim, find_claim
+    from cemverify.conformance.judging.events import RunFinished
+    from cemverify.console.errors import Refusal
+    from suites.entry.test_damaged_files import _records
+
+    def told(*_: Any, **__: Any) -> NoReturn:
+        raise Refusal("the work would begin here")
+
+    def run(name: str, *_: Any) -> Iterator[RunFinished]:
+        yield RunFinished(name, _records(), 1.0)
+
+    def judged(*_: Any) -> Iterator[JudgedClaim]:
+        yield JudgedClaim(find_claim("15-matched-mlp"), _FINDINGS)
+
+    for place in (
+        *("cemverify.power.measuring:measure_power", "synthetic.recursion.command:conduct", "synthetic.atlas:survey"),
+        *("synthetic.examine:examine", "synthetic.explain:_perform_apart", "cemverify.commands.demo:_judge"),
+        *("synthetic.language.commands.train:train_side_by_side", "synthetic.language.commands.study:open_corpus"),
+        *(
+            "synthetic.language.losses.implementations:compare_losses",
+            "synthetic.language.commands.tuned:open_corpus",
+        ),
+        *("benchmarks.page:run", "benchmarks.harvest:harvest", "benchmarks.harvest:perform"),
+    ):
+        module, _, name = place.partition(":")
+        _replace(module, name, told)
+    _replace("cemverify.commands.claims", "_judged", judged)
+    _replace("cemverify.conformance.workers.isolation", "run", run)
+    if not starts_servers:
+        _replace("cemverify.conformance.workers.nursery", "get_ready", lambda _: None)
+    _replace("cemverify.conformance.workers.isolation", "ask_again", lambda *_: _records()[0])
+
+
+def _replace(module: str, name: str, by: Callable[..., Any]) -> None:
+    found = import_module(module)
+    assert hasattr(found, name), f"{module} has no {name} any more"
+    setattr(found, name, by)
+
+
+_FINDINGS: Sequence[Any] = ()
+
+
+def _perform(main: Main, abuse: Abuse, box: Path, temporary: Path, said: Sequence[Path], ready: int) -> int:
+    """In the child: goes to its folder, with its streams and limits, and runs the command."""
+    from suites.entry.environments import replace_stream
+
+    os.setpgid(0, 0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.chdir("/proc" if abuse.folder == "read-only" else box)
+    os.environ.update({"TMPDIR": str(temporary), "HOME": str(box), "COLUMNS": "80"})
+    for name, value in abuse.environment.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    tempfile.tempdir = None
+    if abuse.folder == "deleted":
+        gone = box / "gone"
+        gone.mkdir()
+        os.chdir(gone)
+        gone.rmdir()
+    for name, number, how, path in (
+        ("stderr", 2, abuse.streams[1], said[1]),
+        ("stdout", 1, abuse.streams[0], said[0]),
+    ):
+        replace_stream(name, number, how, path, "utf-8")
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if not abuse.real:
+        _work_is_told(starts_servers=bool(abuse.limits))
+    resource.setrlimit(resource.RLIMIT_CPU, (CORE_SECONDS, CORE_SECONDS))
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + _ROOM, used + _ROOM))
+    for limit, name in ((resource.RLIMIT_NOFILE, "files"), (resource.RLIMIT_FSIZE, "bytes")):
+        if name in abuse.limits:
+            resource.setrlimit(limit, (abuse.limits[name], abuse.limits[name]))
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    os.close(ready)  # the clock of signals starts
+    try:
+        code = main(abuse.words[1:])
+    except SystemExit as ended:
+        code = 0 if ended.code is None else int(ended.code)
+    util._exit_function()  # type: ignore[attr-defined]  # as at the end of an interpreter
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            return 120
+    return code
+
+
+def _prepare(abuse: Abuse, box: Path) -> None:
+    for path, content in abuse.files.items():
+        (box / path).parent.mkdir(parents=True, exist_ok=True)
+        (box / path).write_bytes(bytes.fromhex(content))
+    for path, how in abuse.made.items():
+        at = box / path
+        at.parent.mkdir(parents=True, exist_ok=True)
+        if at.exists() or at.is_symlink():
+            at.unlink()
+        match how.split(" ", 1):
+            case ["fifo"]:
+                os.mkfifo(at)
+            case ["folder"]:
+                at.mkdir()
+            case ["sparse"]:
+                with open(at, "wb") as file:
+                    file.truncate(2**38)
+            case ["socket"]:
+                with socket.socket(socket.AF_UNIX) as bound:
+                    os.chdir(at.parent)
+                    bound.bind(at.name)
+            case ["->", target]:
+                at.symlink_to(target)
+            case ["=", target]:
+                os.link(box / target, at)
+
+
+def _seen(box: Path) -> dict[str, str]:
+    """What lies in a folder, by path: links, contents' digests, kinds."""
+    seen = {}
+    for folder, folders, names in os.walk(box):
+        for name in (*folders, *names):
+            path = Path(folder, name)
+            found = path.lstat()
+            if stat.S_ISLNK(found.st_mode):
+                what = f"-> {os.readlink(path)}"
+            elif stat.S_ISREG(found.st_mode):
+                sparse = found.st_size > 2**30
+                what = "sparse" if sparse else hashlib.sha256(path.read_bytes()).hexdigest()
+            elif stat.S_ISDIR(found.st_mode):
+                what = "folder"
+            else:
+                what = str(stat.S_IFMT(found.st_mode))
+            seen[str(path.relative_to(box))] = what
+    return seen
+
+
+def _wait(child: int, abuse: Abuse) -> tuple[int | None, float]:
+    """The exit code of the child and how long it took; None if it had to be killed."""
+    started = time.monotonic()
+    due = None if abuse.signals is None else abuse.signals[1]
+    while (passed := time.monotonic() - started) < SECONDS:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status), passed
+        if due is not None and abuse.signals is not None and passed >= due:
+            os.kill(child, abuse.signals[0])
+            due = None
+        time.sleep(0.003)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return None, passed
+
+
+def _left() -> int:
+    """How many processes a command has left behind; they are ended."""
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        try:
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                time.sleep(0.02)
+        except ChildProcessError:
+            return 0
+    own = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    for process in own:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(process), signal.SIGKILL)
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.waitpid(-1, 0)
+    return len(own)
+
+
+def run_one(main: Main, abuse: Abuse, ground: Path) -> Outcome:
+    """Runs a command in a copy of the ground, and looks at what it left."""
+    with tempfile.TemporaryDirectory(prefix="abuse-") as around:
+        box, temporary = Path(around, "outer", "box"), Path(around, "temporary")
+        shutil.copytree(ground, box, symlinks=True)
+        temporary.mkdir()
+        said = Path(around, "stdout"), Path(around, "stderr")
+        for path in said:
+            path.touch()
+        _prepare(abuse, box)
+        before = _seen(box)
+        sys.stdout.flush()
+        begun, ready = os.pipe()
+        if (child := os.fork()) == 0:
+            ended = 99
+            try:
+                ended = _perform(main, abuse, box, temporary, said, ready)
+            except BaseException as error:
+                with contextlib.suppress(OSError):
+                    said[1].write_text(f"Traceback: {error!r}, outside the command")
+                raise
+            finally:
+                os._exit(ended)
+        os.close(ready)
+        os.read(begun, 1)
+        os.close(begun)
+        code, seconds = _wait(child, abuse)
+        processes = _left()
+        after = _seen(box)
+        fresh = [box / path for path in after.keys() - before.keys() if len(after[path]) == 64]
+        return Outcome(
+            code,
+            said[0].read_text("utf-8", "replace"),
+            said[1].read_text("utf-8", "replace"),
+            round(seconds, 2),
+            before,
+            after,
+            [str(path.relative_to(box)) for path in fresh if not is_whole(path)],
+            sorted(path.name for path in temporary.iterdir()),
+            processes,
+        )
+
+
+def main() -> None:
+    """Answers abuses until there are no more."""
+    global _FINDINGS
+    ground = Path(sys.argv[1])
+    answers, sys.stdout = sys.stdout, sys.stderr
+    os.chdir(ground)
+    mains = _imported()
+    from cemverify.claims import find_claim, judge_claim
+
+    _FINDINGS = judge_claim(find_claim("15-matched-mlp")).findings
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.collect()
+    gc.freeze()
+    for line in sys.stdin:
+        abuse = from_json(json.loads(line))
+        print(json.dumps(asdict(run_one(mains[abuse.words[0]], abuse, ground))), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()
