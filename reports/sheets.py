@@ -38,7 +38,7 @@ Entry = str | int | float | Quantity | None
 
 @dataclass(frozen=True)
 class Column:
-    """The heading of a column.
+    """The heading of a column, and how its numbers are printed.
 
     Attributes:
         unit: "" for a name or a plain number; "%" multiplies what is printed by 100, not what is written as CSV.
@@ -53,7 +53,7 @@ class Column:
 
     @property
     def heading(self) -> str:
-        """With its unit, if people need it."""
+        """The name of the column, with its unit where people need it: not for a share in per cent."""
         return f"{self.name} [{self.unit}]" if self.unit not in ("", "%") else self.name
 
 
@@ -67,7 +67,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table.
+    """A table of numbers, with their units and uncertainties, in groups of rows.
 
     Attributes:
         title: one line. columns: its headings. groups: its rows. legend: one sentence below it.
@@ -80,7 +80,7 @@ class Sheet:
 
     @property
     def rows(self) -> Iterator[Sequence[Entry]]:
-        """All rows."""
+        """The rows of all groups, in their order."""
         for group in self.groups:
             yield from group.rows
 

@@ -29,7 +29,7 @@ cannot be read, with the reason.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds its arguments."""
+    """Adds the arguments of `python -m reports compare` to its parser."""
     parser.add_argument("old", metavar="OLD", type=path, help="a result file, or a folder of them")
     parser.add_argument("new", metavar="NEW", type=path, help="a result file, or a folder of them")
     parser.add_argument("--json", metavar="FILE", type=path, help="also write what was found as JSON")

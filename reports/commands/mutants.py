@@ -23,7 +23,7 @@ exit code: 0, or 2 with one sentence on stderr if the file is no such result or 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds its arguments."""
+    """Adds the arguments of `python -m reports mutants` to its parser."""
     parser.add_argument(
         "results",
         metavar="FILE",
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the page, or writes it."""
+    """Prints the page that says which property sees which fault, or writes it; returns the exit code."""
     import sys
 
     from cemverify.results.envelope import check_outputs, show, write_text

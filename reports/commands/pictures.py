@@ -29,7 +29,7 @@ exit code: 0, or 2 with one sentence on stderr if a path is no result file or a 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds its arguments."""
+    """Adds the arguments of `python -m reports pictures` to its parser."""
     parser.add_argument(
         "paths", metavar="PATH", nargs="+", type=path, help="a result file, or a folder of result files"
     )

@@ -35,7 +35,7 @@ exit code: 0, or 2 with one sentence on stderr if a path does not exist or is no
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds its arguments."""
+    """Adds the arguments of `python -m reports tables` to its parser."""
     from cemverify.console.parsing import path, whole
 
     parser.add_argument(
@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the tables."""
+    """Prints the tables of the result files in the format that is asked for; returns the exit code."""
     import sys
 
     from cemverify.console.streams import columns

@@ -59,7 +59,10 @@ def headline(content: Content) -> str:
 
 
 def shown(content: Content, fold: bool) -> list[Shown]:
-    """All tables of a result.
+    """All tables of a result, those that its kind makes of its numbers first, then those stored in the file alone.
+
+    Args:
+        fold: whether rows that say the same are one row.
 
     Raises:
         KeyError, TypeError, IndexError: the result lacks what its kind has.

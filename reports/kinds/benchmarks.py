@@ -10,7 +10,7 @@ from reports.sheets import Column, Group, Quantity, Sheet
 
 
 def headline(content: Mapping[str, Any]) -> str:
-    """What is on file."""
+    """The names of the benchmarks that the result holds, and how many they are."""
     return f"{len(content['benchmarks'])} benchmarks: {', '.join(content['benchmarks'])}"
 
 

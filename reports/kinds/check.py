@@ -26,7 +26,7 @@ _LEGEND = (
 
 
 def family(property_id: str) -> str:
-    """The first word of an id."""
+    """The family of a property: the first word of its id, "gradient" of "gradient/attention/plain"."""
     return property_id.partition("/")[0]
 
 
@@ -39,7 +39,7 @@ def families(content: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
 
 
 def headline(content: Mapping[str, Any]) -> str:
-    """How many hold."""
+    """How many of the properties that were run hold, and what became of the others."""
     counts = content["counts"]
     said = f"{content['implementation']}: {counts['holds']} of {counts['run']} properties that were run hold"
     others = [

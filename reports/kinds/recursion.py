@@ -25,7 +25,7 @@ _SHOWN_DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16)
 
 
 def priors(content: Content) -> dict[str, list[Row]]:
-    """The rows by prior."""
+    """The rows of a result by the prior that their functions are drawn from, in the order of the file."""
     found: dict[str, list[Row]] = {}
     for row in content["rows"]:
         found.setdefault(row["prior"], []).append(row)

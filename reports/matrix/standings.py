@@ -37,7 +37,7 @@ class Standing:
 
     @property
     def verdict(self) -> str:
-        """Of the family as a whole."""
+        """The verdict on the family as a whole: the worst of its properties."""
         if self.violated:
             return "violated"
         if not self.run:
@@ -46,7 +46,7 @@ class Standing:
 
     @property
     def words(self) -> str:
-        """For a cell of a table."""
+        """What a cell of the table says: how many hold of those that were run, and the detection if known."""
         if not self.run:
             return "not offered"
         power = "" if self.detection is None else f", {100 * self.detection:.0f} % detected"
@@ -55,7 +55,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Line:
-    """One implementation.
+    """Where one implementation stands, by its latest verdict.
 
     Attributes:
         date: when it was judged, day and year. version: of the suite. by_family: in the order of the result.
@@ -71,7 +71,7 @@ class Line:
     older: int
 
     def total(self, what: str) -> int:
-        """Over all families."""
+        """The sum of one of the counts of `Standing` over all families."""
         return sum(getattr(standing, what) for standing in self.by_family.values())
 
 
@@ -143,7 +143,7 @@ def table(lines: Sequence[Line]) -> Table:
 
 
 def families_of(lines: Sequence[Line]) -> list[str]:
-    """Of all implementations."""
+    """The families of properties that any of the implementations was asked for, in the order of the results."""
     return list(dict.fromkeys(name for line in lines for name in line.by_family))
 
 

@@ -27,7 +27,7 @@ _MOST_MARKED = 20
 
 @dataclass(frozen=True)
 class Curve:
-    """A line of points.
+    """Points joined by a line, each with an interval if it has one.
 
     Attributes:
         name: as in the legend. x, y: of the points. low, high: the interval at each point, if it has one.
@@ -42,7 +42,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes.
+    """One pair of axes with its curves, labels and scales.
 
     Attributes:
         title, x_label, y_label: words. curves: what it shows. level: a horizontal line with its name, a floor say.
@@ -62,7 +62,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class DotRow:
-    """A row of a dot chart.
+    """A row of a chart of dots: replicates as small dots, their mean and its interval.
 
     Attributes:
         label: at the left. dots: small, one for each replicate. mean: a large one; low, high: its interval.

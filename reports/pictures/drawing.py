@@ -89,7 +89,7 @@ WIDTH = 5.0
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture and what it shows.
+    """A picture as SVG, its title, a description in words, and the data that it draws.
 
     Attributes:
         name: for its file. title: what it says. about: how to read it, for those who cannot see it too.
@@ -104,7 +104,7 @@ class Picture:
 
     @property
     def csv(self) -> str:
-        """The data as CSV."""
+        """The data that the picture draws, as CSV with a heading."""
         return csv_rows(self.data)
 
 

@@ -55,7 +55,7 @@ class TaskCell:
 
     @property
     def label(self) -> str:
-        """For progress."""
+        """What the progress of a run says of the cell: prior, and function or model."""
         return f"{self.replicate.task.prior} seed {self.replicate.seed}: function and references"
 
     @property
@@ -79,12 +79,12 @@ class ModelCell:
 
     @property
     def label(self) -> str:
-        """For progress."""
+        """What the progress of a run says of the cell: prior, and function or model."""
         return f"{self.replicates[0].task.prior}: {self.contender.name} at rate {self.recipe.learning_rate:g}"
 
     @property
     def cost(self) -> float:
-        """In seconds, roughly."""
+        """Roughly the seconds that the cell takes on one core, from steps and depth; it only orders the cells."""
         steps = len(self.replicates) * self.recipe.steps * self.recipe.batch / 128
         return 1.0 + 3e-4 * steps * (1 + 0.5 * self.contender.depth)
 

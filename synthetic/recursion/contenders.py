@@ -32,7 +32,7 @@ MLP = GatedMLPSpec(width=32, hidden=102)
 
 @dataclass(frozen=True)
 class Contender:
-    """A model of the study.
+    """A model that takes part in the study, under the name of its family and its depth.
 
     Attributes:
         family: what it is called without its depth; models of one family are compared with its smallest T.
@@ -46,18 +46,18 @@ class Contender:
 
     @property
     def depth(self) -> int:
-        """T."""
+        """T: the number of descent steps, or of applications of an untied MLP."""
         return self.spec.steps if isinstance(self.spec, CEMSpec) else self.spec.reuse
 
     @property
     def name(self) -> str:
-        """Family and depth."""
+        """The name in the tables, "CEM, T = 2": family and depth."""
         return f"{self.family}, T = {self.depth}"
 
 
 @dataclass(frozen=True)
 class RegressorCost:
-    """What a regressor costs.
+    """What a regressor costs in parameters and FLOPs.
 
     Attributes:
         parameters: their number. inference: FLOPs of one prediction. training: of one point of a training step.
@@ -176,7 +176,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
 
 
 def find_family(name: str) -> Family:
-    """The family of that name.
+    """The family of models of that name.
 
     Raises:
         UsageError: there is none; the sentence lists those there are.

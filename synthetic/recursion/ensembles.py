@@ -23,7 +23,7 @@ from synthetic.recursion.regressors import DrawnSpec, RegressorStack
 
 @dataclass(frozen=True)
 class Recipe:
-    """How regressors are trained.
+    """How regressors are trained: optimiser steps, batches, rate, and what chooses the weights.
 
     Attributes:
         steps: optimiser steps. batch: points in each. learning_rate: at the start; it falls to 0 as half a cosine.

@@ -66,6 +66,6 @@ def _notes(prior: str, tasks: Sequence[TaskRecord]) -> list[str]:
 
 
 def entry(prior: str, row: Row) -> dict[str, Any]:
-    """One row of the result file."""
+    """A row of the summary as the result file keeps it: with its prior and its T, as plain values."""
     depth = None if row.contender is None else row.contender.depth
     return {"prior": prior, **asdict(row), "depth": depth}

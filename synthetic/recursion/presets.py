@@ -25,7 +25,7 @@ NON_STATIONARY = "warped"
 
 @dataclass(frozen=True)
 class RecursionConfig:
-    """A complete study.
+    """Everything that a recursion study runs, checked when it is made.
 
     Attributes:
         priors: what functions are drawn from, as text. depths: the recursion depths T. seeds: functions per prior.
@@ -79,11 +79,11 @@ class RecursionConfig:
             find_family(name).contenders(self.depths)
 
     def task(self, prior: str) -> TaskConfig:
-        """The task of one prior."""
+        """The task of one prior: what its functions are drawn from, and how many points each has."""
         return TaskConfig(prior, INPUTS, self.train_points, self.test_points, self.noise)
 
     def replicates(self, prior: str) -> tuple[Replicate, ...]:
-        """The functions of one prior."""
+        """The functions that are drawn from one prior, one for each seed."""
         return tuple(Replicate(self.task(prior), self.seed, seed) for seed in range(self.seeds))
 
     def contenders(self, prior: str) -> list[Contender]:
@@ -109,7 +109,7 @@ class RecursionConfig:
 
 @dataclass(frozen=True)
 class Preset:
-    """A named study.
+    """A recursion study under a name of its own.
 
     Attributes:
         about: one line for `--help`. config: the complete configuration.

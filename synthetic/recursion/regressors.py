@@ -142,7 +142,7 @@ class RegressorStack(nn.Module):
         return self.spec.steps if isinstance(self.spec, CEMSpec) else self.spec.reuse
 
     def state(self, inputs: Tensor) -> Tensor:
-        """x^(0), (S, N, D)."""
+        """The first states x^(0), (S, N, D), of inputs (S, N, d): the inputs, lifted if the state is wider."""
         return inputs if self.lift is None else inputs @ self.lift.mT
 
     def stopped(self, inputs: Tensor, steps: int, least_fall: float) -> tuple[Tensor, Tensor] | None:
@@ -192,7 +192,7 @@ class CEMCore(nn.Module):
         self.activation = activation(spec.activation)
 
     def forward(self, x: Tensor, steps: int) -> Tensor:
-        """x^(T), (S, N, D)."""
+        """The states x^(T), (S, N, D), that so many steps make of x^(0), (S, N, D)."""
         energy = self.energy
         return self.descent(steps)(energy, x, energy.remember(x))
 
@@ -202,7 +202,7 @@ class CEMCore(nn.Module):
         return Elementwise(self.V, self.W, self.activation)
 
     def descent(self, steps: int) -> Descent:
-        """How they are minimised."""
+        """How the energies of all replicates are minimised in so many steps: step size, P and norm."""
         fixed = 1.0 / steps if self.spec.step_size == "1/T" else 1.0
         return Descent(
             steps, fixed if self.log_step is None else self.log_step.exp(), self.preconditioner, self._norm()
@@ -210,7 +210,7 @@ class CEMCore(nn.Module):
 
     @property
     def preconditioner(self) -> Preconditioner:
-        """P of every replicate."""
+        """The preconditioner P of every replicate."""
         return preconditioner(self.spec.preconditioner, self.d, self.P_U, self.P_V)
 
     def _norm(self) -> Norm:
@@ -232,7 +232,7 @@ class GatedMLPCore(nn.Module):
         self.activation = activation(spec.activation)
 
     def forward(self, x: Tensor, steps: int) -> Tensor:
-        """(S, N, D) -> (S, N, D)."""
+        """The states (S, N, D) after the MLP was added so many times to x, (S, N, D)."""
         for _ in range(steps):
             x = x + (self.activation.sigma(x @ self.gate.mT) * (x @ self.up.mT)) @ self.down.mT
         return x
