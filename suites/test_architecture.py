@@ -41,16 +41,20 @@ ROOMS: dict[str, set[str]] = {
     "cemverify.runs": shared("console", "processes", "results"),
     "cemverify.conformance": set(),
     "cemverify.conformance.implementations": {"cemverify.cem"} | shared("console"),
-    "cemverify.conformance.questions": {"cemverify.cem"},
+    "cemverify.source": set(),
+    "cemverify.source.reading": verifier("implementations"),
+    "cemverify.source.reach": {"cemverify.source.reading"} | verifier("implementations"),
+    "cemverify.conformance.questions": {"cemverify.cem", "cemverify.source.reading"},
     "cemverify.conformance.asking": verifier("implementations", "questions"),
     "cemverify.conformance.oracle": {"cemverify.cem"} | verifier("implementations", "questions"),
-    "cemverify.conformance.properties": {"cemverify.cem"}
+    "cemverify.conformance.properties": {"cemverify.cem", "cemverify.source.reading"}
     | shared("catalogue")
     | verifier("implementations", "questions", "asking", "oracle"),
-    "cemverify.conformance.judging": {"cemverify.cem"}
+    "cemverify.conformance.judging": {"cemverify.cem", "cemverify.source.reading", "cemverify.source.reach"}
     | shared("catalogue", "processes", "console")
     | verifier("implementations", "questions", "asking", "oracle", "properties"),
-    "cemverify.conformance.workers": shared("processes", "console")
+    "cemverify.conformance.workers": {"cemverify.source.reading", "cemverify.source.reach"}
+    | shared("processes", "console")
     | verifier("implementations", "questions", "asking", "properties", "judging"),
     "cemverify.conformance.trained": {"cemverify.cem"}
     | shared("console")
@@ -58,7 +62,8 @@ ROOMS: dict[str, set[str]] = {
     "cemverify.conformance.gate": shared("_version", "catalogue", "processes", "results")
     | verifier("properties", "judging"),
     "cemverify.conformance.counterexamples": shared("results") | verifier("implementations", "questions", "judging"),
-    "cemverify.conformance.listeners": shared("catalogue", "results", "console")
+    "cemverify.conformance.listeners": {"cemverify.source.reach"}
+    | shared("catalogue", "results", "console")
     | verifier("implementations", "judging", "trained", "gate"),
     "cemverify.claims": {"cemverify.cem"}
     | shared("console", "results")

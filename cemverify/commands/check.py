@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from cemverify.commands import effort, gate, trained
 from cemverify.commands.slow_imports import slow_imports
 from cemverify.conformance.implementations import naming
-from cemverify.console.parsing import path
+from cemverify.console.errors import UsageError
+from cemverify.console.parsing import path, percentage
 from cemverify.console.streams import columns, wrapped
 
 if TYPE_CHECKING:
@@ -68,6 +69,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="save the smallest case of each violation: arrays, JSON for `cemverify replay`, and a script",
     )
+    parser.add_argument(
+        "--least-reach",
+        type=percentage,
+        metavar="P",
+        help="inconclusive (exit code 2) if less than P %% of the lines of your code were reached",
+    )
+    parser.add_argument(
+        "--black-box",
+        action="store_true",
+        help="judge by answers alone: do not record the lines that are reached, nor look around the numbers in them",
+    )
     trained.add_arguments(parser)
     gate.add_arguments(parser)
 
@@ -94,11 +106,15 @@ def _run(options: argparse.Namespace) -> int:
     sys.path.insert(0, os.getcwd())  # as `python -m` would; workers inherit it
     nursery.get_ready(options.implementation)
     properties = select(options.properties, own_properties(options.properties_from))
-    asked = effort.of(options)
+    asked = effort.of(options, reads_code=not options.black_box)
     _check_files(options)
     measured_against = gate.read_gate(options)
     torch.set_num_threads(1)  # as in the workers, and as the result says
-    configuration = {**effort.configuration(options, asked), "catalogue": options.catalogue}
+    configuration = {
+        **effort.configuration(options, asked),
+        "catalogue": options.catalogue,
+        "black_box": options.black_box,
+    }
     if options.properties_from:
         configuration["properties_from"] = options.properties_from
     maker = Maker.now(options.command, configuration, asked.seed, asked.device)
@@ -116,6 +132,8 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _run_trained(options: argparse.Namespace) -> int:
+    if options.least_reach is not None:
+        raise UsageError("--least-reach is about the code of an implementation; leave it out with --checkpoint")
     with slow_imports():
         import torch
 
@@ -182,7 +200,7 @@ def _tell(
 ) -> int:
     """Writes the files, prints the report, and returns the exit code."""
     from cemverify.conformance.judging.verdicts import exit_code
-    from cemverify.conformance.listeners import ci, files, terminal
+    from cemverify.conformance.listeners import ci, files, reach, terminal
     from cemverify.conformance.listeners.colours import show_coloured
     from cemverify.results.envelope import write, write_text
 
@@ -201,4 +219,8 @@ def _tell(
         show_coloured(f"\n{wrapped(ci.report(settled, compared), width)}")
     if any(outcome is not None and outcome.failed for outcome in (settled, compared)):
         return 1
-    return exit_code(finished.records)
+    code = exit_code(finished.records)
+    short = None if options.least_reach is None else reach.shortfall(finished.reach, options.least_reach)
+    if short is not None:
+        show_coloured(f"\n{wrapped(short, width)}")
+    return 2 if short is not None and code == 0 else code

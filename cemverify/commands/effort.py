@@ -77,8 +77,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def of(options: argparse.Namespace) -> Effort:
+def of(options: argparse.Namespace, *, reads_code: bool = False) -> Effort:
     """The effort that the options ask for.
+
+    Args:
+        reads_code: whether the implementation's own code is read.
 
     Raises:
         ValueError: the device is not there, or memory cannot be limited so.
@@ -95,6 +98,7 @@ def of(options: argparse.Namespace) -> Effort:
         getattr(torch, options.dtype),
         options.device,
         memory=options.memory or usual_memory(options.device),
+        reads_code=reads_code,
     )
     check_memory(effort.memory)
     return effort

@@ -117,6 +117,14 @@ def path(text: str) -> Path:
     return Path(text)
 
 
+def percentage(text: str) -> float:
+    """The type of a share in percent, for argparse."""
+    value = positive(text)
+    if value > 100:
+        raise argparse.ArgumentTypeError(f"must be at most 100, not {value:g}")
+    return value
+
+
 seed = whole(0, MOST_SEED)
 count = whole(1)
 workers = whole(0, MOST_WORKERS)

@@ -56,7 +56,7 @@ def origin_of(subject: Subject) -> Origin:
     files; libraries are left out.
     """
     try:
-        codes = {name: code for name, function in _functions(subject) if (code := _written(function)) is not None}
+        codes = {name: code for name, function in functions_of(subject) if (code := code_of(function)) is not None}
         places = {
             name: Place(shown(code.co_filename), code.co_firstlineno, printable(code.co_name))
             for name, code in codes.items()
@@ -73,7 +73,8 @@ def shown(path: str) -> str:
     return printable(os.path.abspath(path).removeprefix(here))
 
 
-def _functions(subject: Subject) -> Iterator[tuple[str, Any]]:
+def functions_of(subject: Subject) -> Iterator[tuple[str, Any]]:
+    """Its functions that are asked, each with its name."""
     if not isinstance(subject, EnergyLayer):
         yield from subject.functions.items()
         return
@@ -86,7 +87,7 @@ def _functions(subject: Subject) -> Iterator[tuple[str, Any]]:
     yield from ((name, function) for name, function in named.items() if function is not None)
 
 
-def _written(function: Any) -> Any:
+def code_of(function: Any) -> Any:
     """The code object of a function; where a library wraps it, of the first one that the wrapper closes over."""
     first = _code(function)
     queue, seen = [function], 0

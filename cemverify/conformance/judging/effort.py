@@ -24,6 +24,8 @@ class Effort:
         shrink: whether to look for the smallest counterexample, or stop at the first.
         memory: limit of each worker in MB (isolated runs only); None for no limit.
         edited: texts that modules are imported with instead of their files' (isolated runs only), by dotted name.
+        reads_code: whether the implementation's own code is read: which lines of it are reached, and which numbers
+            in it are worth a question (isolated runs only).
 
     Raises:
         ValueError: no examples, a time budget that is not positive or longer than any run, or a device that is not
@@ -39,6 +41,7 @@ class Effort:
     shrink: bool = True
     memory: int | None = None
     edited: Mapping[str, str] = field(default_factory=dict)
+    reads_code: bool = True
 
     def __post_init__(self) -> None:
         if type(self.examples) is not int or self.examples < 1:

@@ -18,6 +18,7 @@ from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Discard, Fault, Hung, words
 from cemverify.conformance.implementations.features import FUNCTIONS
 from cemverify.conformance.implementations.origin import origin_of
+from cemverify.conformance.judging.aiming import Aiming
 from cemverify.conformance.judging.controls import control
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.events import Event, PropertyFinished, PropertyStarted, RunFinished, RunStarted
@@ -100,16 +101,21 @@ def run(subject: Subject, name: str, properties: Sequence[Property], effort: Eff
 
 
 def judge_property(
-    subject: Subject, property_: Property, effort: Effort, elsewhere: Elsewhere | None = None
+    subject: Subject,
+    property_: Property,
+    effort: Effort,
+    elsewhere: Elsewhere | None = None,
+    aiming: Aiming | None = None,
 ) -> Record:
     """Searches for a counterexample to one property and returns the record.
 
     Args:
         elsewhere: the process in which the subject's functions are, if that is not this one.
+        aiming: what is known of its code, if there are to be questions around the numbers in it.
     """
     started = time.monotonic()
     caller = Caller(subject, property_.dtype or effort.dtype, effort.device, elsewhere)
-    search = PropertySearch(caller, property_, time_limit(effort.seconds, elsewhere))
+    search = PropertySearch(caller, property_, time_limit(effort.seconds, elsewhere), aiming)
     record = unanswered(property_)
     try:
         search.look(effort)

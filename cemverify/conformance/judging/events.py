@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from cemverify.conformance.implementations.origin import Origin
 from cemverify.conformance.judging.verdicts import Record
+from cemverify.source.reach.summary import Reach
 
 
 @dataclass(frozen=True)
@@ -38,12 +39,17 @@ class PropertyFinished:
 
 @dataclass(frozen=True)
 class RunFinished:
-    """Sent at the end, with every record in catalogue order, and where the implementation is written."""
+    """Sent at the end, with every record in catalogue order.
+
+    Attributes:
+        origin: where the implementation is written. reach: what was reached of its code, if that was read.
+    """
 
     implementation: str
     records: Sequence[Record]
     seconds: float
     origin: Origin = field(default_factory=Origin)
+    reach: Reach | None = None
 
 
 Event = RunStarted | PropertyStarted | PropertyFinished | RunFinished

@@ -24,6 +24,7 @@ from cemverify.catalogue.index import largest
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Discard, Fault, OutOfMemory, ran_out, words
+from cemverify.conformance.judging.aiming import VARIED, Aiming
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.properties import Asked, Property
@@ -137,12 +138,13 @@ class PropertySearch:
     """One property, the implementation that is asked, and the results so far.
 
     Attributes:
-        limit: its time budget.
+        limit: its time budget. aiming: what is known of the implementation's code, if anything is.
     """
 
     caller: Caller
     property: Property
     limit: TimeLimit
+    aiming: Aiming | None = None
     tally: Tally = field(default_factory=Tally)
 
     def look(self, effort: Effort) -> None:
@@ -162,6 +164,8 @@ class PropertySearch:
                 self._explore(strategy, replace(effort, examples=each, seed=_seed(effort, self.property, source)))
         if self.tally.found is None:
             self._scatter(asked, replace(effort, examples=number, seed=_seed(effort, self.property, "scattered")))
+        if self.tally.found is None and self.aiming is not None and self.property.looks_around:
+            self._look_around(self.aiming, asked, replace(effort, seed=_seed(effort, self.property, "around")), each)
         if effort.shrink and not self.tally.flaky:
             self._reduce(asked)
 
@@ -257,7 +261,37 @@ class PropertySearch:
                 return
             except (_Violated, _Faulted):
                 break
-        if (found := self.tally.found) is not None:  # Hypothesis replays what it finds, and so does this
+        self._settle()
+
+    def _look_around(self, aiming: Aiming, asked: Asked, effort: Effort, most: int) -> None:
+        """Asks questions around the numbers in the code, as many as one search does."""
+        questions = self.property.questions
+        found = list(questions.aims(asked, aiming.numbers))
+        if not found:
+            return
+        aims, seed, left = deque(aiming.ordered(found, effort.seed)), effort.seed, most
+        while aims and left and self.limit.spent() < self.limit.seconds / 2:
+            aim, seed = aims.popleft(), seed + 1
+            question = questions.aimed(asked, aim, seed)
+            if question is None:
+                continue
+            left -= 1
+            aiming.around.add(aim.number.value)
+            try:
+                self._ask(question)
+            except Discard:
+                continue
+            except _TimeUp:
+                return
+            except (_Violated, _Faulted):
+                self._settle()
+                return
+            if aiming.reached_more():
+                aims.extendleft([aim] * VARIED)
+
+    def _settle(self) -> None:
+        """Asks what was violated once more: Hypothesis replays what it finds, and so do the other searches."""
+        if (found := self.tally.found) is not None:
             # one that cannot be judged again, as it would take too long now, has not passed
             self.tally.flaky = self._still_fails(found.question, found) is False
 

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 from cemverify.catalogue import versions
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import Record, Verdict, asked_up_to, counts, violations
-from cemverify.conformance.listeners import terminal
+from cemverify.conformance.listeners import reach, terminal
 from cemverify.conformance.listeners.cases import violation
 from cemverify.results.envelope import Table, result
 from cemverify.results.provenance import Maker
@@ -44,7 +44,14 @@ def as_json(
         },
         "properties": [record.describe() for record in event.records],
     }
-    return result("check", maker, [terminal.verdict_table(event), *tables], {**payload, **(more or {})})
+    if event.reach is not None:
+        payload["reach"] = reach.as_json(event.reach)
+    return result("check", maker, [*_tables(event), *tables], {**payload, **(more or {})})
+
+
+def _tables(event: RunFinished) -> list[Table]:
+    reached = [] if event.reach is None or not event.reach.files else [reach.table(event.reach)]
+    return [terminal.verdict_table(event), *reached]
 
 
 def as_markdown(event: RunFinished, maker: Maker, tables: Sequence[Table] = (), words: str = "") -> str:
@@ -58,6 +65,7 @@ def as_markdown(event: RunFinished, maker: Maker, tables: Sequence[Table] = (), 
     parts = [
         f"# {table.title}",
         *filter(None, [terminal.how_far(event), terminal.summary(event)]),
+        *([f"```\n{reached}\n```"] if (reached := reach.as_text(event)) else []),
         f"`{made['command']}`, torch {made['versions']['torch']}, {made['device']['type']}, {made['created']}",
         grid(table, "markdown"),
     ]
@@ -90,8 +98,16 @@ def as_junit(event: RunFinished, pinned: str | None = None) -> str:
     properties = ElementTree.SubElement(suite, "properties")
     for name, version in (("catalogue", versions.current()), ("catalogue enforced", pinned or versions.current())):
         ElementTree.SubElement(properties, "property", name=name, value=version)
+    if event.reach is not None and event.reach.percent is not None:
+        ElementTree.SubElement(properties, "property", name="reach", value=f"{event.reach.percent:.1f} %")
+        output = ElementTree.Element("system-out")
+        output.text = printable(reach.as_text(event))
+    else:
+        output = None
     for record in event.records:
         suite.append(_test_case(record))
+    if output is not None:
+        suite.append(output)
     root = ElementTree.Element("testsuites")
     root.append(suite)
     ElementTree.indent(root)

@@ -10,6 +10,7 @@ from textwrap import fill, shorten
 from cemverify.catalogue import versions
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import Record, Verdict, asked_up_to, counts, violations
+from cemverify.conformance.listeners import reach
 from cemverify.conformance.listeners.cases import number, violation
 from cemverify.console.streams import READABLE, wrapped
 from cemverify.results.envelope import Table
@@ -105,8 +106,7 @@ def findings(event: RunFinished, *, width: int | None = None) -> str:
     parts += [f"NOT ENFORCED {r.id}\n  {r.verdict}, but {too_new(r)}\n  {r.reason}" for r in asked if r.not_enforced]
     if absent := _absences(event.records):
         parts.append(fill(absent, READABLE, subsequent_indent="  ") if width is None else absent)
-    if reach := how_far(event):
-        parts.append(reach)
+    parts += filter(None, [reach.as_text(event), how_far(event)])
     parts.append(summary(event))
     return wrapped("\n\n".join(parts), width)
 

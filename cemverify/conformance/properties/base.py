@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, Protocol
@@ -14,8 +14,11 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.contract import Subject
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.oracle.evidence import Evidence
+from cemverify.conformance.questions.aimed import aimed_case, quantities
+from cemverify.conformance.questions.aims import Aim, aims
 from cemverify.conformance.questions.shrinking import smaller
 from cemverify.conformance.questions.spaces import Source, Space, cases, scattered_case
+from cemverify.source.reading.numbers import Number
 
 Door = Literal["cem", "energy layer"]
 
@@ -88,6 +91,14 @@ class Questions(Protocol):
         """Questions that are slightly smaller than one that found a violation."""
         ...
 
+    def aims(self, asked: Asked, numbers: Sequence[Number]) -> Iterator[Aim]:
+        """What these numbers, which stand in the code under test, may be of such a question."""
+        ...
+
+    def aimed(self, asked: Asked, aim: Aim, seed: int) -> Any | None:
+        """One question with what an aim says, or None if there is none."""
+        ...
+
     def reach(self) -> Mapping[str, int]:
         """The largest sizes that a question can have, by letter: T, J, B, M, K, D; empty if that is not known."""
         ...
@@ -113,6 +124,12 @@ class Over:
     def smaller(self, asked: Asked, question: Any) -> Iterator[Any]:
         return smaller(question, self.space.within(asked.absent))
 
+    def aims(self, asked: Asked, numbers: Sequence[Number]) -> Iterator[Aim]:
+        return aims(numbers, *quantities(self.space.within(asked.absent)))
+
+    def aimed(self, asked: Asked, aim: Aim, seed: int) -> Any | None:
+        return aimed_case(self.space.within(asked.absent), aim, seed)
+
     def reach(self) -> Mapping[str, int]:
         return self.space.reach()
 
@@ -136,6 +153,12 @@ class By:
     def smaller(self, asked: Asked, question: Any) -> Iterator[Any]:  # noqa: ARG002
         return iter(())
 
+    def aims(self, asked: Asked, numbers: Sequence[Number]) -> Iterator[Aim]:  # noqa: ARG002
+        return iter(())
+
+    def aimed(self, asked: Asked, aim: Aim, seed: int) -> Any | None:  # noqa: ARG002
+        return None
+
     def reach(self) -> Mapping[str, int]:
         return self.largest
 
@@ -158,6 +181,7 @@ class Property:
         first: whether it is asked before anything else, of a process of its own.
         once: whether a single failure proves a violation, even if it does not come back (determinism).
         premise: what makes an example telling, as a phrase: "the update is not zero".
+        looks_around: whether it is also asked around the numbers that stand in the code under test.
         floor: the share of telling examples below which a run says nothing: it is inconclusive, never green.
         controls: names of trivial answers, of CONTROLS, that must violate it in every run.
         since: the version of the catalogue that introduced it.
@@ -180,6 +204,7 @@ class Property:
     scattered: float = 1.0
     first: bool = False
     once: bool = False
+    looks_around: bool = False
     premise: str = ""
     floor: float = 0.1
     controls: frozenset[str] = frozenset()

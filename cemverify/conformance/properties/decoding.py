@@ -123,5 +123,6 @@ def _property(
         Over(space),
         features,
         share=share,
+        looks_around=check is cache_changes_nothing,
         premise=SEVERAL_TOKENS,
     )

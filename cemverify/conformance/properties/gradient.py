@@ -165,6 +165,7 @@ def properties() -> Iterator[Property]:
             Over(space),
             space.features(),
             share=2.0 if layer != "block" else 3.4,
+            looks_around=True,
             premise=rival.premise,
             controls=TRIVIAL,
         )
@@ -195,6 +196,7 @@ def properties() -> Iterator[Property]:
                 energy_is_stated(rival),
                 Over(space),
                 space.features() - {layer} | {f"{layer}_energy", "start"},
+                looks_around=True,
                 premise=rival.premise.replace("the output", "the energy"),
                 floor=0.1,
                 controls=TRIVIAL,
@@ -208,6 +210,7 @@ def properties() -> Iterator[Property]:
             energy_is_stated(rival),
             Over(space),
             frozenset({f"{layer}_energy", "start"}),
+            looks_around=True,
             premise=rival.premise.replace("the output", "the energy"),
             floor=0.1,
             controls=TRIVIAL,
@@ -354,6 +357,7 @@ def _equality(layer: str, name: str, source: str, explanation: Explanation, spac
         Over(space),
         space.features(),
         share=0.75 if len(space.steps) > 1 else 1.0,  # a second step costs as much as the first
+        looks_around=True,
         premise=rival.premise,
         floor=0.1,
         controls=TRIVIAL,

@@ -34,9 +34,11 @@ from cemverify.conformance.oracle.golden import energies_at, golden
 from cemverify.conformance.properties.base import Asked, Explanation, Property
 from cemverify.conformance.properties.gradient import TRIVIAL
 from cemverify.conformance.properties.rivals import SWAPPED_GATE, SWAPPED_HEADS, Rival
+from cemverify.conformance.questions.aims import Aim
 from cemverify.conformance.questions.cases import Case, Layer
 from cemverify.conformance.questions.shrinking import smaller
 from cemverify.conformance.questions.spaces import Source, Space, scattered_case
+from cemverify.source.reading.numbers import Number
 
 _SOURCE = "Eq. 1, 7; docs/mathematics.md §1, §2, §16"
 _FEW = 32  # tokens
@@ -49,6 +51,15 @@ _LOW_RANK = PreconditionerConfig("low-rank")
 _PER_HEAD = PreconditionerConfig("low-rank-printed", per_head=True)
 
 Answer = Callable[[Caller, Case], Tensor]
+
+
+_LONG = {"J": 4100, "D": 4100, "M": 8200}  # the largest sizes that are asked around a number in the code
+_ALONE = {"B": (1,)}
+
+
+def _is_long(space: Space, axis: str) -> bool:
+    """Whether this axis is the long one of the cases of a space."""
+    return max(space.sizes.get(axis, (0,))) >= _SHORT
 
 
 @dataclass(frozen=True)
@@ -75,6 +86,22 @@ class OneAfterTheOther:
     def smaller(self, asked: Asked, question: Case) -> Iterator[Case]:
         spaces = self.offered(asked.absent)
         return smaller(question, replace(spaces[0], sizes={}))
+
+    def aims(self, asked: Asked, numbers: Sequence[Number]) -> Iterator[Aim]:
+        """Sizes alone, beyond those that other properties are asked at."""
+        axes = sorted({axis for space in self.offered(asked.absent) for axis in _LONG if _is_long(space, axis)})
+        for number in numbers:
+            size = int(number.value)
+            if size == number.value and size >= _SHORT:
+                near = dict.fromkeys((size + 1, size, size - 1))
+                yield from (Aim(axis, one, number) for axis in axes for one in near if one <= _LONG[axis])
+
+    def aimed(self, asked: Asked, aim: Aim, seed: int) -> Case | None:
+        spaces = [space for space in self.offered(asked.absent) if _is_long(space, aim.quantity)]
+        if not spaces:
+            return None
+        space = spaces[seed % len(spaces)]
+        return scattered_case(replace(space, sizes={**space.sizes, aim.quantity: (aim.size,), **_ALONE}), seed)
 
     def reach(self) -> Mapping[str, int]:
         each = [space.reach() for space in self.spaces]
@@ -245,6 +272,7 @@ def _property(
         frozenset(needs),
         dtype=dtype,
         share=len(spaces) / 20,  # a third of the examples is asked, so each space once at 60 of them
+        looks_around=dtype == torch.float64,
         premise=rival.premise,
         controls=TRIVIAL,
     )

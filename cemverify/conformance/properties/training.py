@@ -155,6 +155,7 @@ def _products(
         (space.features() - {space.layer} | {*needs} if needs else space.features()) | {"gradients"},
         dtype=dtype,
         share=share,
+        looks_around=name.endswith("/any-options"),
         premise="the products with respect to all arrays are not zero",
         controls=frozenset({"identity", "zero", "constant", "random", "detached"}),
     )

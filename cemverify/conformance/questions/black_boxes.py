@@ -7,6 +7,7 @@ and scattered cases that spread evenly over sizes and textures.
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from torch import Tensor
 
+from cemverify.conformance.questions.aims import Aim
 from cemverify.conformance.questions.shrinking import digits, with_number, written_length
 
 Shape = tuple[int | str, ...]
@@ -26,6 +28,7 @@ Source = Literal["small", "dense"]
 
 _DRAWN_ONE_BY_ONE = 32  # integers that Hypothesis draws each by itself; beyond, they follow from a seed
 _NUMBERS = 24  # numbers of an array that shrinking looks at one by one
+_MOST_NUMBERS = 2**14  # of an array of a question around a number in the code
 _A_FEW = {"B": 4, "J": 4}  # of other axes 3
 
 
@@ -147,6 +150,34 @@ def scattered(form: Form, seed: int, least: Mapping[str, int] | None = None) -> 
     question = Question(_normal(x, seed), _normal(memory, seed), noise, seed)
     turn = seed // len(names)
     return question if turn % 3 == 0 else dressed(question, _TEXTURES[turn % len(_TEXTURES)])
+
+
+def aimed(form: Form, aim: Aim, seed: int, least: Mapping[str, int] | None = None) -> Question | None:
+    """A question in which one axis, or the largest number of an array, has the value of an aim.
+
+    None where no question of the form has it, or only a costly one.
+    """
+    lows = _lows(form, dict(least or {}))
+    rng = np.random.default_rng(seed)
+    sizes = {name: int(rng.integers(low, 2 + low)) for name, low in lows.items()}
+    if aim.quantity in lows:
+        if aim.size < lows[aim.quantity]:
+            return None
+        sizes[aim.quantity] = aim.size
+    elif form.shapes is not None:
+        sizes = _one_of_few(form, dict(least or {}), seed % form.shapes)
+    x, memory = (_shapes(shapes, sizes) for shapes in (form.state, form.memory))
+    if any(math.prod(shape) > _MOST_NUMBERS for shape in (*x.values(), *memory.values())):
+        return None
+    noise = _normal(x, seed + 1, "noise") if form.noisy else {}
+    question = Question(_normal(x, seed), _normal(memory, seed), noise, seed)
+    for part in ("x", "memory"):
+        named: Named = getattr(question, part)
+        if aim.quantity in named and aim.quantity not in lows:
+            array = named[aim.quantity]
+            largest = float(array.abs().max())
+            return _with(question, part, aim.quantity, aim.value / largest * array) if largest else None
+    return question if aim.quantity in lows else None
 
 
 def _lows(form: Form, least: Mapping[str, int]) -> dict[str, int]:

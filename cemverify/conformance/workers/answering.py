@@ -18,6 +18,7 @@ import torch
 from cemverify.conformance.asking.answers import as_tensor
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.process_state import Originals, ProcessState
+from cemverify.conformance.implementations import naming
 from cemverify.conformance.implementations.contract import Implementation, Subject, load
 from cemverify.conformance.implementations.edited import use
 from cemverify.conformance.implementations.energy_layers import EnergyLayer, StatedEnergy, Step
@@ -27,8 +28,12 @@ from cemverify.conformance.implementations.origin import Origin, Place, origin_o
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.workers.limits import adopt_orphans, die_with_parent, leave_terminal, limit
 from cemverify.conformance.workers.wire import Closed, Line, answer, requested
+from cemverify.source.reach.recording import Recorder
+from cemverify.source.reading.code import Code, as_plain, read_code
 
-STATE = ""  # the name of no experiment: whether the process is still what it was
+# the names of no experiments
+STATE = ""  # whether the process is still what it was
+REACHED = "reached"  # which lines ran; whether the property is finished is its argument
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,8 @@ def live(end: socket.socket, name: str, effort: Effort, environment: Mapping[str
     try:
         subject = load(name)
         said = describe(subject) | {"origin": written(subject)}
+        reads = effort.reads_code and not effort.edited  # which are other lines than those of the files
+        code = read_code(naming.parts(name)[0], subject) if reads else Code()
     except LoadError as error:
         line.send(answer({"unloaded": str(error)}))
         return
@@ -76,7 +83,8 @@ def live(end: socket.socket, name: str, effort: Effort, environment: Mapping[str
     torch.set_default_device(None)
     os.chdir(folder)
     usual = ProcessState.now()
-    line.send(answer(said))
+    recorder = Recorder(code)
+    line.send(answer({**said, "code": as_plain(code)}))
     while True:
         try:
             asked: Request = requested(line.receive())
@@ -85,8 +93,11 @@ def live(end: socket.socket, name: str, effort: Effort, environment: Mapping[str
         if asked.experiment == STATE:
             outcome: dict[str, Any] = {"answer": originals.replaced()}
             usual.restore()
+        elif asked.experiment == REACHED:
+            outcome = {"answer": recorder.reached(finished=bool(asked.arguments[0]))}
         else:
-            outcome = _performed(subject, asked)
+            with recorder.watching():
+                outcome = _performed(subject, asked)
         line.send(_packed(asked.number, outcome))
 
 
@@ -177,7 +188,7 @@ def declared(said: Mapping[str, Any]) -> Subject:
     """A subject that declares what `describe` says; calling one of its functions is a mistake of ours."""
     if "functions" in said:
         return Implementation(dict.fromkeys(said["functions"], _not_here), said["not_offered"], said["arrays"])
-    rest = {key: value for key, value in said.items() if key not in ("has", "given", "origin")}
+    rest = {key: value for key, value in said.items() if key not in ("has", "given", "origin", "code")}
     parameters: dict[str, torch.Tensor] = {}
     for name, first, shape in said["parameters"]:
         parameters[name] = parameters[first] if first in parameters else torch.empty(shape, device="meta")

@@ -51,6 +51,7 @@ from cemverify.conformance.workers.wire import request
 from cemverify.console.interrupts import heed
 from cemverify.processes.cores import one_thread
 from cemverify.processes.time_limits import TimeLimit, busy
+from cemverify.source.reach.summary import Trail, summed
 
 LOADING = 120.0  # seconds that an import may take
 
@@ -84,7 +85,7 @@ def run(
         yield RunStarted(name, len(asked), len(queue))
         for record in records.values():
             yield PropertyFinished(record)
-        lost = LostWorkers()
+        lost, trails, untold, around = LostWorkers(), dict[str, Trail](), list[str](), set[float]()
         crew += [_Worker(name, effort) for _ in range(min(workers, len(queue)) - 1)]
         while queue or any(worker.busy for worker in crew):
             heed()
@@ -105,11 +106,20 @@ def run(
                 if asked_now is not None and (finished := worker.answer()) is not None:
                     lost.note(asked_now, finished, lost=not worker.alive)
                     records[finished.id] = finished
+                    around |= worker.around
+                    if worker.trail is None:
+                        untold.append(finished.id)
+                    else:
+                        trails[finished.id] = worker.trail
                     yield PropertyFinished(finished)
     finally:
         for worker in crew:
             worker.dismiss()
-    yield RunFinished(name, [records[p.id] for p in asked], time.monotonic() - started, introduction.origin)
+    # in the order of the catalogue, whichever worker was quicker
+    in_order = {p.id: trails[p.id] for p in asked if p.id in trails}
+    reach = summed(introduction.code, in_order, untold, len(around)) if effort.reads_code else None
+    records_in_order = [records[p.id] for p in asked]
+    yield RunFinished(name, records_in_order, time.monotonic() - started, introduction.origin, reach)
 
 
 def ask_again(
@@ -150,6 +160,8 @@ class _Worker:
         self.name = name
         self.effort = effort
         self.asked: Property | None = None
+        self.trail: Trail | None = None
+        self.around: frozenset[float] = frozenset()
         self.introduced = False
         self.used = False
         self.alive = True
@@ -200,7 +212,7 @@ class _Worker:
 
     def ask(self, property_: Property, again: Again | None = None) -> None:
         """Gives it a property, or a saved question of it; the answer comes later, after the loading."""
-        self.asked, self.used = property_, True
+        self.asked, self.used, self.trail, self.around = property_, True, None, frozenset()
         self.since = self.heard = time.monotonic()
         self.limit = TimeLimit(self._most() if self.introduced else 2 * LOADING, self._processes)
         with contextlib.suppress(OSError):  # it died since: `answer` will say so
@@ -238,6 +250,7 @@ class _Worker:
             self.dismiss()
             return self._unjudged(f"importing it in another worker failed: {said.reason}")
         elif isinstance(said, Finished):
+            self.trail, self.around = said.trail, said.around
             if said.lost:
                 self.dismiss()
             return said.record

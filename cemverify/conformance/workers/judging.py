@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
@@ -35,13 +36,14 @@ from cemverify.conformance.implementations.faults import (
     printable,
 )
 from cemverify.conformance.implementations.origin import Origin
+from cemverify.conformance.judging.aiming import Aiming
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import door_of, judge_again, judge_property, recorded
 from cemverify.conformance.judging.first_call import first_calls
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import Door, Property, by_id
 from cemverify.conformance.questions.saving import Packing, Saved
-from cemverify.conformance.workers.answering import STATE, Request, declared, live, whence
+from cemverify.conformance.workers.answering import REACHED, STATE, Request, declared, live, whence
 from cemverify.conformance.workers.limits import (
     adopt_orphans,
     end_all,
@@ -52,6 +54,8 @@ from cemverify.conformance.workers.wire import Closed, Line, Overdue, Unreadable
 from cemverify.processes.forkserver import OF_A_TERMINAL
 from cemverify.processes.parent_death import end_with_parent
 from cemverify.processes.time_limits import TimeLimit
+from cemverify.source.reach.summary import Trail, trail_of
+from cemverify.source.reading.code import Code, from_plain
 
 _ONE_CALL = Allowance()
 _BEAT = 0.5  # seconds between signs of life
@@ -59,11 +63,12 @@ _BEAT = 0.5  # seconds between signs of life
 
 @dataclass(frozen=True)
 class Introduction:
-    """What is said of an implementation once it is loaded."""
+    """What is said of an implementation once it is loaded; its code, if that is read."""
 
     door: Door
     absent: Mapping[str, str]
     origin: Origin = field(default_factory=Origin)
+    code: Code = Code()
 
 
 @dataclass(frozen=True)
@@ -80,10 +85,16 @@ class Alive:
 
 @dataclass(frozen=True)
 class Finished:
-    """A record, and whether the processes are lost with it."""
+    """A record, whether the processes are lost with it, and what ran; None if that is not known.
+
+    Attributes:
+        around: the numbers in its code that questions were asked around.
+    """
 
     record: Record
     lost: bool
+    trail: Trail | None = None
+    around: frozenset[float] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -172,6 +183,14 @@ class Respondent:
         """The functions that its process finds replaced."""
         found = self._asked(Request(self.number + 1, STATE))
         return [printable(str(name)) for name in found] if isinstance(found, tuple) else []
+
+    def reached(self, *, finished: bool) -> Trail:
+        """What ran in its process since the last property was finished.
+
+        Args:
+            finished: whether this one is.
+        """
+        return trail_of(self._asked(Request(self.number + 1, REACHED, arguments=(finished,))))
 
     def _asked(self, asked: Request, allowance: Allowance = _ONE_CALL) -> Any:
         if self.lost is not None:
@@ -271,12 +290,13 @@ class _Heart:
 
 def _serve(heart: _Heart, respondent: Respondent, name: str, effort: Effort, loading: float) -> None:
     """Introduces the implementation and judges properties, as long as somebody asks and the processes are sound."""
-    subject = _introduced(respondent, name, loading)
-    if isinstance(subject, NotLoaded):
-        heart.say(subject)
+    introduced = _introduced(respondent, name, loading)
+    if isinstance(introduced, NotLoaded):
+        heart.say(introduced)
         return
+    subject, code = introduced
     respondent.not_offered = subject.not_offered
-    heart.say(Introduction(door_of(subject), dict(subject.not_offered), respondent.origin))
+    heart.say(Introduction(door_of(subject), dict(subject.not_offered), respondent.origin, code))
     while True:
         try:
             wanted = heart.connection.recv()
@@ -285,18 +305,18 @@ def _serve(heart: _Heart, respondent: Respondent, name: str, effort: Effort, loa
         if isinstance(wanted, FirstCalls):
             heart.say(_called(subject, wanted, effort, respondent))
             continue
-        finished = _judged(subject, wanted, effort, respondent)
+        finished = _judged(subject, wanted, effort, respondent, code)
         heart.say(finished)
         if finished.lost:
             return
 
 
-def _forked(end: socket.socket, *arguments: Any) -> None:
+def _forked(end: socket.socket, *arguments: Any, **named: Any) -> None:
     """Closes everything that the implementation's process inherited, except its end of the socket."""
     keep = end.fileno()
     os.closerange(3, keep)
     os.closerange(keep + 1, os.sysconf("SC_OPEN_MAX") if hasattr(os, "sysconf") else 1024)
-    live(end, *arguments)
+    live(end, *arguments, **named)
 
 
 def _leave(process: Any) -> NoReturn:
@@ -307,14 +327,14 @@ def _leave(process: Any) -> NoReturn:
     os._exit(0)
 
 
-def _introduced(respondent: Respondent, name: str, loading: float) -> Subject | NotLoaded:
+def _introduced(respondent: Respondent, name: str, loading: float) -> tuple[Subject, Code] | NotLoaded:
     try:
         await_something(respondent.line, TimeLimit(loading, lambda: respondent.processes[1:]))
         said = answered(respondent.line.receive(time.monotonic() + loading))
         if "unloaded" in said:
             return NotLoaded(printable(str(said["unloaded"])))
         respondent.origin = whence(said)
-        return declared(said)
+        return declared(said), from_plain(said["code"])
     except Overdue:
         return NotLoaded(f"loading {name!r} did not finish within {loading:.0f} seconds")
     except Closed:
@@ -330,22 +350,25 @@ def _called(subject: Subject, wanted: FirstCalls, effort: Effort, respondent: Re
         return Called(lost.reason)
 
 
-def _judged(subject: Subject, wanted: Wanted | Again, effort: Effort, respondent: Respondent) -> Finished:
+def _judged(subject: Subject, wanted: Wanted | Again, effort: Effort, respondent: Respondent, code: Code) -> Finished:
     """The engine's record, or one about faults that the engine cannot see."""
     property_ = by_id(wanted.property, wanted.stated_in)
     respondent.question = None
     violated = Record(
         property_.id, property_.claim, property_.source, Verdict.VIOLATED, stated_in=property_.stated_in
     )
+    trail, aiming = None, Aiming(code, partial(respondent.reached, finished=False))
     try:
         if isinstance(wanted, Wanted):
-            record = judge_property(subject, property_, effort, respondent)
+            record = judge_property(subject, property_, effort, respondent, aiming if code.numbers else None)
         else:
             question = requested(wanted.question)
             record = judge_again(subject, property_, question, effort.dtype, effort.device, respondent)
         if respondent.lost is None and (replaced := respondent.replaced()):
             reason = f"it replaced functions that the whole process uses: {', '.join(replaced)}"
             record = replace(violated, cause=Tampered.cause, reason=reason, seconds=record.seconds)
+        if respondent.lost is None and effort.reads_code:
+            trail = respondent.reached(finished=True)
     except Lost as lost:
         record = replace(violated, cause=lost.cause, reason=lost.reason)
         if respondent.question is not None:
@@ -355,9 +378,10 @@ def _judged(subject: Subject, wanted: Wanted | Again, effort: Effort, respondent
                 counterexample={"case": respondent.question.describe()},
                 saved=_case_of(property_, respondent.question, dtype, effort, subject.arrays),
             )
-        return Finished(record, lost=True)
+        return Finished(record, lost=True, around=frozenset(aiming.around))
     # what comes next deserves a sound process
-    return Finished(record, lost=respondent.lost is not None or record.cause in (OutOfMemory.cause, Tampered.cause))
+    lost_with_it = respondent.lost is not None or record.cause in (OutOfMemory.cause, Tampered.cause)
+    return Finished(record, lost=lost_with_it, trail=trail, around=frozenset(aiming.around))
 
 
 def _case_of(property_: Property, question: Any, dtype: torch.dtype, effort: Effort, arrays: str) -> Saved | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,8 +14,19 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.properties.base import Asked, Explanation, Property
-from cemverify.conformance.questions.black_boxes import Form, Question, dressed, questions, scattered, smaller, wears
+from cemverify.conformance.questions.aims import Aim, aims
+from cemverify.conformance.questions.black_boxes import (
+    Form,
+    Question,
+    aimed,
+    dressed,
+    questions,
+    scattered,
+    smaller,
+    wears,
+)
 from cemverify.conformance.questions.spaces import Source
+from cemverify.source.reading.numbers import Number
 
 Check = Callable[[Box, Question], Evidence]
 
@@ -58,6 +69,17 @@ class Cases:
     def smaller(self, asked: Asked, question: Any) -> Iterator[Any]:
         """Questions that are slightly smaller than one that found a violation."""
         return smaller(question, form_of(asked.declared), self.least)
+
+    def aims(self, asked: Asked, numbers: Sequence[Number]) -> Iterator[Aim]:
+        """What numbers in the layer's code may be of a question: its sizes, and the magnitudes of its arrays."""
+        form = self._form(asked)
+        axes = ["B", *form.letters()] if form.shapes is None else []  # another shape would be compiled
+        return aims(numbers, axes, [*form.state, *form.memory])
+
+    def aimed(self, asked: Asked, aim: Aim, seed: int) -> Any | None:
+        """One question with what an aim says, or None if there is none."""
+        question = aimed(self._form(asked), aim, seed, self._drawn)
+        return question if self.texture is None or question is None else self._dressed(question)
 
     def _form(self, asked: Asked) -> Form:
         form = form_of(asked.declared)
@@ -105,6 +127,7 @@ def layer_property(
     sources: tuple[Source, ...] = ("small", "dense"),
     scattered: float = 1.0,
     once: bool = False,
+    looks_around: bool = False,
     floor: float = 0.1,
     controls: Iterable[str] = (),
 ) -> Property:
@@ -123,6 +146,7 @@ def layer_property(
         sources=sources,
         scattered=scattered,
         once=once,
+        looks_around=looks_around,
         premise=premise,
         floor=floor,
         controls=frozenset(controls),

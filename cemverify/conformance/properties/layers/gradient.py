@@ -151,6 +151,7 @@ def properties() -> Iterator[Property]:
         "the gradient is not zero",
         needs=gradient_step,
         controls={"constant"},
+        looks_around=True,
     )
     yield layer_property(
         "gradient/layer/derivatives-agree",

@@ -223,6 +223,7 @@ def properties() -> Iterator[Property]:
         "some gradient is not zero",
         needs={*needs, "parameters"},
         share=0.5,
+        looks_around=True,
     )
     yield layer_property(
         "training/layer/states",
@@ -233,4 +234,5 @@ def properties() -> Iterator[Property]:
         needs=needs,
         share=0.5,
         cases=Cases(plain=True),
+        looks_around=True,
     )

@@ -1,0 +1,71 @@
+"""Where a search looks closer: around the numbers in the code, first where a branch of it was not taken.
+
+The seed decides which questions are asked, and in what order; what was reached only decides which come first and
+which are varied. Two runs on the same code see the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cemverify.conformance.questions.aims import Aim, in_order
+from cemverify.source.reach.summary import Trail
+from cemverify.source.reading.code import Code
+from cemverify.source.reading.numbers import Number
+
+VARIED = 3  # questions with the aim of one that reached something first
+_MOST_NUMBERS = 48
+
+
+@dataclass
+class Aiming:
+    """What is known of the code of the implementation that is asked.
+
+    Attributes:
+        code: what was read of it. reached: what ran since the property began.
+        around: the numbers that a question was asked around.
+    """
+
+    code: Code
+    reached: Callable[[], Trail]
+    around: set[float] = field(default_factory=set)
+    _seen: set[tuple[str, int, int]] = field(default_factory=set)
+
+    @property
+    def numbers(self) -> Sequence[Number]:
+        """The most telling ones."""
+        return self.code.numbers[:_MOST_NUMBERS]
+
+    def ordered(self, found: Sequence[Aim], seed: int) -> list[Aim]:
+        """Aims in the order in which they are tried, after the usual questions."""
+        self._seen = self._ran()
+        return in_order(found, seed, self._unreached())
+
+    def reached_more(self) -> bool:
+        """Whether the question that was just asked reached a branch for the first time.
+
+        It is not looked at where every branch has been taken.
+        """
+        if not self._unreached():
+            return False
+        now = self._ran()
+        more = bool(now - self._seen)
+        self._seen |= now
+        return more
+
+    def _ran(self) -> set[tuple[str, int, int]]:
+        trail = self.reached()
+        return {(path, a, b) for path, taken in trail.branches.items() for a, b in taken}
+
+    def _unreached(self) -> frozenset[tuple[str, int]]:
+        """The tests of which some branch was not taken."""
+        return frozenset(
+            (path, line)
+            for path, branches in self._branches().items()
+            for line, to in branches.items()
+            if any((path, line, b) not in self._seen for b in to)
+        )
+
+    def _branches(self) -> Mapping[str, Mapping[int, frozenset[int]]]:
+        return {file.path: file.lines.branches for file in self.code.files}

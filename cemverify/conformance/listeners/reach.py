@@ -1,0 +1,125 @@
+"""What was reached of the implementation's own code: in the report of a run, and in each of its files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from cemverify.conformance.judging.events import RunFinished
+from cemverify.console.escaping import one_line
+from cemverify.results.envelope import Table
+from cemverify.source.reach.summary import FileReach, Reach, ranges
+
+_IN_FULL = 12  # lines that were never reached of which a report shows the text
+_WIDEST = 90  # characters of one of them
+_TRACED = "what a compiler traces runs once for each trace: a line counts as reached when it was traced"
+
+
+def as_text(event: RunFinished) -> str:
+    """The report's paragraph: how many lines were reached, and the text of those that were not."""
+    reach = event.reach
+    if reach is None:
+        return ""
+    lines = [*(_of_file(file) for file in reach.files), *_texts(reach)]
+    if reach.traced and reach.files:
+        lines.append(_TRACED)
+    if (around := looked_around(reach)) is not None:
+        lines.append(around)
+    return "\n".join([*lines, *(f"code: {problem}" for problem in reach.problems)])
+
+
+def looked_around(reach: Reach) -> str | None:
+    """How many of its numbers questions were asked around, in words; None if none were."""
+    if not reach.looked_around:
+        return None
+    return f"looked around {reach.looked_around} number{'s' if reach.looked_around > 1 else ''} in your code"
+
+
+def _of_file(file: FileReach) -> str:
+    """How many lines of a file were reached, and which were not."""
+    never = [f"{a}-{b}" if b > a else str(a) for a, b in ranges(file.never, file.file.lines.called)]
+    never += [f"the branch at {line}" for line in file.branches]
+    rest = f"; never: {', '.join(never)}" if never else ""
+    return f"{_percent(*file.counts)} of the lines of {file.file.shown} were reached{rest}"
+
+
+def _percent(reached: int, all_: int) -> str:
+    """Rounded down, so that nothing is all but all."""
+    return f"{100 * reached // all_} %"
+
+
+def _texts(reach: Reach) -> Iterator[str]:
+    """The lines that were never reached, with their text."""
+    several = len(reach.files) > 1
+    missed = [(file, line) for file in reach.files for line in sorted({*file.never, *file.branches})]
+    for file, line in missed[:_IN_FULL]:
+        where = f"{file.file.shown}:{line}" if several else str(line)
+        to = f"  (never {_whither(file, line)})" if line in file.branches else ""
+        yield f"  {where:>5}  {one_line(file.line(line))[:_WIDEST]}{to}"
+    if len(missed) > _IN_FULL:
+        yield f"  and {len(missed) - _IN_FULL} more (in --json)"
+
+
+def _whither(file: FileReach, line: int) -> str:
+    """Where nothing went from a line."""
+    return "to " + ", ".join("the end" if to < 0 else f"line {to}" for to in file.branches[line])
+
+
+def as_json(reach: Reach) -> dict[str, Any]:
+    """The part of a result file, with each file's text and, by line, the properties that reach it."""
+    reached, statements = reach.counts
+    ids = sorted({id_ for file in reach.files for by in file.by.values() for id_ in by})
+    number = {id_: i for i, id_ in enumerate(ids)}
+    return {
+        "statements": statements,
+        "reached": reached,
+        "percent": None if reach.percent is None else round(reach.percent, 2),
+        "looked_around": reach.looked_around,
+        "traced": reach.traced,
+        "problems": list(reach.problems),
+        "properties": ids,
+        "files": [
+            {
+                "path": file.file.shown,
+                "text": file.file.text,
+                "statements": sorted(file.file.lines.called),
+                "at_import": sorted(file.file.lines.imported),
+                "never": file.never,
+                "branches": [{"line": line, "never_to": list(to)} for line, to in file.branches.items()],
+                "by": {str(line): [number[id_] for id_ in by] for line, by in file.by.items()},
+            }
+            for file in reach.files
+        ],
+    }
+
+
+def table(reach: Reach) -> Table:
+    """One row for each file."""
+    rows = []
+    for file in reach.files:
+        reached, statements = file.counts
+        never = ", ".join(f"{a}-{b}" if b > a else str(a) for a, b in ranges(file.never, file.file.lines.called))
+        rows.append(
+            (file.file.shown, statements, reached, _percent(reached, statements), never, _listed(list(file.branches)))
+        )
+    return Table(
+        "Reached of its own code",
+        ("file", "lines that a call reaches", "reached", "share", "never", "branches not taken at"),
+        rows,
+    )
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))
+
+
+def shortfall(reach: Reach | None, least: float) -> str | None:
+    """Why a run does not reach what was asked for, in a sentence; None if it does."""
+    percent = None if reach is None else reach.percent
+    if reach is not None and percent is not None and percent >= least:
+        return None
+    if percent is None:
+        problems = () if reach is None else reach.problems
+        why = "; ".join(problems) or "it has no lines that a call reaches"
+        return f"--least-reach {least:g}: nothing is known of its lines: {why}"
+    return f"--least-reach {least:g}: only {percent:.1f} % of its lines were reached, so the run is inconclusive"

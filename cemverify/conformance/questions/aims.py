@@ -1,0 +1,116 @@
+"""Aims: quantities of a question that are put beside a number, because that number stands in the code under test.
+
+A number can be a size (a block of 64 tokens), a count of steps, an option (an epsilon of 1e-6), or a magnitude (a
+softplus that is linear above 20). What it is cannot be known, so it is tried as each of these: sizes one below, at
+and one above it and well past it, everything else just below, just above and well above. What would cost too much,
+or is outside of the contract, is not asked.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+import numpy as np
+
+from cemverify.source.reading.numbers import Number
+
+# The largest size of each axis that is asked for; steps are T.
+MOST = {"B": 260, "J": 520, "D": 2100, "K": 65, "R": 520, "M": 4100, "rank": 40, "T": 33}
+OPTIONS = {"step_size": (1e-3, 4.0), "temperature": (0.05, 1e3), "norm_eps": (1e-12, 1.0)}
+MAGNITUDES = {"x": 1e4, "h": 1e4, "logits": 2e3, "hidden": 1e3, "gate": 1e3, "P_d": 1e3, "diagonal": 1e2, "gain": 1e2,
+              "to_self": 1e2}  # fmt: skip
+_LEAST_MAGNITUDE = 1e-9
+# what quantities are called in code: as in the contract's configuration, and by the letters of the formulas
+_QUANTITIES = {
+    **dict.fromkeys(("B", "batch", "shape[0]"), "B"),
+    **dict.fromkeys(("J", "tokens", "length", "shape[1]", "shape[-2]"), "J"),
+    **dict.fromkeys(("D", "dim", "shape[-1]", "shape[2]"), "D"),
+    **dict.fromkeys(("K", "heads", "n_heads", "num_heads"), "K"),
+    **dict.fromkeys(("R", "head_dim"), "R"),
+    **dict.fromkeys(("M", "hidden"), "M"),
+    **dict.fromkeys(("T", "steps"), "T"),
+    **dict.fromkeys(("eta", "step_size"), "step_size"),
+    **dict.fromkeys(("tau", "temperature"), "temperature"),
+    **dict.fromkeys(("eps", "norm_eps"), "norm_eps"),
+    "rank": "rank",
+}
+_USUAL_SIZES = 3  # sizes below this one are drawn all the time,
+_USUAL = (0.5, 1.0, 2.0)  # and numbers on both sides of these
+_NEAR = (63 / 64, 65 / 64, 2.0)
+_WELL_ABOVE = 2  # times a size
+
+
+@dataclass(frozen=True)
+class Aim:
+    """A quantity and the value that it is to have.
+
+    Attributes:
+        quantity: an axis by its letter, "T" or "rank"; an option; or what is to be of that magnitude.
+        value: of the quantity. number: the one in the code.
+    """
+
+    quantity: str
+    value: float
+    number: Number
+
+    @property
+    def size(self) -> int:
+        """The value of an axis or of the steps."""
+        return int(self.value)
+
+
+def aims(numbers: Sequence[Number], axes: Sequence[str], others: Sequence[str]) -> Iterator[Aim]:
+    """Everything that these numbers may be.
+
+    Args:
+        axes: the sizes that questions have. others: their options and magnitudes.
+    """
+    for number in numbers:
+        value = number.value
+        if value in _USUAL:
+            continue
+        if value == int(value) and value >= _USUAL_SIZES:
+            near = dict.fromkeys((int(value) + 1, int(value), int(value) - 1, _WELL_ABOVE * int(value) + 1))
+            yield from (
+                Aim(axis, size, number) for axis in axes for size in near if size <= MOST.get(axis, MOST["J"])
+            )
+        for quantity in others:
+            least, most = OPTIONS.get(quantity, (_LEAST_MAGNITUDE, MAGNITUDES.get(quantity, MAGNITUDES["x"])))
+            near_it = (*_NEAR, 1.0) if quantity in OPTIONS else _NEAR
+            yield from (Aim(quantity, value * by, number) for by in near_it if least <= value * by <= most)
+
+
+def in_order(found: Sequence[Aim], seed: int, unreached: frozenset[tuple[str, int]]) -> list[Aim]:
+    """Aims in the order in which they are tried.
+
+    Every other one is of a number that guards a branch which was not taken, as long as there are any: some branches
+    are for what is never asked. The numbers take turns, the more telling ones more often.
+
+    Args:
+        unreached: tests of which not every branch was taken.
+    """
+    drawn = np.random.default_rng(seed).random(len(found))
+    turns: Counter[float] = Counter()
+    ranked = []
+    for i in sorted(range(len(found)), key=lambda i: (_afield(found[i], unreached), drawn[i])):
+        number = found[i].number
+        ranked.append((turns[number.value] * (1 + number.telling / 2) + drawn[i], found[i]))
+        turns[number.value] += 1
+    ranked.sort(key=lambda pair: pair[0])
+    guards = [aim for _, aim in ranked if aim.number.guards & unreached]
+    others = [aim for _, aim in ranked if not aim.number.guards & unreached]
+    return [aim for pair in zip_longest(guards, others) for aim in pair if aim is not None]
+
+
+def _afield(aim: Aim, unreached: frozenset[tuple[str, int]]) -> int:
+    """How far an aim is from what its number is compared with: 0 is the very quantity, by the names that it bears.
+
+    Of a branch that was not taken, sizes above the number come next: what is seldom taken begins at a size.
+    """
+    if any(_QUANTITIES.get(word) == aim.quantity for word in aim.number.words):
+        return 0
+    guard = bool(aim.number.guards & unreached)
+    return 1 if guard and aim.quantity in MOST and aim.value > aim.number.value else 2

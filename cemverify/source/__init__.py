@@ -1,0 +1,1 @@
+"""Reads an implementation's own code: which lines were reached, and which numbers stand in it."""

@@ -1,0 +1,114 @@
+"""Records which lines and branches of an implementation run while it answers, by coverage.py.
+
+It records in the process that holds the implementation, and only while an experiment is performed there: what runs at
+the import, and what this package does between two requests, is not recorded.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from coverage import Coverage
+from coverage.exceptions import CoverageException
+
+from cemverify.conformance.implementations.faults import words
+from cemverify.source.reading.code import Code, CodeFile
+from cemverify.source.reading.own import is_library, text_of
+
+
+class Recorder:
+    """Records the files of one implementation, one property after another.
+
+    Attributes:
+        problem: why nothing is recorded any more, if so.
+    """
+
+    def __init__(self, code: Code) -> None:
+        self.code = code
+        self.problem = ""
+        self._context = 0
+        self._known = set(sys.modules)
+        patterns = [_pattern(file.path) for file in code.files]
+        self._coverage = Coverage(
+            data_file=None, config_file=False, branch=True, include=patterns, messages=False, check_preimported=False
+        )
+        self._next()
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Records what runs meanwhile."""
+        if self.problem or not self.code.files:
+            yield
+            return
+        self._tried(self._coverage.start)
+        try:
+            yield
+        finally:
+            self._tried(self._coverage.stop)
+
+    def reached(self, *, finished: bool) -> dict[str, Any]:
+        """What ran since the last time that something was finished, as plain data.
+
+        Args:
+            finished: whether what comes next is recorded afresh.
+
+        Returns:
+            By path, the first lines of statements, and the branches that were taken; and a problem, if there is one.
+        """
+        found: dict[str, Any] = {}
+        if not self.problem and self.code.files:
+            data = self._tried(self._coverage.get_data)
+            if data is not None:
+                data.set_query_context(str(self._context))
+                found = {file.path: _plain(file, data.arcs(file.path) or ()) for file in self.code.files}
+        if finished:
+            self._next()
+        return {"files": found, "problem": self.problem or self._changes()}
+
+    def _next(self) -> None:
+        self._context += 1
+        if not self.code.files:
+            return
+        with self.watching():
+            self._tried(self._coverage.switch_context, str(self._context))
+
+    def _tried(self, call: Any, *arguments: Any) -> Any:
+        """The result, unless the code that is judged has interfered; then nothing is recorded any more."""
+        if self.problem:
+            return None
+        try:
+            return call(*arguments)
+        except (CoverageException, ValueError, RuntimeError, AttributeError, OSError) as error:
+            self.problem = f"recording its lines failed: {words(error)}"
+            return None
+
+    def _changes(self) -> str:
+        """Whether its files are others now than when they were imported, in a sentence."""
+        for file in self.code.files:
+            try:
+                same = text_of(file.path) == file.text
+            except (OSError, SyntaxError, ValueError):
+                same = False
+            if not same:
+                return f"{file.shown} changed while it was judged: what was imported is reported"
+        folder = os.path.join(os.path.dirname(self.code.files[0].path), "") if self.code.files else None
+        for name in sys.modules.keys() - self._known:
+            path = getattr(sys.modules.get(name), "__file__", None)
+            if folder and isinstance(path, str) and path.startswith(folder) and not is_library(path):
+                return f"{os.path.basename(path)} was imported by a call, so its lines are not counted"
+        return ""
+
+
+def _plain(file: CodeFile, arcs: Any) -> list[Any]:
+    pairs = [(int(a), int(b)) for a, b in arcs]
+    lines = {abs(n) for pair in pairs for n in pair if n > 0}
+    return [sorted(file.lines.statements(lines)), [list(pair) for pair in sorted(file.lines.exits(pairs))]]
+
+
+def _pattern(path: str) -> str:
+    """The path as a pattern of coverage.py, whose `?` stands for any character."""
+    return "".join("?" if c in "[]{}*" else c for c in path)

@@ -1,0 +1,139 @@
+"""What a run reached of an implementation's code, altogether and property by property."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cemverify.conformance.implementations.faults import printable
+from cemverify.source.reading.code import Code, CodeFile
+
+Branch = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Trail:
+    """What ran while one property was asked: statements by their first lines, and branches, by path."""
+
+    lines: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    branches: Mapping[str, frozenset[Branch]] = field(default_factory=dict)
+    problem: str = ""
+
+
+def trail_of(said: object) -> Trail:
+    """What a process said that it reached; nothing if that cannot be read."""
+    try:
+        assert isinstance(said, Mapping)
+        files: Mapping[str, Any] = said["files"]
+        lines = {str(path): frozenset(map(int, found[0])) for path, found in files.items()}
+        branches = {str(p): frozenset((int(a), int(b)) for a, b in found[1]) for p, found in files.items()}
+        return Trail(lines, branches, printable(str(said["problem"])))
+    except Exception:  # it comes from the implementation's process, and may be anything
+        return Trail(problem="its process sent no account of what it reached")
+
+
+@dataclass(frozen=True)
+class FileReach:
+    """What was reached of one file.
+
+    Attributes:
+        by: for each line that was reached, the ids of the properties.
+        branches: the lines of which not every branch was taken, with the lines to which nothing went; a negative one
+            stands for the end of the function.
+    """
+
+    file: CodeFile
+    by: Mapping[int, tuple[str, ...]]
+    branches: Mapping[int, tuple[int, ...]]
+
+    @property
+    def never(self) -> list[int]:
+        """First lines of the statements that only a call reaches, and no call did."""
+        return sorted(self.file.lines.called - self.by.keys())
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """How many of them were reached, and how many there are."""
+        called = len(self.file.lines.called)
+        return called - len(self.never), called
+
+    def line(self, number: int) -> str:
+        """The text of a line."""
+        lines = self.file.text.splitlines()
+        return lines[number - 1] if 0 < number <= len(lines) else ""
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What a run reached.
+
+    Attributes:
+        files: those with lines that only a call reaches. problems: what could not be read or recorded.
+        traced: whether functions run once for each trace, and not in every call.
+        looked_around: how many of its numbers questions were asked around.
+    """
+
+    files: Sequence[FileReach]
+    problems: Sequence[str]
+    traced: bool = False
+    looked_around: int = 0
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """How many statements were reached, and how many there are, of all files."""
+        pairs = [file.counts for file in self.files]
+        return sum(reached for reached, _ in pairs), sum(all_ for _, all_ in pairs)
+
+    @property
+    def percent(self) -> float | None:
+        """The share of the statements that were reached; None if there are none."""
+        reached, statements = self.counts
+        return 100 * reached / statements if statements else None
+
+
+def summed(code: Code, trails: Mapping[str, Trail], lost: Iterable[str] = (), looked_around: int = 0) -> Reach:
+    """What was reached altogether.
+
+    Args:
+        trails: by the id of the property. lost: ids of properties whose process ended before it could tell.
+    """
+    files = [_of_file(file, trails) for file in code.files if file.lines.called]
+    problems = [*code.problems, *(trail.problem for trail in trails.values() if trail.problem)]
+    if ended := len(list(lost)):
+        many = f"{ended} properties" if ended > 1 else "1 property"
+        problems.append(f"what {many} reached is not known, as the process ended")
+    return Reach(files, tuple(dict.fromkeys(problems)), code.traced, looked_around)
+
+
+def _of_file(file: CodeFile, trails: Mapping[str, Trail]) -> FileReach:
+    by: dict[int, list[str]] = {}
+    taken: set[Branch] = set()
+    for id_, trail in trails.items():
+        for line in trail.lines.get(file.path, ()):
+            by.setdefault(line, []).append(id_)
+        taken |= trail.branches.get(file.path, frozenset())
+    missing = {
+        line: tuple(sorted(b for b in to if (line, b) not in taken))
+        for line, to in sorted(file.lines.branches.items())
+        if line in by
+    }
+    return FileReach(
+        file, {n: tuple(ids) for n, ids in sorted(by.items())}, {n: to for n, to in missing.items() if to}
+    )
+
+
+def ranges(lines: Iterable[int], between: Iterable[int] = ()) -> list[tuple[int, int]]:
+    """Line numbers as ranges; lines that are no statements do not break one.
+
+    Args:
+        between: the statements that do.
+    """
+    wanted, others = sorted(lines), sorted(set(between) - set(lines))
+    found: list[tuple[int, int]] = []
+    for line in wanted:
+        if found and not any(found[-1][1] < other < line for other in others):
+            found[-1] = (found[-1][0], line)
+        else:
+            found.append((line, line))
+    return found

@@ -1,0 +1,128 @@
+"""What was read of an implementation's code, as plain data that travels from the process that holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cemverify.conformance.implementations.contract import Subject
+from cemverify.conformance.implementations.faults import printable, words
+from cemverify.conformance.implementations.origin import functions_of
+from cemverify.source.reading.lines import Lines, lines_of
+from cemverify.source.reading.numbers import Number, numbers_in
+from cemverify.source.reading.own import own_files
+
+_MOST_TEXT = 2**21  # characters of all files together
+_COMPILERS = ("torch.compile", "jax.jit", "@jit", "jit(", ".script(")
+
+
+@dataclass(frozen=True)
+class CodeFile:
+    """One file of the implementation's.
+
+    Attributes:
+        path: where it lies. shown: how reports name it. text: what stood in it when it was imported.
+    """
+
+    path: str
+    shown: str
+    text: str
+    lines: Lines
+
+
+@dataclass(frozen=True)
+class Code:
+    """An implementation's own code.
+
+    Attributes:
+        files: its module first; none if there was nothing to read. numbers: that stand in them.
+        problems: what could not be read and why, in a sentence each.
+        traced: whether some of its functions run once for each trace, as a compiler's do, and not in every call.
+    """
+
+    files: tuple[CodeFile, ...] = ()
+    numbers: tuple[Number, ...] = ()
+    problems: tuple[str, ...] = ()
+    traced: bool = False
+
+
+def read_code(module: str, subject: Subject) -> Code:
+    """The code of an implementation, whose module has been imported in this process."""
+    own = own_files(module, subject)
+    files: list[CodeFile] = []
+    problems, read = list(own.problems), []
+    for file in own.files:
+        if sum(len(one.text) for one in files) + len(file.text) > _MOST_TEXT:
+            problems.append(f"{file.shown} is too long to read")
+            continue
+        try:
+            files.append(CodeFile(file.path, file.shown, file.text, lines_of(file)))
+        except (ValueError, RecursionError, MemoryError) as error:
+            problems.append(f"{file.shown} could not be read: {words(error)}")
+        else:
+            read.append(file)
+    try:
+        numbers = numbers_in(read, dict(functions_of(subject)))
+    except (RecursionError, MemoryError) as error:
+        numbers, problems = (), [*problems, f"its numbers could not be read: {words(error)}"]
+    traced = subject.arrays == "jax" or any(word in file.text for file in files for word in _COMPILERS)
+    return Code(tuple(files), numbers, tuple(problems), traced)
+
+
+def as_plain(code: Code) -> dict[str, Any]:
+    """The code as lists, numbers and words."""
+    return {
+        "files": [
+            {
+                "path": file.path,
+                "shown": file.shown,
+                "text": file.text,
+                "called": sorted(file.lines.called),
+                "imported": sorted(file.lines.imported),
+                "branches": [[line, sorted(to)] for line, to in sorted(file.lines.branches.items())],
+                "first": [list(pair) for pair in sorted(file.lines.first.items())],
+            }
+            for file in code.files
+        ],
+        "numbers": [
+            [n.value, n.telling, [list(guard) for guard in sorted(n.guards)], sorted(n.words)] for n in code.numbers
+        ],
+        "problems": list(code.problems),
+        "traced": code.traced,
+    }
+
+
+def from_plain(said: object) -> Code:
+    """The code that `as_plain` wrote. It comes from the implementation's process, so it may be anything.
+
+    Whatever it is, its words are printable and its numbers are numbers.
+    """
+    try:
+        assert isinstance(said, Mapping)
+        files = tuple(
+            CodeFile(
+                str(file["path"]),
+                printable(str(file["shown"])),
+                str(file["text"]),
+                Lines(
+                    frozenset(map(int, file["called"])),
+                    frozenset(map(int, file["imported"])),
+                    {int(line): frozenset(map(int, to)) for line, to in file["branches"]},
+                    {int(line): int(first) for line, first in file["first"]},
+                ),
+            )
+            for file in said["files"]
+        )
+        numbers = tuple(
+            Number(
+                abs(float(value)),
+                int(telling),
+                frozenset((str(path), int(line)) for path, line in guards),
+                frozenset(map(str, words)),
+            )
+            for value, telling, guards, words in said["numbers"]
+        )
+        return Code(files, numbers, tuple(printable(str(one)) for one in said["problems"]), bool(said["traced"]))
+    except Exception:
+        return Code(problems=("its process sent no account of its code",))

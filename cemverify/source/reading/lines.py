@@ -1,0 +1,83 @@
+"""The statements and branches of a file, as coverage.py sees them.
+
+A statement stands for itself by its first line. One that runs when the file is imported (a `def`, a constant) is told
+apart from one that only a call reaches. What `# pragma: no cover` excludes is left out.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from coverage.parser import PythonParser
+
+from cemverify.source.reading.own import SourceFile
+
+_EXCLUDED = r"#\s*(pragma|PRAGMA)[:\s]?\s*(no|NO)\s*(cover|COVER)"  # coverage.py's own rule
+
+_DECORATED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+Arc = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Lines:
+    """The lines of a file.
+
+    Attributes:
+        called: first lines of statements that only a call reaches. imported: those that run at the import.
+        branches: where a line may go on in several ways, the lines to which; a negative one leaves a function.
+        first: for each later line of a statement, its first one.
+    """
+
+    called: frozenset[int]
+    imported: frozenset[int]
+    branches: Mapping[int, frozenset[int]]
+    first: Mapping[int, int]
+
+    def statements(self, lines: Iterable[int]) -> set[int]:
+        """The statements of these lines that only a call reaches."""
+        return {self.first.get(line, line) for line in lines} & self.called
+
+    def exits(self, arcs: Iterable[Arc]) -> set[Arc]:
+        """The branches among these transitions, from statement to statement."""
+        found = {(self.first.get(a, a), self.first.get(b, b)) for a, b in arcs}
+        return {(a, b) for a, b in found if b in self.branches.get(a, ())}
+
+
+def lines_of(file: SourceFile) -> Lines:
+    """The lines of a file.
+
+    Raises:
+        ValueError: coverage.py cannot take it apart.
+    """
+    parser = PythonParser(text=file.text, filename=file.path, exclude=_EXCLUDED)
+    try:
+        parser.parse_source()
+        arcs = parser.arcs()
+    except Exception as error:  # its own class, and whatever an unusual file makes of it
+        raise ValueError(f"coverage.py cannot read it ({type(error).__name__})") from error
+    inside = _inside_functions(file.tree)
+    statements = parser.statements
+    called = frozenset(line for line in statements if line in inside)
+    ways: defaultdict[int, set[int]] = defaultdict(set)
+    for a, b in arcs:
+        if a in called and a != b:
+            ways[a].add(b)
+    branches = {line: frozenset(to - parser.excluded) for line, to in ways.items() if len(to) > 1}
+    first = {line: start for line, start in parser.multiline_map.items() if line != start}
+    return Lines(called, frozenset(statements) - called, branches, first)
+
+
+def _inside_functions(tree: ast.Module) -> set[int]:
+    """The lines of all bodies of functions; not those of their signatures, which run where they are defined."""
+    found: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0]
+            decorators = first.decorator_list if isinstance(first, _DECORATED) else []
+            start = min([first.lineno, *(decorator.lineno for decorator in decorators)])
+            found.update(range(start, (node.end_lineno or node.lineno) + 1))
+    return found

@@ -1,0 +1,140 @@
+"""Which files are an implementation's own: its module and what was imported from the folder of that, or below it.
+
+Its functions may be written elsewhere; then the folders of their files count as well.
+Libraries are not, whether they are installed (site-packages) or Python's own, and neither is this package. Where
+there is nothing to read, a sentence says why; the implementation is then judged by its answers alone.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+import tokenize
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from cemverify.conformance.implementations.contract import Subject
+from cemverify.conformance.implementations.faults import LIBRARIES, printable, words
+from cemverify.conformance.implementations.origin import code_of, functions_of, shown
+
+_INSTALLED = ("site-packages", "dist-packages")
+_MOST_FILES = 100
+_MOST_LINES = 20_000  # of all files together
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """One of its files.
+
+    Attributes:
+        path: where it lies, absolute. shown: how reports name it. text: what was in it when it was read.
+        names: the numbers that its module holds under names, at the moment of reading.
+    """
+
+    path: str
+    shown: str
+    text: str
+    tree: ast.Module
+    names: dict[str, int | float]
+
+
+@dataclass(frozen=True)
+class OwnFiles:
+    """What there is to read of an implementation.
+
+    Attributes:
+        folders: the files below these are its own. files: those of them that were imported, its module first.
+        problems: in a sentence each, what could not be read.
+    """
+
+    folders: tuple[str, ...]
+    files: tuple[SourceFile, ...]
+    problems: tuple[str, ...] = ()
+
+
+def own_files(module: str, subject: Subject) -> OwnFiles:
+    """The files of the implementation in that module, which has been imported."""
+    try:
+        return _read(module, subject)
+    except Exception as error:  # a module may be any object, and its attributes may do anything
+        return OwnFiles((), (), (f"its code could not be read: {words(error)}",))
+
+
+def is_library(path: str) -> bool:
+    """Whether a file belongs to Python, an installed package or cemverify."""
+    return path.startswith(LIBRARIES) or any(word in Path(path).parts for word in _INSTALLED)
+
+
+def _read(name: str, subject: Subject) -> OwnFiles:
+    found = sys.modules.get(name)
+    given = getattr(found, "__file__", None)
+    if not isinstance(given, str):
+        return OwnFiles((), (), (f"the module {printable(name)} has no file, so its code cannot be read",))
+    path = os.path.abspath(given)
+    codes = {name: code_of(function) for name, function in functions_of(subject)}
+    written = [os.path.abspath(code.co_filename) for code in codes.values() if code is not None]
+    starts = [file for file in dict.fromkeys((path, *written)) if os.path.isfile(file) and not is_library(file)]
+    if not any(file.endswith(".py") for file in starts):
+        return OwnFiles((), (), (_why_none(path),))
+    folders = tuple(dict.fromkeys(os.path.join(os.path.dirname(file), "") for file in starts))
+    modules = {file: module for file, module in _imported() if file.startswith(folders)}
+    files: list[SourceFile] = []
+    problems = list(_generated(codes))
+    lines = 0
+    for file, module in sorted(modules.items(), key=lambda item: (item[0] not in starts, item[0])):
+        try:
+            one = _file(file, module)
+        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            problems.append(f"{shown(file)} could not be read: {words(error)}")
+            continue
+        lines += one.text.count("\n")
+        if len(files) == _MOST_FILES or lines > _MOST_LINES:
+            problems.append(f"only {len(files)} of {len(modules)} files were read, as there are so many lines")
+            break
+        files.append(one)
+    return OwnFiles(folders, tuple(files), tuple(problems))
+
+
+def _why_none(path: str) -> str:
+    if is_library(path):
+        return f"{printable(os.path.basename(path))} is installed as a library: only your own files are read"
+    return f"{printable(os.path.basename(path))} has no lines of Python to read"
+
+
+def _imported() -> Iterator[tuple[str, ModuleType]]:
+    """Every imported module of Python source that is no library, with its file."""
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        # some modules of libraries have relative names, of files that are not there
+        if isinstance(module, ModuleType) and isinstance(file, str) and file.endswith(".py") and os.path.isabs(file):
+            path = os.path.abspath(file)
+            if not is_library(path):
+                yield path, module
+
+
+def _file(path: str, module: Any) -> SourceFile:
+    text = text_of(path)
+    names = {key: value for key, value in list(vars(module).items()) if type(value) in (int, float)}
+    return SourceFile(path, shown(path), text, ast.parse(text), names)
+
+
+def text_of(path: str) -> str:
+    """The text of a file of Python.
+
+    Raises:
+        OSError, SyntaxError, ValueError: it cannot be read in the encoding that it declares.
+    """
+    with tokenize.open(path) as stream:
+        return stream.read()
+
+
+def _generated(codes: Mapping[str, Any]) -> Iterator[str]:
+    """A sentence for each function whose code is in no file."""
+    for name, code in codes.items():
+        if code is not None and code.co_filename.startswith("<"):
+            where = printable(code.co_filename)
+            yield f"{name} was generated while the program ran ({where}), so its lines are not seen"

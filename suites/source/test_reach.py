@@ -1,0 +1,214 @@
+"""What was reached: recorded property by property, summed up, told in every report; odd code is judged as ever."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cemverify.cli import main
+from cemverify.conformance.listeners import reach as told
+from cemverify.source.reach.recording import Recorder
+from cemverify.source.reach.summary import Reach, Trail, ranges, summed, trail_of
+from cemverify.source.reading.code import Code, CodeFile
+from cemverify.source.reading.lines import Lines
+
+TEXT = """\
+def attention(x):
+    if x > 5:
+        y = x + 1
+        return y
+    return x
+"""
+
+
+def code(path: str = "/of/mylayer.py", text: str = TEXT, **more: Any) -> Code:
+    lines = Lines(frozenset({2, 3, 4, 5}), frozenset({1}), {2: frozenset({3, 5})}, {})
+    return Code((CodeFile(path, "mylayer.py", text, lines),), **more)
+
+
+def test_what_runs_is_recorded_afresh_for_each_property(tmp_path: Path) -> None:
+    path = tmp_path / "mylayer.py"
+    path.write_text(TEXT)
+    names: dict[str, Any] = {}
+    exec(compile(TEXT, str(path), "exec"), names)  # noqa: S102
+    recorder = Recorder(code(str(path)))
+    with recorder.watching():
+        names["attention"](3)
+    names["attention"](8)  # not watched
+    first = trail_of(recorder.reached(finished=True))
+    assert sorted(first.lines[str(path)]) == [2, 5]
+    assert sorted(first.branches[str(path)]) == [(2, 5)]
+    with recorder.watching():
+        names["attention"](8)
+    assert trail_of(recorder.reached(finished=False)).lines[str(path)] == {2, 3, 4}
+    with recorder.watching():
+        names["attention"](3)
+    second = trail_of(recorder.reached(finished=True))
+    assert sorted(second.lines[str(path)]) == [2, 3, 4, 5]
+    assert second.problem == ""
+    assert sys.gettrace() is None or "coverage" not in repr(sys.gettrace()).lower()
+
+
+def test_a_file_that_changes_meanwhile_is_reported_as_it_was_imported(tmp_path: Path) -> None:
+    path = tmp_path / "mylayer.py"
+    path.write_text(TEXT)
+    recorder = Recorder(code(str(path)))
+    path.write_text("def attention(x): return x\n")
+    said = recorder.reached(finished=True)
+    assert said["problem"] == "mylayer.py changed while it was judged: what was imported is reported"
+    path.unlink()
+    assert recorder.reached(finished=True)["problem"]
+
+
+def test_code_without_files_costs_nothing_and_reaches_nothing() -> None:
+    recorder = Recorder(Code(problems=("no file",)))
+    with recorder.watching():
+        assert sys.gettrace() is None or "CTracer" not in type(sys.gettrace()).__name__
+    assert recorder.reached(finished=True) == {"files": {}, "problem": ""}
+
+
+@pytest.mark.parametrize("said", [None, {"files": 3}, {"files": {"a": [[1], [[1]]]}, "problem": ""}])
+def test_a_process_that_says_anything_else_is_not_believed(said: Any) -> None:
+    assert trail_of(said) == Trail(problem="its process sent no account of what it reached")
+
+
+def half_reached() -> Reach:
+    path = "/of/mylayer.py"
+    trails = {
+        "gradient/attention/plain": Trail({path: frozenset({2, 5})}, {path: frozenset({(2, 5)})}),
+        "structure/attention/causality": Trail({path: frozenset({2})}),
+    }
+    return summed(code(), trails, lost=["sizes/attention/widths"], looked_around=7)
+
+
+def test_a_summary_names_lines_branches_and_the_properties_that_reach_each_line() -> None:
+    reach = half_reached()
+    (file,) = reach.files
+    assert (reach.counts, reach.percent) == ((2, 4), 50.0)
+    assert file.never == [3, 4]
+    assert file.branches == {2: (3,)}
+    assert file.by == {
+        2: ("gradient/attention/plain", "structure/attention/causality"),
+        5: ("gradient/attention/plain",),
+    }
+    assert reach.problems == ("what 1 property reached is not known, as the process ended",)
+
+
+def test_ranges_are_broken_by_statements_that_were_reached_and_by_nothing_else() -> None:
+    assert ranges([3, 4, 8], [2, 3, 4, 8, 9]) == [(3, 8)]
+    assert ranges([3, 4, 8], [3, 4, 6, 8]) == [(3, 4), (8, 8)]
+    assert ranges([]) == []
+
+
+def test_a_short_run_is_told_apart_from_one_of_which_nothing_is_known() -> None:
+    assert told.shortfall(half_reached(), 50) is None
+    assert "only 50.0 % of its lines were reached" in str(told.shortfall(half_reached(), 51))
+    assert "nothing is known of its lines: no file" in str(told.shortfall(summed(Code(problems=("no file",)), {}), 1))
+    assert told.shortfall(None, 1) is not None
+
+
+LAYER = """\
+import numpy as np
+
+from cemverify import implementation
+
+
+def attention(x, h, weights, config):
+    W_Q, W_K = weights["W_Q"], weights["W_K"]  # (K, R, D)
+    keys = np.einsum("krd,bjd->bkjr", W_K, h)
+    if config.heads > 43:
+        keys = WRONG * keys
+    if h.shape[1] > 100_000:
+        keys = keys + 1
+    future = np.triu(np.full((h.shape[1], h.shape[1]), -np.inf, x.dtype), 1)
+    scores = np.einsum("krd,bid,bkjr->bkij", W_Q, x, keys) / config.temperature + future
+    a = np.exp(scores - scores.max(-1, keepdims=True))
+    a /= a.sum(-1, keepdims=True)
+    return x + config.step_size * np.einsum("krd,bkij,bkjr->bid", W_Q, a, keys)
+
+
+WRONG = 1
+absent = ("steps", "diagonal", "position", "preconditioner", "norm", "validation")
+mine = implementation(attention=attention, arrays="numpy", not_offered=absent)
+"""
+ASKED = ("--properties", "gradient/attention/plain", "--workers", "1", "--examples", "60")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to work in, with a layer that has a branch for more than 43 heads."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mylayer.py").write_text(LAYER)
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_a_check_tells_what_it_reached_in_its_report_and_in_every_file(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = ("--json", "r.json", "--junit", "r.xml", "--markdown", "r.md", "--least-reach", "95")
+    assert main(["check", "mylayer:mine", *ASKED, *files]) == 2
+    printed = capsys.readouterr().out
+    line = "90 % of the lines of mylayer.py were reached; never: 12, the branch at 11"
+    assert line in printed
+    assert "     12          keys = keys + 1" in printed
+    assert "looked around 1 number in your code" in printed
+    assert "--least-reach 95: only 90.9 % of its lines were reached, so the run is inconclusive" in printed
+    assert line in (folder / "r.md").read_text()
+    assert line in (folder / "r.xml").read_text()
+    (file,) = (kept := json.loads((folder / "r.json").read_text())["reach"])["files"]
+    assert (kept["reached"], kept["statements"], file["never"]) == (10, 11, [12])
+    assert file["branches"] == [{"line": 11, "never_to": [12]}]
+    assert kept["properties"] == ["gradient/attention/plain"]
+    assert file["by"]["10"] == [0]  # reached by a question around 43
+
+
+@pytest.mark.slow
+def test_a_fault_behind_a_number_is_found_by_looking_around_it_and_by_nothing_else(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "mylayer.py").write_text(LAYER.replace("WRONG = 1", "WRONG = 1.001"))
+    assert main(["check", "mylayer:mine", *ASKED, "--black-box"]) == 0
+    assert "were reached" not in capsys.readouterr().out
+    assert main(["check", "mylayer:mine", *ASKED]) == 1
+    assert "heads=44" in capsys.readouterr().out  # the smallest case with the fault
+
+
+ODD = {
+    "exec": "exec(open('mylayer.py').read().replace('mine =', 'odd ='))",
+    "kills the tracer": "import sys\nfrom mylayer import *\n\n\ndef other(x, h, weights, config):\n"
+    "    sys.settrace(None)\n    return attention(x, h, weights, config)\n\n\n"
+    "odd = implementation(attention=other, arrays='numpy', not_offered=absent)",
+    "rewrites itself": "from mylayer import *\n\n\ndef other(x, h, weights, config):\n"
+    "    open(__file__, 'a').write('# more\\n')\n    return attention(x, h, weights, config)\n\n\n"
+    "odd = implementation(attention=other, arrays='numpy', not_offered=absent)",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ODD)
+def test_odd_code_is_judged_by_its_answers_all_the_same(
+    kind: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "odd_layer.py").write_text(ODD[kind])
+    assert main(["check", "odd_layer:odd", *ASKED[:-1], "6"]) == 0
+    printed = capsys.readouterr().out
+    assert "1 hold, 0 violated" in printed
+    if kind == "exec":
+        assert "code: attention was generated while the program ran (<string>), so its lines are not seen" in printed
+    if kind == "rewrites itself":
+        assert "code: odd_layer.py changed while it was judged: what was imported is reported" in printed
+
+
+@pytest.mark.slow
+def test_the_same_code_and_seed_ask_the_same_questions(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = []
+    for _ in range(2):
+        assert main(["check", "mylayer:mine", *ASKED, "--json", "r.json"]) == 0
+        kept = json.loads((folder / "r.json").read_text())
+        found.append((kept["reach"], [(p["examples"], p["margin"]) for p in kept["properties"]]))
+    assert found[0] == found[1]

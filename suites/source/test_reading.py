@@ -1,0 +1,211 @@
+"""What is read of an implementation's own code: its files, lines and numbers; and the sentence where that fails."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from cemverify import implementation
+from cemverify.conformance.implementations.contract import Subject
+from cemverify.conformance.implementations.reference import reference
+from cemverify.source.reading.code import Code, as_plain, from_plain, read_code
+from cemverify.source.reading.numbers import COMPARED, LIMIT, Number
+
+LAYER = """\
+import numpy as np
+
+BLOCK = 2**10
+
+
+def attention(x, h, weights, config, chunk=48):
+    if h.shape[1] > BLOCK:
+        x = x + 1
+    for low in range(0, h.shape[1], chunk):
+        x = x + h[:, low : low + 96].sum() * 0
+    if x is None:  # pragma: no cover
+        return None
+    return np.where(x > 1e-4, x,
+                    -20.0)
+"""
+
+
+@pytest.fixture
+def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Code]]:
+    """Writes a module, imports it, and reads the code of the function `attention` in it."""
+    monkeypatch.syspath_prepend(tmp_path)
+    before = set(sys.modules)
+
+    def read(text: str, **others: str) -> Code:
+        for name, content in {"written_layer": text, **others}.items():
+            (tmp_path / f"{name}.py").write_text(content)
+        importlib.invalidate_caches()
+        module = importlib.import_module("written_layer")
+        return read_code("written_layer", implementation(attention=module.attention, arrays="numpy"))
+
+    yield read
+    for name in set(sys.modules) - before:
+        file = getattr(sys.modules[name], "__file__", None) or ""
+        if file.startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+def value(code: Code, wanted: float) -> Number:
+    return next(number for number in code.numbers if number.value == wanted)
+
+
+def test_lines_that_only_a_call_reaches_are_told_from_those_of_the_import(written: Callable[..., Code]) -> None:
+    (file,) = written(LAYER).files
+    assert file.lines.called == {7, 8, 9, 10, 13}  # without `# pragma: no cover`
+    assert file.lines.imported == {1, 3, 6}
+    assert file.lines.first == {14: 13}
+    assert file.lines.branches == {7: {8, 9}, 9: {10}}  # not to what is excluded
+
+
+def test_numbers_are_found_with_what_follows_from_them_and_the_most_telling_come_first(
+    written: Callable[..., Code],
+) -> None:
+    code = written(LAYER)
+    assert {n.value for n in code.numbers if n.telling == COMPARED} == {1024, 1e-4}
+    assert {n.value for n in code.numbers if n.telling == LIMIT} == {48, 96}
+    assert {20.0, 10.0, 2.0} <= {n.value for n in code.numbers}
+    path = code.files[0].path
+    assert value(code, 1024).guards == {(path, 7)}
+    assert value(code, 48).guards == frozenset()
+
+
+def test_a_number_that_a_function_closes_over_is_found(written: Callable[..., Code]) -> None:
+    code = written(
+        "def made(most):\n    def attention(x, h, weights, config):\n        return x if h.shape[1] < most else h\n"
+        "    return attention\n\n\nattention = made(most=37 + len('abc'))\n"
+    )
+    assert value(code, 40).telling == COMPARED
+
+
+def test_what_is_imported_from_the_same_folder_is_its_own_too(written: Callable[..., Code]) -> None:
+    code = written(
+        "import numpy\nfrom helper_of_layer import attention\n",
+        helper_of_layer="def attention(x, h, weights, config):\n    return x\n",
+    )
+    assert [Path(file.path).name for file in code.files] == ["helper_of_layer.py", "written_layer.py"]
+
+
+def test_code_comes_back_from_the_wire_as_it_went(written: Callable[..., Code]) -> None:
+    code = written(LAYER)
+    assert from_plain(as_plain(code)) == code
+
+
+@pytest.mark.parametrize("said", [None, 7, {}, {"files": [{"path": 1}], "numbers": [], "problems": [], "traced": 0}])
+def test_a_process_that_says_anything_else_of_its_code_is_not_believed(said: Any) -> None:
+    assert from_plain(said) == Code(problems=("its process sent no account of its code",))
+
+
+def attention(x: Any, h: Any, weights: Any, config: Any) -> Any:
+    return x
+
+
+NO_FILE = "the module stand_in_for_a_layer has no file, so its code cannot be read"
+
+
+def problems(module: ModuleType | None, function: Any = attention) -> tuple[str, ...]:
+    """What cannot be read of a module that takes the place of one."""
+    name = "stand_in_for_a_layer"
+    if module is not None:
+        sys.modules[name] = module
+    try:
+        return read_code(name, implementation(attention=function, arrays="numpy")).problems
+    finally:
+        sys.modules.pop(name, None)
+
+
+class _Raising(ModuleType):
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError("not to be read")
+
+
+def test_no_file_gets_a_sentence() -> None:
+    assert problems(ModuleType("bare")) == (
+        "the module stand_in_for_a_layer has no file, so its code cannot be read",
+    )
+    assert problems(None) == ("the module stand_in_for_a_layer has no file, so its code cannot be read",)
+
+
+def test_a_module_that_raises_where_it_is_read_gets_a_sentence() -> None:
+    assert problems(_Raising("raising")) == ("its code could not be read: RuntimeError: not to be read",)
+
+
+def test_a_compiled_extension_gets_a_sentence(tmp_path: Path) -> None:
+    module = ModuleType("extension")
+    module.__file__ = str(tmp_path / "fast_layer.so")
+    assert problems(module, len) == ("fast_layer.so has no lines of Python to read",)
+
+
+def test_installed_code_and_our_own_get_a_sentence() -> None:
+    import hypothesis
+
+    assert read_code("hypothesis", reference).problems == (
+        "__init__.py is installed as a library: only your own files are read",
+    )
+    assert hypothesis.__file__.endswith("__init__.py")
+    said = read_code("cemverify.conformance.implementations.reference", reference)
+    assert said == Code(problems=("reference.py is installed as a library: only your own files are read",))
+
+
+def test_generated_functions_get_a_sentence_and_the_rest_is_read(written: Callable[..., Code]) -> None:
+    code = written(
+        "def helper(x):\n    return x\n\n\nexec('def attention(x, h, weights, config):\\n    return helper(x)')\n"
+    )
+    assert code.problems == ("attention was generated while the program ran (<string>), so its lines are not seen",)
+    assert [file.lines.called for file in code.files] == [{2}]
+
+
+def test_a_file_that_this_python_cannot_parse_gets_a_sentence(
+    written: Callable[..., Code], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newer = ModuleType("newer_helper")
+    newer.__file__ = str(tmp_path / "newer_helper.py")
+    (tmp_path / "newer_helper.py").write_text("type Pair[T] = (T, T)\nprint(t'{Pair}' ???)\n")
+    monkeypatch.setitem(sys.modules, "newer_helper", newer)
+    code = written(LAYER)
+    assert [Path(file.path).name for file in code.files] == ["written_layer.py"]
+    assert len(code.problems) == 1
+    assert "newer_helper.py could not be read: SyntaxError" in code.problems[0]
+
+
+def test_decorated_functions_and_lambdas_are_read_like_any_other(written: Callable[..., Code]) -> None:
+    code = written(
+        "import functools\n\n\ndef kept(f):\n    @functools.wraps(f)\n    def g(*a):\n        return f(*a)\n"
+        "    return g\n\n\n@kept\ndef attention(x, h, weights, config):\n"
+        "    return (lambda y: y if y.ndim > 33 else -y)(x)\n"
+    )
+    assert code.problems == ()
+    assert code.files[0].lines.called == {5, 6, 7, 8, 13}
+    assert value(code, 33).telling == COMPARED
+
+
+def test_a_notebooks_cell_has_no_lines_to_read(tmp_path: Path) -> None:
+    cell: dict[str, Any] = {}
+    text = "def attention(x, h, weights, config):\n    return x\n"
+    exec(compile(text, "<ipython-input-3-abc>", "exec"), cell)  # noqa: S102
+    module = ModuleType("cell")
+    assert problems(module, cell["attention"]) == (NO_FILE,)
+
+
+def test_reading_never_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Odd:
+        arrays = "numpy"
+
+        @property
+        def functions(self) -> Any:
+            raise RecursionError
+
+    subject: Subject = Odd()  # type: ignore[assignment]
+    module = ModuleType("odd")
+    module.__file__ = __file__
+    monkeypatch.setitem(sys.modules, "odd_layer", module)
+    assert read_code("odd_layer", subject).problems[0].startswith("its code could not be read: RecursionError")
