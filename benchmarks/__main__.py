@@ -46,10 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _chosen(given: list[str]) -> Run:
-    import shlex
+    from cemverify.console.parsing import again
 
     options = (_harvest_parser() if given[:1] and given[0] in HARVEST else _parser()).parse_args(given)
-    options.made_by = shlex.join(["python", "-m", "benchmarks", *given])
+    options.made_by = again(["python", "-m", "benchmarks"], given)
 
     def run() -> int:
         try:

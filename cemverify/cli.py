@@ -35,14 +35,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _chosen(given: list[str]) -> Run:
     import os
-    import shlex
 
     if "_ARGCOMPLETE" in os.environ:  # the shell asks how the line could go on
         from cemverify.commands.completers import complete
 
         complete(_parser(os.environ.get("COMP_LINE", "").split()))
+    from cemverify.console.parsing import again
+
     options = _parser(given).parse_args(given)
-    options.command = shlex.join(["cemverify", *given])
+    options.command = again(["cemverify"], given)
     return lambda: int(options.run(options))
 
 

@@ -34,7 +34,7 @@ _TESTS: Sequence[tuple[str, tuple[str, ...]]] = (
     ("cemverify/conformance/oracle", ("suites/conformance/test_budgets.py",)),
     ("cemverify/results/statistics.py", ("suites/synthetic/test_statistics.py",)),
     ("cemverify/runs/store.py", ("suites/runs/test_store.py",)),
-    ("synthetic/language/training/probes.py", ("suites/synthetic/test_language_training.py",)),
+    ("synthetic/training/probes.py", ("suites/synthetic/test_language_training.py",)),
     (
         "cemverify/power",
         tuple(f"suites/power/test_{name}.py" for name in ("pages", "injection", "power", "mutants")),

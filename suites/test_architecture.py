@@ -90,56 +90,51 @@ ROOMS: dict[str, set[str]] = {
     "reports": {"cemverify.results"} | shared("console", "processes", "results") | verifier("gate", "listeners"),
     "synthetic": set(),
     "synthetic.flops": set(),
-    "synthetic.statements": set(),
-    "synthetic.stopping": set(),
-    "synthetic.measured": {"cemverify.results"} | shared("results"),
     "synthetic.memory": shared("console"),
     "synthetic.gp": {"synthetic.memory", "cemverify.results"} | shared("console"),
     "synthetic.corpora": shared("console", "processes"),
     "synthetic.atlas": {"synthetic.gp"} | shared("console", "results"),
     "synthetic.examine": {"synthetic.gp"} | shared("console", "results"),
     "synthetic.explain": {"cemverify.runs"} | shared("console", "results"),
-    "synthetic.recursion": {
-        *("cemverify.cem", "cemverify.runs", "reports"),
-        *("synthetic.flops", "synthetic.gp", "synthetic.measured", "synthetic.statements", "cemverify.results"),
-        "synthetic.stopping",
-    }
+    "synthetic.training": {"cemverify.cem", "synthetic.corpora", "synthetic.flops"}
     | shared("processes", "console", "results"),
-    "synthetic.language.training": {"cemverify.cem", "synthetic.corpora", "synthetic.flops"}
+    "synthetic.side_by_side": {"cemverify.cem", "cemverify.runs", "synthetic.corpora", "synthetic.training"}
     | shared("processes", "console", "results"),
-    "synthetic.language.contenders": {
-        *("cemverify.cem", "cemverify.runs", "synthetic.corpora", "synthetic.language.training"),
-    }
-    | shared("processes", "console", "results"),
-    "synthetic.language.losses": {
-        *("cemverify.cem", "synthetic.corpora", "synthetic.language.training", "synthetic.language.contenders"),
+    "synthetic.loss_agreement": {
+        *("cemverify.cem", "synthetic.corpora", "synthetic.training", "synthetic.side_by_side"),
     }
     | shared("console", "results")
     | verifier("implementations"),
-    "synthetic.language.paper": {
-        *("cemverify.cem", "cemverify.runs", "reports", "synthetic.corpora", "synthetic.language.training"),
-        *("synthetic.measured", "synthetic.statements", "cemverify.results"),
+    "synthetic.studies": set(),
+    "synthetic.studies.engine": {
+        *("cemverify.cem", "cemverify.runs", "reports", "synthetic.corpora", "synthetic.training"),
     }
     | shared("console", "results"),
-    "synthetic.language.tuned": {
-        *("cemverify.cem", "cemverify.runs", "reports", "synthetic.corpora", "synthetic.language.training"),
-        *("synthetic.language.paper", "synthetic.measured", "synthetic.stopping", "cemverify.results"),
+    "synthetic.recursion": {
+        *("cemverify.cem", "cemverify.runs", "reports", "synthetic.flops", "synthetic.gp"),
+        "synthetic.studies.engine",
+    }
+    | shared("processes", "console", "results"),
+    "synthetic.studies.paper": {
+        *("cemverify.cem", "cemverify.runs", "reports", "synthetic.corpora", "synthetic.training"),
+        "synthetic.studies.engine",
     }
     | shared("console", "results"),
-    "synthetic.language.dial": {
-        *("reports", "synthetic.corpora", "synthetic.language.paper", "synthetic.language.tuned"),
-        *("synthetic.measured", "synthetic.stopping", "cemverify.results"),
-    }
+    "synthetic.studies.second_step": {"cemverify.cem", "reports", "synthetic.training", "synthetic.studies.engine"}
     | shared("console", "results"),
-    "synthetic.language.commands": {
-        *("synthetic.memory", "synthetic.language.dial", "synthetic.language.tuned"),
-        *("cemverify.cem", "cemverify.runs", "synthetic.corpora", "synthetic.language.training"),
-        *("synthetic.language.contenders", "synthetic.language.losses", "synthetic.language.paper"),
-        "synthetic.measured",
+    "synthetic.studies.depth_dial": {"reports", "synthetic.studies.engine"} | shared("results"),
+    "synthetic.language": {
+        *("cemverify.cem", "cemverify.runs", "synthetic.memory", "synthetic.corpora", "synthetic.training"),
+        *(
+            "synthetic.side_by_side",
+            "synthetic.loss_agreement",
+            "synthetic.studies.engine",
+            "synthetic.studies.paper",
+        ),
+        *("synthetic.studies.second_step", "synthetic.studies.depth_dial"),
     }
     | shared("processes", "console", "results")
     | verifier("implementations"),
-    "synthetic.language": {"synthetic.language.commands"},
     "synthetic.__main__": {"cemverify.runs", "synthetic.atlas", "synthetic.examine", "synthetic.explain"}
     | {"synthetic.recursion", "synthetic.language"}
     | shared("console"),

@@ -23,8 +23,13 @@ STUDIES = {
     "atlas": "the difficulty of every prior, by lengthscale and number of points",
 }
 
-# the module of a study that does not have its name
-MODULES = {"language": "language.commands"}
+# Options that say how, where and how long something is computed, with the number of their values: they change nothing
+# of what comes of it.
+NO_MATTER = {
+    **dict.fromkeys(("--store", "--workers", "--cluster", "--shard", "--until", "--output", "--corpora"), 1),
+    **dict.fromkeys(("--tflops", "--folder", "--save-every"), 1),
+    **dict.fromkeys(("--retry-failed", "--resume", "--no-resume"), 0),
+}
 
 DESCRIPTION = """\
 Studies of what the recursion depth T and the choice of energy buy. Each prints its tables, reports progress on
@@ -50,11 +55,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _chosen(given: list[str]) -> Run:
     from cemverify.console.errors import UsageError
+    from cemverify.console.parsing import again
 
     try:
         with importing():
             parser = _parser(given[0] if given else None)
         options = parser.parse_args(given)
+        options.again = again(["python", "-m", "synthetic"], given, NO_MATTER)
     except ModuleNotFoundError as error:
         raise UsageError(f"{error.name} is missing; pip install -c constraints.txt -e '.[bench]'") from error
 
@@ -93,7 +100,7 @@ def _parser(chosen: str | None) -> Parser:
 def _module(study: str) -> ModuleType:
     from importlib import import_module
 
-    return import_module(f"synthetic.{MODULES.get(study, study)}")
+    return import_module(f"synthetic.{study}")
 
 
 if __name__ == "__main__":

@@ -222,7 +222,7 @@ def run(options: argparse.Namespace) -> int:
     envelope.check_outputs(options.output, options.markdown)
     torch.set_num_threads(1)  # one thread gives the same bits everywhere
     maker = provenance.Maker.now(
-        "python -m synthetic atlas", {"priors": texts, "points": points, "seed": options.seed}, options.seed, "cpu"
+        options.again, {"priors": texts, "points": points, "seed": options.seed}, options.seed, "cpu"
     )
     entries = survey(texts, points, options.seed, report=lambda line: print(line, file=sys.stderr, flush=True))
     shown = table(entries)

@@ -163,7 +163,7 @@ def run(options: argparse.Namespace) -> int:
     sizes = (options.dimensions, options.train_points, options.test_points)
     config = TaskConfig(options.prior, *sizes, options.noise, options.features)
     envelope.check_outputs(options.output)
-    maker = provenance.Maker.now(_command(config, options.seed), asdict(config), options.seed, "cpu")
+    maker = provenance.Maker.now(options.again, asdict(config), options.seed, "cpu")
     torch.set_num_threads(1)  # one thread gives the same bits everywhere
     print(f"drawing {config.points} points ({config.sampling}) ...", file=sys.stderr, flush=True)
     found = examine(config, Streams(options.seed, config.prior, options.seed))
@@ -227,12 +227,4 @@ def _sampler(found: Examination) -> str:
     return (
         f"{verdict}: {TEST_DRAWS} draws at {found.points} points, p = {found.sampler.whiteness:.2g} (whitened), "
         f"{found.sampler.pairs:.2g} (pairs)"
-    )
-
-
-def _command(config: TaskConfig, seed: int) -> str:
-    return (
-        f"python -m synthetic examine '{config.prior}' --dimensions {config.dimensions} --train-points "
-        f"{config.train_points} --test-points {config.test_points} --noise {config.noise} --features "
-        f"{config.features} --seed {seed}"
     )

@@ -25,8 +25,8 @@ from cemverify.runs.store import CellStore, CorruptCell, Failure, StoredCell
 HOMES = {
     "cemverify.power.cells:introduce": "cemverify.power.cells",
     "cemverify.power.cells:measure": "cemverify.power.cells",
-    "synthetic.language.paper.cells:compute_training": "synthetic.language.paper.cells",
-    "synthetic.language.tuned.cells:compute_trial": "synthetic.language.tuned.cells",
+    "synthetic.language.paper.cells:compute_training": "synthetic.studies.paper.cells",
+    "synthetic.language.tuned.cells:compute_trial": "synthetic.studies.engine.trials",
     "synthetic.recursion.cells:compute_model": "synthetic.recursion.cells",
     "synthetic.recursion.cells:compute_task": "synthetic.recursion.cells",
 }

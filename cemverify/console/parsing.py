@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import math
 import os
-from collections.abc import Callable, Sequence
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 from cemverify.console.errors import UsageError
@@ -25,6 +27,10 @@ MOST_WORKERS = 4096
 
 # Bytes of a name and of a path, and its parts: file systems take no longer names, and nobody has deeper folders.
 MOST_NAME, MOST_PATH, MOST_FOLDERS = 255, 4095, 250
+
+
+# No options are left out.
+NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 class Parser(argparse.ArgumentParser):
@@ -58,6 +64,25 @@ class Parser(argparse.ArgumentParser):
         """What is said about words that it does not know."""
         option = next((word.partition("=")[0] for word in words if word.startswith("-")), None)
         return f"{words[0]!r} is one word too many" if option is None else f"there is no option {option}"
+
+
+def again(program: Sequence[str], given: Sequence[str], without: Mapping[str, int] = NOTHING) -> str:
+    """The command that makes the same again, for a shell: as it was given, but for options that change no result.
+
+    Args:
+        program: its first words, as "python", "-m", "synthetic".
+        without: such options, with how many values each has.
+    """
+    words, skipped = list(program), 0
+    for word in given:
+        option, equals, _ = word.partition("=")
+        if option in without:
+            skipped = 0 if equals else without[option]
+        elif skipped:
+            skipped -= 1
+        else:
+            words.append(word)
+    return shlex.join(words)
 
 
 def whole(least: int, most: int = MOST) -> Callable[[str], int]:

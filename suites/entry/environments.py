@@ -114,7 +114,7 @@ def _commands() -> Mapping[str, Callable[[Sequence[str]], int]]:
     import reports.__main__
     import synthetic.__main__
     import synthetic.examine
-    import synthetic.language.commands.train
+    import synthetic.language.train
     import synthetic.recursion.command
 
     return {

@@ -50,11 +50,11 @@ from suites.runs.light import walks
 from synthetic.corpora import sources
 from synthetic.corpora.corpus import tokenised
 from synthetic.corpora.tokenisers import Symbols
-from synthetic.language.contenders.presets import contenders
-from synthetic.language.training import checkpoints
-from synthetic.language.training.metrics import Metrics
-from synthetic.language.training.recipe import Recipe
-from synthetic.language.training.training import adamw
+from synthetic.side_by_side.presets import contenders
+from synthetic.training import checkpoints
+from synthetic.training.metrics import Metrics
+from synthetic.training.recipe import Recipe
+from synthetic.training.training import adamw
 
 SECONDS = 30  # within which every reader is done, on a busy machine too
 PROPERTIES = ("gradient/mlp/silu", "gradient/attention/plain")

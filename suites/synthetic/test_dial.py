@@ -20,19 +20,20 @@ from cemverify.runs.plain import plain
 from synthetic.__main__ import main
 from synthetic.corpora.chains import ChainSpec
 from synthetic.corpora.choice import CorpusChoice, PinnedCorpus, open_corpus
-from synthetic.language.dial.page import picture, sentences, stopped
-from synthetic.language.dial.plan import ALIKE, MOST, SUM, TEST_DEPTHS, DialPlan, dial_plan, own
-from synthetic.language.dial.summary import falls_up_to, summarise
-from synthetic.language.paper.studies import tiny_dims
-from synthetic.language.training.dial import drawn_depth, turn
-from synthetic.language.training.looped import paired
-from synthetic.language.training.recipe import RecipeChanges
-from synthetic.language.training.steps import steps_taken
-from synthetic.language.tuned.cells import TrialRecord, compute_trial, read_record
-from synthetic.language.tuned.designs import Design, cost
-from synthetic.language.tuned.plan import plan
-from synthetic.language.tuned.study import State, Tuned
-from synthetic.stopping import STOPS, AtStop
+from synthetic.studies import second_step
+from synthetic.studies.depth_dial import STUDY
+from synthetic.studies.depth_dial.rows import ALIKE, MOST, SUM, TEST_DEPTHS, own
+from synthetic.studies.depth_dial.sentences import falls_up_to, picture, sentences, stopped, summarise
+from synthetic.studies.engine.designs import Design, cost
+from synthetic.studies.engine.plan import Plan
+from synthetic.studies.engine.stopping import STOPS, AtStop
+from synthetic.studies.engine.trials import TrialRecord, compute_trial, read_record
+from synthetic.studies.engine.tuning import State, Tuned
+from synthetic.training.dial import drawn_depth, turn
+from synthetic.training.frames import tiny_dims
+from synthetic.training.looped import paired
+from synthetic.training.recipe import RecipeChanges
+from synthetic.training.steps import steps_taken
 
 CHAIN = ChainSpec("hidden", 4, states=2, train=20_000, validation=400)
 SHORT = ["--corpus", "hidden", "--symbols", "4", "--states", "2", "--length", "8000", "--dim", "8", "--layers", "1"]
@@ -41,13 +42,13 @@ SHORT += ["--rows", "T = 1", "T drawn, steps sum to 1"]
 TOKENS = torch.arange(6).remainder(4)[None]
 
 
-def small(**choices: Any) -> DialPlan:
+def small(**choices: Any) -> Plan:
     """The study of MLPs, as small as it can be."""
     changes = RecipeChanges(steps=6, batch=2, context=8)
-    return dial_plan(plan("mlp", 4, dims=tiny_dims(8, 1, 1), changes=changes, **choices))
+    return STUDY.plan("mlp", 4, dims=tiny_dims(8, 1, 1), changes=changes, **choices)
 
 
-def design(plan: DialPlan, name: str) -> Design:
+def design(plan: Plan, name: str) -> Design:
     found = plan.row(name)
     assert found is not None
     return found.design
@@ -195,7 +196,7 @@ def test_a_row_of_which_a_seed_diverged_has_no_stops() -> None:
 
 def test_studies_without_a_dial_keep_the_names_of_their_cells() -> None:
     pinned = PinnedCorpus(CorpusChoice(CHAIN), "0")
-    usual = plan("mlp", 4, names=("T = 1",))
+    usual = second_step.STUDY.plan("mlp", 4, names=("T = 1",))
     cell = plain(usual.cell(usual.rows[0], 0, "judging", 1.0, 0.01, pinned, "cpu"))
     assert not {"depths", "stops"} & set(cell)
     assert "dial" not in cell["design"]
@@ -266,7 +267,7 @@ def test_a_dial_alone_is_drawn_and_compared_with_nothing() -> None:
     found = State((Tuned(row, judged=cast(Any, judged)),), (), ())
     summary = summarise(study, found)
     assert (summary.against, summary.saved) == ((), None)
-    assert SUM in picture(found, summary, "byte", None)
+    assert SUM in picture(found, summary, "byte", None).drawn
     assert "FLOPs" not in " ".join(sentences(summary, "byte", None))
 
 

@@ -28,18 +28,19 @@ from cemverify.cem import presets as paper
 from cemverify.cem.layers import AttentionConfig
 from cemverify.conformance.implementations.contract import implementation
 from cemverify.conformance.implementations.plain import Plain
+from cemverify.console.parsing import again as again_
 from cemverify.processes import forkserver
 from cemverify.results import envelope
 from cemverify.results.tables import terminal
 from suites.runs.interrupts import heed
+from synthetic.__main__ import NO_MATTER, main
 from synthetic.__main__ import _parser as parser_of
-from synthetic.__main__ import main
-from synthetic.language.commands import COMMANDS, train
-from synthetic.language.commands.arguments import Command
-from synthetic.language.contenders import presets
-from synthetic.language.contenders.model_results import ModelResult
-from synthetic.language.contenders.objections import reasons_to_fail
-from synthetic.language.contenders.presets import (
+from synthetic.language import COMMANDS
+from synthetic.language.arguments import Command
+from synthetic.side_by_side import presets
+from synthetic.side_by_side.model_results import ModelResult
+from synthetic.side_by_side.objections import reasons_to_fail
+from synthetic.side_by_side.presets import (
     Contender,
     LanguageConfig,
     contenders,
@@ -47,10 +48,10 @@ from synthetic.language.contenders.presets import (
     smoke_on_cuda,
     tiny,
 )
-from synthetic.language.training import machine
-from synthetic.language.training.cost import Cost, cost, parameters
-from synthetic.language.training.recipe import chinchilla
-from synthetic.language.training.training import Training
+from synthetic.training import machine
+from synthetic.training.cost import Cost, cost, parameters
+from synthetic.training.recipe import chinchilla
+from synthetic.training.training import Training
 
 CHAIN = ("--corpus", "hidden", "--symbols", "8", "--states", "4", "--length", "50000")
 SMALL = ("--preset", "tiny")
@@ -375,20 +376,11 @@ def test_a_misplaced_option_gets_the_usage_line_and_a_sentence(
     assert second.startswith(f"error: {sentence}")
 
 
-def test_the_command_in_a_result_file_asks_for_the_same(corpora: Path) -> None:
-    """Whatever is read from a command line is written as a command line that reads as the same."""
-    for line in (
-        "--preset tiny --models cem-t1 --depths 1 4 --steps 3 --learning-rate 0.1 --dim 16 --corpus library",
-        "--corpus markov --symbols 4 --order 1 --length 1000",
-        "--text a b --tokeniser t.json --seed 3 --compile",
-        "--dataset owner/name --split test --megabytes 1.5",
-    ):
-        options = parser_of("language").parse_args(["language", "train", *shlex.split(line)])
-        asked = train.asked_for(options)
-        said = train.command(asked, machine.Machine(compiled=options.compile))
-        again = parser_of("language").parse_args(shlex.split(said)[3:])
-        assert train.asked_for(again) == asked
-        assert again.compile == options.compile
+def test_the_command_in_a_result_file_is_what_was_given_without_what_changes_nothing() -> None:
+    given = "language train --output o.json --preset tiny --workers=2 --folder f --text a 'b c' --resume --steps 3"
+    assert again_(("python", "-m", "synthetic"), shlex.split(given), NO_MATTER) == (
+        "python -m synthetic language train --preset tiny --text a 'b c' --steps 3"
+    )
 
 
 # --- what is written ------------------------------------------------------------------------------

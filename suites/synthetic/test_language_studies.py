@@ -19,36 +19,31 @@ from cemverify.results.statistics import compare
 from synthetic.__main__ import main
 from synthetic.corpora.chains import ChainSpec
 from synthetic.corpora.choice import CorpusChoice, PinnedCorpus, open_corpus
-from synthetic.language.paper import cells
-from synthetic.language.paper.cells import (
-    TrainingRecord,
-    compute_training,
-    count,
-    measured,
-    training_cell,
-)
-from synthetic.language.paper.estimates import GPU_UTILISATION, H100_TFLOPS, forecasts, speed_of
-from synthetic.language.paper.rates import optimum
-from synthetic.language.paper.statements import EXPECTATIONS, Kind, read, reading_of
-from synthetic.language.paper.studies import (
+from synthetic.studies.engine.comparisons import MARGIN
+from synthetic.studies.engine.estimates import GPU_UTILISATION, H100_TFLOPS, speed_at
+from synthetic.studies.engine.statements import Reading
+from synthetic.studies.paper import cells
+from synthetic.studies.paper.cells import TrainingRecord, compute_training, count, measured, training_cell
+from synthetic.studies.paper.estimates import forecasts
+from synthetic.studies.paper.rates import optimum
+from synthetic.studies.paper.rows import (
     ALIBI,
     FULL,
     RATES,
     ROTARY,
     STUDIES,
-    TINY,
     WIDENED,
     StudyPlan,
     at_rate,
     attention_name,
     mlp_name,
-    paper_recipe,
     plan,
 )
-from synthetic.language.paper.summary import MARGIN, bits_at, summarise
-from synthetic.language.training.looped import LoopedConfig, LoopedModel, first_std, paired
-from synthetic.language.training.training import score
-from synthetic.statements import Reading
+from synthetic.studies.paper.statements import EXPECTATIONS, Kind, read, reading_of
+from synthetic.studies.paper.summary import bits_at, summarise
+from synthetic.training.frames import TINY, paper_recipe
+from synthetic.training.looped import LoopedConfig, LoopedModel, first_std, paired
+from synthetic.training.training import score
 
 CHAIN = ChainSpec("hidden", 8, states=4, peak=6.0, train=20_000, validation=1250)
 SHORT = (
@@ -165,7 +160,7 @@ def test_applied_once_it_is_the_plain_model() -> None:
 
 def test_an_estimate_is_flops_over_speed() -> None:
     found = plan("replace-mlp", "86M", paper.VOCABULARY)
-    speed = speed_of(found, None)
+    speed = speed_at(True, None)
     assert speed.flops_per_second == GPU_UTILISATION * H100_TFLOPS * 1e12
     forecast = forecasts(found, speed)[ROTARY]
     V, D, L, M, J = 32000, 672, 8, 1792, 2048

@@ -22,15 +22,15 @@ from cemverify.console.errors import UsageError
 from cemverify.processes import forkserver
 from synthetic.corpora.batches import Batches
 from synthetic.corpora.tokens import Tokens
-from synthetic.language.contenders.presets import Contender, contenders, smoke, tiny
-from synthetic.language.losses import regression
-from synthetic.language.training.checkpoints import saved_step
-from synthetic.language.training.cost import cost, parameters
-from synthetic.language.training.machine import choose, leave
-from synthetic.language.training.metrics import Metrics
-from synthetic.language.training.probes import probe
-from synthetic.language.training.recipe import Recipe
-from synthetic.language.training.training import Saving, adamw, score, train, unsharded
+from synthetic.loss_agreement import regression
+from synthetic.side_by_side.presets import Contender, contenders, smoke, tiny
+from synthetic.training.checkpoints import saved_step
+from synthetic.training.cost import cost, parameters
+from synthetic.training.machine import choose, leave
+from synthetic.training.metrics import Metrics
+from synthetic.training.probes import probe
+from synthetic.training.recipe import Recipe
+from synthetic.training.training import Saving, adamw, score, train, unsharded
 
 SMALL = contenders(vocabulary=16, dim=16, layers=2, heads=2, depths=(1, 2))
 RECIPE = Recipe(steps=60, batch=4, context=8, learning_rate=1e-2)

@@ -11,9 +11,9 @@ from cemverify.cem.blocked import watched
 from cemverify.cem.layers import AttentionConfig, MLPConfig
 from cemverify.cem.llama import LlamaAttentionConfig, SwiGLUConfig
 from cemverify.cem.models import BlockConfig, LanguageModel, LanguageModelConfig
-from synthetic.language.training.cost import on_meta
-from synthetic.language.training.paths import paths, words
-from synthetic.language.training.recipe import Recipe
+from synthetic.training.cost import on_meta
+from synthetic.training.paths import paths, words
+from synthetic.training.recipe import Recipe
 
 D, K = 4, 2
 # With 256 tokens attention is long enough for tiles, and with 4096 hidden units an MLP is wide enough.

@@ -26,7 +26,7 @@ from synthetic.recursion.findings import entry
 from synthetic.recursion.presets import PRESETS, RecursionConfig, preset
 from synthetic.recursion.regressors import CEMSpec, DrawnSpec, RegressorStack
 from synthetic.recursion.summary import Row, choose_rate, summarise
-from synthetic.stopping import STOPS, AtStop
+from synthetic.studies.engine.stopping import STOPS, AtStop
 
 SEEDS = 8
 cem, again, narrow, reused, untied = (

@@ -11,8 +11,8 @@ from cemverify.results import envelope
 from cemverify.results.numbers import shown_ratio
 from cemverify.results.statistics import Ratio
 from synthetic.__main__ import main
-from synthetic.language.tuned.plan import plan
-from synthetic.language.tuned.scale import Point, _change, picture, read_point, sentences
+from synthetic.studies.second_step import STUDY
+from synthetic.studies.second_step.scale import Point, _change, picture, read_point, sentences
 
 PUBLISHED = Path(__file__).parents[2] / "docs" / "results" / "second-step-attention.json"
 
@@ -25,7 +25,7 @@ def point(tokens: int, verdict: str = "pays", replaced: str = "attention") -> Po
 
 def test_a_point_says_what_its_study_saw() -> None:
     found = read_point(PUBLISHED)
-    asked = plan(found.replaced, 256, per_parameter=found.per_parameter)  # type: ignore[arg-type]
+    asked = STUDY.plan(found.replaced, 256, per_parameter=found.per_parameter)  # type: ignore[arg-type]
     assert found.tokens == asked.recipe.tokens
     ratios = json.loads(PUBLISHED.read_text())["ratios"]
     printed = {r["baseline"]: r["mean"] for r in ratios if r["model"] == "T = 2, eta 1/2"}

@@ -12,16 +12,24 @@ from torch.nn import functional as F
 
 from cemverify.cem import presets as paper
 from synthetic.corpora.choice import CorpusChoice, PinnedCorpus
-from synthetic.language.paper.studies import TINY_SIZE, tiny_dims, tiny_frame
-from synthetic.language.training.looped import LoopedModel, paired
-from synthetic.language.training.recipe import Recipe
-from synthetic.language.training.scaling import Base
-from synthetic.language.training.training import adamw
-from synthetic.language.tuned.designs import Replaced, beyond
-from synthetic.language.tuned.plan import SMALL_SIZE, plan
+from synthetic.studies.engine.designs import Replaced, Row
+from synthetic.studies.engine.plan import SMALL_SIZE, Setting
+from synthetic.studies.second_step import STUDY
+from synthetic.studies.second_step.rows import beyond as beyond_rows
+from synthetic.training.frames import TINY_SIZE, Frame, tiny_dims, tiny_frame
+from synthetic.training.looped import LoopedModel, paired
+from synthetic.training.recipe import Recipe
+from synthetic.training.scaling import Base
+from synthetic.training.training import adamw
 
 BASE = Base(TINY_SIZE.dim, TINY_SIZE.layers, TINY_SIZE.heads)
 RECIPE = Recipe(steps=4, batch=4, context=16, learning_rate=0.01, weight_decay=0.0)
+
+plan = STUDY.plan
+
+
+def beyond(replaced: Replaced, frame: Frame) -> tuple[Row, ...]:
+    return beyond_rows(Setting(replaced, frame, 8, 2))
 
 
 @dataclass(frozen=True)

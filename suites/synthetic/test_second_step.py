@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,44 +21,48 @@ from torch._dynamo.utils import counters
 from cemverify.cem.models import Block, LanguageModel
 from cemverify.console.errors import UsageError
 from cemverify.results import envelope
-from cemverify.runs import CellStore, bring, ctrl_c_after, hand_on
+from cemverify.runs import Cell, CellStore, bring, ctrl_c_after, hand_on
 from cemverify.runs.plain import plain
 from synthetic.__main__ import main
 from synthetic.corpora.batches import Batches
 from synthetic.corpora.chains import ChainSpec
 from synthetic.corpora.choice import CorpusChoice, PinnedCorpus, open_corpus
 from synthetic.corpora.tokens import Tokens
-from synthetic.language.paper.studies import TINY_SIZE, tiny_dims, tiny_frame
-from synthetic.language.training import machine
-from synthetic.language.training.guard import first_non_finite
-from synthetic.language.training.looped import paired
-from synthetic.language.training.machine import Machine, compiler_missing
-from synthetic.language.training.recipe import Recipe, RecipeChanges
-from synthetic.language.training.steps import steps_of, warnings
-from synthetic.language.training.training import train
-from synthetic.language.tuned import cells, designs, power, tables
-from synthetic.language.tuned.cells import TrialCell, TrialRecord, compute_trial, part_windows, read_record
-from synthetic.language.tuned.designs import (
-    AGAIN,
-    REPLACED,
-    TWICE,
-    WIDER,
-    Design,
-    Replaced,
-    beyond,
-    cost,
-    parameters,
-    rows,
-)
-from synthetic.language.tuned.halving import Curve, optimum, rate, starts, wanted
-from synthetic.language.tuned.page import sentences
-from synthetic.language.tuned.plan import SecondStepPlan, plan
-from synthetic.language.tuned.study import State, state
-from synthetic.language.tuned.summary import summarise
+from synthetic.studies.engine import power
+from synthetic.studies.engine import trials as cells
+from synthetic.studies.engine.designs import REPLACED, Design, Replaced, Row, cost, parameters
+from synthetic.studies.engine.plan import Plan, Setting
+from synthetic.studies.engine.rates import Curve, optimum, rate, starts, wanted
+from synthetic.studies.engine.trials import TrialCell, TrialRecord, compute_trial, part_windows, read_record
+from synthetic.studies.engine.tuning import State, state
+from synthetic.studies.second_step import STUDY
+from synthetic.studies.second_step import sentences as said
+from synthetic.studies.second_step.rows import AGAIN, TWICE, WIDER, one
+from synthetic.studies.second_step.rows import beyond as beyond_rows
+from synthetic.studies.second_step.rows import usual as usual_rows
+from synthetic.studies.second_step.sentences import sentences, summarise
+from synthetic.training import machine
+from synthetic.training.frames import TINY_SIZE, Frame, tiny_dims, tiny_frame
+from synthetic.training.guard import first_non_finite
+from synthetic.training.looped import paired
+from synthetic.training.machine import Machine, compiler_missing
+from synthetic.training.recipe import Recipe, RecipeChanges
+from synthetic.training.steps import steps_of, warnings
+from synthetic.training.training import train
 
 CHAIN = ChainSpec("hidden", 8, states=4, peak=6.0, train=20_000, validation=1250)
 PINNED = PinnedCorpus(CorpusChoice(CHAIN), "0" * 64)
 FEW = ("T = 1", "T = 1, eta 2", "T = 2, eta 1/2")
+
+plan = STUDY.plan
+
+
+def usual(replaced: Replaced, frame: Frame, context: int) -> tuple[Row, ...]:
+    return usual_rows(Setting(replaced, frame, context, 2))
+
+
+def beyond(replaced: Replaced, frame: Frame) -> tuple[Row, ...]:
+    return beyond_rows(Setting(replaced, frame, 8, 2))
 
 
 # --- which models -----------------------------------------------------------------------------------
@@ -65,7 +70,7 @@ FEW = ("T = 1", "T = 1, eta 2", "T = 2, eta 1/2")
 
 @pytest.mark.parametrize("replaced", REPLACED)
 def test_every_control_is_there_and_differs_from_t_1_in_one_thing(replaced: Replaced) -> None:
-    found = {row.name: row for row in rows(replaced, tiny_frame(256), 64)}
+    found = {row.name: row for row in usual(replaced, tiny_frame(256), 64)}
     one, deep = found["T = 1"].design, found["T = 2, eta 1/2"].design
     assert found["T = 1, eta 2"].design == replace(one, layer=(("step_size", 2.0),))
     assert deep == replace(one, layer=(("steps", 2), ("step_size", 0.5)))
@@ -79,7 +84,7 @@ def test_every_control_is_there_and_differs_from_t_1_in_one_thing(replaced: Repl
 
 
 def test_embeddings_alone_are_of_unit_variance_in_every_row() -> None:
-    for row in rows("full", tiny_frame(256), 64):
+    for row in usual("full", tiny_frame(256), 64):
         model = paired(row.design.looped, 0)
         assert float(model.embedding.detach().std()) == pytest.approx(1, rel=0.02)
         assert float(model.head.detach().std()) == pytest.approx(TINY_SIZE.dim**-0.5, rel=0.02)
@@ -87,7 +92,7 @@ def test_embeddings_alone_are_of_unit_variance_in_every_row() -> None:
 
 def test_a_learned_step_starts_where_it_is_said_to_and_is_trained() -> None:
     deep, learned = (
-        paired(next(r for r in rows("attention", tiny_frame(16), 8) if r.name == name).design.looped, 0)
+        paired(next(r for r in usual("attention", tiny_frame(16), 8) if r.name == name).design.looped, 0)
         for name in ("T = 2, eta 1/2", "T = 2, eta learned")
     )
     tokens = torch.arange(8)[None]
@@ -101,7 +106,7 @@ def test_a_learned_step_starts_where_it_is_said_to_and_is_trained() -> None:
 @pytest.mark.parametrize("replaced", REPLACED)
 def test_rows_beyond_the_paper_begin_as_t_2_or_say_why_not(replaced: Replaced) -> None:
     frame = tiny_frame(16, tiny_dims(dim=8, layers=1, heads=2))
-    deep = paired(next(r for r in rows(replaced, frame, 8) if r.name == "T = 2, eta 1/2").design.looped, 0)
+    deep = paired(next(r for r in usual(replaced, frame, 8) if r.name == "T = 2, eta 1/2").design.looped, 0)
     found = {row.name.removeprefix("T = 2, "): row for row in beyond(replaced, frame) if row.base is None}
     assert ("temperature per step" in found) == (replaced != "mlp")
     assert ("joint" in found) == (replaced == "full")
@@ -173,10 +178,10 @@ def test_layers_that_take_turns_are_not_reused_too() -> None:
 
 
 def test_options_that_came_later_are_not_in_the_names_of_cells_without_them() -> None:
-    (usual, joint) = (rows("full", tiny_frame(16), 8)[0].design, beyond("full", tiny_frame(16))[5].design)
-    assert "rounds" not in plain(usual)
+    (common, joint) = (usual("full", tiny_frame(16), 8)[0].design, beyond("full", tiny_frame(16))[5].design)
+    assert "rounds" not in plain(common)
     assert plain(joint)["rounds"] == 2
-    assert "beyond" not in json.dumps(plain(usual.looped))
+    assert "beyond" not in json.dumps(plain(common.looped))
 
 
 def test_compiled_trainings_are_cells_of_their_own_and_the_usual_ones_keep_their_names() -> None:
@@ -301,7 +306,7 @@ def test_tuning_and_judging_share_no_token() -> None:
 
 
 def test_small_embeddings_make_the_first_step_longer_than_the_stream_and_say_so() -> None:
-    design = rows("attention", tiny_frame(256), 64)[2].design
+    design = usual("attention", tiny_frame(256), 64)[2].design
     tokens = torch.randint(256, (2, 64), generator=torch.Generator().manual_seed(0))
     large, small = (steps_of(paired(replace(design, embedding_std=std).looped, 0), tokens)[0] for std in (1.0, 1 / 8))
     assert small.lengths[0] > 2
@@ -314,7 +319,7 @@ def test_small_embeddings_make_the_first_step_longer_than_the_stream_and_say_so(
 
 
 def test_steps_are_those_of_the_layer() -> None:
-    design = replace(rows("mlp", tiny_frame(16), 8)[2].design, times=2)
+    design = replace(usual("mlp", tiny_frame(16), 8)[2].design, times=2)
     model, tokens = paired(design.looped, 0), torch.arange(8)[None]
     found = steps_of(model, tokens)
     assert [(s.layer, s.application) for s in found] == [(1, 1), (1, 2), (2, 1), (2, 2)]
@@ -331,15 +336,16 @@ def test_steps_are_those_of_the_layer() -> None:
 # --- how it is read ---------------------------------------------------------------------------------
 
 
-def made(asked: SecondStepPlan, bits: dict[str, float], noise: float = 0.002) -> State:
+def made(asked: Plan, bits: dict[str, float], noise: float = 0.002) -> State:
     """The finished study as if each row needed so many bits, all tuned alike, seeds a little apart."""
 
-    def look(cell: TrialCell) -> TrialRecord:
+    def look(found: Cell) -> dict[str, Any]:
+        cell = compute_trial.restore(found.spec)
         row = next(r for r in asked.rows if r.design == cell.design and r.weights == cell.weights - cell.seed)
         here = bits.get(row.name, 2.0) + (math.log2(cell.recipe.learning_rate / 0.008)) ** 2
         if cell.part == "judging":
             here = bits.get(row.name, 2.0) * (1 + noise * math.sin(7.0 * cell.seed + len(row.name)))
-        return TrialRecord(1, 1.0, 1.0, (here, here), (1.0,), None, None, (), (), "")
+        return asdict(TrialRecord(1, 1.0, 1.0, (here, here), (1.0,), None, None, (), (), ""))
 
     return state(asked, PINNED, "cpu", look)
 
@@ -371,7 +377,7 @@ def test_each_row_beyond_the_paper_is_held_to_the_same_rule() -> None:
     assert found["T = 2, joint"].why == "*T = 2, joint* is equivalent to (within 0.5%) *T = 1, eta 2*"
     assert summary.pair("T = 2, scalar norm", "T = 1, scalar norm") is not None
     assert "T = 1, scalar norm" not in found
-    (table,) = tables.beyond(asked, summary)
+    (table,) = said.beyond(asked, summary)
     assert len(table.rows) == len(found)
     told = " ".join(sentences(asked, summary))
     assert "Beyond the paper, by the same rule, a second step pays in *T = 2, momentum*; does not pay in" in told
@@ -396,16 +402,17 @@ def test_without_its_controls_nothing_is_decided() -> None:
 
 def test_rows_are_tuned_before_they_are_judged_and_judged_seed_by_seed() -> None:
     asked = plan("attention", 256, names=FEW)
-    have: set[TrialCell] = set()
+    have: set[str] = set()
     order: list[tuple[str, int]] = []
 
-    def look(cell: TrialCell) -> TrialRecord | None:
-        bits = 2 + math.log2(cell.recipe.learning_rate / 0.005) ** 2
-        return TrialRecord(1, 1.0, 1.0, (bits,), (), None, None, (), (), "") if cell in have else None
+    def look(cell: Cell) -> dict[str, Any] | None:
+        bits = 2 + math.log2(cell.spec["recipe"]["learning_rate"] / 0.005) ** 2
+        record = TrialRecord(1, 1.0, 1.0, (bits,), (), None, None, (), (), "")
+        return asdict(record) if cell.key in have else None
 
     while todo := state(asked, PINNED, "cpu", look).todo:
-        order += [(a.spec.part, a.spec.seed) for a in todo]
-        have |= {a.spec for a in todo}
+        order += [(cell.spec["part"], cell.spec["seed"]) for cell in todo]
+        have |= {cell.key for cell in todo}
     judged = [seed for part, seed in order if part == "judging"]
     assert [part for part, _ in order] == ["tuning"] * (len(order) - len(judged)) + ["judging"] * len(judged)
     assert judged == [seed for seed in range(8) for _ in FEW]
@@ -522,7 +529,7 @@ def test_a_study_that_is_not_finished_says_so_and_decides_nothing(
 def test_a_line_of_cells_that_was_edited_is_refused_by_its_number(tmp_path: Path) -> None:
     store = CellStore(tmp_path / "store")
     cell = compute_trial.cell(
-        TrialCell(PINNED, rows("mlp", tiny_frame(8), 8)[0].design, plan("mlp", 8).recipe, 0, 0, "judging", 4)
+        TrialCell(PINNED, usual("mlp", tiny_frame(8), 8)[0].design, plan("mlp", 8).recipe, 0, 0, "judging", 4)
     )
     record = TrialRecord(1, 1.0, 1.0, (2.0,), (3.0,), None, None, (), (), "")
     store.put(cell, json.loads(json.dumps(asdict(record))))
@@ -538,7 +545,7 @@ def test_a_line_of_cells_that_was_edited_is_refused_by_its_number(tmp_path: Path
     assert read_record(stored.payload) == record
     corpus = PinnedCorpus(CorpusChoice(CHAIN, None), "a\u2028b")  # a line separator, as some say
     odd = compute_trial.cell(
-        TrialCell(corpus, rows("mlp", tiny_frame(8), 8)[0].design, plan("mlp", 8).recipe, 0, 0, "judging", 4)
+        TrialCell(corpus, usual("mlp", tiny_frame(8), 8)[0].design, plan("mlp", 8).recipe, 0, 0, "judging", 4)
     )
     store.put(odd, json.loads(json.dumps(asdict(record))))
     assert hand_on(path, store, [odd.key]) == 2
@@ -609,4 +616,4 @@ def test_small_has_about_a_million_parameters_and_tokens_follow_from_llamas() ->
     assert 1e6 < parameters(asked.rows[0].design) < llama < 1.5e6
     assert 5 * llama <= asked.recipe.tokens < 5 * llama + asked.recipe.batch * asked.recipe.context
     assert asked.recipe.context == 256
-    assert asked.row(designs.one(2)) is not None
+    assert asked.row(one(2)) is not None

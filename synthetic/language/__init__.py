@@ -1,12 +1,110 @@
-"""The language bench: small language models, Llama and CEM, on the same tokens in the same order.
+"""`python -m synthetic language COMMAND`: small language models, Llama and CEM, on the same tokens in the same order.
 
-training     one model: recipe, machine, checkpoints, and what is measured along the way
-contenders   several models side by side: presets, results, and when a run passes
-losses       loss curves step by step: beside those of somebody else's layers, and beside those on file
-paper        the paper's language experiments, with several seeds: cells of a store, statistics, statements, pages
-commands     `python -m synthetic language train | study | compare`
-
-`contenders` and `paper` know nothing of each other. Below `commands` nothing knows of a command line: frozen
-configurations go down, results come up. On the CPU a run repeats bit for bit; on a GPU, where sums are taken in any
-order, it does not.
+A command reads its options into a frozen configuration, hands that down, prints and writes what comes up; nothing
+below knows of a command line. On the CPU a run repeats bit for bit; on a GPU, where sums are taken in any order, it
+does not.
 """
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from cemverify.console.errors import UsageError
+from cemverify.results.envelope import ResultError
+from synthetic.language import compare, scale, studies, study, train
+from synthetic.language.arguments import Command
+from synthetic.studies.engine.study import Study
+from synthetic.training.machine import one_of_several
+
+DESCRIPTION = """\
+Trains small language models, Llama and CEM at several recursion depths T, on the same tokens in
+the same order, and measures what they need: bits per byte, FLOPs, memory, energies that fall.
+"""
+
+EPILOG = """\
+examples:
+  python -m synthetic language train                      the smoke run: minutes on two CPU cores
+  python -m synthetic language train --preset tiny --corpus hidden
+  python -m synthetic language study diagonal --seeds 3   one of the paper's experiments, made small
+  python -m synthetic language second-step --estimate     what it takes to know whether T = 2 pays
+  python -m synthetic language scale FILE ...             its results at several lengths and sizes
+  python -m synthetic language dial --corpus hidden       one model for every number of steps
+  python -m synthetic language compare mymodule:layers    your layers in the same harness
+
+Each command has a --help of its own; docs/language.md explains the tables.
+"""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A command.
+
+    Attributes:
+        summary: of one line. usage: what follows its name. add_arguments: adds its options. run: does what they ask.
+    """
+
+    summary: str
+    usage: str
+    add_arguments: Callable[[Command], None]
+    run: Callable[[argparse.Namespace], int]
+
+
+def _file(module: Any) -> Entry:
+    """A command that has a file of its own."""
+    return Entry(module.SUMMARY, module.USAGE, module.add_arguments, module.run)
+
+
+def _study(found: Study | None) -> Entry:
+    """A study whose rows find their own rates; one that the command line names, if it is None."""
+    add, run = partial(studies.add_arguments, study=found), partial(studies.run, study=found)
+    if found is None:
+        return Entry(studies.OWN_SUMMARY, studies.OWN_USAGE, add, run)
+    return Entry(found.summary, studies.USAGE, add, run)
+
+
+COMMANDS = {
+    "train": _file(train),
+    "study": _file(study),
+    **{found.name: _study(found) for found in studies.STUDIES},
+    "scale": _file(scale),
+    "own": _study(None),
+    "compare": _file(compare),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The commands of `python -m synthetic language`."""
+    parser.description = DESCRIPTION
+    parser.epilog = EPILOG
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Command)
+    made = {}
+    for name, entry in COMMANDS.items():
+        made[name] = commands.add_parser(name, help=entry.summary, usage=f"%(prog)s {entry.usage}")
+        entry.add_arguments(made[name])
+    for command in made.values():
+        command.beside = made
+
+
+def run(options: argparse.Namespace) -> int:
+    """Runs the command; returns the exit code.
+
+    Raises:
+        UsageError: an option is invalid, or the corpus is not available.
+        cemverify.results.envelope.ResultError: a file cannot be written.
+    """
+    try:
+        if options.command != "train" and one_of_several():
+            raise UsageError(
+                f"torchrun trains one model together, and {options.command} several by themselves: start it without"
+                " torchrun (a study spreads by --workers, --shard and --cluster)"
+            )
+        return COMMANDS[options.command].run(options)
+    except (UsageError, ResultError):
+        if int(os.environ.get("RANK", "0")) > 0:  # the first process tells it
+            return 2
+        raise

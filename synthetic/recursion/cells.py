@@ -23,7 +23,7 @@ from synthetic.recursion.contenders import Contender
 from synthetic.recursion.ensembles import Fit, Recipe, fit, squared_errors
 from synthetic.recursion.references import REFERENCES
 from synthetic.recursion.regressors import CEMCore, RegressorStack
-from synthetic.stopping import AtStop
+from synthetic.studies.engine.stopping import AtStop
 
 # Trained models are also evaluated with so many steps, whatever their own T.
 TEST_DEPTHS = tuple(range(1, 17))

@@ -21,12 +21,12 @@ from cemverify.runs import Cell, RunOptions, add_run_arguments, payloads, run_ce
 from reports.kinds.recursion import sheets
 from reports.sheets import plain
 from synthetic.gp import priors
-from synthetic.measured import readings
 from synthetic.recursion.cells import ModelCell, TaskCell, compute_model, compute_task
 from synthetic.recursion.contenders import FAMILIES
 from synthetic.recursion.findings import admit, assemble
 from synthetic.recursion.measured import measured
 from synthetic.recursion.presets import PRESETS, RecursionConfig, preset
+from synthetic.studies.engine.readings import readings
 
 DESCRIPTION = """\
 Trains recursive CEM MLPs with T = 1, 2, 4, 8 descent steps (--steps) on functions drawn from Gaussian processes,

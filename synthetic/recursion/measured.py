@@ -8,7 +8,7 @@ from typing import Any
 
 from cemverify.results.statistics import MARGIN
 from reports.kinds.recursion import at_depths, at_stops, by_depth, errors, is_drawn, priors, short
-from synthetic.measured import measured_ratio
+from synthetic.studies.engine.readings import measured_ratio
 
 
 def measured(content: Mapping[str, Any]) -> dict[str, Any]:

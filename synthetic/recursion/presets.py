@@ -13,7 +13,7 @@ from synthetic.recursion.cells import ModelCell, Replicate, TaskCell
 from synthetic.recursion.contenders import FAMILIES, INPUTS, Contender, find_family
 from synthetic.recursion.ensembles import Recipe
 from synthetic.recursion.regressors import DrawnSpec
-from synthetic.stopping import STOPS
+from synthetic.studies.engine.stopping import STOPS
 
 # Of these plain CEM at T = 1, 2 and 4 chose none at the edge.
 FIVE_RATES = (5e-3, 1e-2, 2e-2, 3e-2, 5e-2)

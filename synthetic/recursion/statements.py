@@ -8,7 +8,7 @@ from typing import Any
 from cemverify.results.numbers import shown_ratio
 from cemverify.results.statistics import Ratio, compare, correct
 from reports.kinds.recursion import Row, best_depth, by_depth, errors, priors, short
-from synthetic.statements import Statement
+from synthetic.studies.engine.statements import Statement
 
 _NON_STATIONARY = ("warped", "gibbs", "changepoint", "modulated")
 

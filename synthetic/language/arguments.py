@@ -1,0 +1,218 @@
+"""What the commands of the language bench share: their parser, and the options of corpora, presets and recipes.
+
+Options that are many are listed in compact groups, so that the help of a command fits a screen. Whatever an option
+says becomes part of a frozen configuration here; nothing else sees the parsed arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cemverify.console.errors import UsageError
+from cemverify.console.parsing import Parser, path, positive, whole
+from synthetic import memory
+from synthetic.corpora.chains import ChainSpec
+from synthetic.corpora.choice import CorpusChoice, Library, TextFiles, corpora_folder
+from synthetic.corpora.hub import DatasetSpec
+from synthetic.side_by_side.presets import PresetChoice
+from synthetic.training.recipe import RecipeChanges
+
+CORPORA = ("library", "markov", "hidden")
+CORPUS_HELP = """\
+--corpus NAME         library: the running Python's standard library, no network (default);
+                      markov, hidden: chains drawn from a seed, whose entropy is known
+--text PATH ...       your own files and folders; or --dataset NAME: a Hugging Face dataset
+--tokeniser NAME      a tokenizer.json or a name on the hub (default: bytes are tokens)
+--corpora DIR         where tokens are kept (default: $CEMVERIFY_CORPORA, or out/corpora)
+of a dataset:         --configuration NAME --split NAME --column NAME --revision TAG --megabytes N
+of a chain:           --symbols V --order K (markov) --states S (hidden) --length N"""
+
+RECIPE_OPTIONS = ("steps", "batch", "context", "accumulate", "learning_rate")
+SHAPE_OPTIONS = ("dim", "layers", "heads")
+NUMBERS_HELP = """\
+other numbers:        --steps N --batch B --context J --learning-rate R --accumulate N (passes)
+                      --dim D --layers L --heads K"""
+
+_OF_CHAINS = ("symbols", "length")
+_OF_DATASETS = ("configuration", "split", "column", "revision", "megabytes")
+
+
+class Command(Parser):
+    """A parser that refuses with its usage line and one sentence, and says where a misplaced option belongs.
+
+    Attributes:
+        checks: look at what was parsed, and raise UsageError. beside: the other commands, by name.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        # "description" is taken as it is written; a shortened option might be another command's
+        own = {"formatter_class": argparse.RawDescriptionHelpFormatter, "add_help": False, "allow_abbrev": False}
+        super().__init__(*args, **{**kwargs, **own})
+        self.add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)
+        self.checks: list[Callable[[argparse.Namespace], None]] = []
+        self.beside: Mapping[str, Command] = {}
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """As its parent; then come the checks."""
+        found, _ = super().parse_known_args(args, namespace)
+        try:
+            for check in self.checks:
+                check(found)
+        except UsageError as error:
+            self.error(str(error))
+        return found, []
+
+    def knows(self, option: str) -> bool:
+        """Whether it has such an option."""
+        return option in self._option_string_actions
+
+    def about_unknown(self, words: Sequence[str]) -> str:
+        """As its parent; says which of the other commands has the option."""
+        option = next((word.partition("=")[0] for word in words if word.startswith("-")), "")
+        owners = [command.prog for command in self.beside.values() if option and command.knows(option)]
+        return f"{option} belongs to `{owners[0]}`" if owners else super().about_unknown(words)
+
+
+def add_compact(parser: argparse.ArgumentParser, title: str, text: str) -> Callable[..., None]:
+    """A group of options that `text` describes; returns what adds one."""
+    group = parser.add_argument_group(title, text)
+
+    def add(name: str, **how: Any) -> None:
+        group.add_argument(name, help=argparse.SUPPRESS, **how)
+
+    return add
+
+
+# --- corpora --------------------------------------------------------------------------------------
+
+
+def add_corpus_arguments(parser: Command) -> None:
+    """The options that `corpus_choice` reads; options of one corpus beside another are refused."""
+    add = add_compact(parser, "the corpus", CORPUS_HELP)
+    add("--corpus", default=None)
+    add("--text", nargs="+", type=path)
+    add("--dataset")
+    add("--tokeniser")
+    add("--corpora", type=path, default=corpora_folder())
+    for name in ("configuration", "split", "column", "revision"):
+        add(f"--{name}")
+    add("--megabytes", type=positive)
+    add("--symbols", type=whole(1))
+    add("--order", type=whole(1))
+    add("--states", type=whole(1))
+    add("--length", type=whole(1))
+    parser.checks.append(_check_corpus)
+
+
+def _check_corpus(options: argparse.Namespace) -> None:
+    """Refuses options of one corpus beside another, where they would change nothing.
+
+    Raises:
+        UsageError: the sentence names the option, and where it belongs.
+    """
+    given = [f"--{name}" for name in ("corpus", "text", "dataset") if getattr(options, name) is not None]
+    if len(given) > 1:
+        raise UsageError(f"{given[0]} and {given[1]} name two corpora; give one of them")
+    if options.corpus is not None and options.corpus not in CORPORA:
+        raise UsageError(
+            f"unknown corpus {options.corpus!r}; choose from {', '.join(CORPORA)}, and --text and --dataset"
+        )
+    for owner, names, fits in (
+        ("--dataset", _OF_DATASETS, options.dataset is not None),
+        ("--corpus markov or hidden", _OF_CHAINS, options.corpus in ("markov", "hidden")),
+        ("--corpus markov", ("order",), options.corpus == "markov"),
+        ("--corpus hidden", ("states",), options.corpus == "hidden"),
+    ):
+        misplaced = [name for name in names if getattr(options, name) is not None and not fits]
+        if misplaced:
+            raise UsageError(f"--{misplaced[0]} belongs to {owner}: leave it out")
+
+
+def corpus_choice(options: argparse.Namespace) -> CorpusChoice:
+    """The corpus that is asked for.
+
+    Raises:
+        UsageError: a number is out of its range.
+    """
+    if options.text is not None:
+        return CorpusChoice(TextFiles(tuple(map(str, options.text))), options.tokeniser)
+    if options.dataset is not None:
+        given = {name: getattr(options, name) for name in _OF_DATASETS}
+        return CorpusChoice(DatasetSpec(options.dataset, **_those_given(given)), options.tokeniser)
+    if options.corpus in ("markov", "hidden"):
+        given = {"vocabulary": options.symbols, "order": options.order, "states": options.states}
+        if options.length is not None:
+            given |= {"train": options.length, "validation": max(1, options.length // 16)}
+        # uneven enough for the hidden states to be worth remembering
+        peak = 6.0 if options.corpus == "hidden" else 3.0
+        return CorpusChoice(ChainSpec(options.corpus, peak=peak, **_those_given(given)), options.tokeniser)
+    return CorpusChoice(Library(), options.tokeniser)
+
+
+def named_texts(options: argparse.Namespace) -> list[Path]:
+    """The files that are named to be read as text."""
+    return [text for text in options.text or () if text.is_file()]
+
+
+# --- presets and recipes --------------------------------------------------------------------------
+
+
+def add_recipe_arguments(parser: Command, title: str, text: str, *, finds_rates: bool = False) -> Callable[..., None]:
+    """The options that `recipe_changes` and `shape` read; returns what adds another to their group.
+
+    Args:
+        finds_rates: the command finds its own learning rates, and is given none.
+    """
+    add = add_compact(parser, title, text)
+    parser.set_defaults(learning_rate=None)
+    for name in (*RECIPE_OPTIONS, *SHAPE_OPTIONS):
+        if name == "learning_rate" and finds_rates:
+            continue
+        kind: Any = positive if name == "learning_rate" else whole(1)
+        add(f"--{name.replace('_', '-')}", type=kind)
+    parser.checks.append(_check_memory)
+    return add
+
+
+def _check_memory(options: argparse.Namespace) -> None:
+    """Refuses numbers with which the weights and one layer's activations alone exceed the memory of a CPU.
+
+    Raises:
+        UsageError: the sentence says how much is missing.
+    """
+    if getattr(options, "device", "cpu") not in ("cpu", "auto") or torch.cuda.is_available():
+        return
+    given = {name: getattr(options, name) or 1 for name in ("batch", "context", "accumulate", *SHAPE_OPTIONS)}
+    windows = math.ceil(given["batch"] / given["accumulate"])
+    weights = 4 * given["layers"] * given["dim"] ** 2  # with gradient and both moments of Adam
+    activations = windows * given["context"] * given["dim"] * given["layers"]
+    shown = ", ".join(f"--{name} {value:,}" for name, value in given.items() if value > 1)
+    memory.require(4 * (weights + activations), f"a training with {shown}", "give smaller numbers")
+
+
+def recipe_changes(options: argparse.Namespace) -> RecipeChanges:
+    """The numbers of a recipe that are given."""
+    return RecipeChanges(**{name: getattr(options, name) for name in RECIPE_OPTIONS})
+
+
+def shape(options: argparse.Namespace) -> tuple[int | None, int | None, int | None]:
+    """D, L and K, where they are given."""
+    return options.dim, options.layers, options.heads
+
+
+def preset_choice(
+    options: argparse.Namespace, depths: Sequence[int] = (), models: Sequence[str] = ()
+) -> PresetChoice:
+    """The preset that is asked for, and what is changed of it."""
+    recipe, (dim, layers, heads) = recipe_changes(options), shape(options)
+    return PresetChoice(options.preset, recipe, dim, layers, heads, tuple(depths), tuple(models))
+
+
+def _those_given(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}

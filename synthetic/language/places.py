@@ -1,0 +1,158 @@
+"""When a study stops and where it writes: the options for it, the place that they name, and what is written there."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cemverify.console.errors import UsageError
+from cemverify.console.parsing import path, positive
+from cemverify.processes.devices import find_device
+from cemverify.results import envelope
+from cemverify.runs import CellStore, RunOptions, add_run_arguments, bring, hand_on, run_options
+from synthetic.corpora.choice import CORPORA_VARIABLE, PinnedCorpus, open_corpus
+from synthetic.corpora.corpus import Corpus
+from synthetic.language.arguments import Command, add_compact, add_corpus_arguments, corpus_choice, named_texts
+from synthetic.studies.engine.conduct import Unfinished
+from synthetic.studies.engine.pages import write_page
+from synthetic.training.machine import compiler_missing
+
+WHEN = """\
+--estimate            print what it takes, and train nothing; --tflops N: of your device
+--until MINUTES       stop cleanly after that time and show what there is; 0 trains nothing
+--cells FILE          read finished trainings from it, and write all of them to it at the end
+--page FILE           a page in Markdown; --output FILE; --device cpu or cuda{more}
+"""
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """Where a study runs.
+
+    Attributes:
+        again: the command that makes the same results. device: "cpu" or "cuda". where: workers and store.
+        corpus: opened. pinned: the same, for workers to open.
+        output, cells, page: what is written; cells and page where they are asked for.
+    """
+
+    again: str
+    device: str
+    where: RunOptions
+    corpus: Corpus
+    pinned: PinnedCorpus
+    output: Path
+    cells: Path | None
+    page: Path | None
+
+    @property
+    def name(self) -> str:
+        """The corpus, in a sentence."""
+        return f"the {self.corpus.name}"
+
+    def bring(self) -> None:
+        """Puts the trainings that were handed on into the store.
+
+        Raises:
+            UsageError: a line is not what was written.
+        """
+        if self.cells is not None and self.cells.exists():
+            brought = bring(self.cells, CellStore(self.where.store))
+            print(f"{self.cells}: {brought} trainings that the store lacked", file=sys.stderr)
+
+
+def add_when(parser: Command, more: str = "; --compile: faster") -> Callable[..., None]:
+    """The options that say when to stop and where to write, those of the corpus, and those of the run.
+
+    Args:
+        more: what the help of the last line adds, whose option the function that is returned adds.
+    """
+    add = add_compact(parser, "when, and where to", WHEN.format(more=more))
+    add("--estimate", action="store_true")
+    add("--tflops", type=positive)
+    add("--until", type=_minutes)
+    for name in ("--cells", "--page", "--output"):
+        add(name, type=path)
+    add("--device", default="auto")
+    add_corpus_arguments(parser)
+    add_run_arguments(parser, None)
+    return add
+
+
+def workplace(options: argparse.Namespace, output: str) -> Workplace:
+    """The device, the store and the corpus that the options name.
+
+    Args:
+        output: the result file if the options name none.
+
+    Raises:
+        UsageError: there is no such device or corpus, or nothing that compiles.
+        cemverify.results.envelope.ResultError: a file cannot be written.
+    """
+    choice, (device, where) = corpus_choice(options), run_on(options)
+    if options.until is not None and not where.resume:
+        raise UsageError(
+            "--until stops a run that the same command goes on with, and --no-resume begins anew: give one"
+        )
+    if getattr(options, "compile", False) and (missing := compiler_missing(device)) is not None:
+        raise UsageError(f"{missing}; leave out --compile")
+    written = options.output or Path(output)
+    stores, read = [where.store, options.corpora], named_texts(options)
+    envelope.check_outputs(written, updated=options.cells, page=options.page, stores=stores, read=read)
+    envelope.check_outputs(options.corpora / "corpus.json")
+    os.environ[CORPORA_VARIABLE] = str(options.corpora.absolute())  # for this process and those it starts
+    corpus = open_corpus(choice, options.corpora)
+    pinned = PinnedCorpus(choice.anywhere, corpus.digest)
+    again = f"{options.again} --device cuda" if device != "cpu" and "--device" not in options.again else options.again
+    return Workplace(again, device, where, corpus, pinned, written, options.cells, options.page)
+
+
+def write_results(
+    place: Workplace, found: Unfinished, result: Mapping[str, Any] | None, measured: Mapping[str, Any] | None
+) -> None:
+    """Writes the result file, the cells, and the page with its readings, as far as they are asked for.
+
+    Args:
+        found: how far the study is. result: of the study, measured: its readings; None where nothing can be said yet.
+
+    Raises:
+        cemverify.results.envelope.ResultError: something cannot be written.
+    """
+    written = []
+    if found.todo:
+        envelope.show(f"not finished: {len(found.todo)} trainings are next; the same command goes on")
+    if result is not None:
+        envelope.write(place.output, result)
+        written.append(place.output)
+    if place.cells is not None:
+        hand_on(place.cells, CellStore(place.where.store), [cell.key for cell in found.known])
+        written.append(place.cells)
+    if place.page is not None and result is not None and measured is not None:
+        beside = place.page.with_suffix(".json")
+        envelope.write(beside, measured)
+        written += [*write_page(place.page, result), beside]
+    print(f"wrote {', '.join(map(str, written)) or 'nothing'}", file=sys.stderr)
+
+
+def _minutes(text: str) -> float:
+    return 0.0 if text == "0" else positive(text)
+
+
+def run_on(options: argparse.Namespace) -> tuple[str, RunOptions]:
+    """The device that --device names, and workers and store; one worker for a GPU, unless the options say otherwise.
+
+    Raises:
+        UsageError: there is no such device here.
+    """
+    try:
+        device = find_device(options.device)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    where = run_options(options)
+    if device.startswith("cuda") and options.workers is None and options.cluster is None:
+        where = replace(where, workers=1)  # two processes on one GPU only wait for each other
+    return device, where

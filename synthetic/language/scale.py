@@ -1,0 +1,51 @@
+"""`python -m synthetic language scale`: what `second-step` found at several lengths and sizes, side by side."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from cemverify.console.parsing import path
+from cemverify.results import envelope
+from cemverify.results.tables import terminal
+from synthetic.language.arguments import Command
+
+SUMMARY = "what second-step found at several lengths and sizes, side by side; trains nothing"
+USAGE = "FILE ... [--page FILE]"
+
+DESCRIPTION = """\
+Reads what `second-step` has found, one file for each study, and puts the ratios of T steps to one
+beside each other, over tokens and over parameters, with the paper's sizes on the same axes.
+"""
+
+EPILOG = """\
+example: python -m synthetic language scale docs/results/second-step-*.json --page docs/results/scale.md
+"""
+
+
+def add_arguments(parser: Command) -> None:
+    """The options of the command."""
+    parser.description = DESCRIPTION
+    parser.epilog = EPILOG
+    parser.add_argument(
+        "files", nargs="+", type=path, metavar="FILE", help="the JSON beside a page of `second-step --page`"
+    )
+    parser.add_argument("--page", type=path, metavar="FILE", help="a page in Markdown, with its picture beside it")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints the table, and writes the page; returns the exit code.
+
+    Raises:
+        UsageError: a file is not of a second-step study. ResultError: a file cannot be read or written.
+    """
+    from synthetic.studies.second_step import scale  # matplotlib is heavy to import
+
+    envelope.check_outputs(pictured=options.page, read=options.files)
+    found = [scale.read_point(path) for path in options.files]
+    points = sorted(found, key=lambda p: (p.parameters, p.tokens, p.replaced))
+    envelope.show(terminal([scale.table(points)]))
+    if options.page is not None:
+        written = scale.write_page(options.page, options.again, points)
+        print(f"wrote {', '.join(map(str, written))}", file=sys.stderr)
+    return 0

@@ -1,0 +1,179 @@
+"""The commands of studies in which every row finds its own learning rate: `second-step`, `dial`, and `own`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import torch
+
+from cemverify.cem import presets as paper
+from cemverify.conformance.implementations.contract import attribute
+from cemverify.console.errors import UsageError
+from cemverify.console.parsing import positive, seed, whole
+from cemverify.results import envelope
+from cemverify.results.provenance import Maker
+from cemverify.results.tables import terminal
+from synthetic.corpora.choice import CorpusChoice, chain_of
+from synthetic.corpora.corpus import Corpus
+from synthetic.language.arguments import Command, add_recipe_arguments, corpus_choice, recipe_changes, shape
+from synthetic.language.places import add_when, workplace, write_results
+from synthetic.studies import depth_dial, second_step
+from synthetic.studies.engine import tables, tuning
+from synthetic.studies.engine.conduct import conduct
+from synthetic.studies.engine.designs import REPLACED
+from synthetic.studies.engine.estimates import speed_at
+from synthetic.studies.engine.plan import JUDGING_WINDOWS, Plan
+from synthetic.studies.engine.readings import readings
+from synthetic.studies.engine.study import Found, Study, everything, figures
+from synthetic.studies.engine.trials import part_windows
+from synthetic.training.frames import TINY, tiny_dims
+from synthetic.training.paths import words
+
+STUDIES: Sequence[Study] = (second_step.STUDY, depth_dial.STUDY)
+
+USAGE = "[--replaced LAYER] [--until MINUTES] [option ...]"
+OWN_USAGE = f"MODULE:STUDY {USAGE}"
+OWN_SUMMARY = "a study of your own: one file of rows and one of sentences"
+OWN_DESCRIPTION = """\
+Conducts the `Study` that a module of yours holds, as `second-step` and `dial` are conducted: each row
+finds its own learning rate and is judged with fresh seeds on other text. All trainings are kept: the
+same command goes on where it stopped. docs/how-to/new-study.md writes one.
+"""
+
+HOW = """\
+--replaced LAYER      attention, mlp or full: which layers are CEM's{replaced}; --depth T{depth}
+--size SIZE           tiny (default), small (a million parameters, context 256), 86M, 108M, 134M, 162M
+--per-parameter N     tokens for each parameter of Llama, the same for all rows{per_parameter}
+--rows NAME ...       only these rows, as in the tables: 'T = 1' 'T = 2, eta 1/2'
+--beyond              also rows that the paper does not have
+--seeds N --seed S    judge with N seeds, from S on{seeds}
+--tuning N            find rates in trainings of 1/N of the length (default: 2); --tuning-seeds N
+other numbers:        --steps N --batch B --context J --accumulate N --dim D --layers L --heads K
+"""
+
+
+def add_arguments(parser: Command, study: Study | None) -> None:
+    """The options of the command of a study; of a study that the command line names, if it is None."""
+
+    def usual(text: str) -> str:
+        return "" if study is None else f" (default: {text})"
+
+    how = HOW.format(
+        replaced="" if study is None else usual(study.replaced),
+        depth="" if study is None else usual(str(study.depth)),
+        per_parameter="" if study is None else usual(f"{study.per_parameter:g}"),
+        seeds="" if study is None else usual(f"{study.seeds} from 0"),
+    )
+    parser.description = OWN_DESCRIPTION if study is None else study.description
+    name = "own mystudy.sentences:STUDY --until 60" if study is None else f"{study.name} {study.example}"
+    parser.epilog = f"example: python -m synthetic language {name}\n"
+    if study is None:
+        parser.add_argument("study_of", metavar="MODULE:STUDY", help="a `Study` in a module of yours")
+    add = add_recipe_arguments(parser, "the study", how, finds_rates=True)
+    add("--replaced")
+    add("--size", default=TINY)
+    add("--per-parameter", type=positive)
+    add("--depth", type=whole(2))
+    add("--rows", nargs="+", default=())
+    add("--beyond", action="store_true")
+    add("--seeds", type=whole(1))
+    add("--seed", type=seed, default=0)
+    add("--tuning-seeds", type=whole(1), default=1)
+    add("--tuning", type=whole(1), default=2)
+    add_when(parser)("--compile", action="store_true")
+    parser.checks.append(_check)
+
+
+def run(options: argparse.Namespace, study: Study | None) -> int:
+    """Goes on with the study, prints its tables, writes its result file and its page; returns the exit code.
+
+    Raises:
+        UsageError: an option is invalid, or the corpus is not available.
+        cemverify.results.envelope.ResultError: something cannot be written.
+    """
+    study = _own(options.study_of) if study is None else study
+    choice = corpus_choice(options)
+    # a wrong name or number needs no corpus to be told
+    asked = planned(study, options, paper.VOCABULARY if options.size in paper.SIZES else choice.vocabulary)
+    if options.estimate:
+        speed = speed_at(options.size in paper.SIZES, options.tflops)
+        envelope.show(terminal([tables.need(), tables.costs(study.name, asked, speed)]))
+        return 0
+    place = workplace(options, f"out/{study.name}-{asked.replaced}-{asked.size}.json")
+    corpus = place.corpus
+    asked = planned(study, options, corpus.vocabulary)
+    tuning.check_fits(asked, corpus)
+    print(terminal([tables.need()]), file=sys.stderr)
+    maker = Maker.now(place.again, asdict(asked), asked.seed, place.device)
+    place.bring()
+    torch.set_num_threads(1)  # as in the workers, and as the result says
+    state = conduct(lambda look: tuning.state(asked, place.pinned, place.device, look), place.where, options.until)
+    found = Found(asked, state, place.name, corpus.unit, _source_bits(choice, corpus, asked))
+    findings = study.read(found)
+    shown = findings.page.tables
+    envelope.show(terminal(shown))
+    envelope.show(f"\n{words(tuning.paths_of(asked), compiled=asked.compiled)}")
+    envelope.show(f"\n{findings.conclusion}")
+    result = envelope.result("readings", maker, shown, everything(study.name, found, findings))
+    measured = readings(maker, findings.title, figures(study.name, found, findings))
+    write_results(place, state, result, measured)
+    return 0
+
+
+def planned(study: Study, options: argparse.Namespace, vocabulary: int) -> Plan:
+    """What the options ask of a study, for tokens of a vocabulary; what they leave open is the study's.
+
+    Raises:
+        UsageError: there is no such size or row, or a number is out of its range.
+    """
+    dims = tiny_dims(*shape(options)) if any(shape(options)) else None
+    if dims is not None and options.size != TINY:
+        raise UsageError(f"size {options.size} has its own dimensions: leave out --dim, --layers and --heads")
+    return study.plan(
+        options.replaced,
+        vocabulary,
+        size=options.size,
+        dims=dims,
+        depth=options.depth,
+        per_parameter=options.per_parameter,
+        changes=recipe_changes(options),
+        names=tuple(options.rows),
+        with_beyond=options.beyond,
+        seeds=options.seeds,
+        seed=options.seed,
+        tuning_seeds=options.tuning_seeds,
+        tuning=options.tuning,
+        compiled=options.compile,
+    )
+
+
+def _source_bits(choice: CorpusChoice, corpus: Corpus, asked: Plan) -> float | None:
+    """Bits that no predictor can do without on the windows that judge; None of text."""
+    chain = chain_of(choice)
+    if chain is None:
+        return None
+    windows = part_windows(corpus.validation.tokens, "judging", JUDGING_WINDOWS, asked.recipe.context)
+    return float(chain.surprisals(windows).mean()) * corpus.validation.tokens_per_byte
+
+
+def _own(name: str) -> Study:
+    found = attribute(name)
+    if not isinstance(found, Study):
+        raise UsageError(
+            f"{name} is a {type(found).__name__}; name a `synthetic.studies.engine.study.Study`, as"
+            " docs/how-to/new-study.md writes one"
+        )
+    return found
+
+
+def _check(options: argparse.Namespace) -> None:
+    if options.replaced not in (None, *REPLACED):
+        raise UsageError(f"unknown layers {options.replaced!r}; choose from {', '.join(REPLACED)}")
+    if options.shard is not None:
+        raise UsageError(
+            "this study decides what to train next from what it has found, so it cannot be cut into shards; give"
+            " machines different --seed and --replaced, and bring their --cells together"
+        )

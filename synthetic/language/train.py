@@ -1,0 +1,156 @@
+"""`python -m synthetic language train`: the contenders of a preset, side by side or on several GPUs, judged."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from cemverify.console.errors import UsageError
+from cemverify.console.parsing import path, seed, whole
+from cemverify.results.envelope import check_outputs, result, show, write
+from cemverify.results.provenance import Maker
+from cemverify.results.tables import terminal
+from synthetic.language.arguments import (
+    NUMBERS_HELP,
+    Command,
+    add_corpus_arguments,
+    add_recipe_arguments,
+    corpus_choice,
+    named_texts,
+    preset_choice,
+)
+from synthetic.side_by_side.model_results import Keeping
+from synthetic.side_by_side.presets import DEFAULT_PRESET
+from synthetic.side_by_side.report import paths_of
+from synthetic.side_by_side.training_run import TrainingFindings, TrainingRun, train_side_by_side
+from synthetic.training.machine import Machine, choose, compiler_missing, leave
+from synthetic.training.paths import words
+
+SUMMARY = "train models side by side, and say whether they learn as they must"
+USAGE = "[--preset NAME] [--corpus NAME] [option ...]"
+
+DESCRIPTION = """\
+Trains Llama with rotary and with ALiBi positions, and CEM at several recursion depths T, on the
+same batches. Sets their validation bits beside those of unigram and bigram models, gzip and xz.
+Exit code 0 if every loss is finite, every model beats the bigram model and stays within the band
+of the Llama with its positions (on text), and energies fall where they must; otherwise 1.
+"""
+
+MODELS = f"""\
+--preset NAME         smoke: minutes on two CPU cores, the paper's 86M size on a GPU (default);
+                      tiny: under a minute
+--models NAME ...     only these of its models: llama-rope, llama-alibi, cem-t1, cem-t2, cem-t3
+--depths T ...        recursion depths of CEM
+--seed N              of weights and batches (default: 0)
+{NUMBERS_HELP}"""
+
+EPILOG = """\
+examples:
+  python -m synthetic language train --text ~/notes --steps 500 --folder out/notes --save-every 100
+  torchrun --nproc-per-node 8 -m synthetic language train --models cem-t2 --device cuda --sharded
+"""
+
+
+def add_arguments(parser: Command) -> None:
+    """The options of the command."""
+    parser.description = DESCRIPTION
+    parser.epilog = EPILOG
+    add = add_recipe_arguments(parser, "the models", MODELS)
+    add("--preset", default=DEFAULT_PRESET)
+    add("--models", nargs="+", default=())
+    add("--depths", nargs="+", type=whole(1), default=())
+    add("--seed", type=seed, default=0)
+    add_corpus_arguments(parser)
+    group = parser.add_argument_group("how it runs")
+    group.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu or cuda")
+    group.add_argument("--workers", type=whole(0), metavar="N", help="processes (default: one for each CPU)")
+    group.add_argument("--compile", action="store_true", help="train through torch.compile; 5 to 20 s to start")
+    group.add_argument("--sharded", action="store_true", help="under torchrun: split the model (FSDP2)")
+    group.add_argument("--folder", type=path, metavar="DIR", help="keep metrics, weights and checkpoints here")
+    group.add_argument("--save-every", type=whole(1), metavar="N", help="a checkpoint each N steps")
+    group.add_argument("--resume", action="store_true", help="go on from the checkpoints in --folder")
+    group.add_argument(
+        "--output", type=path, metavar="FILE", default=Path("out/language.json"), help="default: %(default)s"
+    )
+    parser.checks.append(_check_options)
+
+
+def _check_options(options: argparse.Namespace) -> None:
+    for name, values in (("depth", options.depths), ("model", options.models)):
+        if twice := next((value for i, value in enumerate(values) if value in values[:i]), None):
+            raise UsageError(f"{name} {twice} is given twice; give each once")
+    if (options.save_every or options.resume) and not options.folder:
+        raise UsageError("--save-every and --resume need the --folder where checkpoints are kept")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Trains, prints the tables and writes the result file; 0 if it passes, 1 if not.
+
+    Raises:
+        UsageError: an option is invalid here, or the corpus is not available.
+        cemverify.results.envelope.ResultError: the result file cannot be written.
+    """
+    asked = asked_for(options)
+    read = named_texts(options)
+    check_outputs(options.output, folders=[options.folder], stores=[options.corpora], read=read)
+    try:
+        return _run(
+            asked, options.again, options.output, options.device, compiled=options.compile, sharded=options.sharded
+        )
+    except KeyboardInterrupt as interrupt:
+        raise KeyboardInterrupt(_left_behind(asked.keeping)) from interrupt
+
+
+def asked_for(options: argparse.Namespace) -> TrainingRun:
+    """What the options ask for.
+
+    Raises:
+        UsageError: a number is out of its range.
+    """
+    return TrainingRun(
+        preset_choice(options, options.depths, options.models),
+        corpus_choice(options),
+        options.corpora,
+        options.seed,
+        options.workers,
+        None if options.folder is None else Keeping(options.folder, options.save_every, options.resume),
+    )
+
+
+def _run(asked: TrainingRun, again: str, output: Path, device: str, *, compiled: bool, sharded: bool) -> int:
+    machine = choose(device, compiled=compiled, sharded=sharded)
+    if compiled and (missing := compiler_missing(machine.device)):
+        print(f"note: {missing}; training goes on without it", file=sys.stderr)
+        machine = replace(machine, compiled=False)
+    try:
+        found = train_side_by_side(asked, machine)
+        code = _tell(asked, again, machine, found, output) if machine.rank == 0 else 0
+    except BaseException:
+        leave(together=False)
+        raise
+    leave()
+    return code
+
+
+def _tell(asked: TrainingRun, again: str, machine: Machine, found: TrainingFindings, output: Path) -> int:
+    """Prints and writes what came of a run; returns the exit code."""
+    maker = Maker.now(again, asdict(found.config), asked.seed, machine.device)
+    show(terminal(found.tables))
+    show(f"\n{words(paths_of(found.config, found.ground), compiled=found.ground.compiled)}")
+    show("\n" + ("fail:" if found.reasons else f"pass: {found.passed}"))
+    for reason in found.reasons:
+        show(f"  {reason}")
+    write(output, result("language", maker, found.tables, found.payload))
+    show(f"written to {output}")
+    return 1 if found.reasons else 0
+
+
+def _left_behind(keeping: Keeping | None) -> str:
+    """What an interrupted run says."""
+    if keeping is None:
+        return "interrupted; nothing was written"
+    if keeping.every is None and not keeping.resume:
+        return f"interrupted; {keeping.folder} holds the metrics so far, and no checkpoint (--save-every)"
+    return f"interrupted; checkpoints are in {keeping.folder}, and the same command with --resume goes on"

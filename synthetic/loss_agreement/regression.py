@@ -1,0 +1,177 @@
+"""The regression file: what the losses of small models are, step by step, on every machine.
+
+`losses.json` holds the float64 losses of small trainings on a source that is drawn from a seed, and how far float32
+came from them on one thread, at worst over the ways of computing that were tried: vector instructions of three ages,
+one thread and two. A run is checked against the former within budgets made of the latter (`agreement`).
+
+    python -m synthetic.loss_agreement.regression           check: exit code 0 or 1
+    python -m synthetic.loss_agreement.regression --write   make the file anew, after a change that changes losses
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+from cemverify.cem.models import LanguageModel
+from cemverify.console.errors import UsageError
+from cemverify.results.envelope import Cell, Table, show, write_text
+from cemverify.results.tables import terminal
+from synthetic.corpora.batches import Batches
+from synthetic.corpora.chains import ChainSpec, draw, source
+from synthetic.corpora.corpus import Corpus, tokenised
+from synthetic.corpora.tokenisers import Symbols
+from synthetic.loss_agreement.agreement import CurveAgreement, agreement, budgets
+from synthetic.side_by_side.presets import Contender, contenders
+from synthetic.training.machine import one_thread
+from synthetic.training.recipe import Recipe
+from synthetic.training.training import train
+
+FILE = Path(__file__).with_name("losses.json")
+CHAIN = ChainSpec("hidden", vocabulary=32, states=8, train=2**14, validation=2**10)
+RECIPE = Recipe(steps=40, batch=4, context=32, learning_rate=1e-2)
+SEED = 0
+
+# How float32 may be computed; the environment decides it before torch is imported.
+_ONE, _TWO = {"OMP_NUM_THREADS": "1"}, {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "PASSIVE"}
+WAYS: Sequence[Mapping[str, str]] = (
+    {"ATEN_CPU_CAPABILITY": "default", "MKL_ENABLE_INSTRUCTIONS": "SSE4_2", **_ONE},
+    {"ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2", **_ONE},
+    {"ATEN_CPU_CAPABILITY": "avx512", "MKL_ENABLE_INSTRUCTIONS": "AVX512", **_ONE},
+    {"ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2", **_TWO},
+)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What the file says.
+
+    Attributes:
+        corpus: the digest of the tokens. exact: float64 losses in bits per token, by name of the model.
+        rounding: how far float32 came from them at most, step by step.
+    """
+
+    corpus: str
+    exact: Mapping[str, Sequence[float]]
+    rounding: Mapping[str, Sequence[float]]
+
+
+def models() -> tuple[Contender, ...]:
+    """The models whose losses the file holds."""
+    return contenders(CHAIN.vocabulary, dim=32, layers=2, heads=2, depths=(1, 2, 3))
+
+
+def read() -> Reference:
+    """The file.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    try:
+        content = json.loads(FILE.read_text())
+        return Reference(content["corpus"], content["exact"], content["rounding"])
+    except (OSError, ValueError, KeyError) as error:
+        raise UsageError(f"the regression file {FILE} cannot be read ({error}); make it anew with --write") from error
+
+
+def curves(recipe: Recipe, steps: int | None = None) -> dict[str, tuple[float, ...]]:
+    """The losses of all models in the recipe's precision, of the first steps only if asked."""
+    corpus = _corpus()
+    batches = Batches(corpus.train.tokens, SEED, recipe.batch, recipe.context)
+    found = {}
+    for contender in models():
+        model = LanguageModel(contender.model, torch.Generator().manual_seed(SEED))
+        model = model.double() if recipe.precision == "float64" else model
+        found[contender.name] = train(model, recipe, batches, until=steps).bits
+    return found
+
+
+def check(steps: int | None = None) -> dict[str, CurveAgreement]:
+    """How the losses of all models in float32, on one thread, compare with the file's.
+
+    Args:
+        steps: how many to train; all of the file's if not given.
+
+    Raises:
+        UsageError: the tokens are not those of the file.
+    """
+    reference = read()
+    if _corpus().digest != reference.corpus:
+        raise UsageError(
+            "the corpus of the regression file is no longer drawn as it was: its losses cannot be compared"
+        )
+    with one_thread():
+        found = curves(RECIPE, steps)
+    agreements = {}
+    for name, exact in reference.exact.items():
+        allowed = budgets(exact, reference.rounding[name])[:steps]
+        agreements[name] = agreement(found[name], exact, allowed)
+    return agreements
+
+
+def make() -> None:
+    """Makes the file: float64 here, float32 in a process for each way of computing."""
+    with one_thread():
+        exact = curves(replace(RECIPE, precision="float64"))
+    worst = {name: [0.0] * RECIPE.steps for name in exact}
+    for way in WAYS:
+        print(f"training with {', '.join(f'{k}={v}' for k, v in way.items())}", file=sys.stderr, flush=True)
+        done = subprocess.run(
+            [sys.executable, "-m", "synthetic.loss_agreement.regression", "--curves"],
+            env={**os.environ, **way},
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        for name, bits in json.loads(done.stdout).items():
+            worst[name] = [max(w, abs(a - b)) for w, a, b in zip(worst[name], bits, exact[name], strict=True)]
+    content: dict[str, Any] = {"corpus": _corpus().digest, "exact": exact, "rounding": worst}
+    write_text(FILE, json.dumps(content, indent=1) + "\n")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Checks the losses, or makes the file; the exit code."""
+    if list(arguments) == ["--curves"]:
+        json.dump(curves(RECIPE), sys.stdout)
+        return 0
+    if list(arguments) == ["--write"]:
+        make()
+        return 0
+    if arguments:
+        print(f"error: {' '.join(arguments)} is no option; there is --write", file=sys.stderr)
+        return 2
+    try:
+        found = check()
+    except UsageError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    rows: list[list[Cell]] = [
+        [
+            name,
+            f"{a.worst:.1e}",
+            f"{a.margin:.2f}",
+            "agrees" if a.disagrees_at is None else f"from step {a.disagrees_at}",
+        ]
+        for name, a in found.items()
+    ]
+    title = f"Losses of {RECIPE.steps} steps in float32 beside those on file, in bits per token"
+    show(terminal([Table(title, ("model", "largest difference", "of what is allowed", "verdict"), rows)]))
+    return 0 if all(a.disagrees_at is None for a in found.values()) else 1
+
+
+def _corpus() -> Corpus:
+    with TemporaryDirectory() as folder:
+        return tokenised(source(draw(CHAIN)), Symbols(CHAIN.vocabulary), Path(folder))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,183 @@
+"""One contender: trained, scored and looked into."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cemverify.cem.models import LanguageModel
+from synthetic.corpora.batches import Batches
+from synthetic.corpora.corpus import Corpus
+from synthetic.side_by_side.presets import Contender, LanguageConfig
+from synthetic.training.checkpoints import save_weights, saved_step
+from synthetic.training.cost import Cost, cost
+from synthetic.training.machine import Machine, forget_peak_memory, peak_memory
+from synthetic.training.metrics import Metrics
+from synthetic.training.probes import LayerProbe, probe
+from synthetic.training.recipe import Recipe
+from synthetic.training.steps import Steps, steps_of, warnings
+from synthetic.training.training import Saving, Step, Training, score, train, unsharded
+
+PROBED_TOKENS = 2048  # at most: attention weights and energies of all layers are looked at
+
+Build = Callable[[Contender, int], LanguageModel]
+
+
+@dataclass(frozen=True)
+class ModelResult:
+    """What was found out about one model.
+
+    Attributes:
+        parameters: how many it has. cost: FLOPs per token.
+        validation: bits per token of each validation window, (W,); None if it diverged.
+        probes: of all layers after training; () for a model that diverged.
+        peak_bytes: of memory while it was trained.
+        start, trained: how the steps of its CEM layers lie before and after training; () after a run that diverged.
+    """
+
+    contender: Contender
+    parameters: int
+    cost: Cost
+    training: Training
+    validation: Tensor | None
+    probes: tuple[LayerProbe, ...]
+    peak_bytes: int
+    start: tuple[Steps, ...] = ()
+    trained: tuple[Steps, ...] = ()
+
+    @property
+    def bits(self) -> float | None:
+        """Mean bits per token over the validation windows; None if it diverged."""
+        return None if self.validation is None else float(self.validation.mean())
+
+    @property
+    def standard_error(self) -> float | None:
+        """Of that mean over the windows, for this one trained model; None if there is no telling."""
+        if self.validation is None or len(self.validation) < 2:
+            return None
+        return float(self.validation.std(correction=1)) / math.sqrt(len(self.validation))
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """What is kept of the runs, each contender in a folder of its own.
+
+    Attributes:
+        folder: of the run. every: steps between checkpoints; None keeps none but the weights at the end.
+        resume: whether to go on from checkpoints that are there; then the last step is kept, whatever `every` says.
+    """
+
+    folder: Path
+    every: int | None = None
+    resume: bool = False
+
+    def of(self, contender: Contender) -> Path:
+        """The folder of a contender."""
+        return self.folder / contender.slug
+
+
+def build(contender: Contender, seed: int) -> LanguageModel:
+    """The model of a contender, its weights drawn from the seed."""
+    return LanguageModel(contender.model, torch.Generator().manual_seed(seed))
+
+
+def train_contender(
+    contender: Contender,
+    config: LanguageConfig,
+    corpus: Corpus,
+    windows: Tensor,
+    seed: int,
+    machine: Machine,
+    *,
+    keeping: Keeping | None = None,
+    observe: Callable[[Step], None] = lambda _step: None,
+    build: Build = build,
+    warn: Callable[[str], None] = lambda _sentence: None,
+) -> ModelResult:
+    """Trains a contender and measures it.
+
+    Args:
+        windows: of the validation part, (W, J+1).
+        observe: told of each step. build: makes the model with its first weights.
+        warn: told, before training, of first steps that are longer than the stream.
+
+    Raises:
+        UsageError: the batch cannot be shared, or something cannot be written or resumed.
+    """
+    recipe = config.recipe
+    model = build(contender, seed)
+    few = windows[: max(1, min(recipe.batch, PROBED_TOKENS // recipe.context)), :-1]
+    start = steps_of(model, few)
+    for sentence in warnings(contender.name, "before training", start):
+        warn(sentence)
+    if recipe.precision == "float64":
+        model = model.double()
+    count = sum(parameter.numel() for parameter in model.parameters())
+    specification = _specification(contender, recipe, corpus, seed)
+    saving, metrics, done = None, Metrics(None), 0
+    if keeping is not None:
+        folder = keeping.of(contender)
+        checkpoint = folder / "checkpoint.safetensors"
+        done = saved_step(checkpoint) if keeping.resume else 0
+        if keeping.every is not None or keeping.resume:
+            saving = Saving(checkpoint, keeping.every or recipe.steps, specification, keeping.resume)
+        if machine.rank == 0:
+            metrics = Metrics(folder / "metrics.jsonl", done)
+    few = few.to(machine.device)
+
+    def look(step: Step) -> None:
+        metrics.add(asdict(step))
+        if step.step % config.probe_every == 0 and step.step < recipe.steps:
+            layers = probe(unsharded(model), few)
+            metrics.add({"step": step.step, "layers": [layer.record() for layer in layers]})
+        observe(step)
+
+    forget_peak_memory(machine.device)
+    batches = Batches(corpus.train.tokens, seed, recipe.batch, recipe.context)
+    try:
+        training = train(model, recipe, batches, machine, saving=saving, observe=look)
+        peak_bytes = peak_memory(machine.device)
+        whole = unsharded(model)
+        validation: Tensor | None = None
+        probes: tuple[LayerProbe, ...] = ()
+        trained: tuple[Steps, ...] = ()
+        if training.diverged_at is None:
+            scores = score(whole, windows, recipe, machine)
+            if scores.isfinite().all():
+                validation, probes, trained = scores, probe(whole, few), steps_of(whole, few)
+                if done < recipe.steps:
+                    metrics.add({"step": recipe.steps, "layers": [layer.record() for layer in probes]})
+                if keeping is not None:
+                    path = keeping.of(contender) / "weights.safetensors"
+                    save_weights(path, whole, specification, writes=machine.rank == 0)
+    finally:
+        metrics.close()
+    return ModelResult(
+        contender,
+        count,
+        cost(contender.model, recipe.context),
+        training,
+        validation,
+        probes,
+        peak_bytes,
+        start,
+        trained,
+    )
+
+
+def _specification(contender: Contender, recipe: Recipe, corpus: Corpus, seed: int) -> dict[str, Any]:
+    """JSON that decides a run on the CPU bit for bit."""
+    return {
+        "vocabulary": corpus.vocabulary,
+        "corpus": corpus.digest,
+        "tokeniser": corpus.tokeniser,
+        "seed": seed,
+        "model": asdict(contender.model),
+        "recipe": asdict(recipe),
+    }

@@ -1,0 +1,211 @@
+"""What is trained side by side: plain functions that return a complete, frozen configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from cemverify.cem import presets as paper
+from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
+from cemverify.cem.llama import LlamaAttentionConfig, SwiGLUConfig
+from cemverify.cem.models import BlockConfig, LanguageModelConfig
+from cemverify.console.errors import UsageError
+from synthetic.training.recipe import Recipe, RecipeChanges, check_heads
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A model and what the tables call it.
+
+    Attributes:
+        baseline: whether the others must keep within the run's band of it.
+    """
+
+    name: str
+    model: LanguageModelConfig
+    baseline: bool = False
+
+    @property
+    def slug(self) -> str:
+        """The name as a folder and a command line have it: "CEM T=2" is cem-t2."""
+        return self.name.lower().replace(" ", "-").replace("=", "")
+
+
+@dataclass(frozen=True)
+class LanguageConfig:
+    """All that decides a run but its corpus and seed.
+
+    Attributes:
+        contenders: the models compared. recipe: how each is trained.
+        validation_windows: how many windows of the validation part, of J tokens each, are scored.
+        band: how many times the bits of the best baseline another model may need.
+        probe_every: steps between looks inside the layers.
+        why_band: where the band comes from, for the report.
+    """
+
+    contenders: tuple[Contender, ...]
+    recipe: Recipe
+    validation_windows: int
+    band: float
+    probe_every: int
+    why_band: str
+
+
+SMALL_BAND = 1.15
+WHY_SMALL_BAND = (
+    "at equal steps of a short training CEM is level with Llama to a few per cent; 15 % more is the mark of a fault"
+    " and not of a design"
+)
+
+
+def contenders(vocabulary: int, dim: int, layers: int, heads: int, depths: tuple[int, ...]) -> tuple[Contender, ...]:
+    """Llama with rotary and with ALiBi positions, and CEM at several T, of the same depth and width.
+
+    CEM is the paper's full CEM (`cemverify.cem.presets.full_cem`) but for its preconditioners, which are diagonal
+    and shared by the heads: the low-rank ones per head make a step 1.5 times as long and, the paper reports, buy
+    little. The diagonal of A_k stays, as the paper finds that it matters, at a tenth of the time of a step.
+    CEM's MLP has two projections where Llama's has three, so 3/2 of the hidden units make equal parameters; both
+    are rounded to a multiple of 8. CEM's attention has half of Llama's parameters, as it always does.
+
+    Weights start at N(0, 1/D): the usual 0.02 is made for D in the thousands, and a model as narrow as these
+    then spends much of so short a training on growing its weights.
+
+    Raises:
+        UsageError: D is no multiple of the heads, or a head's dimension is odd, which rotary positions cannot turn.
+    """
+    check_heads(dim, heads)
+    std = dim**-0.5
+    hidden = 8 * max(1, round(dim * 8 / 3 / 8))
+
+    def llama(position: str) -> BlockConfig:
+        attention = LlamaAttentionConfig(dim, heads, "alibi" if position == "ALiBi" else "rotary", init_std=std)
+        return BlockConfig(attention, SwiGLUConfig(dim, hidden, init_std=std))
+
+    def cem(steps: int) -> BlockConfig:
+        diagonal = PreconditionerConfig("diagonal")
+        attention = AttentionConfig(
+            dim,
+            heads,
+            diagonal="shared",
+            position="alibi",
+            preconditioner=diagonal,
+            steps=steps,
+            norm="channel",
+            init_std=std,
+        )
+        mlp = MLPConfig(
+            dim, 8 * max(1, round(dim / 2)), preconditioner=diagonal, steps=steps, norm="channel", init_std=std
+        )
+        return BlockConfig(attention, mlp)
+
+    def model(block: BlockConfig) -> LanguageModelConfig:
+        return LanguageModelConfig(vocabulary, layers, block, std)
+
+    llamas = tuple(Contender(f"Llama {position}", model(llama(position)), True) for position in ("RoPE", "ALiBi"))
+    return (*llamas, *(Contender(f"CEM T={T}", model(cem(T))) for T in depths))
+
+
+def paper_contenders(vocabulary: int, size: str, depths: tuple[int, ...]) -> tuple[Contender, ...]:
+    """The paper's Llama, also with ALiBi, and its full CEM at several T, of a size of Table 1 but for the vocabulary.
+
+    Raises:
+        UsageError: there is no such size.
+    """
+    if size not in paper.SIZES:
+        raise UsageError(f"unknown model size {size!r}; choose from {', '.join(paper.SIZES)}")
+    found = [
+        Contender("Llama RoPE", paper.llama(size), True),
+        Contender("Llama ALiBi", paper.llama(size, "alibi"), True),
+        *(Contender(f"CEM T={T}", paper.full_cem(size, T)) for T in depths),
+    ]
+    return tuple(replace(c, model=replace(c.model, vocabulary=vocabulary)) for c in found)
+
+
+def tiny(vocabulary: int) -> LanguageConfig:
+    """Seconds on one CPU core: shows that all parts work together."""
+    recipe = Recipe(steps=600, batch=8, context=32, learning_rate=1e-2)
+    return LanguageConfig(contenders(vocabulary, 32, 2, 2, (1, 2)), recipe, 256, SMALL_BAND, 200, WHY_SMALL_BAND)
+
+
+def smoke(vocabulary: int) -> LanguageConfig:
+    """A few minutes on two CPU cores; small batches, as more steps of fewer tokens learn faster here."""
+    recipe = Recipe(steps=320, batch=4, context=128, learning_rate=3e-3)
+    return LanguageConfig(contenders(vocabulary, 128, 4, 4, (1, 2, 3)), recipe, 256, SMALL_BAND, 80, WHY_SMALL_BAND)
+
+
+def tiny_on_cuda(vocabulary: int) -> LanguageConfig:
+    """`tiny` in the precision that a GPU trains in."""
+    config = tiny(vocabulary)
+    return replace(config, recipe=replace(config.recipe, precision="bfloat16"))
+
+
+def smoke_on_cuda(vocabulary: int) -> LanguageConfig:
+    """The paper's 86M configuration and context, in bfloat16, a hundred and fifty steps of 32,768 tokens.
+
+    The attention of CEM keeps its weights for the backward pass, at each T and in each layer: four passes for a
+    batch make them fit.
+    """
+    recipe = Recipe(steps=150, batch=16, context=paper.CONTEXT, accumulate=4, precision="bfloat16")
+    return LanguageConfig(paper_contenders(vocabulary, "86M", (1, 2, 3)), recipe, 64, SMALL_BAND, 50, WHY_SMALL_BAND)
+
+
+Preset = Callable[[int], LanguageConfig]
+
+PRESETS: Mapping[str, Mapping[str, Preset]] = MappingProxyType(
+    {"tiny": {"cpu": tiny, "cuda": tiny_on_cuda}, "smoke": {"cpu": smoke, "cuda": smoke_on_cuda}}
+)
+
+
+def preset(name: str, device: str, vocabulary: int) -> LanguageConfig:
+    """The preset of that name for "cpu" or "cuda" (or "cuda:1"), for tokens of that vocabulary.
+
+    Raises:
+        UsageError: there is none; the message lists those there are.
+    """
+    if name not in PRESETS:
+        raise UsageError(f"unknown preset {name!r}; choose from {', '.join(PRESETS)}")
+    return PRESETS[name][device.partition(":")[0]](vocabulary)
+
+
+DEFAULT_PRESET = "smoke"
+
+
+@dataclass(frozen=True)
+class PresetChoice:
+    """A preset, and what is changed of it.
+
+    Attributes:
+        recipe: other numbers of the recipe. dim, layers, heads: of the models, D, L and K; None keeps the preset's.
+        depths: the recursion depths T of CEM; () keeps the preset's.
+        models: slugs of the contenders that are trained; () takes all.
+    """
+
+    preset: str = DEFAULT_PRESET
+    recipe: RecipeChanges = RecipeChanges()
+    dim: int | None = None
+    layers: int | None = None
+    heads: int | None = None
+    depths: tuple[int, ...] = ()
+    models: tuple[str, ...] = ()
+
+    def config(self, device: str, vocabulary: int) -> LanguageConfig:
+        """The complete configuration, for a device and for tokens of a vocabulary.
+
+        Raises:
+            UsageError: there is no such preset or model, or the numbers do not fit together.
+        """
+        found = preset(self.preset, device, vocabulary)
+        found = replace(found, recipe=self.recipe.of(found.recipe))
+        if any((self.dim, self.layers, self.heads, self.depths)):
+            model = found.contenders[0].model
+            attentions = [c.model.block.attention for c in found.contenders]
+            depths = self.depths or tuple(a.steps for a in attentions if isinstance(a, AttentionConfig))
+            sizes = (self.dim or model.dim, self.layers or model.layers, self.heads or model.block.attention.heads)
+            found = replace(found, contenders=contenders(vocabulary, *sizes, tuple(dict.fromkeys(depths))))
+        if not self.models:
+            return found
+        known = {contender.slug: contender for contender in found.contenders}
+        if unknown := [slug for slug in self.models if slug not in known]:
+            raise UsageError(f"unknown model {unknown[0]!r} in this run; choose from {', '.join(known)}")
+        return replace(found, contenders=tuple(c for slug, c in known.items() if slug in self.models))

@@ -1,0 +1,244 @@
+"""What came of a run: the payload of its result file, and the tables that a person reads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from functools import cache
+from typing import Any
+
+from cemverify.cem.models import LanguageModelConfig
+from cemverify.results.envelope import Cell, Table
+from synthetic.corpora.corpus import Corpus
+from synthetic.side_by_side.ground import Ground
+from synthetic.side_by_side.model_results import ModelResult
+from synthetic.side_by_side.presets import LanguageConfig
+from synthetic.training.cost import on_meta
+from synthetic.training.paths import Paths, paths
+from synthetic.training.recipe import Recipe
+
+
+def payload(
+    config: LanguageConfig, ground: Ground, results: Sequence[ModelResult], reasons: Sequence[str]
+) -> dict[str, Any]:
+    """What the result file holds beside its tables."""
+    corpus, y = ground.corpus, ground.yardsticks
+    taken = paths_of(config, ground)
+    per_byte = {name: bits * ground.per_byte for name, bits in asdict(y).items()} | dict(corpus.validation.compressed)
+    return {
+        "corpus": {
+            **corpus.describe(),
+            "train": _part(corpus, "train"),
+            "validation": {**_part(corpus, "validation"), "scored_tokens": ground.windows[:, 1:].numel()},
+            "bits_per_byte": per_byte,
+            "floor_bits_per_byte": None if ground.floor is None else float(ground.floor.mean()) * ground.per_byte,
+            "entropy_rate": None if ground.rate is None else asdict(ground.rate),
+        },
+        "peak_flops_per_second": ground.peak_flops,
+        "compiled": ground.compiled,
+        "models": [{**_model(result, ground), "paths": taken[result.contender.name]} for result in results],
+        "verdict": {"pass": not reasons, "reasons": list(reasons), "band": config.band, "why_band": config.why_band},
+    }
+
+
+def paths_of(config: LanguageConfig, ground: Ground) -> dict[str, Paths]:
+    """The paths that the layers of each contender take, by its name."""
+    return {c.name: _paths(c.model, config.recipe, ground.processes, ground.compiled) for c in config.contenders}
+
+
+@cache
+def _paths(model: LanguageModelConfig, recipe: Recipe, processes: int, compiled: bool) -> Paths:
+    return paths(on_meta(model), recipe, processes=processes, compiled=compiled)
+
+
+def tables(config: LanguageConfig, ground: Ground, results: Sequence[ModelResult]) -> list[Table]:
+    """What a person reads: the models, the yardsticks, and the layers if any has an energy."""
+    found = [_models_table(config, ground, results), _yardsticks_table(ground)]
+    if any(result.probes for result in results):
+        found.append(_layers_table(results))
+    if any(result.start for result in results):
+        found.append(_steps_table(results))
+    return found
+
+
+def utilisation(result: ModelResult, ground: Ground) -> float:
+    """The share of the measured peak that the matrix products of training reach (MFU)."""
+    reached = result.cost.training * result.training.tokens_per_second
+    return reached / (ground.peak_flops * ground.processes)
+
+
+def _part(corpus: Corpus, name: str) -> dict[str, Any]:
+    part = corpus.train if name == "train" else corpus.validation
+    return {"tokens": len(part.tokens), "bytes": part.bytes, "documents": part.documents}
+
+
+def _model(result: ModelResult, ground: Ground) -> Mapping[str, Any]:
+    bits, error = result.bits, result.standard_error
+    return {
+        "name": result.contender.name,
+        "config": asdict(result.contender.model),
+        "parameters": result.parameters,
+        "flops_per_token": asdict(result.cost),
+        "tokens_per_second": result.training.tokens_per_second,
+        "utilisation": utilisation(result, ground),
+        "peak_bytes": result.peak_bytes,
+        "batches_digest": result.training.batches,
+        "training_bits_per_token": list(result.training.bits),
+        "diverged_at": result.training.diverged_at,
+        "diverged_where": result.training.where,
+        "validation_bits_per_byte": None if bits is None else bits * ground.per_byte,
+        "validation_standard_error": None if error is None else error * ground.per_byte,
+        "layers": [layer.record() for layer in result.probes],
+        "steps": {"start": [asdict(s) for s in result.start], "trained": [asdict(s) for s in result.trained]},
+    }
+
+
+def _models_table(config: LanguageConfig, ground: Ground, results: Sequence[ModelResult]) -> Table:
+    recipe, token, unit = config.recipe, ground.corpus.token, ground.corpus.unit
+    title = (
+        f"Models after {recipe.steps} steps of {recipe.batch} x {recipe.context} {token}s, the same batches for all,"
+        f" one seed, {recipe.precision}{', compiled' if ground.compiled else ''} (FLOPs: matrix products, causal"
+        f" attention as if dense; MFU: of"
+        f" {ground.peak_flops / 1e9:,.0f} GFLOP/s measured; ± over validation windows, not seeds)"
+    )
+    columns = [
+        "model",
+        "parameters",
+        f"MFLOPs/{token}",
+        f"training MFLOPs/{token}",
+        f"{token}s/s",
+        "MFU",
+        "peak memory",
+        f"validation bits/{unit}",
+        "minus bigram",
+        "minus unigram",
+    ]
+    if ground.floor is not None:
+        columns.append("above floor")
+    return Table(title, columns, [_models_row(result, ground, len(columns)) for result in results])
+
+
+def _models_row(result: ModelResult, ground: Ground, width: int) -> list[Cell]:
+    known: list[Cell] = [
+        result.contender.name,
+        f"{result.parameters:,}",
+        f"{result.cost.forward / 1e6:.2f}",
+        f"{result.cost.training / 1e6:.2f}",
+        _unless_nan(result.training.tokens_per_second, ",.0f"),
+        _unless_nan(utilisation(result, ground), ".0%"),
+        f"{result.peak_bytes / 1e6:,.0f} MB",
+    ]
+    if result.bits is None or result.validation is None:
+        at = result.training.diverged_at
+        said = "diverged at its last step" if at is None else f"diverged at step {at}"
+        return [*known, said, *["-"] * (width - len(known) - 1)]
+    bits, factor = result.bits, ground.per_byte
+    error = "" if result.standard_error is None else f" ± {result.standard_error * factor:.3f}"
+    row: list[Cell] = [
+        *known,
+        f"{bits * factor:.3f}{error}",
+        f"{(bits - ground.yardsticks.bigram) * factor:+.3f}",
+        f"{(bits - ground.yardsticks.unigram) * factor:+.3f}",
+    ]
+    if ground.floor is not None:
+        row.append(f"{float((result.validation - ground.floor).mean()) * factor:+.4f}")
+    return row
+
+
+def _unless_nan(value: float, style: str) -> str:
+    """A speed; a run that was finished before has none."""
+    return "-" if math.isnan(value) else f"{value:{style}}"
+
+
+def _yardsticks_table(ground: Ground) -> Table:
+    corpus, unit, scored = ground.corpus, ground.corpus.unit, ground.windows[:, 1:].numel()
+    train, validation = corpus.train, corpus.validation
+    title = (
+        f"Yardsticks of the {corpus.name}: {train.bytes:,} {unit}s in {train.documents:,} document(s) to learn from,"
+        f" {validation.bytes:,} {unit}s in {validation.documents:,} other(s) to validate on"
+    )
+    models = f"the {scored:,} {corpus.token}s that the models predict"
+    rows: list[list[Cell]] = [
+        ["uniform", f"{ground.yardsticks.uniform * ground.per_byte:.3f}", "any"],
+        ["unigram", f"{ground.yardsticks.unigram * ground.per_byte:.3f}", models],
+        ["bigram", f"{ground.yardsticks.bigram * ground.per_byte:.3f}", models],
+    ]
+    rows += [
+        [name, f"{bits:.3f}", "all of validation, untrained"] for name, bits in corpus.validation.compressed.items()
+    ]
+    if ground.floor is not None:
+        rows.append(["floor, exact", f"{float(ground.floor.mean()):.4f}", models])
+    if ground.rate is not None:
+        exact = ground.rate.low == ground.rate.high
+        interval = "" if exact else f" [{ground.rate.low:.4f}, {ground.rate.high:.4f}]"
+        over = "the source, in closed form" if exact else "the source, estimated, 95 % interval"
+        rows.append(["entropy rate", f"{ground.rate.bits:.4f}{interval}", over])
+    elif ground.floor is not None:
+        rows.append(["entropy rate", "-", "the source; its validation part is too short to estimate it"])
+    return Table(title, ("yardstick", f"bits/{unit}", f"on which {corpus.token}s"), rows)
+
+
+def _layers_table(results: Sequence[ModelResult]) -> Table:
+    rows: list[list[Cell]] = []
+    for result in results:
+        for layer in result.probes:
+            if not layer.energies and layer.entropy is None:
+                continue
+            rows.append(
+                [
+                    result.contender.name,
+                    f"{layer.layer} {layer.kind}",
+                    " > ".join(f"{energy:.1f}" for energy in layer.energies) or "-",
+                    ", ".join(f"{share:.1%}" for share in layer.falls) or "-",
+                    "-" if layer.promised is None else f"{layer.promised:.1%}",
+                    "-" if layer.smallest_eigenvalue is None else f"{layer.smallest_eigenvalue:.3f}",
+                    "-" if layer.entropy is None else f"{layer.entropy:.2f}",
+                ]
+            )
+    columns = (
+        "model",
+        "layer",
+        "mean energy, step by step",
+        "tokens whose energy falls",
+        "falls where it must",
+        "least eigenvalue of P",
+        "attention entropy (bits)",
+    )
+    return Table("Layers after training, on validation tokens", columns, rows)
+
+
+def _steps_table(results: Sequence[ModelResult]) -> Table:
+    rows: list[list[Cell]] = []
+    for result in results:
+        for when, found in (("before", result.start), ("after", result.trained)):
+            rows += [
+                [
+                    result.contender.name,
+                    steps.place,
+                    when,
+                    f"{steps.stream:.3f}",
+                    _several(steps.lengths) + (" (!)" if len(steps.lengths) > 1 and steps.lengths[0] > 1 else ""),
+                    _several(steps.turns),
+                    _several(steps.nearness[1:]),
+                ]
+                for steps in found
+            ]
+    columns = (
+        "model",
+        "layer",
+        "training",
+        "rms of the stream",
+        "length of each step / stream",
+        "cosine to the step before",
+        "cosine of N(x_t) and N(h)",
+    )
+    title = (
+        "How the recursion steps lie, means over tokens; (!) where the first of several is longer than the stream,"
+        " so that the next is asked far from where the memory was read"
+    )
+    return Table(title, columns, rows)
+
+
+def _several(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:.2f}" for value in values) or "-"

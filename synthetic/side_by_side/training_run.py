@@ -1,0 +1,195 @@
+"""The contenders of a preset, trained one after another or side by side, and all judged on the same windows.
+
+Under torchrun every process runs this: the first one makes the corpus and speaks, and all train each model together.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TextIO
+
+from torch import Tensor
+
+from cemverify.console.errors import UsageError
+from cemverify.processes.cores import cores
+from cemverify.results.envelope import ResultError, Table, check_outputs
+from cemverify.runs.executors import processes
+from synthetic.corpora.batches import Batches
+from synthetic.corpora.choice import CorpusChoice, chain_of, open_corpus
+from synthetic.corpora.corpus import Corpus
+from synthetic.corpora.tokenisers import Symbols
+from synthetic.side_by_side.ground import Ground, survey
+from synthetic.side_by_side.model_results import Keeping, ModelResult, train_contender
+from synthetic.side_by_side.objections import reasons_to_fail
+from synthetic.side_by_side.presets import Contender, LanguageConfig, PresetChoice
+from synthetic.side_by_side.report import payload, tables
+from synthetic.training.cost import cost
+from synthetic.training.machine import Machine, agree, one_thread
+from synthetic.training.training import Step
+
+SECONDS_BETWEEN_LINES = 5.0
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """What is trained, on what, and what is kept of it.
+
+    Attributes:
+        models: a preset and what is changed of it. corpora: the folder where tokens lie.
+        seed: of weights and batches. workers: processes on this machine; None takes one for each CPU.
+        keeping: of metrics, weights and checkpoints; None keeps nothing.
+    """
+
+    models: PresetChoice
+    corpus: CorpusChoice
+    corpora: Path
+    seed: int = 0
+    workers: int | None = None
+    keeping: Keeping | None = None
+
+
+@dataclass(frozen=True)
+class TrainingFindings:
+    """What came of a run.
+
+    Attributes:
+        reasons: what speaks against it, one sentence each; () is a pass.
+    """
+
+    config: LanguageConfig
+    ground: Ground
+    results: tuple[ModelResult, ...]
+    reasons: tuple[str, ...]
+
+    @property
+    def tables(self) -> list[Table]:
+        """For people."""
+        return tables(self.config, self.ground, self.results)
+
+    @property
+    def payload(self) -> dict[str, Any]:
+        """For the result file, beside its tables."""
+        return payload(self.config, self.ground, self.results, self.reasons)
+
+    @property
+    def passed(self) -> str:
+        """What a pass says."""
+        said = "every model needs fewer bits than a bigram model"
+        baselines = [result.contender.baseline for result in self.results]
+        if math.isfinite(self.config.band) and any(baselines) and not all(baselines):
+            said += (
+                f", none more than {self.config.band:g} times those of Llama with the same positions"
+                f" ({self.config.why_band})"
+            )
+        if any(layer.promised is not None for result in self.results for layer in result.probes):
+            said += "; every energy falls where it must"
+        return said
+
+
+def train_side_by_side(run: TrainingRun, machine: Machine) -> TrainingFindings:
+    """Trains and measures all contenders of a run; progress goes to stderr.
+
+    Raises:
+        UsageError: the corpus is not available, the numbers do not fit together, or something cannot be kept or
+        resumed. cemverify.results.envelope.ResultError: nothing can be written where metrics are to be kept.
+    """
+    corpus = _open_together(run, machine)
+    config = run.models.config(machine.device, corpus.vocabulary)
+    chain = chain_of(run.corpus)
+    if chain is not None:  # how soon a model finds the order of a chain is a matter of its positions
+        config = replace(config, band=math.inf, why_band="no band is asked for on a chain")
+    with one_thread():
+        ground = survey(config, corpus, chain, machine)
+        # before any work: does a window fit?
+        Batches(corpus.train.tokens, run.seed, config.recipe.batch, config.recipe.context)
+        found = _train_all(run, config, ground, machine)
+    reasons = reasons_to_fail(found, ground.yardsticks.bigram, config.band, ground.floor)
+    return TrainingFindings(config, ground, tuple(found), tuple(reasons))
+
+
+def _open_together(run: TrainingRun, machine: Machine) -> Corpus:
+    """The first process makes the corpus, the others find it; or all hear why there is none."""
+    found: Corpus | None = None
+    failed: UsageError | ResultError | None = None
+    if machine.rank == 0:
+        try:
+            run.models.config(machine.device, Symbols().vocabulary)  # wrong numbers need no corpus to be told
+            if run.keeping is not None:
+                check_outputs(folders=[run.keeping.folder])
+            found = open_corpus(run.corpus, run.corpora)
+        except (UsageError, ResultError) as error:
+            failed = error
+    if (why := agree(None if failed is None else str(failed))) is not None:
+        raise failed or UsageError(why)
+    return found or open_corpus(run.corpus, run.corpora)
+
+
+def _train_all(run: TrainingRun, config: LanguageConfig, ground: Ground, machine: Machine) -> Sequence[ModelResult]:
+    """One result for each contender, in their order."""
+    workers = min(cores() if run.workers is None else run.workers, len(config.contenders))
+    if workers <= 1 or machine.cuda or machine.world > 1:
+        return [_train(run, config, c, ground.corpus, ground.windows, machine) for c in config.contenders]
+    by_cost = sorted(config.contenders, key=lambda c: -cost(c.model, config.recipe.context).training)  # longest first
+    # torch's optimisers import its compiler, which takes longer than torch itself
+    with processes(workers, [__name__, "torch._dynamo"]).open() as pool:
+        try:
+            futures = {c.name: pool.submit(_train_here, run, config, c, ground.windows, machine) for c in by_cost}
+            return [futures[c.name].result() for c in config.contenders]
+        except BrokenProcessPool as error:
+            raise UsageError("a worker process died, most likely for want of memory; try --workers 1") from error
+
+
+def _train_here(
+    run: TrainingRun, config: LanguageConfig, contender: Contender, windows: Tensor, machine: Machine
+) -> ModelResult:
+    """In a process of its own, which finds the corpus where the first one made it."""
+    with one_thread():
+        return _train(run, config, contender, open_corpus(run.corpus, run.corpora), windows, machine)
+
+
+def _train(
+    run: TrainingRun,
+    config: LanguageConfig,
+    contender: Contender,
+    corpus: Corpus,
+    windows: Tensor,
+    machine: Machine,
+) -> ModelResult:
+    observe = TrainingProgress(contender.name, config, sys.stderr) if machine.rank == 0 else lambda _step: None
+
+    def warn(sentence: str) -> None:
+        if machine.rank == 0:
+            print(f"WARNING: {sentence}", file=sys.stderr, flush=True)
+
+    return train_contender(
+        contender, config, corpus, windows, run.seed, machine, keeping=run.keeping, observe=observe, warn=warn
+    )
+
+
+class TrainingProgress:
+    """A line on stderr every few seconds and at the end of a training."""
+
+    def __init__(self, name: str, config: LanguageConfig, stream: TextIO) -> None:
+        self.name = name
+        self.recipe = config.recipe
+        self.stream = stream
+        self.last = -math.inf
+
+    def __call__(self, step: Step) -> None:
+        done = step.step == self.recipe.steps
+        if not done and time.monotonic() - self.last < SECONDS_BETWEEN_LINES:
+            return
+        self.last = time.monotonic()
+        left = (self.recipe.steps - step.step) * self.recipe.batch * self.recipe.context / step.rate
+        print(
+            f"{self.name:11} step {step.step}/{self.recipe.steps}  {step.bits:.3f} bits/token"
+            f"  {step.rate:,.0f} tokens/s" + ("" if done else f"  {left:.0f} s left"),
+            file=self.stream,
+            flush=True,
+        )

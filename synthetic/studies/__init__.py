@@ -1,0 +1,1 @@
+"""Studies: rows, replicates, paired comparisons and readings; each conducted by `engine`."""

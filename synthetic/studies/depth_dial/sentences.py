@@ -1,0 +1,308 @@
+"""What the study says: bits with each number of steps at test time, and with each stop."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean
+
+from cemverify.results.envelope import Cell, Table
+from cemverify.results.numbers import NOTHING, shown_ratio
+from reports.pictures.charts import Curve, Panel
+from synthetic.studies.depth_dial.rows import TEST_DEPTHS, own
+from synthetic.studies.engine import stopping, tables
+from synthetic.studies.engine.comparisons import Compared, compared, family
+from synthetic.studies.engine.designs import LAYERS, cost, doubling, parameters
+from synthetic.studies.engine.pages import GENERATED, Curves, Page, Picture, paragraph
+from synthetic.studies.engine.plan import JUDGING_WINDOWS, Plan
+from synthetic.studies.engine.stopping import STOPS, AtStop
+from synthetic.studies.engine.study import Findings, Found
+from synthetic.studies.engine.tuning import State, Tuned
+
+# --- what is known -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Against:
+    """One model for all T, with T steps, against the model that was trained for T."""
+
+    model: str
+    steps: int
+    found: Compared
+
+
+@dataclass(frozen=True)
+class DialSummary:
+    """What is known.
+
+    Attributes:
+        bits: means over seeds with each T' of `TEST_DEPTHS`, by row; None where a seed has no finite one.
+        falls: by row that is a dial, in their order: the T' up to which its bits fall with every T' that was tried.
+        against: the dials against the models for each T.
+        stopped: means over seeds with each of `STOPS`, by row; no entry where a seed lacks one.
+        saved: the training FLOPs of all models for one T together, over those of a model for all T; None if the study
+            lacks either.
+    """
+
+    bits: dict[str, tuple[float | None, ...]]
+    falls: dict[str, int]
+    against: tuple[Against, ...]
+    stopped: dict[str, tuple[AtStop, ...]]
+    saved: float | None
+
+
+def summarise(plan: Plan, found: State) -> DialSummary:
+    """The summary of what is there."""
+    bits = {tuned.row.name: means for tuned in found.rows if (means := _means(tuned)) is not None}
+    dials = [tuned for tuned in found.rows if tuned.row.design.dial]
+    apart = [tuned for tuned in found.rows if not tuned.row.design.dial]
+    pairs = [(dial, T, pair) for dial in dials for T in TEST_DEPTHS if (pair := _against(dial, T, found)) is not None]
+    corrected = family([pair for _, _, pair in pairs])
+    return DialSummary(
+        bits,
+        {t.row.name: falls_up_to(bits[t.row.name]) for t in dials if t.row.name in bits},
+        tuple(Against(dial.row.name, T, pair) for (dial, T, _), pair in zip(pairs, corrected, strict=True)),
+        {tuned.row.name: ended for tuned in found.rows if (ended := _stopped(tuned))},
+        _flops(apart, plan) / _flops(dials[:1], plan) if apart and dials else None,
+    )
+
+
+def _flops(rows: Sequence[Tuned], plan: Plan) -> float:
+    """Of training all of them, per token."""
+    return sum(cost(tuned.row.design, plan.recipe.context).training for tuned in rows)
+
+
+def falls_up_to(bits: Sequence[float | None]) -> int:
+    """The last T' of `TEST_DEPTHS` up to which every step makes the bits fewer."""
+    reached = TEST_DEPTHS[0]
+    for before, after, T in zip(bits, bits[1:], TEST_DEPTHS[1:], strict=False):
+        if before is None or after is None or after >= before:
+            break
+        reached = T
+    return reached
+
+
+def _means(tuned: Tuned) -> tuple[float | None, ...] | None:
+    records = [record for record in tuned.records if record.at_depths]
+    if not records:
+        return None
+    columns = zip(*(record.at_depths for record in records), strict=True)
+    return tuple(None if None in column else fmean(b for b in column if b is not None) for column in columns)
+
+
+def _stopped(tuned: Tuned) -> tuple[AtStop, ...]:
+    replicates = [record.at_stops for record in tuned.records]
+    return stopping.means(replicates) if all(replicates) else ()  # one that diverged has none
+
+
+def _against(dial: Tuned, steps: int, found: State) -> Compared | None:
+    """A dial with so many steps against the model for them; None where no seed has both."""
+    other = found.of(own(steps))
+    i = TEST_DEPTHS.index(steps)
+    mine = {
+        seed: bits
+        for seed, record in dial.judged.items()
+        if record is not None and record.at_depths and (bits := record.at_depths[i]) is not None
+    }
+    if other is None or not mine.keys() & other.finals.keys():
+        return None
+    return compared(f"{dial.row.name}, with {steps}", own(steps), mine, other.finals)
+
+
+# --- the page ----------------------------------------------------------------------------------------
+
+_DESIGN = """\
+## How it was measured
+
+- **A model for each T** takes T steps of 1/T in training. **T drawn**: for each batch T is drawn from 1 to {most}.
+  Steps that sum to 1 have size 1/T; steps of 1/4 go farther, the more of them there are.
+- All models see the same {tokens:,} tokens ({steps:,} steps of {batch} x {context}) of
+  {corpus}.
+- Each has its own learning rate, tuned on other seeds and another half of the validation part; a model for all T is
+  tuned by its mean over T = {depths}.
+- Every model is scored with each T' on {judging} windows of the judging half. With T' other than its T, a model for
+  one T takes T' steps of the size that it was trained with.
+- **Stopping by energy** needs no other training: of at most {last} steps, a token takes no further one in a layer
+  once a step lowers the layer's energy by less than a share q of what the token's first step there did.
+- **Bits above the source** are a model's bits minus those of the source, the chain that the text is drawn from, which
+  no predictor can go below. They are computed on the same windows. Those of other text are not known, and nothing is
+  subtracted there."""
+
+
+def read(study: Found) -> Findings:
+    """What the study says, as far as it is."""
+    plan, found, unit, floor = study.plan, study.state, study.unit, study.floor
+    recipe, summary = plan.recipe, summarise(plan, found)
+    said = list(sentences(summary, unit, floor))
+    scale = max(parameters(row.design) for row in plan.rows)
+    blocks: list[str | Picture | Table] = [paragraph([*said, f"The models have {scale:,} parameters."])]
+    if summary.bits:
+        chart = picture(found, summary, unit, floor)
+        blocks.append(Picture("test-time", "Bits over the number of steps at test time", chart))
+    blocks += [
+        _DESIGN.format(
+            most=plan.depth,
+            tokens=recipe.tokens,
+            steps=recipe.steps,
+            batch=recipe.batch,
+            context=recipe.context,
+            corpus=study.corpus,
+            depths=", ".join(map(str, doubling(plan.depth))),
+            judging=JUDGING_WINDOWS,
+            last=TEST_DEPTHS[-1],
+        ),
+        test_time(plan, found, summary, unit, floor),
+        stopped(summary, unit, floor),
+        against(summary),
+        tables.tuning(found, unit),
+        GENERATED,
+    ]
+    return Findings(
+        Page(f"Depth as a dial: {LAYERS[plan.replaced]}, size {plan.size}", blocks),
+        " ".join(said),
+        [one.found for one in summary.against],
+        "One model for all T over a model for each",
+        {
+            "recipe": (
+                f"{recipe.steps:,} steps on {study.corpus}, embeddings N(0, 1), each row at its own learning rate"
+                f"{', through torch.compile' if plan.compiled else ''}"
+            ),
+            "figure": f"bits per {unit}",
+            "source_bits": floor,
+            "at_depths": [
+                {"model": name, "steps": list(TEST_DEPTHS), "bits": list(bits)} for name, bits in summary.bits.items()
+            ],
+            "at_stops": [
+                {"model": name, "stops": [asdict(stop) for stop in stops]} for name, stops in summary.stopped.items()
+            ],
+            "falls_up_to": [{"model": name, "steps": reached} for name, reached in summary.falls.items()],
+        },
+    )
+
+
+def sentences(summary: DialSummary, unit: str, floor: float | None) -> Iterator[str]:
+    """What is known now."""
+    off, what = floor or 0.0, f"bits/{unit}" if floor is None else f"bits/{unit} above the source"
+    apart = [
+        f"{bits - off:.4f} (T = {T})"
+        for i, T in enumerate(TEST_DEPTHS)
+        if own(T) in summary.bits and (bits := summary.bits[own(T)][i]) is not None
+    ]
+    if apart:
+        yield f"Models that are trained for one T need {', '.join(apart)} {what}."
+    for name in summary.falls:
+        bits_of = summary.bits[name]
+        told = [(T, b - off) for T, b in zip(TEST_DEPTHS, bits_of, strict=True) if b is not None]
+        fewest = _best(bits_of)
+        if fewest is None:
+            continue
+        best, least = fewest[0], fewest[1] - off
+        first, last = told[0], told[-1]
+        yield (
+            f"One model for all T (*{name}*) needs {first[1]:.4f} with one step, {least:.4f} with {best}, its best"
+            f" number, and {last[1]:.4f} with {last[0]}."
+        )
+    ended = [
+        f"*{name}* {found[0] - off:.4f} ({found[1].steps:.1f} steps)"
+        for name in summary.falls
+        if (found := stopping.best(summary.stopped.get(name, ()))) is not None
+    ]
+    if ended:
+        yield (
+            f"Where tokens stop by energy, after at most {TEST_DEPTHS[-1]} steps and at the best of"
+            f" {len(stopping.STOPS)} shares, the bits are {' and '.join(ended)}."
+        )
+    if summary.saved is not None:
+        yield (
+            f"Together, the models for one T took {summary.saved:.2g} times as many training FLOPs as one model for"
+            " all T."
+        )
+    verdicts = {name: [a.found.verdict for a in summary.against if a.model == name] for name in summary.falls}
+    worse = [f"*{name}* is worse at {v.count('worse') or 'none'} of {len(v)} T" for name, v in verdicts.items() if v]
+    if worse:
+        yield f"Against the model that was trained for the same T, {' and '.join(worse)}."
+
+
+# --- tables and picture ------------------------------------------------------------------------------
+
+
+def test_time(plan: Plan, found: State, summary: DialSummary, unit: str, floor: float | None) -> Table:
+    """Bits of every row with each number of steps at test time."""
+    off = floor or 0.0
+    rows: list[list[Cell]] = []
+    for tuned in found.rows:
+        bits = summary.bits.get(tuned.row.name, (None,) * len(TEST_DEPTHS))
+        shown = [NOTHING if b is None else _shown(b - off) for b in bits]
+        flops = cost(tuned.row.design, plan.recipe.context).training / 1e6
+        rows.append([tuned.row.name, tuned.row.why, len(tuned.records), f"{flops:,.3f}", *shown])
+    columns = ("row", "what", "seeds", "training MFLOPs/token", *(f"T' = {T}" for T in TEST_DEPTHS))
+    return Table(f"{_above(unit, floor)}, with T' steps at test time, mean over seeds", columns, rows)
+
+
+def stopped(summary: DialSummary, unit: str, floor: float | None) -> Table:
+    """Bits and steps of every row whose tokens stop by themselves, beside all steps and the best number of them."""
+    off, last = floor or 0.0, TEST_DEPTHS[-1]
+    rows: list[list[Cell]] = []
+    for name, stops in summary.stopped.items():
+        best = _best(summary.bits[name])
+        everything = summary.bits[name][-1]
+        rows.append(
+            [
+                name,
+                NOTHING if everything is None else _shown(everything - off),
+                NOTHING if best is None else f"{_shown(best[1] - off)} (T' = {best[0]})",
+                *(NOTHING if s.figure is None else f"{_shown(s.figure - off)} ({s.steps:.1f})" for s in stops),
+            ]
+        )
+    columns = ("row", f"all {last} steps", "the best T' of those tried", *(f"q = {stopping.share(q)}" for q in STOPS))
+    title = f"{_above(unit, floor)}, stopped by energy after at most {last} steps (steps a token took), means"
+    return Table(title, columns, rows)
+
+
+def against(summary: DialSummary) -> Table:
+    """One model for all T against the models for each."""
+    rows: list[list[Cell]] = [
+        [
+            a.model,
+            a.steps,
+            len(a.found.seeds),
+            shown_ratio(a.found.comparison),
+            ", ".join(f"{ratio:.4f}" for ratio in a.found.ratios),
+            a.found.verdict,
+        ]
+        for a in summary.against
+    ]
+    columns = ("model", "T", "seeds", "ratio [95 %]", "each seed", "verdict")
+    return Table("Bits of one model for all T over those of the model for T, paired by seed", columns, rows)
+
+
+def picture(found: State, summary: DialSummary, unit: str, floor: float | None) -> Curves:
+    """Bits over T': the models for each T at their own, and the dials at all."""
+    off = floor or 0.0
+    apart = [(T, summary.bits[own(T)][i]) for i, T in enumerate(TEST_DEPTHS) if own(T) in summary.bits]
+    known = [(T, b - off) for T, b in apart if b is not None]
+    curves = [Curve("a model for each T", *zip(*known, strict=True))] if known else []
+    most = 4 * max((b for _, b in known), default=math.inf)  # what explodes would leave nothing else to be seen
+    for tuned in found.rows:
+        bits = summary.bits.get(tuned.row.name)
+        if bits is not None and tuned.row.design.dial:
+            seen = [(T, b - off) for T, b in zip(TEST_DEPTHS, bits, strict=True) if b is not None and b - off < most]
+            if seen:
+                curves.append(Curve(tuned.row.name, *zip(*seen, strict=True)))
+    label = f"bits/{unit}" if floor is None else f"bits/{unit} above the source"
+    return Curves([Panel("depth as a dial", "T' at test time", label, curves, ticks=(1, 2, 4, 8, 16))])
+
+
+def _above(unit: str, floor: float | None) -> str:
+    return f"bits/{unit}" if floor is None else f"bits/{unit} above the source's {floor:.4f}"
+
+
+def _best(bits: Sequence[float | None]) -> tuple[int, float] | None:
+    """The T' with the fewest bits, and those."""
+    known = [(b, T) for T, b in zip(TEST_DEPTHS, bits, strict=True) if b is not None]
+    return (min(known)[1], min(known)[0]) if known else None
+
+
+def _shown(above: float) -> str:
+    return f"{above:.4f}" if above < 100 else f"{above:.1e}"

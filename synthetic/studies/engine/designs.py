@@ -1,0 +1,157 @@
+"""The models of the study: a few words that name a model in the store, and the configuration they stand for.
+
+A cell of the store names a model by what differs from the frame that all share. Options that are added to the layers
+later leave the keys of cells alone that do not use them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, field, fields, replace
+from functools import cache
+from typing import Any, Literal
+
+from cemverify.cem import presets as paper
+from cemverify.cem.beyond import Beyond
+from cemverify.cem.layers import LayerConfig, MLPConfig
+from cemverify.console.errors import UsageError
+from synthetic.training.cost import Cost, cost_of
+from synthetic.training.frames import Frame, PreconditionerName
+from synthetic.training.looped import LoopedConfig, looped_on_meta
+from synthetic.training.scaling import Base
+
+Replaced = Literal["attention", "mlp", "full"]
+REPLACED: tuple[Replaced, ...] = ("attention", "mlp", "full")
+LAYERS = {"attention": "CEM attention", "mlp": "CEM MLPs", "full": "full CEM"}  # as pages name them
+EMBEDDING_STD = 1.0
+BEYOND = tuple(option.name for option in fields(Beyond))
+Option = tuple[str, int | float | str]
+Dial = Literal["", "sum", "alike"]
+
+
+def doubling(most: int) -> tuple[int, ...]:
+    """1, 2, 4 ... up to `most`."""
+    return tuple(2**i for i in range(most.bit_length()))
+
+
+@dataclass(frozen=True)
+class Design:
+    """A model in the words that name its cells.
+
+    Attributes:
+        replaced: what of Llama is CEM's; "llama-alibi" and "llama-rotary" replace nothing.
+        size: D, L, K, M. vocabulary: V.
+        embedding_std: of the first embedding. init_std: of all other first weights.
+        layer: options of the CEM layers, and of what is beyond the paper in them, that are not their defaults:
+            (("steps", 2), ("step_size", 0.5), ("momentum", 0.5)).
+        times: how often each CEM layer is applied in a row. rounds: how often attention and MLP take turns.
+        head_std: of the head's first weights, where it is not `init_std`.
+        dial: whether it is trained with T drawn from 1 ... steps for each batch: with steps that "sum" to the same
+            whatever T is, or that are all "alike"; "" trains with T = steps.
+    """
+
+    replaced: Literal["attention", "mlp", "full", "llama-alibi", "llama-rotary"]
+    size: paper.Size
+    vocabulary: int
+    embedding_std: float
+    init_std: float
+    layer: tuple[Option, ...] = ()
+    times: int = 1
+    rounds: int = field(default=1, metadata={"added": True})
+    head_std: float | None = field(default=None, metadata={"added": True})
+    dial: Dial = field(default="", metadata={"added": True})
+
+    @property
+    def steps(self) -> int:
+        """T, or the largest that is drawn."""
+        return int(dict(self.layer).get("steps", 1))
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """The numbers of steps that it is scored with: T, or 1, 2, 4 ... of those that are drawn."""
+        return doubling(self.steps) if self.dial else (self.steps,)
+
+    def step_size_at(self, steps: int) -> float:
+        """The size of each step when it takes so many."""
+        eta = float(dict(self.layer).get("step_size", 1.0))
+        return eta * self.steps / steps if self.dial == "sum" else eta
+
+    @property
+    def looped(self) -> LoopedConfig:
+        """The model."""
+        frame = Frame(self.size, self.vocabulary, self.init_std)
+        # the paper's full model has a low-rank preconditioner in both, its single replacements are taken diagonal
+        P: PreconditionerName = "low rank" if self.replaced == "full" else "diagonal"
+        in_attention, in_mlp = self.replaced in ("attention", "full"), self.replaced in ("mlp", "full")
+        position: Literal["rotary", "alibi"] = "rotary" if self.replaced in ("mlp", "llama-rotary") else "alibi"
+        attention = self._with(frame.attention(1, P)) if in_attention else frame.llama_attention(position)
+        mlp = self._with(frame.mlp(1, P)) if in_mlp else frame.swiglu()
+        found = frame.model(
+            attention,
+            mlp,
+            attention_times=self.times if in_attention else 1,
+            mlp_times=self.times if in_mlp else 1,
+        )
+        block = replace(found.model.block, rounds=self.rounds)
+        return replace(
+            found, model=replace(found.model, block=block, embedding_std=self.embedding_std, head_std=self.head_std)
+        )
+
+    def _with(self, config: Any) -> Any:
+        assert isinstance(config, LayerConfig)
+        changes: dict[str, Any] = dict(self.layer)
+        beyond = {name: changes.pop(name) for name in BEYOND if name in changes}
+        if isinstance(config, MLPConfig):  # which has no temperature
+            beyond.pop("cooling", None)
+            changes.pop("temperature", None)
+        return replace(config, **changes, beyond=Beyond(**beyond))
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the study.
+
+    Attributes:
+        name: in the tables. design: the model. weights: is added to a seed for the first weights alone, 0 for all but
+            the A/A row. why: what the row is there for. beyond: whether it is beyond the paper.
+        base: the size from which rates are scaled; None: one rate for all parameters.
+    """
+
+    name: str
+    design: Design
+    weights: int = 0
+    why: str = ""
+    beyond: bool = False
+    base: Base | None = None
+
+
+def chosen(every: Sequence[Row], names: Sequence[str]) -> tuple[Row, ...]:
+    """The rows of these names, in the study's order.
+
+    Raises:
+        UsageError: there is no such row; the sentence lists those there are.
+    """
+    known = [row.name for row in every]
+    if unknown := [name for name in names if name not in known]:
+        raise UsageError(f"there is no row {unknown[0]!r}; choose from {'; '.join(known)}")
+    return tuple(row for row in every if row.name in names)
+
+
+@cache
+def cost(design: Design, context: int) -> Cost:
+    """FLOPs per token in windows of J = context tokens; the mean over T where it is drawn."""
+    if not design.dial:
+        return cost_of(looped_on_meta(design.looped), context)
+    # every step costs the same, so the mean over 1 ... T is that of the ends
+    ends = [cost(replace(design, dial="", layer=_with_steps(design.layer, T)), context) for T in (1, design.steps)]
+    return Cost(*(sum(values) / 2 for values in zip(*map(astuple, ends), strict=True)))
+
+
+def _with_steps(layer: tuple[Option, ...], steps: int) -> tuple[Option, ...]:
+    return tuple({**dict(layer), "steps": steps}.items())
+
+
+@cache
+def parameters(design: Design) -> int:
+    """How many the model has."""
+    return sum(parameter.numel() for parameter in looped_on_meta(design.looped).parameters())

@@ -1,0 +1,88 @@
+"""What a study measured, as the claims ledger reads it: figures beside the page, and no verdict (kind "readings")."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cemverify.results.envelope import Table, result
+from cemverify.results.provenance import Maker
+from cemverify.results.statistics import Ratio, paired_ratio
+
+
+def measured_ratio(
+    model: str, baseline: str, values: Sequence[float], references: Sequence[float], on: str = ""
+) -> dict[str, Any]:
+    """One model's figure over another's, paired by replicate, with the intervals of 95 and of 90 %.
+
+    Args:
+        on: what both were trained on, where a study has several.
+    """
+    wide, narrow = (paired_ratio(values, references, confidence=c) for c in (0.95, 0.9))
+    return {
+        "model": model,
+        "baseline": baseline,
+        "on": on,
+        "mean": wide.mean,
+        "interval95": _ends(wide),
+        "interval90": _ends(narrow),
+    }
+
+
+def payload(
+    study: str,
+    ratios: Sequence[Mapping[str, Any]],
+    *,
+    parameters: int,
+    seen: str,
+    replicates: str,
+    recipe: str,
+    figure: str,
+    margin: float,
+    best_rates: Sequence[Mapping[str, Any]] = (),
+    layers: str | None = None,
+    size: str | None = None,
+) -> dict[str, Any]:
+    """The figures that every study has, and at what scale; see docs/result-files.md.
+
+    Args:
+        study: its name. ratios: of `measured_ratio`. layers, size: of language models.
+        parameters: of the largest model. seen: what each was trained on. replicates: how many, and of what.
+        recipe: how it was trained, in words. figure: of what the ratios are. margin: within which models are equal.
+        best_rates: {"model", "rate", "at_edge"} of each model that found a learning rate.
+    """
+    return {
+        "study": study,
+        **({} if layers is None else {"layers": layers}),
+        **({} if size is None else {"size": size}),
+        "parameters": parameters,
+        "seen": seen,
+        "replicates": replicates,
+        "recipe": recipe,
+        "figure": figure,
+        "margin": margin,
+        "ratios": list(ratios),
+        "best_rates": list(best_rates),
+    }
+
+
+def counted(count: int, what: str) -> str:
+    """ "1 seed", "3 seeds"."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def readings(maker: Maker, title: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+    """The result file: the ratios of the payload as a table, and the payload."""
+    rows = [
+        (r["on"], r["model"], r["baseline"], f"{r['mean']:.4f}", _shown(r["interval95"])) for r in payload["ratios"]
+    ]
+    table = Table(title, ("on", "model", "baseline", "ratio", "95 % interval"), rows)
+    return result("readings", maker, [table], payload)
+
+
+def _ends(ratio: Ratio) -> list[float] | None:
+    return None if ratio.low is None or ratio.high is None else [ratio.low, ratio.high]
+
+
+def _shown(interval: list[float] | None) -> str:
+    return "" if interval is None else f"{interval[0]:.4f} to {interval[1]:.4f}"

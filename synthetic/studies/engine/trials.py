@@ -1,0 +1,218 @@
+"""One training of the study, as a cell of the store: short to tune, or at full length to judge."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from cemverify.console.errors import UsageError
+from cemverify.runs import algorithm
+from cemverify.runs.plain import digest, plain
+from synthetic.corpora.batches import Batches
+from synthetic.corpora.choice import PinnedCorpus, corpora_folder
+from synthetic.corpora.tokens import Tokens
+from synthetic.studies.engine.designs import Design, cost, parameters
+from synthetic.studies.engine.stopping import AtStop
+from synthetic.training.dial import drawn_depth, turn
+from synthetic.training.looped import paired
+from synthetic.training.machine import Machine
+from synthetic.training.recipe import Recipe
+from synthetic.training.steps import Steps, steps_of, steps_taken
+from synthetic.training.training import Saving, score, train
+
+Part = Literal["tuning", "judging"]
+# A training of so many steps is worth checkpoints.
+LONG = 2000
+CHECKPOINTS = 10
+# Scores are kept as the means of so many groups of neighbouring windows: enough to see how much windows differ.
+GROUPS = 32
+PIECES = 20  # of the training loss along the way
+PROBED_TOKENS = 1024
+
+
+@dataclass(frozen=True)
+class TrialCell:
+    """A model trained with one seed and one recipe.
+
+    Attributes:
+        corpus: on which. design: the model. recipe: how.
+        seed: of the batches. weights: of the first weights.
+        part: which half of the validation part is scored, windows: on how many windows.
+        device: "cpu" or "cuda". compiled: whether it is trained through torch.compile.
+        depths: numbers of steps with which the trained model is scored, beside those of its design.
+        stops: least falls (`Descent.least_fall`) with which it is scored, with at most the last of `depths` steps.
+    """
+
+    corpus: PinnedCorpus
+    design: Design
+    recipe: Recipe
+    seed: int
+    weights: int
+    part: Part
+    windows: int
+    device: str = "cpu"
+    compiled: bool = field(default=False, metadata={"added": True})
+    depths: tuple[int, ...] = field(default=(), metadata={"added": True})
+    stops: tuple[float, ...] = field(default=(), metadata={"added": True})
+
+
+@dataclass(frozen=True)
+class TrialRecord:
+    """What came of it.
+
+    Attributes:
+        parameters: of the model. forward, training: FLOPs per token.
+        groups: bits per byte of groups of windows, all of equal size; () if it diverged.
+        trained: training bits per token, means over twentieths of the steps that were taken.
+        diverged_at, where: the step at which a value was not finite, and its layer.
+        start, end: the steps inside the layers before and after training; end is () if it diverged.
+        batches: a fingerprint of what it was trained on.
+        at_depths: bits per byte with each of the cell's depths; None where they are not finite.
+        at_stops: bits per byte with each of the cell's stops, and the steps that a token took in a CEM layer.
+    """
+
+    parameters: int
+    forward: float
+    training: float
+    groups: tuple[float, ...]
+    trained: tuple[float, ...]
+    diverged_at: int | None
+    where: str | None
+    start: tuple[Steps, ...]
+    end: tuple[Steps, ...]
+    batches: str
+    at_depths: tuple[float | None, ...] = ()
+    at_stops: tuple[AtStop, ...] = ()
+
+    @property
+    def bits(self) -> float | None:
+        """Bits per byte after the last step; None if it diverged."""
+        return math.fsum(self.groups) / len(self.groups) if self.groups else None
+
+
+@algorithm("synthetic.language.tuned.cells:compute_trial", corpora=2, models=1, training=1, scoring=1, steps=1)
+def compute_trial(cell: TrialCell) -> dict[str, Any]:
+    """Trains a model and scores it on one half of the validation part."""
+    folder = corpora_folder()
+    corpus = cell.corpus.open(folder)
+    machine = Machine(cell.device, compiled=cell.compiled)
+    recipe, design = cell.recipe, cell.design
+    model = paired(design.looped, cell.weights).to(cell.device)
+    batches = Batches(corpus.train.tokens, cell.seed, recipe.batch, recipe.context)
+    windows = part_windows(corpus.validation.tokens, cell.part, cell.windows, recipe.context)
+    few = windows[:: max(1, len(windows) * recipe.context // PROBED_TOKENS), :-1].to(cell.device)
+    start = steps_of(model, few)
+    path = folder / "checkpoints" / f"{digest(plain(cell))[:24]}.safetensors"
+    every = math.ceil(recipe.steps / CHECKPOINTS)
+    saving = Saving(path, every, {"cell": plain(cell)}, resume=True) if recipe.steps > LONG else None
+
+    def prepare(step: int) -> None:
+        if design.dial:
+            T = drawn_depth(design.steps, cell.seed, step)
+            turn(model, T, design.step_size_at(T))
+
+    def bits_with(steps: int, least_fall: float = 0.0) -> Tensor:
+        if design.dial or cell.depths:
+            turn(model, steps, design.step_size_at(steps), least_fall)
+        return score(model, windows, recipe, machine) * corpus.validation.tokens_per_byte  # (W,)
+
+    def at_stop(least_fall: float) -> AtStop:
+        bits = _mean(bits_with(cell.depths[-1], least_fall))
+        return AtStop(least_fall, short([steps_taken(model, few)])[0], bits)
+
+    training = train(model, recipe, batches, machine, saving=saving, prepare=prepare)
+    diverged_at, groups, end = training.diverged_at, (), ()
+    at_depths: tuple[float | None, ...] = ()
+    at_stops: tuple[AtStop, ...] = ()
+    if diverged_at is None:
+        bits = torch.stack([bits_with(T) for T in design.depths]).mean(0)  # (W,)
+        if bool(bits.isfinite().all()):
+            groups, end = grouped(bits), steps_of(model, few)  # type: ignore[assignment]
+            at_depths = tuple(_mean(bits_with(T)) for T in cell.depths)
+            at_stops = tuple(map(at_stop, cell.stops))
+        else:
+            diverged_at = recipe.steps
+    found = cost(design, recipe.context)
+    path.unlink(missing_ok=True)
+    record = asdict(
+        TrialRecord(
+            parameters(design),
+            found.forward,
+            found.training,
+            groups,
+            pieces(training.bits),
+            diverged_at,
+            training.where,
+            start,
+            end,
+            training.batches,
+            at_depths,
+            at_stops,
+        )
+    )
+    for asked, name in ((cell.depths, "at_depths"), (cell.stops, "at_stops")):
+        if not asked:
+            del record[name]
+    return record
+
+
+def read_record(payload: Mapping[str, Any]) -> TrialRecord:
+    """The record of a cell's payload."""
+    numbers = {name: tuple(payload.get(name, ())) for name in ("groups", "trained", "at_depths")}
+    steps = {name: tuple(_steps(step) for step in payload[name]) for name in ("start", "end")}
+    stops = tuple(AtStop(**stop) for stop in payload.get("at_stops", ()))
+    return TrialRecord(**{**payload, **numbers, **steps, "at_stops": stops})
+
+
+def part_windows(tokens: Tokens, part: Part, count: int, context: int) -> Tensor:
+    """Evenly spaced windows of one half of the tokens, at most `count` and without overlap: (W, J+1) of int64.
+
+    Raises:
+        UsageError: the half has fewer tokens than one window.
+    """
+    half = len(tokens) // 2
+    first = 0 if part == "tuning" else half
+    available = (half - 1) // context
+    if available < 1:
+        raise UsageError(
+            f"a context of {context:,} tokens is longer than the data: half of the validation part has {half:,}"
+            " tokens, and a window takes one more than the context"
+        )
+    taken = min(count, available)
+    return tokens.windows([first + i * available // taken * context for i in range(taken)], context + 1)
+
+
+def grouped(bits: Tensor) -> tuple[float, ...]:
+    """The means of groups of neighbouring windows, of equal size; windows that fill no group are left out: (W,)."""
+    size = max(1, len(bits) // GROUPS)
+    whole = bits[: len(bits) // size * size]
+    return short(whole.reshape(-1, size).mean(1).tolist())
+
+
+def pieces(bits: Sequence[float]) -> tuple[float, ...]:
+    """The means of twentieths, or of fewer where there are fewer steps."""
+    if not bits:
+        return ()
+    parts = torch.tensor(bits, dtype=torch.float64).tensor_split(min(PIECES, len(bits)))
+    return short([float(part.mean()) for part in parts])
+
+
+def short(values: Sequence[float], digits: int = 9) -> tuple[float, ...]:
+    """Without the digits that float32 does not have, so that cells that are handed on are small."""
+    return tuple(float(f"{value:.{digits}g}") for value in values)
+
+
+def _mean(bits: Tensor) -> float | None:
+    """The mean over windows; None if it is not finite."""
+    mean = float(bits.mean())
+    return short([mean])[0] if math.isfinite(mean) else None
+
+
+def _steps(content: Mapping[str, Any]) -> Steps:
+    lists = ("lengths", "turns", "nearness", "energies")
+    return Steps(**{**content, **{name: tuple(content[name]) for name in lists}})

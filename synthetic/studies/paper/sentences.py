@@ -1,0 +1,281 @@
+"""What a language study says: its page, with the paper's statements, pictures and tables, and its readings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from cemverify.results.envelope import Cell, Table
+from cemverify.results.numbers import NOTHING, shown_ratio, shown_spread
+from cemverify.results.statistics import FEWEST, PairedComparison, compare, spread
+from reports.pictures.charts import Curve, Panel
+from synthetic.studies.engine.comparisons import MARGIN
+from synthetic.studies.engine.pages import COMMAND, Curves, Page, Picture
+from synthetic.studies.engine.readings import counted, measured_ratio, payload
+from synthetic.studies.engine.statements import Statement, shown_statements
+from synthetic.studies.paper.rates import Optimum, tuned
+from synthetic.studies.paper.rows import ALIBI, FULL, RATES, ROTARY, WIDENED, StudyPlan, at_rate
+from synthetic.studies.paper.statements import EXPECTATIONS
+from synthetic.studies.paper.summary import Row
+from synthetic.training.frames import TINY
+
+_HOW_TO_READ = """\
+All models are trained on the same batches in the same order, and two models share the initial values of every
+parameter that both have. Each seed has batches and initial values of its own.
+
+Corpus: {corpus}.
+
+- **Equal tokens**: validation bits per {unit} after the last step, divided by those of the baseline. The figure is
+  the geometric mean of the ratios, paired by seed, with a 95 % interval of Student's t on their logarithms.
+- **Equal FLOPs**: the same ratio when every model has spent what the cheapest model of the study spends in total
+  (matrix products; causal attention counts as if it were dense), interpolated between two validations. A model that
+  is cut short in this way still has a higher learning rate than one that has finished, so this column favours the
+  cheaper model.
+- **Equal parameters**: the ratio at equal tokens for a twin of the model whose MLP is widened until it has as many
+  parameters as the baseline. If the model is already as large, it is compared itself.
+- **Verdict**: equivalent if the 90 % interval lies within {margin:.1%}, which is a seventh of the difference that
+  Chinchilla's law predicts between the paper's two smallest sizes; better or worse if {rule}; otherwise inconclusive.
+  A run that diverged is counted, and its row shows no mean.
+- **Reading** of a statement, from comparisons at equal tokens only. "Better" and "worse" agree if the 95 % interval
+  lies on their side of 1, and disagree if it lies on the other side or the models are equivalent. "Close" agrees if
+  they are equivalent, and disagrees if the interval lies beyond the margin. If a statement needs several comparisons,
+  one that disagrees is enough to disagree. Everything else is undecided.
+- CEM attention has ALiBi positions and is compared with Llama with ALiBi. A CEM MLP stands in a Llama with rotary
+  positions and is compared with that Llama. Unless stated otherwise, CEM layers have a diagonal of A_k shared by the
+  heads, a diagonal preconditioner, and RMSNorm inside with one gain per channel."""
+
+_INTERVAL_RULE = f"the interval excludes 1 (with fewer than {FEWEST} seeds there is no p-value)"
+
+_NOT_SAID = """\
+## What this does not say
+
+- The models have about {parameters:,} parameters and see {tokens:,} tokens{scale}
+- There is one recipe and one learning rate for all models, except in the study of learning rates.
+- First weights of embeddings are as small as those of layers. The first attention step is then several times as long
+  as the stream that it is added to, and a second step is asked far from where the memory was read. That alone costs
+  bits, so these figures say nothing about whether a second step can pay; `python -m synthetic language second-step`
+  asks that, with a recipe that is fair to it.
+- The intervals cover other seeds, that is, other initial weights and batches. They do not cover other text, sizes or
+  recipes.
+- The paper does not say which preconditioner, diagonal and positions its single replacements use; those above are our
+  choice.
+- "Undecided" means that this number of seeds is too small to tell, not that there is no difference."""
+
+_TINY_SCALE = """. The
+  paper's have 86 to 162 million parameters and see billions of tokens: what fails here may hold there, and the
+  reverse."""
+_PAPER_SCALE = """, the
+  number that Chinchilla's law recommends, of one text, in runs that are not the paper's own."""
+
+
+def page_of(plan: StudyPlan, corpus: str, unit: str, rows: Sequence[Row], read: Sequence[Statement]) -> Page:
+    """The page.
+
+    Args:
+        corpus: in words. read: the paper's statements, as they fare here.
+    """
+    shown = [comparisons(plan, unit, rows)]
+    picture = Picture("ratios", "Along the way, and what the models cost", ratios(plan, rows, unit))
+    if plan.study == "learning-rate":
+        shown.append(rates(rows, unit))
+        picture = Picture("rates", "Bits over the learning rate", learning_rates(rows, unit))
+    # what the verdict rests on depends on whether there are seeds enough for a p-value
+    rule = "the p-value, corrected by Holm's method, is below 0.05" if plan.seeds >= FEWEST else _INTERVAL_RULE
+    blocks: list[str | Picture | Table] = [
+        f"Generated by `{COMMAND}`; on a CPU, the same command generates the same page.",
+        _HOW_TO_READ.format(corpus=corpus, unit=unit, rule=rule, margin=MARGIN),
+        "## The paper's statements",
+        shown_statements(read),
+        picture,
+        *shown,
+        _NOT_SAID.format(
+            parameters=max(row.records[0].parameters for row in rows),
+            tokens=plan.recipe.tokens,
+            scale=_TINY_SCALE if plan.size == TINY else _PAPER_SCALE,
+        ),
+    ]
+    return Page(f"{plan.study.capitalize()} in a language model, {plan.figure}, size {plan.size}", blocks)
+
+
+# --- tables ------------------------------------------------------------------------------------------
+
+
+def comparisons(plan: StudyPlan, unit: str, rows: Sequence[Row]) -> Table:
+    """Every model at equal tokens, at equal FLOPs, at equal parameters."""
+    recipe = plan.recipe
+    title = (
+        f"{plan.study} ({plan.figure}) at size {plan.size}: {recipe.steps:,} steps of {recipe.batch} x"
+        f" {recipe.context} tokens, bits/{unit} as mean ± std of n = {plan.seeds} seed(s),"
+        " ratios to the baseline paired by seed with 95 % interval"
+    )
+    columns = (
+        "model",
+        "baseline",
+        "parameters",
+        "training MFLOPs/token",
+        f"bits/{unit}",
+        "equal tokens",
+        "verdict",
+        "equal FLOPs: after",
+        f"bits/{unit} then",
+        "equal FLOPs",
+        "verdict then",
+        "equal parameters",
+        "verdict so",
+    )
+    return Table(title, columns, [_row(row) for row in rows])
+
+
+def rates(rows: Sequence[Row], unit: str) -> Table:
+    """The best learning rate of each model, found seed by seed between those tried."""
+    named = {row.name: row for row in rows}
+    cells: list[list[Cell]] = []
+    base = tuned(named, ROTARY)
+    for name in (ROTARY, ALIBI, FULL, FULL + WIDENED):
+        found = tuned(named, name)
+        if found is None:
+            cells.append([name, "too many runs diverged", NOTHING, NOTHING, NOTHING])
+            continue
+        edges = sum(optimum.at_edge for optimum in found)
+        edge = f" (at the edge for {edges} of {len(found)})" if edges else ""
+        rate = spread([optimum.rate for optimum in found])
+        finals = [optimum.bits for optimum in found]
+        c = None if base is None or name == ROTARY else compare(finals, [o.bits for o in base], MARGIN)
+        told = [NOTHING, NOTHING] if c is None else [shown_ratio(c), c.conclusion]
+        cells.append([name, f"{shown_spread(rate, 5)}{edge}", shown_spread(spread(finals)), *told])
+    columns = ("model", "best rate", f"bits/{unit} there", f"ratio to {ROTARY}", "verdict")
+    return Table("Each at its best learning rate, by Akima interpolation over log2 of the rate", columns, cells)
+
+
+def _row(row: Row) -> list[Cell]:
+    first = row.records[0]
+    cells: list[Cell] = [
+        row.name,
+        row.variant.against or NOTHING,
+        f"{first.parameters:,}" + ("" if row.share is None else f" ({row.share:.3f})"),
+        f"{first.training / 1e6:,.3f}",
+    ]
+    if row.bits is None or row.bits_then is None:
+        return [*cells, f"diverged {row.diverged}/{len(row.records)}", *[NOTHING] * 8]
+    return [
+        *cells,
+        shown_spread(row.bits),
+        *_comparison(row.tokens),
+        f"{row.affordable:,.0f} steps",
+        shown_spread(row.bits_then),
+        *_comparison(row.flops),
+        *_comparison(row.parameters),
+    ]
+
+
+def _comparison(comparison: PairedComparison | None) -> list[Cell]:
+    return [NOTHING, NOTHING] if comparison is None else [shown_ratio(comparison), comparison.conclusion]
+
+
+# --- pictures ----------------------------------------------------------------------------------------
+
+# The first validations, where everything is far from what it will be, would flatten the rest.
+SHOWN_FROM = 4
+BASELINE = ("baseline", 1.0)
+
+
+def ratios(plan: StudyPlan, rows: Sequence[Row], unit: str) -> Curves:
+    """For each baseline two panels: ratios of bits along the way, and the last ones against training FLOPs."""
+    panels = []
+    for base in rows:
+        group = [row for row in rows if row.variant.against == base.name and row.tokens is not None]
+        if group:
+            along = [_along(plan, row, base) for row in group]
+            by_cost = [_by_cost(row) for row in group]
+            spent = sorted(curve.x[0] for curve in by_cost)
+            title = f"against {base.name}"
+            panels.append(Panel(title, "tokens", f"bits/{unit} over the baseline's", along, BASELINE))
+            ends = (spent[0], spent[-1])
+            panels.append(Panel("after the last step", "training kFLOPs per token", "", by_cost, BASELINE, ends))
+    return Curves(panels or [Panel("too many runs diverged", "tokens", f"bits/{unit}", [])])
+
+
+def learning_rates(rows: Sequence[Row], unit: str) -> Curves:
+    """Mean bits of each model over the learning rate, and the range over its seeds."""
+    named = {row.name: row for row in rows}
+    curves = []
+    for name in (ROTARY, ALIBI, FULL, FULL + WIDENED):
+        sound = [rate for rate in RATES if not named[at_rate(name, rate)].diverged]
+        found = [named[at_rate(name, rate)].finals for rate in sound]
+        means = [math.fsum(bits) / len(bits) for bits in found]
+        rates = [1e4 * rate for rate in sound]
+        curves.append(Curve(name, rates, means, [min(bits) for bits in found], [max(bits) for bits in found]))
+    ticks = [1e4 * rate for rate in RATES]
+    panel = Panel("mean and range over seeds", "learning rate x 10,000", f"bits/{unit}", curves, ticks=ticks)
+    return Curves([panel])
+
+
+def _along(plan: StudyPlan, row: Row, base: Row) -> Curve:
+    """The geometric mean over the seeds at each validation."""
+    first = min(SHOWN_FROM, len(row.records[0].steps) - 1)
+    steps = row.records[0].steps[first:]
+    tokens = [step * plan.recipe.batch * plan.recipe.context for step in steps]
+    means = [
+        math.exp(
+            math.fsum(math.log(a.bits[i] / b.bits[i]) for a, b in zip(row.records, base.records, strict=True))
+            / len(row.records)
+        )
+        for i in range(first, first + len(steps))
+    ]
+    return Curve(row.name, tokens, means)
+
+
+def _by_cost(row: Row) -> Curve:
+    """One point: the ratio at equal tokens with its 95 % interval."""
+    assert row.tokens is not None
+    ratio = row.tokens.ratio
+    low, high = (ratio.mean if value is None else value for value in (ratio.low, ratio.high))
+    return Curve(row.name, [row.records[0].training / 1e3], [ratio.mean], [low], [high])
+
+
+# --- readings ----------------------------------------------------------------------------------------
+
+
+def readings(plan: StudyPlan, corpus: str, unit: str, rows: Sequence[Row]) -> dict[str, Any]:
+    """The figures of a study, and at what scale; see docs/result-files.md."""
+    named = {row.name: row for row in rows}
+    optima = {name: tuned(named, name) for name in (FULL, ROTARY, ALIBI)} if plan.study == "learning-rate" else {}
+    pairs = dict.fromkeys(_pairs(plan.study, rows))
+    ratios = [
+        measured_ratio(model, baseline, named[model].finals, named[baseline].finals)
+        for model, baseline in pairs
+        if model in named and baseline in named and not (named[model].diverged or named[baseline].diverged)
+    ]
+    for base in (ROTARY, ALIBI):
+        found, based = optima.get(FULL), optima.get(base)
+        if found and based:
+            bits, reference = [o.bits for o in found], [o.bits for o in based]
+            ratios.append(measured_ratio(f"{FULL}, tuned", f"{base}, tuned", bits, reference))
+    return payload(
+        f"language-{plan.study}",
+        ratios,
+        size=plan.size,
+        parameters=max(row.records[0].parameters for row in rows),
+        seen=f"{plan.recipe.tokens / 1e6:.3g}M tokens",
+        replicates=counted(plan.seeds, "seed"),
+        recipe=f"{plan.recipe.steps:,} steps on {corpus}, AdamW with the settings of Table 2",
+        figure=f"bits per {unit} at equal tokens",
+        margin=MARGIN,
+        best_rates=[_best(name, found) for name, found in optima.items() if found],
+    )
+
+
+def _pairs(study: str, rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
+    """Every comparison that a statement makes, and every row's with its baseline."""
+    for _, expectations in EXPECTATIONS.get(study, ()):
+        yield from ((e.name, e.base) for e in expectations)
+    yield from ((row.name, row.variant.against) for row in rows if row.variant.against is not None)
+
+
+def _best(name: str, optima: Sequence[Optimum]) -> dict[str, Any]:
+    return {
+        "model": name,
+        "rate": spread([o.rate for o in optima]).mean,
+        "at_edge": any(o.at_edge for o in optima),
+    }

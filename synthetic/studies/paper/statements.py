@@ -1,0 +1,185 @@
+"""The paper's statements about language models, read against what a study found, by rules fixed here beforehand.
+
+A comparison is of bits per byte at equal tokens, paired by seed. Each statement leads to one or more expectations of
+these kinds:
+
+    better       agrees if the 95 % interval lies below 1; disagrees if above, or if equivalent and around 1
+    worse        agrees if it lies above 1; disagrees if below, or if equivalent and around 1
+    close        agrees if equivalent; disagrees if the interval lies beyond the margin of equivalence
+    no better    agrees if it lies above 1, or if equivalent and around 1; disagrees if below
+
+Equivalent is a 90 % interval within the margin. A model that is better by less than that is both better and close. A
+statement agrees if all its expectations do, disagrees if one does, and is undecided otherwise. A statement about a
+model of which a run diverged is undecided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+from cemverify.results.numbers import shown_ratio
+from cemverify.results.statistics import PairedComparison, compare, spread
+from synthetic.studies.engine.comparisons import MARGIN
+from synthetic.studies.engine.statements import Reading, Statement
+from synthetic.studies.paper.rates import tuned
+from synthetic.studies.paper.rows import ALIBI, FULL, ROTARY, attention_name, mlp_name
+from synthetic.studies.paper.summary import Row, against
+from synthetic.training.frames import PRECONDITIONERS
+
+Kind = Literal["better", "worse", "close", "no better"]
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """One model against another.
+
+    Attributes:
+        name, base: of the two rows. kind: what is claimed of the first.
+    """
+
+    name: str
+    kind: Kind
+    base: str
+
+
+_T1, _T2 = attention_name(1), attention_name(2)
+
+EXPECTATIONS: Mapping[str, Sequence[tuple[str, Sequence[Expectation]]]] = MappingProxyType(
+    {
+        "replace-attention": (
+            (
+                "CEM attention at T = 1 is close to Llama's, with half of its parameters",
+                (Expectation(_T1, "close", ALIBI),),
+            ),
+            ("CEM attention at T = 2 is better than Llama's", (Expectation(_T2, "better", ALIBI),)),
+        ),
+        "replace-mlp": (("CEM MLPs are somewhat worse than Llama's", (Expectation(mlp_name(1), "worse", ROTARY),)),),
+        "recursion": (
+            *(
+                (
+                    f"{layer}: T = 2 improves on T = 1",
+                    tuple(Expectation(name(2, P), "better", name(1, P)) for P in PRECONDITIONERS),
+                )
+                for layer, name in (("attention", attention_name), ("MLP", mlp_name))
+            ),
+            ("CEM attention at T = 2 is better than Llama's", (Expectation(_T2, "better", ALIBI),)),
+            (
+                "CEM MLPs are somewhat worse than Llama's, and the gap narrows at T = 2",
+                (Expectation(mlp_name(1), "worse", ROTARY), Expectation(mlp_name(2), "better", mlp_name(1))),
+            ),
+            (
+                "preconditioners help little",
+                tuple(
+                    Expectation(name(T, P), "close", name(T, "identity"))
+                    for name in (attention_name, mlp_name)
+                    for T in (1, 2)
+                    for P in PRECONDITIONERS[1:]
+                ),
+            ),
+        ),
+        "diagonal": (
+            (
+                "attention with a diagonal in A_k is better than without",
+                (Expectation(_T1, "better", attention_name(1, diagonal="none")),),
+            ),
+            (
+                "a diagonal shared by the heads is about as good as one per head",
+                (Expectation(_T1, "close", attention_name(1, diagonal="per-head")),),
+            ),
+        ),
+        "reuse": (
+            (
+                "using an attention layer twice in a row does not help, unlike the recursion inside it",
+                (
+                    Expectation("Llama attention twice", "no better", ALIBI),
+                    Expectation("CEM attention, T = 1, twice", "no better", _T1),
+                    Expectation(_T2, "better", _T1),
+                ),
+            ),
+            (
+                "using an MLP twice in a row does not help, unlike the recursion inside it",
+                (
+                    Expectation("Llama MLP twice", "no better", ROTARY),
+                    Expectation("CEM MLP, T = 1, twice", "no better", mlp_name(1)),
+                    Expectation(mlp_name(2), "better", mlp_name(1)),
+                ),
+            ),
+        ),
+    }
+)
+
+
+def read(study: str, rows: Sequence[Row]) -> list[Statement]:
+    """The statements on a study of that name."""
+    named = {row.name: row for row in rows}
+    if study == "learning-rate":
+        return [_tuned(named, base) for base in (ROTARY, ALIBI)]
+    return [_statement(text, expectations, named) for text, expectations in EXPECTATIONS[study]]
+
+
+def reading_of(kind: Kind, comparison: PairedComparison | None) -> Reading:
+    """Whether a comparison meets an expectation of that kind; None is one that could not be made."""
+    if comparison is None:
+        return "undecided"
+    verdict, ratio = comparison.conclusion, comparison.ratio
+    if kind == "close":
+        beyond = (
+            ratio.low is not None
+            and ratio.high is not None
+            and (ratio.low > 1 + MARGIN or ratio.high < 1 / (1 + MARGIN))
+        )
+        return "agrees" if verdict == "equivalent" else "disagrees" if beyond else "undecided"
+    side = _side(comparison)
+    if side is None:
+        return "undecided"
+    if kind == "no better":
+        return "disagrees" if side == "better" else "agrees"
+    return "agrees" if side == kind else "disagrees"
+
+
+def _side(comparison: PairedComparison) -> Literal["better", "worse", "level"] | None:
+    """On which side of 1 the 95 % interval lies; level if around it, and narrow; None if it does not tell."""
+    low, high = comparison.ratio.low, comparison.ratio.high
+    if low is None or high is None:
+        return None
+    if high < 1:
+        return "better"
+    if low > 1:
+        return "worse"
+    return "level" if comparison.conclusion == "equivalent" else None
+
+
+def _tuned(named: Mapping[str, Row], base: str) -> Statement:
+    """Agrees if full CEM is close to or better than Llama, each at its own best rate, seed by seed."""
+    text = f"(our question) full CEM at T = 2 is close to {base} or better, each at its best learning rate"
+    found, based = tuned(named, FULL), tuned(named, base)
+    if found is None or based is None:
+        return Statement(text, "too many runs diverged", "undecided")
+    comparison = compare([o.bits for o in found], [o.bits for o in based], MARGIN)
+    told = "; ".join(
+        f"{name}: {spread([o.bits for o in optima]).mean:.4f} bits at"
+        f" {spread([o.rate for o in optima]).mean:.2g}{' (edge)' if any(o.at_edge for o in optima) else ''}"
+        for name, optima in ((FULL, found), (base, based))
+    )
+    found_here = f"{told}; {_told(comparison)}"
+    if comparison.conclusion in ("better", "equivalent"):
+        return Statement(text, found_here, "agrees")
+    return Statement(text, found_here, reading_of("close", comparison))
+
+
+def _statement(text: str, expectations: Sequence[Expectation], named: Mapping[str, Row]) -> Statement:
+    compared = [against(named[expected.name], named[expected.base]) for expected in expectations]
+    readings = [reading_of(expected.kind, c) for expected, c in zip(expectations, compared, strict=True)]
+    found = "; ".join(f"{e.name} / {e.base}: {_told(c)}" for e, c in zip(expectations, compared, strict=True))
+    if "disagrees" in readings:
+        return Statement(text, found, "disagrees")
+    return Statement(text, found, "agrees" if set(readings) == {"agrees"} else "undecided")
+
+
+def _told(comparison: PairedComparison | None) -> str:
+    if comparison is None:
+        return "a run diverged"
+    return f"{shown_ratio(comparison)}, {comparison.conclusion}"

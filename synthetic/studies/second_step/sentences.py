@@ -1,0 +1,410 @@
+"""What the study says: whether the second step pays, and all that this rests on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from cemverify.results.envelope import Cell, Table
+from cemverify.results.numbers import NOTHING, shown_ratio, shown_share, shown_spread
+from cemverify.results.statistics import spread
+from reports.pictures.charts import Curve, DotRow, Panel
+from synthetic.studies.engine import power, tables
+from synthetic.studies.engine.comparisons import MARGIN, Compared, family, pair_of
+from synthetic.studies.engine.designs import LAYERS, cost, parameters
+from synthetic.studies.engine.pages import GENERATED, Curves, Dots, Page, Picture, joined, paragraph
+from synthetic.studies.engine.plan import JUDGING_WINDOWS, TUNING_WINDOWS, Plan
+from synthetic.studies.engine.power import seeds_to_equal, seeds_to_find
+from synthetic.studies.engine.rates import rate
+from synthetic.studies.engine.study import Findings, Found
+from synthetic.studies.engine.tuning import State
+from synthetic.studies.second_step.rows import AGAIN, LLAMA, TWICE, WIDER, one, several
+from synthetic.training.steps import Steps
+
+Verdict = Literal["pays", "does not pay", "undecided"]
+
+
+# --- whether it pays ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Whether the second step of one row pays.
+
+    Attributes:
+        row: its name. verdict: by the rule of the study, with the row in the place of T = depth. why: in a sentence.
+    """
+
+    row: str
+    verdict: Verdict
+    why: str
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The study in short.
+
+    Attributes:
+        pairs: all comparisons. verdict: whether the second step pays. why: in a sentence.
+        deviation: of the log ratios of T = depth over T = 1, where at least three seeds tell it.
+        beyond: whether the second step pays in each row that is beyond the paper.
+    """
+
+    pairs: tuple[Compared, ...]
+    verdict: Verdict
+    why: str
+    deviation: float | None
+    beyond: tuple[Answer, ...] = ()
+
+    def pair(self, model: str, base: str) -> Compared | None:
+        """The comparison of two rows, if it has a seed."""
+        return pair_of(self.pairs, model, base)
+
+
+def summarise(plan: Plan, found: State) -> Summary:
+    """Compares every row with T = 1, and the recursion with each of its controls."""
+    first, longer, deep = one(), one(plan.depth), several(plan.depth)
+    names = [row.name for row in plan.rows]
+    asked = [(name, first) for name in names if name != first]
+    asked += [(deep, base) for base in (longer, WIDER, TWICE, LLAMA)]
+    asked += [(name, longer) for name in (f"T = {plan.depth}, eta 1", f"T = {plan.depth}, eta learned")]
+    others = [row for row in plan.rows if row.beyond and not row.name.startswith(f"{first},")]
+    asked += [(row.name, base) for row in others for base in (longer, deep, WIDER, TWICE)]
+    asked += [(row.name, row.name.replace(f"T = {plan.depth}", first)) for row in others]
+    rows = {tuned.row.name: tuned for tuned in found.rows}
+    pairs = [rows[model].over(rows[base]) for model, base in asked if model in rows and base in rows]
+    beyond = {row.name for row in plan.rows if row.beyond}
+    # two families: what is said of the paper's rows does not depend on how many others were tried
+    pairs = family([p for p in pairs if p.model not in beyond]) + family([p for p in pairs if p.model in beyond])
+    by_name = {(pair.model, pair.base): pair for pair in pairs}
+
+    def decided(row: str) -> tuple[Verdict, str]:
+        return _verdict(row, [by_name.get((row, base)) for base in (first, longer)])
+
+    main = by_name.get((deep, first))
+    answers = [Answer(row.name, *decided(row.name)) for row in others]
+    return Summary(tuple(pairs), *decided(deep), None if main is None else main.deviation, tuple(answers))
+
+
+def _verdict(deep: str, pairs: Sequence[Compared | None]) -> tuple[Verdict, str]:
+    """It pays if it is better than every T = 1, and does not if it is equivalent to one or worse."""
+    there = [pair for pair in pairs if pair is not None]
+    if len(there) < len(pairs):
+        return "undecided", "the rows that decide it are not in this study"
+    if any(pair.comparison is None for pair in there):
+        return "undecided", "no seed has judged them all yet"
+    verdicts = [pair.verdict for pair in there]
+    against = [f"*{pair.base}*" for pair in there]
+    if all(verdict == "better" for verdict in verdicts):
+        return "pays", f"*{deep}* is better than {' and than '.join(against)}"
+    for pair, verdict in zip(there, verdicts, strict=True):
+        if verdict in ("worse", "equivalent"):
+            word = "worse than" if verdict == "worse" else f"equivalent to (within {MARGIN:.1%})"
+            return "does not pay", f"*{deep}* is {word} *{pair.base}*"
+    open_ones = [f"*{p.base}*" for p, verdict in zip(there, verdicts, strict=True) if verdict != "better"]
+    return "undecided", f"*{deep}* cannot be told apart from {' or '.join(open_ones)}"
+
+
+# --- the page ----------------------------------------------------------------------------------------
+
+_DESIGN = """\
+## How it was measured
+
+- **Recipe.** Embeddings are N(0, 1) and have no weight decay; all layers are N(0, 1/D). It is the same in all rows.
+  All see {tokens:,} tokens ({steps:,} steps of {batch} x {context}), {per:.3g} for each parameter of Llama, on
+  {corpus}.
+- **Tuning.** Each row by itself: at least four learning rates, doubling, in trainings of {short:.3g} of the length;
+  the best and its neighbours at {long:.3g}. At both, more rates are tried until the best has a worse one on each
+  side. The rate is the lowest point of the parabola through those three. It is found with {tuning_seeds} seed(s) that
+  judge nothing, on {tuning} windows of the first half of the validation part.
+- **Judging.** Full length, fresh seeds, {judging} windows of the second half. Rows are paired by seed: the same
+  batches, and the same first value of every parameter that two models share.
+- **Verdict of a comparison.** Equivalent if the 90 % interval lies within {margin:.1%}; better or worse if the
+  interval excludes 1 (from six seeds on, if the p-value corrected by Holm's method is below 0.05, the
+  paper's rows and those beyond it each for themselves); otherwise inconclusive.
+  **Detectable** is what a paired t test on as many seeds finds in 80 % of studies. **Error from the text** is the
+  part of the standard error that comes from which windows are scored; more seeds do not make it smaller.
+- **The second step pays** if T = {depth} is better than T = 1 *and* than T = 1 with a step {depth} times as long. It
+  does not if it is equivalent to one of them or worse. Otherwise this study has not decided.
+- **How the steps lie.** The *stream* is the state x that the steps are added to, x_t the state before step t, h the
+  state at the start, from which the memory N(h) is made, and N the norm. Where the first step is longer than the
+  stream, the second starts far from the state that the memory was made from. Where the cosine of two steps is near
+  1, the second repeats the first."""
+
+_PICTURE = """\
+A large dot is the mean over seeds and its bar the 95 % interval, not corrected for several comparisons; a small dot
+is one seed. Green intervals lie below 1, orange ones above, and blue ones include 1. The grey band is a difference of
+at most {margin:.1%}."""
+
+
+def read(study: Found) -> Findings:
+    """What the study says, as far as it is."""
+    plan, found, unit = study.plan, study.state, study.unit
+    summary = summarise(plan, found)
+    deep = several(plan.depth)
+    measured = f"T = {plan.depth} over T = 1"
+    blocks: list[str | Picture | Table] = [paragraph(sentences(plan, summary))]
+    if any(pair.seeds for pair in summary.pairs):
+        blocks += [Picture("ratios", "Every row over T = 1", ratios(plan, summary)), _PICTURE.format(margin=MARGIN)]
+    blocks += [
+        _design(study),
+        *beyond(plan, summary),
+        pairs(found, summary),
+        models(plan, found, summary, unit),
+        tables.tuning(found, unit),
+        tables.need(summary.deviation, measured),
+        steps(found),
+    ]
+    if (lying := how_steps_lie(found, deep)) is not None:
+        blocks.append(Picture("steps", f"How the steps of {deep} lie", lying))
+    if any(tuned.curves for tuned in found.rows):
+        blocks.append(Picture("rates", "Tuning", rates(found, unit)))
+    blocks.append(GENERATED)
+    # what a title adds where the study also asks what else the FLOPs of the second step buy
+    against = " against a wider layer" if plan.row(WIDER) is not None else ""
+    scale = f"{plan.size}, {plan.per_parameter:.3g} tokens a parameter"
+    return Findings(
+        Page(f"Does a second step pay{against}? {LAYERS[plan.replaced]}, {scale}", blocks),
+        f"the second step: {summary.verdict}; {summary.why}",
+        summary.pairs,
+        figures={"verdict": {"word": summary.verdict, "why": summary.why}},
+        more={"beyond": [asdict(answer) for answer in summary.beyond]},
+    )
+
+
+def _design(study: Found) -> str:
+    plan, recipe = study.plan, study.plan.recipe
+    return _DESIGN.format(
+        tokens=recipe.tokens,
+        steps=recipe.steps,
+        batch=recipe.batch,
+        context=recipe.context,
+        per=plan.per_parameter,
+        corpus=study.corpus,
+        short=plan.shares[0],
+        long=plan.shares[1],
+        tuning_seeds=plan.tuning_seeds,
+        tuning=TUNING_WINDOWS,
+        judging=JUDGING_WINDOWS,
+        margin=MARGIN,
+        depth=plan.depth,
+    )
+
+
+def sentences(plan: Plan, summary: Summary) -> Iterator[str]:
+    """What is known now, in five sentences."""
+    deep, first, longer = several(plan.depth), one(), one(plan.depth)
+    what = LAYERS[plan.replaced]
+    count = max((len(pair.seeds) for pair in summary.pairs), default=0)
+    answers = {
+        "pays": f"**A second step pays in {what} at this size.**",
+        "does not pay": f"**A second step does not pay in {what} at this size.**",
+        "undecided": f"**Whether a second step pays in {what} at this size is undecided.**",
+    }
+    yield f"{answers[summary.verdict]} This page rests on {count} seed{'' if count == 1 else 's'}: {summary.why}."
+    yield "T is the number of steps inside a layer and eta their size; a ratio below 1 means fewer bits."
+    if not count:
+        yield "What is there is the tuning: bits at each learning rate, with seeds that judge nothing."
+        return
+    told = [
+        f"{shown_ratio(pair.comparison)} times the bits of *{base}*"
+        for base in (first, longer, WIDER, TWICE)
+        if (pair := summary.pair(deep, base)) is not None
+    ]
+    if told:
+        yield f"*{deep}* needs {joined(told)}."
+    if (control := summary.pair(longer, first)) is not None:
+        ratio = shown_ratio(control.comparison)
+        yield f"The longer update alone, *{longer}*, needs {ratio} times the bits of *{first}*."
+    if (again := summary.pair(AGAIN, first)) is not None:
+        yield (
+            f"A control, *{first}* once more with other first weights, has a ratio of"
+            f" {shown_ratio(again.comparison)}: {again.verdict}."
+        )
+    if summary.deviation:
+        find, equal = seeds_to_find(MARGIN, summary.deviation), seeds_to_equal(MARGIN, summary.deviation)
+        yield (
+            f"The ratio of *{deep}* to *{first}* varies from seed to seed with a standard deviation of"
+            f" {summary.deviation:.2%}: four times in five, {find or 'over 1,000'} seeds find a difference of"
+            f" {MARGIN:.1%}, and {equal or 'over 1,000'} rule it out."
+        )
+    else:
+        yield f"With fewer than three seeds nothing can be said about differences of {MARGIN:.1%}."
+    if summary.beyond:
+        yield _beyond(summary)
+    scale = max(parameters(row.design) for row in plan.rows)
+    yield f"The largest model has {scale:,} parameters."
+
+
+def _beyond(summary: Summary) -> str:
+    """What came of the rows that are beyond the paper."""
+    told = []
+    for word in ("pays", "does not pay", "undecided"):
+        rows = [f"*{answer.row}*" for answer in summary.beyond if answer.verdict == word]
+        if rows:
+            told.append(f"{'is undecided' if word == 'undecided' else word} in {joined(rows)}")
+    return f"Beyond the paper, by the same rule, a second step {'; '.join(told)}."
+
+
+# --- tables ------------------------------------------------------------------------------------------
+
+
+def models(plan: Plan, found: State, summary: Summary, unit: str) -> Table:
+    """Every row: what it is, the rate it got, its bits, and against T = 1."""
+    rows: list[list[Cell]] = []
+    for tuned in found.rows:
+        design, finals = tuned.row.design, list(tuned.finals.values())
+        pair = summary.pair(tuned.row.name, one())
+        rows.append(
+            [
+                tuned.row.name,
+                tuned.row.why,
+                f"{parameters(design):,}",
+                f"{cost(design, plan.recipe.context).training / 1e6:,.3f}",
+                "not tuned yet" if tuned.rate is None else f"{tuned.rate:.3g}",
+                len(finals),
+                shown_spread(spread(finals) if finals else None),
+                shown_ratio(None if pair is None else pair.comparison),
+            ]
+        )
+    title = (
+        f"The rows: {plan.recipe.steps:,} steps of {plan.recipe.batch} x {plan.recipe.context} tokens, each at its"
+        f" own learning rate{', through torch.compile' if plan.compiled else ''}; bits/{unit} on the judging half,"
+        " mean ± std over seeds"
+    )
+    columns = ("row", "there for", "parameters", "training MFLOPs/token", "rate", "seeds", f"bits/{unit}")
+    return Table(title, (*columns, "ratio to T = 1"), rows)
+
+
+def pairs(found: State, summary: Summary) -> Table:
+    """Every comparison, and what it could have seen."""
+    rows: list[list[Cell]] = []
+    for pair in summary.pairs:
+        c, windows = pair.comparison, _windows(found, pair)
+        rows.append(
+            [
+                f"{pair.model} / {pair.base}",
+                len(pair.seeds),
+                shown_ratio(c),
+                ", ".join(f"{value:.4f}" for value in pair.ratios) or NOTHING,
+                NOTHING if c is None or c.holm is None else f"{c.holm:.4f}",
+                shown_share(None if c is None else c.detectable),
+                shown_share(None if windows is None else windows.error),
+                pair.verdict,
+            ]
+        )
+    columns = ("comparison", "seeds", "ratio [95 %]", "each seed", "p (Holm)", "detectable", "error from the text")
+    return Table("Comparisons at equal tokens, paired by seed", (*columns, "verdict"), rows)
+
+
+def _windows(found: State, pair: Compared) -> power.Windows | None:
+    """What the text that is scored contributes to the error of a comparison."""
+    rows = [found.of(name) for name in (pair.model, pair.base)]
+    records = [[r for s in pair.seeds if row is not None and (r := row.judged[s]) is not None] for row in rows]
+    return power.from_windows(*records)
+
+
+def beyond(plan: Plan, summary: Summary) -> list[Table]:
+    """Each row beyond the paper against its controls, with its verdict; no table where the study has none."""
+    if not summary.beyond:
+        return []
+    bases = (one(), one(plan.depth), several(plan.depth), WIDER, TWICE)
+    rows: list[list[Cell]] = []
+    for answer in summary.beyond:
+        against = [summary.pair(answer.row, base) for base in bases]
+        shown = [shown_ratio(None if pair is None else pair.comparison) for pair in against]
+        rows.append([answer.row, *shown, answer.verdict])
+    columns = ("row", *(f"over {base}" for base in bases), "a second step")
+    return [Table(f"Beyond the paper: the same rule for each row in the place of T = {plan.depth}", columns, rows)]
+
+
+def steps(found: State) -> Table:
+    """How the steps lie in each layer, at the start and after training, of the first judged seed."""
+    rows: list[list[Cell]] = [
+        [
+            tuned.row.name,
+            layer.place,
+            when,
+            f"{layer.stream:.3f}",
+            _list(layer.lengths),
+            _list(layer.turns),
+            _list(layer.nearness[1:]),
+            " > ".join(f"{energy:.1f}" for energy in layer.energies),
+        ]
+        for tuned in found.rows
+        for record in tuned.records[:1]
+        for when, of_layers in (("start", record.start), ("trained", record.end))
+        for layer in of_layers
+    ]
+    columns = (
+        *("row", "layer", "when", "rms of the stream", "length of each step / stream", "cosine to the step before"),
+        *("cosine of N(x_t), N(h)", "energy, step by step"),
+    )
+    return Table("How the steps lie, means over tokens", columns, rows)
+
+
+def _list(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:.2f}" for value in values) or NOTHING
+
+
+# --- pictures ----------------------------------------------------------------------------------------
+
+
+def ratios(plan: Plan, summary: Summary) -> Dots:
+    """Every row over T = 1, and the recursion over its controls: a dot for each seed, the mean and its interval."""
+    first, deep = one(), several(plan.depth)
+    groups = []
+    for title, chosen in (
+        (f"bits over those of {first}", [p for p in summary.pairs if p.base == first]),
+        (f"bits of {deep} over those of", [p for p in summary.pairs if p.model == deep and p.base != first]),
+    ):
+        lines = [
+            DotRow(
+                pair.model if pair.base == first else pair.base,
+                pair.ratios,
+                *(c.ratio.mean, c.ratio.low, c.ratio.high),
+                shown_ratio(c),
+            )
+            for pair in chosen
+            if (c := pair.comparison) is not None
+        ]
+        if lines:
+            groups.append((title, lines))
+    return Dots(groups, band=MARGIN, x_label="below 1: fewer bits")
+
+
+def rates(found: State, unit: str) -> Curves:
+    """Bits over the learning rate at the length that decided it, one curve for each row."""
+    curves = []
+    for tuned in found.rows:
+        if not tuned.curves:
+            continue
+        shown = {k: bits for k, bits in tuned.curves[-1].bits.items() if math.isfinite(bits)}
+        curves.append(Curve(tuned.row.name, [1e4 * rate(k) for k in shown], list(shown.values())))
+    ticks = sorted({x for curve in curves for x in curve.x})
+    label = "learning rate x 10,000"
+    return Curves([Panel("tuning half, before judging", label, f"bits/{unit}", curves, ticks=ticks)])
+
+
+def how_steps_lie(found: State, name: str) -> Dots | None:
+    """How the steps of one row lie, layer by layer, at the start and after training; None without a record."""
+    tuned = found.of(name)
+    if tuned is None or not tuned.records:
+        return None
+    record = tuned.records[0]
+    quantities: tuple[tuple[str, Callable[[Steps], Sequence[float]]], ...] = (
+        ("length of each step over the stream", lambda layer: layer.lengths),
+        ("cosine of each step with the one before", lambda layer: layer.turns),
+        ("cosine of N(x_t), where a step is asked, with N(h)", lambda layer: layer.nearness[1:]),
+    )
+    groups = []
+    for title, values in quantities:
+        lines = [
+            DotRow(f"{layer.place}, {when}", values(layer), None, told=", ".join(f"{v:.2f}" for v in values(layer)))
+            for when, of_layers in (("start", record.start), ("trained", record.end))
+            for layer in of_layers
+        ]
+        groups.append((title, sorted(lines, key=lambda line: line.label)))
+    return Dots(groups)

@@ -1,0 +1,221 @@
+"""Checkpoints: weights and optimiser state in one safetensors file, from which training goes on bit for bit.
+
+    weights.NAME    the parameters
+    first.NAME      AdamW's mean of the gradients
+    second.NAME     and of their squares
+    metadata        the run's specification, and how far it is, as JSON
+
+The whole model is in the file, however many processes trained it, and any number may go on. It is written aside and
+renamed: a run that is killed leaves the last whole checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from cemverify.cem.models import LanguageModel
+from cemverify.console.errors import UsageError
+from cemverify.processes.atomic_files import replacing, sweep
+from cemverify.results.envelope import flaw
+from synthetic.training.machine import agree, is_in_pieces
+
+FORMAT = 1
+_MOST = 2**53  # what a float holds exactly
+# what a checkpoint says of itself; saved weights alone have no state
+_FACTS = {
+    "type": "object",
+    "required": ["format", "specification"],
+    "properties": {
+        "format": {"const": FORMAT},
+        "specification": {"type": "object"},
+        "state": {
+            "type": "object",
+            "required": ["step", "bits", "batches"],
+            "properties": {
+                "step": {"type": "integer", "minimum": 0, "maximum": _MOST},
+                "bits": {"type": "array", "items": {"type": "number", "not": {"type": "integer", "minimum": _MOST}}},
+                "batches": {"type": "string"},
+            },
+        },
+    },
+}
+_MOMENTS = {"first": "exp_avg", "second": "exp_avg_sq"}  # AdamW's names
+
+
+@dataclass(frozen=True)
+class State:
+    """How far a training is.
+
+    Attributes:
+        step: updates done. bits: the loss of each, in bits per token. batches: the digest of what they were made on.
+    """
+
+    step: int = 0
+    bits: tuple[float, ...] = ()
+    batches: str = ""
+
+
+def save(
+    path: Path,
+    model: LanguageModel,
+    optimiser: torch.optim.Optimizer,
+    state: State,
+    specification: Mapping[str, Any],
+    *,
+    writes: bool,
+) -> None:
+    """Writes a checkpoint aside and renames it; all processes call it, one writes.
+
+    Args:
+        specification: JSON that decides the run; `restore` refuses any other.
+
+    Raises:
+        UsageError: the disk is full, or the folder cannot be written; in all processes.
+    """
+    tensors: dict[str, Tensor] = {}
+    for name, parameter in model.named_parameters():
+        tensors[f"weights.{name}"] = whole(parameter.detach())
+        for moment, key in _MOMENTS.items():
+            tensors[f"{moment}.{name}"] = whole(optimiser.state[parameter][key])
+    facts = {"format": FORMAT, "specification": specification, "state": asdict(state)}
+    _write_together(path, tensors, facts, writes=writes)
+
+
+def save_weights(path: Path, model: LanguageModel, specification: Mapping[str, Any], *, writes: bool) -> None:
+    """Writes the parameters alone, under their own names.
+
+    Raises:
+        UsageError: as for `save`.
+    """
+    tensors = {name: whole(parameter.detach()) for name, parameter in model.named_parameters()}
+    _write_together(path, tensors, {"format": FORMAT, "specification": specification}, writes=writes)
+
+
+def restore(
+    path: Path, model: LanguageModel, optimiser: torch.optim.Optimizer, specification: Mapping[str, Any]
+) -> State:
+    """Gives a fresh model and optimiser the weights and state of a checkpoint.
+
+    Raises:
+        UsageError: it cannot be read, or is of another run; the sentence says in what they differ.
+    """
+    facts, tensors = _read(path)
+    _same_run(path, facts["specification"], json.loads(json.dumps(specification)))
+    recorded = facts["state"]
+    state = State(recorded["step"], tuple(recorded["bits"]), recorded["batches"])
+    for name, parameter in model.named_parameters():
+        for part in ("weights", *_MOMENTS):
+            found = tensors.get(f"{part}.{name}")
+            if found is None or found.shape != parameter.shape or found.dtype != parameter.dtype:
+                there = "is missing" if found is None else f"has shape {tuple(found.shape)} and dtype {found.dtype}"
+                raise _damaged(path, f"{part}.{name} {there}")
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(_like(tensors[f"weights.{name}"], parameter))
+            optimiser.state[parameter] = {
+                "step": torch.tensor(float(state.step), device=parameter.device),
+                **{key: _like(tensors[f"{moment}.{name}"], parameter) for moment, key in _MOMENTS.items()},
+            }
+    return state
+
+
+def saved_step(path: Path) -> int:
+    """How far the training of a checkpoint is; 0 where there is none.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    return int(_read(path, tensors=False)[0]["state"]["step"]) if path.exists() else 0
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """A tensor without its distribution over processes, which all take part in: contiguous, on the CPU."""
+    return (tensor.full_tensor() if is_in_pieces(tensor) else tensor).cpu().contiguous()
+
+
+def _read(path: Path, *, tensors: bool = True) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What a checkpoint says of itself, and its tensors."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            facts = json.loads((file.metadata() or {}).get("cemverify", "null"))
+            names = list(file.keys()) if tensors else []
+            found = {name: file.get_tensor(name) for name in names}
+    except (OSError, SafetensorError, ValueError, RecursionError) as error:
+        raise _damaged(path, str(error)) from error
+    if not isinstance(facts, dict) or facts.get("format") != FORMAT or "state" not in facts:
+        raise UsageError(f"{path} is no checkpoint of this package; delete it to start anew")
+    if (wrong := flaw(facts, _FACTS)) is not None:
+        raise _damaged(path, f"damaged{wrong}")
+    return facts, found
+
+
+def _damaged(path: Path, why: str) -> UsageError:
+    return UsageError(f"the checkpoint {path} cannot be read ({why}); delete it to start anew")
+
+
+def _like(tensor: Tensor, parameter: Tensor) -> Tensor:
+    """A whole tensor, placed as a parameter is."""
+    if is_in_pieces(parameter):
+        from torch.distributed.tensor import distribute_tensor
+
+        return distribute_tensor(tensor.to(parameter.device), parameter.device_mesh, parameter.placements)
+    return tensor.to(parameter.device)
+
+
+def _same_run(path: Path, saved: Any, wanted: Any) -> None:
+    vocabularies = [specification.get("vocabulary") for specification in (saved, wanted)]
+    if vocabularies[0] != vocabularies[1]:
+        raise UsageError(
+            f"the checkpoint {path} is of a model with a vocabulary of {vocabularies[0]}, and this corpus has"
+            f" {vocabularies[1]}; resume with the corpus and tokeniser it was trained on"
+        )
+    if differing := sorted(_differences(saved, wanted)):
+        raise UsageError(
+            f"the checkpoint {path} is of another run: {', '.join(differing[:4])} differ; resume with the same"
+            " options, or start anew without --resume"
+        )
+
+
+def _differences(a: Any, b: Any, at: str = "") -> list[str]:
+    """The paths at which two JSON values differ."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        return [
+            found
+            for key in {**a, **b}
+            for found in _differences(a.get(key), b.get(key), f"{at}.{key}" if at else str(key))
+        ]
+    return [] if a == b else [at]
+
+
+def _write_together(path: Path, tensors: dict[str, Tensor], facts: Mapping[str, Any], *, writes: bool) -> None:
+    """One process writes, and all hear what became of it: the others would wait for one that gave up."""
+    failed: UsageError | None = None
+    if writes:
+        try:
+            _write(path, tensors, {"cemverify": json.dumps(facts)})
+        except UsageError as error:
+            failed = error
+    if (why := agree(None if failed is None else str(failed))) is not None:
+        raise failed or UsageError(why)
+
+
+def _write(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
+    sweep(path.parent)
+    try:
+        with replacing(path) as aside:
+            save_file(tensors, aside, metadata)
+    except (OSError, SafetensorError) as error:
+        size = sum(tensor.nbytes for tensor in tensors.values()) / 1e6
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        raise UsageError(
+            f"cannot write {path} of {size:,.1f} MB: {reason}; make room, or name another folder with --folder"
+        ) from error

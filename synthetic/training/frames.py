@@ -1,0 +1,144 @@
+"""What all models of a size share, and how they are trained: the sizes of the bench, small ones and the paper's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from cemverify.cem import presets as paper
+from cemverify.cem.layers import AttentionConfig, DiagonalKind, MLPConfig, PreconditionerConfig
+from cemverify.cem.llama import LlamaAttentionConfig, SwiGLUConfig
+from cemverify.cem.models import BlockConfig, LanguageModelConfig
+from cemverify.console.errors import UsageError
+from synthetic.training.cost import parameters
+from synthetic.training.looped import LoopedConfig
+from synthetic.training.recipe import Recipe, check_heads, chinchilla
+
+TINY = "tiny"
+TINY_SIZE = paper.Size(dim=64, layers=2, heads=4, hidden=176)
+# P of Fig. 2c and 2d, in the paper's order
+PreconditionerName = Literal["identity", "diagonal", "low rank"]
+PRECONDITIONERS: tuple[PreconditionerName, ...] = ("identity", "diagonal", "low rank")
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What all models of a size share.
+
+    Attributes:
+        size: D, L, K, M. vocabulary: V. init_std: of the first weights.
+    """
+
+    size: paper.Size
+    vocabulary: int
+    init_std: float
+
+    def llama_attention(self, position: Literal["rotary", "alibi"]) -> LlamaAttentionConfig:
+        """Llama's attention."""
+        return LlamaAttentionConfig(self.size.dim, self.size.heads, position, init_std=self.init_std)
+
+    def swiglu(self, hidden: int | None = None) -> SwiGLUConfig:
+        """Llama's MLP."""
+        return SwiGLUConfig(self.size.dim, hidden or self.size.hidden, init_std=self.init_std)
+
+    def attention(
+        self, steps: int, preconditioner: PreconditionerName = "diagonal", diagonal: DiagonalKind = "shared"
+    ) -> AttentionConfig:
+        """CEM's attention."""
+        return AttentionConfig(
+            self.size.dim,
+            self.size.heads,
+            diagonal=diagonal,
+            position="alibi",
+            preconditioner=_preconditioner(preconditioner, rank=4, per_head=True),
+            steps=steps,
+            norm="channel",
+            init_std=self.init_std,
+        )
+
+    def mlp(
+        self, steps: int, preconditioner: PreconditionerName = "diagonal", hidden: int | None = None
+    ) -> MLPConfig:
+        """CEM's MLP."""
+        return MLPConfig(
+            self.size.dim,
+            hidden or self.size.hidden,
+            preconditioner=_preconditioner(preconditioner, rank=16, per_head=False),
+            steps=steps,
+            norm="channel",
+            init_std=self.init_std,
+        )
+
+    def model(
+        self,
+        attention: AttentionConfig | LlamaAttentionConfig,
+        mlp: MLPConfig | SwiGLUConfig,
+        *,
+        attention_times: int = 1,
+        mlp_times: int = 1,
+    ) -> LoopedConfig:
+        """A language model of these layers."""
+        config = LanguageModelConfig(self.vocabulary, self.size.layers, BlockConfig(attention, mlp), self.init_std)
+        return LoopedConfig(config, attention_times, mlp_times)
+
+    def widened(self, make: Callable[[int], LoopedConfig]) -> LoopedConfig:
+        """The model `make` makes of M, with the M' that gives it the parameters of Llama, rounded to eights.
+
+        About 3 M / 2 for CEM's MLP, M + 2 D / 3 for a Llama MLP behind CEM's attention.
+        """
+        M = self.size.hidden
+        base = parameters(self.model(self.llama_attention("rotary"), self.swiglu()).model)
+        narrow, wider = (parameters(make(hidden).model) for hidden in (M, M + 1))
+        return make(8 * round((M + (base - narrow) / (wider - narrow)) / 8))
+
+
+def _preconditioner(name: PreconditionerName, rank: int, *, per_head: bool) -> PreconditionerConfig:
+    if name == "identity":
+        return PreconditionerConfig("identity")
+    if name == "diagonal":
+        return PreconditionerConfig("diagonal", per_head=per_head)
+    return PreconditionerConfig("low-rank-printed", rank, per_head)
+
+
+def tiny_dims(dim: int | None, layers: int | None, heads: int | None) -> paper.Size:
+    """The dimensions of "tiny", with others where they are given; M is 8/3 of D, rounded up to eights.
+
+    Raises:
+        UsageError: D is no even multiple of the heads, which rotary positions need.
+    """
+    dim, heads = dim or TINY_SIZE.dim, heads or TINY_SIZE.heads
+    check_heads(dim, heads)
+    return paper.Size(dim, layers or TINY_SIZE.layers, heads, 8 * -(-dim // 3))
+
+
+def tiny_frame(vocabulary: int, dims: paper.Size = TINY_SIZE) -> Frame:
+    """Narrow and shallow; first weights N(0, 1/D), as 0.02 is made for D in the thousands."""
+    return Frame(dims, vocabulary, dims.dim**-0.5)
+
+
+def tiny_recipe() -> Recipe:
+    """Half a million bytes in small batches: 17 to 45 seconds a model on one CPU core."""
+    return Recipe(steps=1000, batch=8, context=64, learning_rate=4e-3)
+
+
+def paper_recipe(size: str) -> Recipe:
+    """Table 2 in bfloat16, for 20 tokens to each parameter of Llama: the same tokens for all models of a size."""
+    recipe = Recipe(steps=1, batch=128, context=paper.CONTEXT, accumulate=16, precision="bfloat16")
+    return chinchilla(parameters(paper.llama(size)), recipe)
+
+
+def check_size(size: str, vocabulary: int, sizes: Sequence[str]) -> None:
+    """Refuses a size that is none of those, and one of the paper's with another vocabulary than the paper's.
+
+    Raises:
+        UsageError: the sentence says what to give instead.
+    """
+    if size not in sizes:
+        raise UsageError(f"unknown size {size!r}; choose from {', '.join(sizes)}")
+    if size in paper.SIZES and vocabulary != paper.VOCABULARY:
+        ours = " or ".join(name for name in sizes if name not in paper.SIZES)
+        raise UsageError(
+            f"size {size} has {paper.VOCABULARY:,} tokens, and this corpus {vocabulary:,}; give a corpus with"
+            f" --dataset or --text and --tokeniser huggyllama/llama-7b, or take --size {ours}"
+        )

@@ -1,0 +1,95 @@
+"""How a language model is trained: the paper's Table 2, and what one may change of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field, replace
+from typing import Literal
+
+from cemverify.console.errors import UsageError
+from synthetic.training.scaling import Base
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """AdamW, a linear warm-up and a cosine; the defaults are the paper's (Table 2).
+
+    Attributes:
+        steps: optimiser steps, one batch each. batch, context: B, over all processes, and J.
+        accumulate: in how many passes a process's share of a batch goes through the model.
+        learning_rate: at the end of the warm-up; final: the share of it at the end of the cosine.
+        warm_up: the share of the steps that rise linearly.
+        weight_decay: of matrices (`training.adamw`). embedding_decay: of the embedding, which is one, too.
+        clip: the largest norm of the gradient.
+        precision: "bfloat16" multiplies matrices in it and keeps float32 parameters; "float64" is for yardsticks.
+        base: the size from which rates are scaled (`training.scaling`); None: one rate for all parameters.
+
+    Raises:
+        UsageError: a number is out of its range.
+    """
+
+    steps: int
+    batch: int
+    context: int
+    accumulate: int = 1
+    learning_rate: float = 2e-3
+    final: float = 0.1
+    warm_up: float = 0.05
+    betas: tuple[float, float] = (0.9, 0.95)
+    eps: float = 1e-9
+    weight_decay: float = 0.1
+    embedding_decay: float = 0.1
+    clip: float = 1.0
+    precision: Literal["float32", "bfloat16", "float64"] = "float32"
+    base: Base | None = field(default=None, metadata={"added": True})
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch", "context", "accumulate"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"--{name} must be at least 1, not {getattr(self, name)}")
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens are predicted in training."""
+        return self.steps * self.batch * self.context
+
+    def learning_rate_at(self, step: int) -> float:
+        """The learning rate of step 0 ... steps-1."""
+        rising = max(1, round(self.warm_up * self.steps))
+        if step < rising:
+            return self.learning_rate * (step + 1) / rising
+        progress = (step - rising) / max(1, self.steps - 1 - rising)
+        return self.learning_rate * (self.final + (1 - self.final) * (1 + math.cos(math.pi * progress)) / 2)
+
+
+@dataclass(frozen=True)
+class RecipeChanges:
+    """Numbers of a recipe that somebody wants otherwise; None keeps the recipe's own."""
+
+    steps: int | None = None
+    batch: int | None = None
+    context: int | None = None
+    accumulate: int | None = None
+    learning_rate: float | None = None
+
+    def of(self, recipe: Recipe) -> Recipe:
+        """The recipe with these numbers."""
+        return replace(recipe, **{name: value for name, value in asdict(self).items() if value is not None})
+
+
+def chinchilla(parameters: int, recipe: Recipe) -> Recipe:
+    """The recipe with as many steps as 20 tokens for each parameter take (Hoffmann et al. 2022)."""
+    return replace(recipe, steps=math.ceil(20 * parameters / (recipe.batch * recipe.context)))
+
+
+def check_heads(dim: int, heads: int) -> None:
+    """Refuses heads that rotary positions cannot turn.
+
+    Raises:
+        UsageError: D is no multiple of the heads, or a head's dimension is odd.
+    """
+    if dim % heads or dim // heads % 2:
+        raise UsageError(
+            f"{heads} heads do not split a model dimension of {dim} into equal, even parts, as rotary positions need;"
+            " choose --dim as an even multiple of --heads"
+        )

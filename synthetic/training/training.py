@@ -1,0 +1,242 @@
+"""Training a language model, on one process or several, and scoring it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch import distributed as dist
+from torch.nn import functional as F
+
+from cemverify.cem.models import LanguageModel
+from cemverify.console.errors import UsageError
+from synthetic.corpora.batches import Batches
+from synthetic.training.checkpoints import State, restore, save, whole
+from synthetic.training.guard import first_non_finite, first_non_finite_gradient
+from synthetic.training.machine import Machine, is_in_pieces
+from synthetic.training.recipe import Recipe
+
+VECTORS_PER_HEAD = frozenset({"p", "diagonal"})  # one vector for each head may make a parameter of two axes
+
+ONE_PROCESS = Machine()
+
+
+@dataclass(frozen=True)
+class Step:
+    """What an observer is told after each update.
+
+    Attributes:
+        step: updates done. bits: the loss in bits per token. norm: of the gradient before it was clipped.
+        learning_rate: of this update. rate: tokens per second since the start, all processes together.
+    """
+
+    step: int
+    bits: float
+    norm: float
+    learning_rate: float
+    rate: float
+
+
+@dataclass(frozen=True)
+class Training:
+    """What happened while a model was trained.
+
+    Attributes:
+        bits: the loss of each step in bits per token, up to and without the first that is not finite.
+        diverged_at: the step whose loss or gradient was not finite, counted from 1; None if all were.
+        where: the first layer and recursion step that was not finite then.
+        tokens_per_second: predicted tokens over wall time, without the first pass, which warms up, and the observers.
+        batches: a fingerprint of the batches trained on; equal ones, equal batches in equal order.
+    """
+
+    bits: tuple[float, ...]
+    diverged_at: int | None
+    where: str | None
+    tokens_per_second: float
+    batches: str
+
+
+@dataclass(frozen=True)
+class Saving:
+    """Where and how often a training is saved.
+
+    Attributes:
+        path: of the checkpoint. every: steps between two; the last step is saved too.
+        specification: JSON that decides the run. resume: whether to go on from a checkpoint that is there.
+    """
+
+    path: Path
+    every: int
+    specification: Mapping[str, Any]
+    resume: bool = False
+
+
+def train(
+    model: LanguageModel,
+    recipe: Recipe,
+    batches: Batches,
+    machine: Machine = ONE_PROCESS,
+    *,
+    saving: Saving | None = None,
+    until: int | None = None,
+    prepare: Callable[[int], None] = lambda _step: None,
+    observe: Callable[[Step], None] = lambda _step: None,
+) -> Training:
+    """Trains a model in place; stops before the update of a step whose loss or gradient is not finite.
+
+    Args:
+        until: the step after which to stop, the recipe's last one if not given; the schedule is the recipe's.
+        prepare: called before each step with the number of updates done.
+        observe: called after each update; its time does not count.
+
+    Raises:
+        UsageError: the batch cannot be shared as asked, or a checkpoint cannot be read or written.
+    """
+    share = recipe.batch // machine.world
+    if recipe.batch % machine.world or share % recipe.accumulate:
+        raise UsageError(
+            f"a batch of {recipe.batch} windows cannot be shared equally by {machine.world} process(es) in"
+            f" {recipe.accumulate} pass(es) each; choose a --batch that is a multiple of their product"
+        )
+    wrapped = machine.wrap(model)
+    optimiser = adamw(model, recipe)
+    state = State()
+    if saving and saving.resume and saving.path.exists():
+        state = restore(saving.path, model, optimiser, saving.specification)
+    last = recipe.steps if until is None else min(until, recipe.steps)
+    _backward(
+        wrapped, batches(0, machine.rank, machine.world), recipe, machine
+    )  # libraries start lazily: off the clock
+    optimiser.zero_grad()
+    bits, digest = list(state.bits), state.batches
+    seconds, began_at = 0.0, state.step
+    diverged_at, where = None, None
+    for step in range(state.step, last):
+        machine.wait()
+        started = time.perf_counter()
+        prepare(step)
+        tokens = batches(step, machine.rank, machine.world)  # (B / world, J+1)
+        rate = recipe.learning_rate_at(step)
+        for group in optimiser.param_groups:
+            group["lr"] = rate * group["share"]
+        loss = machine.mean(_backward(wrapped, tokens, recipe, machine)).item()
+        norm = _full(nn.utils.clip_grad_norm_(model.parameters(), recipe.clip)).item()
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            diverged_at, where = step + 1, _where(model, tokens, recipe, machine)
+            break
+        optimiser.step()
+        optimiser.zero_grad()
+        machine.wait()
+        seconds += time.perf_counter() - started
+        bits.append(loss / math.log(2))
+        digest = hashlib.sha256(digest.encode() + batches(step).numpy().tobytes()).hexdigest()
+        speed = (step + 1 - began_at) * recipe.batch * recipe.context / seconds
+        observe(Step(step + 1, bits[-1], norm, rate, speed))
+        if saving and ((step + 1) % saving.every == 0 or step + 1 == last):
+            done = State(step + 1, tuple(bits), digest)
+            save(saving.path, model, optimiser, done, saving.specification, writes=machine.rank == 0)
+    trained = len(bits) - began_at
+    speed = trained * recipe.batch * recipe.context / seconds if trained else math.nan
+    return Training(tuple(bits), diverged_at, where, speed, digest)
+
+
+@torch.no_grad()
+def score(model: LanguageModel, windows: Tensor, recipe: Recipe, machine: Machine = ONE_PROCESS) -> Tensor:
+    """Bits per token of each window: windows (W, J+1) -> (W,) of float64 on the CPU."""
+    share = max(1, recipe.batch // machine.world // recipe.accumulate)
+    nats = [_nats(model, chunk.to(machine.device), recipe) for chunk in torch.split(windows, share)]
+    return torch.cat(nats).double().mean(1).cpu() / math.log(2)
+
+
+def unsharded(model: LanguageModel) -> LanguageModel:
+    """The model itself, or a whole copy of one that is split over processes, which all take part in."""
+    if not any(is_in_pieces(parameter) for parameter in model.parameters()):
+        return model
+    copy = LanguageModel(model.config, torch.Generator())
+    copy.load_state_dict({name: whole(parameter.detach()) for name, parameter in model.named_parameters()})
+    return copy.to(next(model.parameters()).device)
+
+
+def adamw(model: LanguageModel, recipe: Recipe) -> torch.optim.AdamW:
+    """The recipe's optimiser: one group of parameters for each weight decay and each share of the learning rate.
+
+    Gains, biases and diagonals have no decay. The paper does not say what is decayed. Decay pulls a parameter to 0,
+    which for a matrix is the simplest map and for a vector here is none: a gain of 0 silences a layer, and p = 0
+    makes a preconditioner ln 2 instead of 1.
+    """
+    config, groups = model.config, dict[tuple[float, float], list[nn.Parameter]]()
+    for name, parameter in model.named_parameters():
+        last = name.rpartition(".")[2]
+        one_each = parameter.dim() < 2 or last in VECTORS_PER_HEAD
+        of_a_matrix = recipe.embedding_decay if last == "embedding" else recipe.weight_decay
+        share = 1.0 if recipe.base is None else recipe.base.rate_share(name, config.dim, config.layers)
+        groups.setdefault((0.0 if one_each else of_a_matrix, share), []).append(parameter)
+    return torch.optim.AdamW(
+        [{"params": found, "weight_decay": decay, "share": share} for (decay, share), found in groups.items()],
+        lr=recipe.learning_rate,
+        betas=recipe.betas,
+        eps=recipe.eps,
+        fused=True,
+    )
+
+
+def autocast(recipe: Recipe, device: str) -> torch.autocast:
+    """The precision in which a recipe multiplies matrices."""
+    return torch.autocast(torch.device(device).type, dtype=torch.bfloat16, enabled=recipe.precision == "bfloat16")
+
+
+def _nats(model: nn.Module, tokens: Tensor, recipe: Recipe) -> Tensor:
+    """-log p(next token) of each token but a window's first: tokens (B, J+1) -> (B, J), of float32 at least."""
+    with autocast(recipe, tokens.device.type):
+        logits = model(tokens[:, :-1])  # (B, J, V)
+    exact = logits if logits.dtype == torch.float64 else logits.float()
+    return F.cross_entropy(exact.mT, tokens[:, 1:], reduction="none")
+
+
+def _backward(model: nn.Module, tokens: Tensor, recipe: Recipe, machine: Machine) -> Tensor:
+    """The mean loss () of this process's share (B / world, J+1) in nats, and its gradients, in several passes."""
+    total = torch.zeros((), device=machine.device, dtype=torch.float64)
+    passes = tokens.to(machine.device, non_blocking=True).chunk(recipe.accumulate)
+    for i, chunk in enumerate(passes):
+        with _gathering(model, i + 1 == len(passes)):
+            loss = _nats(model, chunk, recipe).mean() / len(passes)
+            loss.backward()  # type: ignore[no-untyped-call]
+        total += loss.detach()
+    return total
+
+
+@contextlib.contextmanager
+def _gathering(model: nn.Module, last: bool) -> Iterator[None]:
+    """Gradients are averaged over the processes after the last pass of a step, and not before."""
+    if isinstance(model, nn.parallel.DistributedDataParallel) and not last:
+        with model.no_sync():
+            yield
+        return
+    yield
+
+
+def _full(norm: Tensor) -> Tensor:
+    return norm.full_tensor() if is_in_pieces(norm) else norm
+
+
+def _where(model: LanguageModel, tokens: Tensor, recipe: Recipe, machine: Machine) -> str | None:
+    """The first place that is not finite, of the first process that has one."""
+    plain = unsharded(model)
+    found = None
+    for chunk in tokens.to(machine.device).chunk(recipe.accumulate):
+        with autocast(recipe, machine.device):
+            found = found or first_non_finite(plain, chunk[:, :-1])
+    found = found or first_non_finite_gradient(plain, lambda: _backward(plain, tokens, recipe, machine))
+    if machine.world > 1:
+        all_found: list[str | None] = [None] * machine.world
+        dist.all_gather_object(all_found, found)
+        found = next((place for place in all_found if place), None)
+    return found
