@@ -24,8 +24,7 @@ from synthetic.training.machine import compiler_missing
 
 WHEN = """\
 --estimate            print what it takes, and train nothing; --tflops N: of your device
---until MINUTES       stop cleanly after that time and show what there is; 0 trains nothing
---cells FILE          read finished trainings from it, and write all of them to it at the end
+--until MINUTES       stop cleanly after that time, 0: train nothing; --cells FILE: trainings to share
 --page FILE           a page in Markdown; --output FILE; --device cpu or cuda{more}
 """
 

@@ -44,7 +44,7 @@ same command goes on where it stopped. docs/how-to/new-study.md writes one.
 """
 
 HOW = """\
---replaced LAYER      attention, mlp or full: which layers are CEM's{replaced}; --depth T{depth}
+--replaced LAYER      attention, mlp or full are CEM's{replaced}; --depth T{depth}
 --size SIZE           tiny (default), small (a million parameters, context 256), 86M, 108M, 134M, 162M
 --per-parameter N     tokens for each parameter of Llama, the same for all rows{per_parameter}
 --rows NAME ...       only these rows, as in the tables: 'T = 1' 'T = 2, eta 1/2'
@@ -70,9 +70,9 @@ def add_arguments(parser: Command, study: Study | None) -> None:
     parser.description = OWN_DESCRIPTION if study is None else study.description
     name = "own mystudy.sentences:STUDY --until 60" if study is None else f"{study.name} {study.example}"
     parser.epilog = f"example: python -m synthetic language {name}\n"
-    if study is None:
-        parser.add_argument("study_of", metavar="MODULE:STUDY", help="a `Study` in a module of yours")
     add = add_recipe_arguments(parser, "the study", how, finds_rates=True)
+    if study is None:
+        add("study_of", metavar="MODULE:STUDY")
     add("--replaced")
     add("--size", default=TINY)
     add("--per-parameter", type=positive)

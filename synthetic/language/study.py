@@ -16,7 +16,6 @@ from cemverify.results.tables import terminal
 from synthetic.language.arguments import (
     NUMBERS_HELP,
     Command,
-    add_compact,
     add_recipe_arguments,
     corpus_choice,
     recipe_changes,
@@ -37,14 +36,14 @@ SUMMARY = "repeat one of the paper's experiments, with several seeds, and read i
 USAGE = "NAME [--size SIZE] [--seeds N] [--corpus NAME] [option ...]"
 
 DESCRIPTION = """\
-Trains every model of an experiment with several seeds, compares them at equal tokens, at equal
-FLOPs and at equal parameters, and reads the paper's statements against that. Every training is
-kept: kill it at any moment, the same command goes on from there.
+Trains every model of an experiment, compares them at equal tokens, FLOPs and parameters, and reads the
+paper's statements against that. Every training is kept, and the same command goes on from there.
 """
 
 EXPERIMENTS = "\n".join(f"{name:<22}{found.title} ({found.figure})" for name, found in STUDIES.items())
 
 HOW = f"""\
+{EXPERIMENTS}
 --size SIZE           {", ".join(SIZES)}; tiny (the default) trains on a laptop
 --seeds N --seed S    N trainings of each model, from seed S on (default: 6 from 0; 1 beyond tiny)
 {NUMBERS_HELP} (tiny)"""
@@ -58,8 +57,8 @@ def add_arguments(parser: Command) -> None:
     """The options of the command."""
     parser.description = DESCRIPTION
     parser.epilog = EPILOG
-    add_compact(parser, "the experiments", EXPERIMENTS)("experiment", metavar="NAME")
     add = add_recipe_arguments(parser, "the study", HOW)
+    add("experiment", metavar="NAME")
     add("--size", default=TINY)
     add("--seeds", type=whole(1))
     add("--seed", type=seed, default=0)
