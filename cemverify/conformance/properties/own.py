@@ -31,9 +31,10 @@ from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.implementations.features import FEATURES, LAYER_FEATURES, SHARED_FEATURES
 from cemverify.conformance.implementations.naming import LoadError, module_name
-from cemverify.conformance.oracle.budgets import energy_budget, output_budget
+from cemverify.conformance.oracle.budgets import energy_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.golden import golden
+from cemverify.conformance.oracle.relations import relation_budget
 from cemverify.conformance.properties import layers
 from cemverify.conformance.properties.base import CONTROLS, Explanation, Over, Property
 from cemverify.conformance.properties.layers.base import Cases
@@ -115,8 +116,11 @@ class ImplementationUnderTest:
         return golden(question) - question.x
 
     def roundoff(self, question: Case) -> Tensor:
-        """How far roundoff may lead the update of a right layer: (B, J, D)."""
-        return output_budget(question, self.caller.dtype)
+        """How far roundoff may lead the update: (B, J, D).
+
+        A faulty layer is granted the roundoff of what it does compute, so that it violates only what it breaks.
+        """
+        return relation_budget(question, self.caller.output(question), self.caller.dtype)
 
     def roundoff_of_energy(self, question: Case) -> Tensor:
         """How far roundoff may lead the stated energy of a right layer: (B, J)."""
