@@ -27,7 +27,7 @@ class Kind:
     position: PositionKind = "none"
 
     def config(self, dim: int, heads: int) -> AttentionConfig:
-        """Its layer of that width."""
+        """The configuration of this kind's layer, of a given width."""
         return AttentionConfig(
             dim, heads, diagonal=self.diagonal, position=self.position, steps=self.steps, init_std=dim**-0.5
         )
@@ -172,7 +172,7 @@ def _cells(row: Row) -> list[Any]:
 
 
 def as_json(rows: Sequence[Row]) -> list[Mapping[str, Any]]:
-    """What a program reads."""
+    """The measurements as a result file keeps them."""
     return [
         {
             "tokens": row.shape.tokens,

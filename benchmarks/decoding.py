@@ -34,7 +34,7 @@ class Decoded:
 
     @property
     def tokens_per_second(self) -> float:
-        """Of all sequences together."""
+        """Tokens decoded in a second, of all sequences together."""
         return self.batch / statistics.median(self.seconds)
 
 
@@ -91,7 +91,7 @@ def table(title: str, decoded: Sequence[Decoded]) -> Table:
 
 
 def as_json(decoded: Sequence[Decoded]) -> list[Mapping[str, Any]]:
-    """What a program reads."""
+    """The measurements as a result file keeps them."""
     return [
         {
             "model": d.model,

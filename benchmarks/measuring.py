@@ -31,7 +31,7 @@ class Timing:
 
     @property
     def median(self) -> float:
-        """Seconds."""
+        """The median time of a round, in seconds."""
         return statistics.median(self.seconds)
 
 
@@ -84,7 +84,7 @@ def mean_ratio(times: Sequence[float], baseline: Sequence[float]) -> float:
 
 
 def show_ratio(found: Ratio) -> str:
-    """As in a table: 1.13 [1.10, 1.16]."""
+    """A ratio with its interval as tables print it: 1.13 [1.10, 1.16]."""
     if found.low is None or found.high is None:
         return f"{found.mean:.2f}"
     return f"{found.mean:.2f} [{found.low:.2f}, {found.high:.2f}]"

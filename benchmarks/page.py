@@ -74,13 +74,13 @@ def keep(_seconds: float) -> Findings:
 
 
 def mlp(seconds: float) -> Findings:
-    """MLPs against Llama's."""
+    """The table that compares CEM's MLPs with Llama's."""
     table, data = layers.mlps(DIM, HIDDEN, 2048, (1, 2, 4, 8), 9, seconds)
     return Findings([table], {"mlp": data})
 
 
 def block(seconds: float) -> Findings:
-    """Blocks against Llama's."""
+    """The table that compares CEM's blocks with Llama's."""
     table, data = layers.blocks(DIM, HEADS, HIDDEN, 1024, (1, 2, 4, 8), 9, seconds)
     return Findings([table], {"block": data})
 
@@ -123,7 +123,7 @@ def ensemble(seconds: float) -> Findings:
 
 
 def sampler(seconds: float) -> Findings:
-    """Functions drawn together."""
+    """The table of how quickly Gaussian-process functions are drawn together."""
     table, data = synthetic_tasks.sampler(20, 9, seconds)
     return Findings([table], {"sampler": data})
 

@@ -55,7 +55,7 @@ class Step:
 
     @property
     def tokens_per_second(self) -> float:
-        """Of the median step."""
+        """Tokens trained on in a second, by the median time of a step."""
         return self.batch * self.context / statistics.median(self.seconds)
 
     def utilisation(self, peak_flops: float) -> float:
@@ -64,7 +64,7 @@ class Step:
 
 
 def shared_preconditioners(config: LanguageModelConfig) -> LanguageModelConfig:
-    """The same model with a diagonal preconditioner shared by the heads, as the language studies take it."""
+    """A model with a diagonal preconditioner shared by its heads, as the language studies take it."""
     block = config.block
     assert isinstance(block.attention, AttentionConfig)
     assert isinstance(block.mlp, MLPConfig)
@@ -78,7 +78,7 @@ def shared_preconditioners(config: LanguageModelConfig) -> LanguageModelConfig:
 
 
 def without_diagonal(config: LanguageModelConfig) -> LanguageModelConfig:
-    """The same CEM model with no diagonal in its attention."""
+    """A CEM model with no diagonal in its attention, otherwise as given."""
     assert isinstance(config.block.attention, AttentionConfig)
     return replace(config, block=replace(config.block, attention=replace(config.block.attention, diagonal="none")))
 
@@ -130,7 +130,7 @@ def measure(contender: Contender, *, batch: int, context: int, device: str, step
 
 
 def apart(contender: Contender, *, batch: int, context: int, device: str, steps: int, seconds: float) -> Step:
-    """The same in a fresh process, whose peak of resident memory on a CPU is that of this model alone."""
+    """Measures in a fresh process, whose peak of resident memory on a CPU is that of this model alone."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(_alone, contender, batch, context, device, steps, seconds).result()
 
@@ -203,7 +203,7 @@ def parameters(config: LanguageModelConfig) -> int:
 
 
 def as_json(steps: Sequence[Step]) -> list[Mapping[str, Any]]:
-    """What a program reads."""
+    """The measurements as a result file keeps them."""
     return [
         {
             "model": step.contender.name,
@@ -321,7 +321,7 @@ def run_table(title: str, runs: Sequence[Run]) -> Table:
 
 
 def runs_as_json(runs: Sequence[Run]) -> list[Mapping[str, Any]]:
-    """What a program reads."""
+    """The training runs as a result file keeps them."""
     return [
         {
             "model": run.contender.name,

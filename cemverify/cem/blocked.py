@@ -244,7 +244,7 @@ class _Problem:
         return noting.step(x), found[0]
 
     def recalling(self, parts: Sequence[Tensor]) -> _Problem:
-        """The same problem for the one state at which that was read: the parts of a reading that there are."""
+        """The problem at the one state at which the memory was read, with the parts of the reading that there are."""
         assert isinstance(self.energy, TiledInteraction)
         attended, *context = parts
         reading: Reading = attended, context[0] if context else None

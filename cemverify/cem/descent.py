@@ -160,7 +160,7 @@ class Descent:
         return torch.sub(x, self.direction(energy, x, memory), alpha=self.step_size)
 
     def trajectory(self, energy: Energy, start: Tensor, memory: Any) -> Trajectory:
-        """The same descent with all intermediate states and energies, these at the temperature of the energy."""
+        """The descent with all intermediate states and their energies, at the temperature of the energy."""
         states = [start]
         if self.stops:
             states = list(self.stopped(energy, start, memory).states)
@@ -171,7 +171,7 @@ class Descent:
         return Trajectory(torch.stack(states), torch.stack(energies))
 
     def stopped(self, energy: Energy, start: Tensor, memory: Any) -> Stopped:
-        """The same descent with all intermediate states and the steps of each token (docs/mathematics.md §18g)."""
+        """The descent with all intermediate states and the steps of each token (docs/mathematics.md §18g)."""
         states, reached = [start], self._energy_of(energy, start, memory)
         going = torch.ones_like(reached, dtype=torch.bool)  # (B, J)
         steps, enough = torch.zeros_like(reached, dtype=torch.int64), torch.zeros_like(reached)

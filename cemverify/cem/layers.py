@@ -293,11 +293,11 @@ class CEMLayer(nn.Module):
         return blocked.run(self.descent, energy, x, energy.remember(x if h is None else h))
 
     def descend(self, x: Tensor, memory: Any) -> Tensor:
-        """The same with a memory that the energy has made: (B, J, D) -> (B, J, D)."""
+        """Takes all steps from x with a memory that the energy has made: (B, J, D) -> (B, J, D)."""
         return blocked.run(self.descent, self.energy, x, memory)
 
     def trajectory(self, x: Tensor, h: Tensor | None = None) -> Trajectory:
-        """The same descent with every intermediate state and its energy."""
+        """Takes all steps, and returns every intermediate state with its energy."""
         energy = self.energy
         return self.descent.trajectory(energy, x, energy.remember(x if h is None else h))
 

@@ -148,5 +148,5 @@ class SwiGLU(nn.Module):
         return (F.silu(x @ self.gate.mT) * (x @ self.up.mT)) @ self.down.mT
 
     def residual(self, h: Tensor) -> Tensor:
-        """h + MLP(N(h))."""
+        """The residual connection around the MLP: h + MLP(N(h)), (B, J, D)."""
         return h + self.forward(self.norm(h))

@@ -55,7 +55,7 @@ class LanguageModelConfig:
 
     @property
     def dim(self) -> int:
-        """D."""
+        """The model dimension, D."""
         return self.block.attention.dim
 
 
@@ -118,7 +118,7 @@ class Block(nn.Module):
         return walk.states[-1], walk.attention
 
     def walk(self, h: Tensor, past: Any = None) -> Walk:
-        """The same with every state on the way."""
+        """The block's output together with every state on the way to it."""
         x, memory = self.attention.residual(h, past)
         if self.rounds == 1:
             return Walk((h, x, self.mlp.residual(x)), memory)

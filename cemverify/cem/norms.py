@@ -36,7 +36,7 @@ class Norm(Protocol):
 
 @dataclass(frozen=True)
 class NoNorm:
-    """N(x) = x."""
+    """No normalisation: N(x) = x."""
 
     def into(self, x: Tensor) -> Tensor:
         return x
@@ -66,7 +66,7 @@ class RMSNormInside:
 
 @dataclass(frozen=True)
 class RMSNormFolded(RMSNormInside):
-    """The same with the gain in both paths, G F(G x / r): monotone again, whatever the gains."""
+    """RMSNorm with the gain in both paths, G F(G x / r): monotone again, whatever the gains."""
 
     def out(self, g: Tensor) -> Tensor:
         return self.gain * g

@@ -44,7 +44,7 @@ class Preconditioner(Protocol):
 
 @dataclass(frozen=True)
 class Identity:
-    """P = I."""
+    """No preconditioning: P = I."""
 
     @property
     def per_head(self) -> bool:

@@ -109,7 +109,7 @@ class Argument(Protocol):
         ...
 
     def gather(self, statement: Statement) -> Finding:
-        """Evaluates it now."""
+        """Evaluates the argument now, and returns what it found."""
         ...
 
 

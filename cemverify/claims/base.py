@@ -17,7 +17,7 @@ ARXIV = "arXiv 2605.07588v1"
 
 
 class ClaimVerdict(StrEnum):
-    """What is true of a claim."""
+    """What the arguments for and against a claim come to."""
 
     HOLDS = "holds"
     CONDITIONAL = "holds under condition"
@@ -48,17 +48,17 @@ class Attribution:
 
     @property
     def where(self) -> str:
-        """In a line."""
+        """Where the quote stands, in one line."""
         return ", ".join(filter(None, (self.version, self.section))) or "ours"
 
 
 def draft(section: str, quote: str = "", known: Known | None = None) -> Attribution:
-    """In the anonymous draft; a quote is some words of a sentence unless said otherwise."""
+    """An attribution to the anonymous draft; a quote is some words of a sentence unless said otherwise."""
     return Attribution(DRAFT, section, quote, known or ("words" if quote else "report"))
 
 
 def arxiv(section: str, quote: str, known: Known = "sentence") -> Attribution:
-    """In the version on arXiv."""
+    """An attribution to the version on arXiv."""
     return Attribution(ARXIV, section, quote, known)
 
 
@@ -158,7 +158,7 @@ class JudgedClaim:
         return "; ".join(f"{verdict} at {scale}" for scale, verdict in self.at.items())
 
     def describe(self) -> dict[str, Any]:
-        """As JSON."""
+        """The claim with its verdict and arguments, as JSON."""
         claim = self.claim
         return {
             "id": claim.id,

@@ -33,7 +33,7 @@ def energy(scores: Sequence[Any], tau: Any = 1) -> Any:
 
 
 def weights(scores: Sequence[Any], tau: Any = 1) -> list[Any]:
-    """softmax_j(score_j / tau)."""
+    """The attention weights softmax_j(score_j / tau), at the precision of mpmath."""
     raw = [mpmath.exp(s / mpmath.mpf(tau)) for s in scores]
     return [r / mpmath.fsum(raw) for r in raw]
 
@@ -70,7 +70,7 @@ def _somewhere(expression: Any) -> Any:
 
 
 def dot(a: Vector, b: Vector) -> Fraction:
-    """a . b, exactly."""
+    """The inner product a . b, exactly."""
     return sum((Fraction(p) * q for p, q in zip(a, b, strict=True)), Fraction(0))
 
 
@@ -80,7 +80,7 @@ def inner(a: Numbers, b: Numbers) -> Number:
 
 
 def moved(x: Vector, direction: Vector, eta: Rational = 1) -> tuple[Fraction, ...]:
-    """x + eta direction."""
+    """The state after one step, x + eta direction, exactly."""
     return tuple(Fraction(a) + eta * b for a, b in zip(x, direction, strict=True))
 
 
@@ -127,7 +127,7 @@ SILU = Unit(silu, silu_textbook)
 
 
 def gated_energy(unit: Unit, V: Matrix, gate: Numbers, x: Numbers) -> Number:
-    """-gate . phi(V x)."""
+    """The element-wise energy -gate . phi(V x), in the arithmetic of its entries."""
     return -inner(gate, [unit.phi(inner(row, x)) for row in V])
 
 

@@ -84,7 +84,7 @@ def counts(judged: Sequence[JudgedClaim]) -> dict[str, dict[str, int]]:
 
 
 def claims_table(judged: Sequence[JudgedClaim]) -> Table:
-    """One row per claim."""
+    """A table with one row for each claim."""
     rows = [
         (
             j.claim.id,
@@ -176,13 +176,13 @@ def as_markdown(judged: Sequence[JudgedClaim]) -> str:
 
 
 def as_latex(judged: Sequence[JudgedClaim]) -> str:
-    """A booktabs table."""
+    """The claims as a LaTeX table of booktabs."""
     rows = [(j.claim.id, j.claim.said.where, j.told, j.claim.statement) for j in judged]
     return tabulate(rows, _SHORT, tablefmt="latex_booktabs", disable_numparse=True) + "\n"
 
 
 def as_json(judged: Sequence[JudgedClaim], maker: Maker) -> dict[str, Any]:
-    """The result file."""
+    """The claims as a result file keeps them."""
     payload = {"counts": counts(judged), "claims": [j.describe() for j in judged]}
     return result("claims", maker, [claims_table(judged)], payload)
 

@@ -80,7 +80,7 @@ class Readings:
 
     @property
     def scale(self) -> str:
-        """In words."""
+        """The scale at which a study was done, in words."""
         which = f" ({self.layers})" if self.layers else ""
         return f"{self.parameters / 1e6:.3g}M parameters{which}, {self.seen}, {self.replicates}"
 

@@ -25,7 +25,7 @@ from cemverify.processes.atomic_files import replacing
 
 
 def text() -> str:
-    """The content of the file."""
+    """The content that the file should have."""
     return "".join(f"{json.dumps(asdict(row), ensure_ascii=False)}\n" for row in rows())
 
 

@@ -21,7 +21,7 @@ This page is generated: `cemverify list --contract > docs/contract.md`."""
 
 
 def as_markdown() -> str:
-    """The page."""
+    """The page on the contract, in Markdown."""
     return "\n\n".join((_INTRODUCTION, *(_section(n, clause) for n, clause in enumerate(CLAUSES, 1))))
 
 

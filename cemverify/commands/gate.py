@@ -20,7 +20,7 @@ ACCEPTED_FOR = timedelta(days=90)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of CI."""
+    """Adds the options for CI: known violations, a baseline, a pinned catalogue."""
     group = parser.add_argument_group("in CI")
     pin = group.add_argument(
         "--catalogue",

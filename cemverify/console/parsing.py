@@ -54,7 +54,7 @@ class Parser(argparse.ArgumentParser):
         return formatter.format_help().strip()
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """As its parent, but refuses what it does not know."""
+        """Reads the arguments, and refuses what it does not know where argparse would pass it on."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(self.about_unknown(unknown))

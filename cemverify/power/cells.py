@@ -102,7 +102,7 @@ Measurement = DetectionCell | FalseAlarmCell | SmallestFaultCell | MatrixCell
 
 
 def cell_of(asked: IntroductionCell | Measurement) -> Cell:
-    """The cell that computes it."""
+    """The cell that computes a measurement."""
     label, seconds = _expected(asked)
     if isinstance(asked, IntroductionCell):
         return introduce.cell(asked, cost=seconds, label=label)
@@ -150,7 +150,7 @@ def introduce(cell: IntroductionCell) -> dict[str, Any]:
 
 @algorithm("cemverify.power.cells:measure", measurement=1)
 def measure(cell: DetectionCell | FalseAlarmCell | SmallestFaultCell | MatrixCell) -> dict[str, Any]:
-    """Takes a measurement."""
+    """Takes one measurement of detection power."""
     cell.code.check(cell.implementation)
     match cell:
         case DetectionCell():

@@ -110,7 +110,7 @@ class Smallest:
 
 @dataclass(frozen=True)
 class Power:
-    """All that was measured."""
+    """All measurements of a run of `cemverify power`."""
 
     plan: PowerPlan
     mutants: Sequence[Measured]

@@ -27,7 +27,7 @@ def as_terminal(power: Power, width: int | None = None) -> str:
 
 
 def summary(power: Power) -> str:
-    """The result in a few lines."""
+    """What `cemverify power` found, in a few lines."""
     plan, total = power.plan, len(power.applicable)
     killed = f"{power.killed} of {total} mutants were killed by their property, for their cause"
     lines = [f"{killed}, with each of {plan.seeds} seeds at {plan.budget} examples."]
@@ -87,7 +87,7 @@ def matrix_table(power: Power) -> Table:
 
 
 def as_json(power: Power, maker: Maker) -> dict[str, Any]:
-    """The result file."""
+    """The measurements as a result file keeps them."""
     tables = [families_table(power), alarms_table(power), smallest_table(power)]
     tables.append(mutants_table(power, power.applicable, "Mutants"))
     if power.matrix:

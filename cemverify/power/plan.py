@@ -66,7 +66,7 @@ class PowerPlan:
 
     @property
     def budget(self) -> int:
-        """The one that decides."""
+        """The number of examples at which a mutant must die to count as killed: the largest one."""
         return max(self.budgets)
 
     def mutants(self) -> list[Mutant]:

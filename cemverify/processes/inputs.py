@@ -19,7 +19,7 @@ MOST = 2**28
 
 
 def read_text(path: Path) -> str:
-    """As `read_bytes`, as text in UTF-8.
+    """The text of a file in UTF-8, read with the checks of `read_bytes`.
 
     Raises:
         OSError, UnicodeDecodeError: it cannot be read.

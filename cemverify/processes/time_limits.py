@@ -55,7 +55,7 @@ class TimeLimit:
         return sum(map(waited_for_core, self._processes())) if self.seconds < math.inf else 0.0
 
     def spent(self) -> float:
-        """Seconds that count."""
+        """The seconds so far that count towards the limit."""
         granted = min(max(self._waited() - self._before, 0.0), _MOST_WAITED * self.seconds)
         return time.monotonic() - self._began - granted
 

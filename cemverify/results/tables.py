@@ -120,7 +120,7 @@ def grid(table: Table, style: Style) -> str:
 
 
 def fitted(table: Table, width: int) -> str:
-    """The same for a terminal of so many columns: wrapped, and in blocks below each other if need be."""
+    """A table for a terminal of so many columns: wrapped, and in blocks below each other if need be."""
     return "\n".join(_blocks(table, width))
 
 

@@ -50,7 +50,7 @@ class Cell:
 
     @cached_property
     def key(self) -> str:
-        """64 hexadecimal digits."""
+        """The hash of the cell's identity: 64 hexadecimal digits."""
         return digest(self.identity)
 
 

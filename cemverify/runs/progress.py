@@ -49,12 +49,12 @@ class Progress:
             print(self.line(), file=self._stream, flush=True)
 
     def tick(self, running: int) -> None:
-        """Time has passed."""
+        """Has the display show that time has passed."""
         if self._live:
             self._rewrite(running)
 
     def note(self, text: str) -> None:
-        """A line that stays."""
+        """Prints a line that stays above the progress."""
         print(f"{self._blank()}{text}", file=self._stream, flush=True)
 
     def close(self) -> None:
@@ -63,7 +63,7 @@ class Progress:
             print(self._blank(), end="", file=self._stream, flush=True)
 
     def line(self) -> str:
-        """How far the run is."""
+        """How far the run is, in one line."""
         width = len(str(self.total))
         failed = f", {self.failed} failed" if self.failed else ""
         left = self._left()

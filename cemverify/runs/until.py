@@ -14,7 +14,7 @@ from cemverify.console.interrupts import dealt_with
 
 @dataclass
 class Alarm:
-    """Whether the time is up."""
+    """Tells whether the time given with --until is up."""
 
     rang: bool = False
 

@@ -129,7 +129,7 @@ class Interaction:
 
     @property
     def heads(self) -> int:
-        """K."""
+        """The number of heads, K."""
         return self.W_Q.shape[0]
 
     # --- the parts of the formula ---------------------------------------------------------------
@@ -176,7 +176,7 @@ class Interaction:
         return scores if mask is None else scores + mask
 
     def attention_weights(self, x: Tensor, memory: InteractionMemory) -> Tensor:
-        """a_kij, (B, K, J, S)."""
+        """The attention weights a_kij at x, (B, K, J, S): softmax over the memory's S tokens."""
         return torch.softmax(self.scores(x, memory), dim=-1)
 
     def _attended_keys(self, x: Tensor, memory: InteractionMemory) -> Tensor:

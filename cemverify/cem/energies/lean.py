@@ -22,7 +22,7 @@ class LeanElementwise(Elementwise):
 
     @classmethod
     def of(cls, energy: Elementwise) -> LeanElementwise:
-        """The same energy."""
+        """The given element-wise energy, evaluated this way."""
         return cls(energy.V, energy.W, energy.activation)
 
     def gradient(self, x: Tensor, memory: ElementwiseMemory) -> Tensor:

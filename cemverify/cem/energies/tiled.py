@@ -46,13 +46,13 @@ class TiledInteraction(Interaction):
 
     @classmethod
     def of(cls, energy: Interaction, tile: int, *, kept: bool) -> TiledInteraction:
-        """The same energy, evaluated in tiles."""
+        """The given interaction energy, evaluated in tiles."""
         e = energy
         return cls(e.W_Q, e.W_K, e.temperature, e.diagonal, e.bias, e.rotary, e.causal, tile, kept)
 
     @property
     def formula(self) -> Interaction:
-        """The same energy, evaluated as it is written."""
+        """This energy, evaluated as the formula is written, without tiles."""
         return Interaction(self.W_Q, self.W_K, self.temperature, self.diagonal, self.bias, self.rotary, self.causal)
 
     def gradient(self, x: Tensor, memory: InteractionMemory) -> Tensor:
@@ -323,7 +323,7 @@ class _Added:
 
     @classmethod
     def of(cls, bias: Tensor | None, q: Tensor, how: _How) -> _Added:
-        """As queries (B K, J, R) need it."""
+        """What is added to all scores, in the layout that queries (B K, J, R) need."""
         future = None
         if how.past is not None:
             rows = min(how.tile, q.shape[1])

@@ -57,7 +57,7 @@ class Box:
 
     @property
     def compiled(self) -> Box:
-        """The same, for the arguments of compiled functions."""
+        """This box, asked for the arguments of compiled functions."""
         return replace(self, for_calls=True)
 
     @property
@@ -71,7 +71,7 @@ class Box:
         return torch.finfo(self.caller.dtype).eps
 
     def at(self, dtype: torch.dtype) -> Box:
-        """The same, asked in another dtype."""
+        """This box, asked in another dtype."""
         return replace(self, caller=self.caller.at(dtype))
 
     def rounded(self, q: Question) -> Question:
@@ -193,7 +193,7 @@ class Box:
     # --- the energy ------------------------------------------------------------------------------------
 
     def mapped(self, x: Named) -> Arrays:
-        """g = G(x)."""
+        """What the state map makes of x: g = G(x)."""
         if self.layer.state_map is not None:
             return self._state_map(x)
         if self.layer.lagrangian is not None:
@@ -285,7 +285,7 @@ class Box:
         return total
 
     def lagrangians(self, x: Named) -> Tensor:
-        """L(x) of each row: (B,)."""
+        """The stated Lagrangian L(x) of each row: (B,)."""
         values = self._lagrangians(x)
         return values.reshape(len(values), -1).sum(1)
 
@@ -502,7 +502,7 @@ def flat(named: Named) -> Tensor:
 
 
 def shaped(coordinates: Tensor, like: Named) -> Arrays:
-    """The other way round."""
+    """The arrays of a state from one vector for each row: (B, n) -> the state's shapes."""
     found, at = {}, 0
     for name, array in like.items():
         n = array[0].numel()

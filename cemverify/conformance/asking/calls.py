@@ -57,7 +57,7 @@ class Caller:
         return ARRAY_KINDS[self.subject.arrays]
 
     def at(self, dtype: torch.dtype) -> Caller:
-        """The same caller with arrays of another dtype."""
+        """This caller with arrays of another dtype."""
         return replace(self, dtype=dtype)
 
     def output(self, case: Case) -> Tensor:
@@ -100,7 +100,7 @@ class Caller:
             return call()
 
     def call(self, name: str, case: Case, x: Any, h: Any, weights: dict[str, Any], config: Any = None) -> Any:
-        """The same for given arrays, and a given copy of the configuration if it matters what becomes of it."""
+        """Calls a function with given arrays, and with this copy of the configuration if one is given."""
         arguments = (h, weights) if name in ("block", "decode") else (x, h, weights)
         with self.guarded():
             return self.functions[name](*arguments, copy.deepcopy(case.config) if config is None else config)

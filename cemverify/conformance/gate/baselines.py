@@ -90,7 +90,7 @@ class Difference:
     sentence: str
 
     def describe(self) -> dict[str, Any]:
-        """As JSON."""
+        """What the comparison with the baseline found, as JSON."""
         return {
             "property": self.property,
             "change": str(self.change),

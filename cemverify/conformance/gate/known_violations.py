@@ -87,7 +87,7 @@ class Outcome:
         return self.standing in (Standing.EXPIRED, Standing.HOLDS, Standing.NOT_OFFERED)
 
     def describe(self) -> dict[str, Any]:
-        """As JSON."""
+        """The known violations and what became of each, as JSON."""
         return {
             "line": self.entry.line,
             "property": self.entry.property,

@@ -34,11 +34,11 @@ class EditedSource(MetaPathFinder, Loader):
         )
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:  # noqa: ARG002
-        """As Python makes every module."""
+        """Leaves it to Python to make the empty module."""
         return None
 
     def exec_module(self, module: ModuleType) -> None:
-        """Runs the text."""
+        """Runs the edited text in the module."""
         code = compile(self.texts[module.__name__], str(module.__file__), "exec", dont_inherit=True)
         exec(code, module.__dict__)  # noqa: S102
 

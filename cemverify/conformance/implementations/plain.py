@@ -116,7 +116,7 @@ class Plain:
         return torch.einsum("kde,bkje->bkjd", P.expand(heads.shape[1], -1, -1), heads)
 
     def preconditioner(self, w: Weights, c: Any) -> Tensor:
-        """P, (D, D) or (K, D, D)."""
+        """The preconditioner P as a dense matrix, (D, D) or (K, D, D)."""
         d = w["P_d"]
         S = torch.diag_embed(self.positive(d))
         if c.preconditioner.kind == "diagonal":
@@ -173,7 +173,7 @@ class Plain:
         return scores + torch.einsum("bid,kd,bjd->bkij", x, self.diagonal(w, c), h)
 
     def diagonal(self, w: Weights, c: AttentionConfig) -> Tensor:
-        """(K, D)."""
+        """The diagonal of the scores, one for each head: (K, D)."""
         return w["diagonal"].expand(c.heads, -1)
 
     def diagonal_value(self, a: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor | float:
@@ -188,7 +188,7 @@ class Plain:
         return c.tau
 
     def attend(self, logits: Tensor, hidden: Tensor) -> Tensor:
-        """a_kij, (B, K, J, S)."""
+        """The attention weights a_kij, (B, K, J, S)."""
         return self.softmax(logits.masked_fill(hidden, -math.inf))
 
     def hidden(self, i: Tensor, j: Tensor) -> Tensor:
@@ -198,7 +198,7 @@ class Plain:
         return torch.softmax(logits, -1)
 
     def bias(self, rows: Tensor, length: int, w: Weights, c: AttentionConfig) -> Tensor:
-        """(K, J, S), or zero."""
+        """What is added to the scores, (K, J, S), or zero."""
         columns = torch.arange(length, device=rows.device)
         distance = (rows[:, None] - columns[None, :]).abs().double()
         if c.position == "alibi":

@@ -84,7 +84,7 @@ class Bounded:
         return n * u / (1 - n * u) + self.gamma(2) if n * u < 1 else math.inf
 
     def rounded(self, roundings: float = 1) -> Bounded:
-        """The same numbers after that many more roundings."""
+        """These numbers with the error of that many more roundings."""
         return self.of(self.value, self.error + self.gamma(roundings) * self.most)
 
     @property
@@ -125,7 +125,7 @@ class Bounded:
         return self.of(self.value @ other.value, error)
 
     def sum(self, axis: int) -> Bounded:
-        """A sum over one axis."""
+        """The sum over one axis, with its error."""
         n = self.value.shape[axis]
         return self.of(self.value.sum(axis), self.error.sum(axis) + self.gamma(n) * self.most.sum(axis))
 

@@ -57,7 +57,7 @@ class Comparison:
 
     @cached_property
     def margin(self) -> float:
-        """The largest of them."""
+        """The largest margin of all elements."""
         return float(self.margins().max())
 
     def describe(self) -> dict[str, Any]:

@@ -124,7 +124,7 @@ def preconditioner_matrix(case: Case) -> Tensor:
 
 
 def norm_into(case: Case, x: Tensor) -> Tensor:
-    """N(x): (B, J, D)."""
+    """The normalised states that go into a layer of a block, N(x): (B, J, D)."""
     config = case.layer_config
     if config.norm == "none":
         return x

@@ -73,7 +73,7 @@ class Question:
 
     @property
     def batch(self) -> int:
-        """B."""
+        """The number of batch rows, B."""
         return next(iter(self.x.values())).shape[0]
 
     def rows(self, rows: Sequence[int]) -> Question:
@@ -81,7 +81,7 @@ class Question:
         return self.each(lambda array: array[list(rows)])
 
     def each(self, change: Any) -> Question:
-        """The same change of every array."""
+        """The question with one change made to every array."""
         x, memory, noise = ({k: change(a) for k, a in part.items()} for part in (self.x, self.memory, self.noise))
         return replace(self, x=x, memory=memory, noise=noise)
 

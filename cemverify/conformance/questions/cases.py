@@ -38,7 +38,7 @@ class Case:
 
     @property
     def layer(self) -> Layer:
-        """Which layer is asked."""
+        """The layer that the case is for: attention, mlp or block."""
         if isinstance(self.config, AttentionConfig):
             return "attention"
         return "mlp" if isinstance(self.config, MLPConfig) else "block"
@@ -72,7 +72,7 @@ class Case:
         return found
 
     def to(self, dtype: torch.dtype) -> Case:
-        """The same case with every array rounded to that dtype. If x and h are one array, they stay one."""
+        """The case with every array rounded to that dtype. If x and h are one array, they stay one."""
         weights = {name: array.to(dtype) for name, array in self.weights.items()}
         x = self.x.to(dtype)
         return replace(self, x=x, h=x if self.h is self.x else self.h.to(dtype), weights=weights)
@@ -82,7 +82,7 @@ class Case:
         return zlib.crc32(self.h.contiguous().numpy().tobytes()) % of
 
     def having(self, **options: Any) -> Case:
-        """The same case with other options."""
+        """The case with other options."""
         return replace(self, config=replace(self.config, **options))
 
     def part(self, layer: Literal["attention", "mlp"]) -> Case:

@@ -188,7 +188,7 @@ def dtype_of(word: str) -> torch.dtype:
 
 
 def with_strides(values: Tensor, strides: Sequence[int]) -> Tensor:
-    """The same numbers with another memory layout.
+    """A tensor of the same numbers with another memory layout.
 
     Raises:
         ValueError: a stride is negative, there are not as many as axes, or nothing was ever laid out so widely.

@@ -206,7 +206,7 @@ class Judging:
         return measured
 
     def records(self) -> list[Record]:
-        """One per claim."""
+        """One record for each claim about the trained layer."""
         layer, dtype = self.box.layer, str(self.trained.dtype).removeprefix("torch.")
         absent = dict(layer.not_offered)
         with suppress(Fault, Discard):

@@ -173,7 +173,7 @@ def largest_logit(layer: nn.Module, q: Question) -> float | None:
 
 
 def relative_size(moment: Moment) -> float:
-    """|u| / |x| over all states."""
+    """How large an update is beside its state: |u| / |x| over all states."""
     return float(flat(moment.u).norm() / flat(moment.q.x).norm().clamp(min=1e-300))
 
 

@@ -71,7 +71,7 @@ _FAMILIES = (
 
 
 def mutants() -> tuple[Mutant, ...]:
-    """All of them."""
+    """Every mutant, of both kinds of implementations."""
     return tuple(mutant for family in _FAMILIES for mutant in family.ZOO)
 
 
