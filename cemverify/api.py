@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ from cemverify.conformance.gate.pinning import pin
 from cemverify.conformance.implementations.contract import Subject, as_subject, load
 from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.judging import engine
+from cemverify.conformance.judging.diagnosis import Diagnosis, diagnose
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import applicable, judge_property, not_offered
 from cemverify.conformance.judging.events import RunFinished
+from cemverify.conformance.judging.telling import headline, violation
 from cemverify.conformance.judging.verdicts import Record, Verdict
-from cemverify.conformance.listeners.cases import violation
+from cemverify.conformance.listeners import terminal
 from cemverify.conformance.listeners.terminal import too_new
 from cemverify.conformance.properties import Property, own_properties, select
 from cemverify.conformance.workers import isolation
@@ -35,8 +38,10 @@ def check_implementation(
     device: str = "cpu",
     timeout: float = 20.0,
     catalogue: str | None = None,
-) -> list[Record]:
+) -> Results:
     """Tests an implementation and returns one record per property, in catalogue order.
+
+    Print the results for the report of a run, or one of the records for its case.
 
     Args:
         found: an implementation, or an object with its functions as attributes, which runs in this process; or a
@@ -62,8 +67,36 @@ def check_implementation(
         events = engine.run(as_subject(found), type(found).__name__, asked, effort)
     for event in events:
         if isinstance(event, RunFinished):
-            return pin(event.records, pinned)
+            return Results(replace(event, records=pin(event.records, pinned)))
     raise AssertionError("a run ends with RunFinished")
+
+
+class Results(list[Record]):
+    """The records of a run, in catalogue order; printed, they are its report.
+
+    Attributes:
+        finished: the run. diagnosis: why something is violated; None if nothing is.
+    """
+
+    def __init__(self, finished: RunFinished) -> None:
+        super().__init__(finished.records)
+        self.finished = finished
+
+    @property
+    def diagnosis(self) -> Diagnosis | None:
+        """Violations grouped by cause, the most fundamental first."""
+        return diagnose(self.finished)
+
+    def __repr__(self) -> str:
+        found = self.diagnosis
+        said = found.sentence if found is not None else terminal.holding(self)
+        return f"Results({self.finished.implementation}: {said})"
+
+    def __str__(self) -> str:
+        return terminal.report(self.finished)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
 
 
 def parametrize_with_properties(
@@ -172,7 +205,7 @@ class Check:
         if record.not_enforced:
             pytest.xfail(f"{record.verdict}, but {too_new(record)}")
         if record.verdict == Verdict.VIOLATED:
-            pytest.fail(violation(record), pytrace=False)
+            pytest.fail(f"{headline(record)}\n{violation(record)}", pytrace=False)
         if record.verdict != Verdict.HOLDS:
             pytest.fail(f"{record.verdict}: {record.id}: {record.reason}", pytrace=False)
         return record

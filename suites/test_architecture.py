@@ -87,7 +87,7 @@ ROOMS: dict[str, set[str]] = {
     | verifier("counterexamples", "listeners"),
     "cemverify.cli": {"cemverify.commands"} | shared("_version", "catalogue", "console"),
     "cemverify.__main__": {"cemverify.cli"},
-    "reports": {"cemverify.results"} | shared("console", "processes", "results") | verifier("gate", "listeners"),
+    "reports": {"cemverify.results"} | shared("console", "processes", "results") | verifier("gate", "judging"),
     "synthetic": set(),
     "synthetic.flops": set(),
     "synthetic.memory": shared("console"),

@@ -62,7 +62,7 @@ def test_every_source_that_a_property_names_is_a_section_of_the_mathematics_page
 def test_the_violation_in_the_readme_is_what_the_verifier_prints() -> None:
     from cemverify.conformance.judging.effort import Effort
     from cemverify.conformance.judging.engine import judge_property
-    from cemverify.conformance.listeners.cases import violation
+    from cemverify.conformance.judging.telling import violation
     from cemverify.conformance.properties import select
 
     readme = (ROOT / "README.md").read_text()

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """\
 Tests an implementation against every property whose features it offers, with examples drawn by Hypothesis. Prints one
-row per family of properties, one per property that does not hold and, for each violation, the smallest counterexample
-that was found. With --checkpoint, judges a layer of a trained model instead, on what the model feeds it.
+row per family of properties or, where some are violated, what causes that: the wrong part, its file and line, the
+smallest case that shows it, and the command that asks it again. With --checkpoint, judges a layer of a trained model
+instead, on what the model feeds it.
 
 IMPLEMENTATION is module:attribute (also found in the current folder), file.py:attribute, or the name of an installed
 entry point of the group "cemverify.implementations". The README shows how to write one in twenty lines.
@@ -63,6 +64,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=path, metavar="FILE", help="write the result file")
     parser.add_argument("--junit", type=path, metavar="FILE", help="write JUnit XML, for CI")
     parser.add_argument("--markdown", type=path, metavar="FILE", help="write a Markdown page")
+    parser.add_argument(
+        "--github", action="store_true", help="print an annotation for each cause, which GitHub shows at its line"
+    )
     parser.add_argument(
         "--save-counterexamples",
         type=path,
@@ -199,10 +203,12 @@ def _tell(
     more: Mapping[str, Any] | None = None,
 ) -> int:
     """Writes the files, prints the report, and returns the exit code."""
+    from cemverify.conformance.judging.diagnosis import diagnose
     from cemverify.conformance.judging.verdicts import exit_code
     from cemverify.conformance.listeners import ci, files, reach, terminal
     from cemverify.conformance.listeners.colours import show_coloured
-    from cemverify.results.envelope import write, write_text
+    from cemverify.conformance.listeners.diagnosis import github
+    from cemverify.results.envelope import show, write, write_text
 
     finished, settled, compared = measured_against.measure(finished, options.properties)
     if options.json:
@@ -213,10 +219,12 @@ def _tell(
     if options.markdown:
         page = files.as_markdown(finished, maker, tables, words)
         write_text(options.markdown, page + ci.as_markdown(settled, compared))
-    width = columns(sys.stdout)
-    show_coloured(terminal.report(finished, verbose=options.verbose, width=width))
+    width, found = columns(sys.stdout), diagnose(finished)
+    if options.github and found is not None:
+        show(github(found))
     if settled is not None or compared is not None:
-        show_coloured(f"\n{wrapped(ci.report(settled, compared), width)}")
+        show_coloured(f"{wrapped(ci.report(settled, compared), width)}\n")
+    show_coloured(terminal.report(finished, verbose=options.verbose, width=width))
     if any(outcome is not None and outcome.failed for outcome in (settled, compared)):
         return 1
     code = exit_code(finished.records)

@@ -34,9 +34,9 @@ ASKED = ("gradient/attention/plain", "descent/attention/any-step-size-identity",
 def run(_options: argparse.Namespace) -> int:
     """`cemverify demo`."""
     with slow_imports():
+        from cemverify.conformance.judging.telling import violation
         from cemverify.conformance.judging.verdicts import counts, violations
         from cemverify.conformance.listeners import terminal
-        from cemverify.conformance.listeners.cases import violation
         from cemverify.conformance.listeners.colours import show_coloured
         from cemverify.results.envelope import show
         from cemverify.start import demo_layer

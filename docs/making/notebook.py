@@ -28,13 +28,10 @@ _BEFORE = """\
 """
 _CHECK = """\
 from cemverify import check_implementation
-from cemverify.conformance.listeners.cases import violation
 
 chosen = ["gradient/attention/plain", "contract/attention/one-array"]
 for record in check_implementation(mine, properties=chosen):
-    print(f"{record.verdict:12}{record.id}")
-    if record.verdict == "violated":
-        print(f"\\n{violation(record)}\\n")
+    print(record, end="\\n\\n")
 """
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cemverify.conformance.listeners.cases import facts_of
+from cemverify.conformance.judging.telling import facts_of
 from cemverify.console.escaping import one_line, visible
 from cemverify.results.envelope import Cell
 from cemverify.results.tables import Strong

@@ -49,7 +49,8 @@ def test_two_properties_are_violated_by_an_update_that_is_twice_too_large(finish
 
 
 def test_the_terminal_shows_it_first(finished: RunFinished) -> None:
-    assert re.findall(r"^VIOLATED (\S+)", terminal.report(finished), re.MULTILINE)[0] == HEADLINE
+    assert re.findall(r"^VIOLATED (\S+)", terminal.report(finished, verbose=True), re.MULTILINE)[0] == HEADLINE
+    assert f"smallest case found, of {HEADLINE}:" in terminal.report(finished)
 
 
 def test_the_markdown_page_shows_it_first(finished: RunFinished) -> None:

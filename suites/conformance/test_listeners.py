@@ -18,9 +18,9 @@ from cemverify.conformance.counterexamples.files import load_counterexample, sav
 from cemverify.conformance.judging import engine
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.events import RunFinished
+from cemverify.conformance.judging.telling import violation
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.listeners import files, terminal
-from cemverify.conformance.listeners.cases import violation
 from cemverify.conformance.listeners.progress import progress
 from cemverify.conformance.properties import by_id, select
 from cemverify.results.provenance import Maker

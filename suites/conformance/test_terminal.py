@@ -76,6 +76,9 @@ FINISHED = RunFinished(
 )
 
 
+UNDECIDED_ONLY = RunFinished(FINISHED.implementation, [r for r in FINISHED.records if r is not VIOLATED], 12.5)
+
+
 def rows(said: str) -> list[list[str]]:
     """The cells of the table at the top of a report."""
     lines = said.partition("\n\n")[0].splitlines()
@@ -86,13 +89,37 @@ def rows(said: str) -> list[list[str]]:
 
 
 def test_families_are_folded_and_what_is_not_green_is_unfolded_below_them() -> None:
-    assert rows(terminal.report(FINISHED)) == [
+    assert rows(terminal.report(UNDECIDED_ONLY)) == [
         ["gradient", "all 9 hold", "540", "75 %", "9", "0.8"],
         ["descent", "1 hold, 1 inconclusive", "63", "71 %", "1", "0.25"],
         ["descent/mlp/slow", "inconclusive", "3", "0 %", "0"],
-        ["structure", "3 hold, 1 violated", "192", "73 %", "3", "1.23e+03"],
-        [VIOLATED.id, "violated", "12", "50 %", "0", "1.23e+03"],
+        ["structure", "all 3 hold", "180", "75 %", "3", "0.25"],
     ]
+
+
+def test_where_something_is_violated_the_families_are_counted_and_the_diagnosis_comes_last() -> None:
+    assert terminal.report(FINISHED).splitlines() == [
+        "violated: structure 1 of 4",
+        "not decided: descent 1 of 2",
+        "all hold: gradient (9)",
+        "",
+        "INCONCLUSIVE descent/mlp/slow",
+        "  the time budget ran out",
+        "",
+        terminal.summary(FINISHED),
+        "",
+        "mypkg.layers.attention:mine: 1 of 15 violated: mask",
+        "  a token reads one that comes after it",
+        f"  smallest case found, of {VIOLATED.id}: 2 tokens, 2 dimensions",
+        "    config dim=2, heads=1  x [[[0.0, 1.0], [0.0, 1.0]]]",
+        "    h [[[1.0, 0.0], [1.0, 0.0]]]  W_Q [[[0.25, 1.75, -3.5, 0.125]]]",
+        "    got [[[1.25]]]  expected [[[0.0]]]",
+        f"  again: cemverify check mypkg.layers.attention:mine --properties {VIOLATED.id}",
+    ]
+
+
+def test_verbose_shows_each_violation_in_full() -> None:
+    assert f"VIOLATED {VIOLATED.id}\n  claim: {VIOLATED.claim}" in terminal.report(FINISHED, verbose=True)
 
 
 def test_verbose_shows_every_property() -> None:
@@ -121,18 +148,20 @@ def test_nothing_that_is_said_is_lost_on_a_narrow_terminal(width: int) -> None:
     def words(text: str) -> str:
         return "".join(text.split())
 
-    assert words(terminal.findings(FINISHED, width=width)) == words(terminal.findings(FINISHED))
-    table = words(terminal.report(FINISHED, width=width).partition("\n\n")[0])
-    for shown in ("property", "verdict", "margin", "all9hold", "1.23e+03"):
+    for verbose in (False, True):
+        narrow, wide = (terminal.findings(FINISHED, verbose=verbose, width=w) for w in (width, None))
+        assert words(narrow) == words(wide)
+    table = words(terminal.report(UNDECIDED_ONLY, width=width).partition("\n\n")[0])
+    for shown in ("property", "verdict", "margin", "all9hold", "0.8"):
         assert shown in table
 
 
 def test_the_least_important_columns_go_first() -> None:
     def headings(width: int) -> list[str]:
-        return terminal.report(FINISHED, width=width).splitlines()[0].split()
+        return terminal.report(FINISHED, verbose=True, width=width).splitlines()[0].split()
 
     assert headings(120) == ["property", "verdict", "examples", "telling", "discarded", "margin"]
-    assert headings(107) == ["property", "verdict", "examples", "telling", "margin"]
+    assert headings(105) == ["property", "verdict", "examples", "telling", "margin"]
     assert headings(40) == ["property", "verdict", "margin"]
 
 
@@ -174,7 +203,7 @@ def test_what_there_is_none_of_does_not_stand_out(width: int, monkeypatch: pytes
 
 @pytest.mark.parametrize("width", [40, 200])
 def test_colours_change_nothing_but_colours(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = terminal.report(FINISHED, width=width)
+    said = terminal.report(FINISHED, verbose=True, width=width)
     monkeypatch.setattr("sys.stdout", out := Tty())
     show_coloured(said)
     assert ANSI.sub("", out.getvalue()) == f"{said}\n"

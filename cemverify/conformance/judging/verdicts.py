@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from html import escape
 from typing import Any
 
 from cemverify.catalogue import versions
@@ -24,7 +25,7 @@ class Verdict(StrEnum):
     SUITE_ERROR = "suite error"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Record:
     """One property's verdict and the evidence for it.
 
@@ -79,6 +80,28 @@ class Record:
         green = self.verdict in (Verdict.HOLDS, Verdict.NOT_OFFERED)
         return self.newer_than is not None and self.known is None and not green
 
+    def __repr__(self) -> str:
+        """The verdict, and of a violation its margin and the wrong part; `print` shows the case."""
+        margin = "" if self.margin is None else f", margin {self.margin:.3g}"
+        return f"Record({self.id}: {self.verdict}{margin}{f', {self.part}' if self.part else ''})"
+
+    def __str__(self) -> str:
+        """What a run says of it: of a violation the case with all its numbers."""
+        from cemverify.conformance.judging.telling import violation  # which reads records
+
+        if self.verdict == Verdict.VIOLATED:
+            return violation(self)
+        return f"{str(self.verdict).upper()} {self.id}{f': {self.reason}' if self.reason else ''}"
+
+    def _repr_html_(self) -> str:
+        """The same for a notebook."""
+        return f"<pre>{escape(str(self))}</pre>"
+
+    @property
+    def family(self) -> str:
+        """The part of the id before the first slash."""
+        return self.id.partition("/")[0]
+
     @property
     def share(self) -> float | None:
         """The share of telling examples."""
@@ -131,10 +154,10 @@ def violations(records: Iterable[Record]) -> list[Record]:
         for record in records
         if record.verdict == Verdict.VIOLATED and record.known is None and not record.not_enforced
     ]
-    return sorted(found, key=lambda record: not _is_random(record))
+    return sorted(found, key=lambda record: not is_random(record))
 
 
-def _is_random(record: Record) -> bool:
+def is_random(record: Record) -> bool:
     """Whether a call was answered twice, differently."""
     answered = record.cause not in {kind.cause for kind in Fault.__subclasses__()}
     return record.id.endswith("/determinism") and answered

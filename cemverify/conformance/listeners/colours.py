@@ -30,11 +30,11 @@ _PATTERNS: Mapping[str, str] = MappingProxyType(
         r"(?m)^(INCONCLUSIVE|NOT ENFORCED)\b.*$": YELLOW,
         r"(?m)^SUITE ERROR\b.*$": MAGENTA,
         r"\b[1-9]\d* hold\b": GREEN,
-        r"\b[1-9]\d* violated\b": RED,
+        r"\b[1-9]\d*( of \d+)? violated\b": RED,
         r"\b[1-9]\d* inconclusive\b": YELLOW,
         r"\b[1-9]\d* suite errors?\b": MAGENTA,
-        r"(?m)^ +(claim|source|wrong part|smallest case found|case tested at that moment|"
-        r"worst example seen):": "bold",
+        r"(?m)^ *(claim|source|wrong part|smallest case found|case tested at that moment|"
+        r"worst example seen|at|again|also|suggested edit|may follow from it)\b[^:\n]*:": "bold",
         r"(?m)^[- ]{4,}$": "dim",
     }
 )

@@ -7,10 +7,14 @@ from typing import Any
 from xml.etree import ElementTree
 
 from cemverify.catalogue import versions
+from cemverify.conformance.judging.diagnosis import diagnose
 from cemverify.conformance.judging.events import RunFinished
+from cemverify.conformance.judging.telling import violation
 from cemverify.conformance.judging.verdicts import Record, Verdict, asked_up_to, counts, violations
 from cemverify.conformance.listeners import reach, terminal
-from cemverify.conformance.listeners.cases import violation
+from cemverify.conformance.listeners.diagnosis import as_json as as_diagnosis
+from cemverify.conformance.listeners.diagnosis import in_a_line
+from cemverify.conformance.listeners.diagnosis import report as conclusion
 from cemverify.results.envelope import Table, result
 from cemverify.results.provenance import Maker
 from cemverify.results.tables import grid
@@ -29,7 +33,7 @@ def as_json(
     Args:
         tables, more: further tables, and what else the payload holds. pinned: the catalogue that was enforced.
     """
-    violated = violations(event.records)
+    violated, diagnosis = violations(event.records), diagnose(event)
     payload = {
         "implementation": event.implementation,
         "counts": counts(event.records),
@@ -46,12 +50,19 @@ def as_json(
     }
     if event.reach is not None:
         payload["reach"] = reach.as_json(event.reach)
-    return result("check", maker, [*_tables(event), *tables], {**payload, **(more or {})})
+    content = result("check", maker, [*_tables(event), *tables], {**payload, **(more or {})})
+    return content if diagnosis is None else _with_first(content, "diagnosis", as_diagnosis(diagnosis))
 
 
 def _tables(event: RunFinished) -> list[Table]:
     reached = [] if event.reach is None or not event.reach.files else [reach.table(event.reach)]
     return [terminal.verdict_table(event), *reached]
+
+
+def _with_first(content: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
+    """The result with a key right behind what says what it is, where somebody who opens the file looks."""
+    kind = ("schema", "schema_version", "kind")
+    return {**{name: content[name] for name in kind}, key: value, **content}
 
 
 def as_markdown(event: RunFinished, maker: Maker, tables: Sequence[Table] = (), words: str = "") -> str:
@@ -60,10 +71,11 @@ def as_markdown(event: RunFinished, maker: Maker, tables: Sequence[Table] = (), 
     Args:
         tables, words: further tables, and what is said below them.
     """
-    table = terminal.verdict_table(event)
+    table, diagnosis = terminal.verdict_table(event), diagnose(event)
     made = maker.describe()
     parts = [
         f"# {table.title}",
+        *([] if diagnosis is None else [f"**{diagnosis.sentence}**", f"```\n{conclusion(diagnosis)}\n```"]),
         *filter(None, [terminal.how_far(event), terminal.summary(event)]),
         *([f"```\n{reached}\n```"] if (reached := reach.as_text(event)) else []),
         f"`{made['command']}`, torch {made['versions']['torch']}, {made['device']['type']}, {made['created']}",
@@ -95,15 +107,17 @@ def as_junit(event: RunFinished, pinned: str | None = None) -> str:
         skipped=str(c["not_offered"] + c["known"] + c["not_enforced"]),
         time=f"{event.seconds:.3f}",
     )
-    properties = ElementTree.SubElement(suite, "properties")
-    for name, version in (("catalogue", versions.current()), ("catalogue enforced", pinned or versions.current())):
-        ElementTree.SubElement(properties, "property", name=name, value=version)
+    properties, diagnosis = ElementTree.SubElement(suite, "properties"), diagnose(event)
+    stated = [("catalogue", versions.current()), ("catalogue enforced", pinned or versions.current())]
+    if diagnosis is not None:
+        stated.insert(0, ("diagnosis", f"{diagnosis.sentence}; {in_a_line(diagnosis.causes[0])}"))
+    output = None
     if event.reach is not None and event.reach.percent is not None:
-        ElementTree.SubElement(properties, "property", name="reach", value=f"{event.reach.percent:.1f} %")
+        stated.append(("reach", f"{event.reach.percent:.1f} %"))
         output = ElementTree.Element("system-out")
         output.text = printable(reach.as_text(event))
-    else:
-        output = None
+    for name, value in stated:
+        ElementTree.SubElement(properties, "property", name=name, value=printable(value))
     for record in event.records:
         suite.append(_test_case(record))
     if output is not None:
@@ -132,7 +146,9 @@ def _test_case(record: Record) -> ElementTree.Element:
         if record.verdict == Verdict.VIOLATED:
             outcome.text = printable(violation(record))
     elif record.verdict in tags:
-        outcome = ElementTree.SubElement(case, tags[record.verdict], message=printable(record.reason or ""))
+        part = f"{record.part}: " if record.part is not None else ""
+        message = printable(f"{part}{record.reason or ''}")
+        outcome = ElementTree.SubElement(case, tags[record.verdict], message=message)
         outcome.set("type", record.cause or str(record.verdict))
         if record.verdict == Verdict.VIOLATED:
             outcome.text = printable(violation(record))

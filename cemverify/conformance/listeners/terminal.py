@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import groupby
-from textwrap import fill, shorten
+from textwrap import fill
 
 from cemverify.catalogue import versions
+from cemverify.conformance.judging.diagnosis import diagnose
 from cemverify.conformance.judging.events import RunFinished
+from cemverify.conformance.judging.telling import number, violation
 from cemverify.conformance.judging.verdicts import Record, Verdict, asked_up_to, counts, violations
 from cemverify.conformance.listeners import reach
-from cemverify.conformance.listeners.cases import number, violation
+from cemverify.conformance.listeners.diagnosis import report as conclusion
 from cemverify.console.streams import READABLE, wrapped
 from cemverify.results.envelope import Table
 from cemverify.results.tables import grid, narrowed
 
-_IN_FULL = 3  # violations that are shown with their cases
 _UNFOLDED = 12  # properties of which a list is not too long
 _COLUMNS = ("property", "verdict", "examples", "telling", "discarded", "margin")
 
@@ -44,31 +44,57 @@ def verdict_table(event: RunFinished) -> Table:
 
 
 def report(event: RunFinished, *, verbose: bool = False, width: int | None = None) -> str:
-    """The table of what was asked, each violation, what could not be judged, what is not offered, the denominator.
+    """The table of what was asked, what could not be judged, the denominator, and last the diagnosis.
+
+    Where something is violated, the table is a line that counts by family, so that the whole fits a screen.
 
     Args:
-        verbose: a row for every property, also where all of a family hold.
+        verbose: a row for every property, each violation in full, and for want of what properties are not offered.
         width: columns of the terminal; None if lines may be as long as they are.
     """
     asked = [r for r in event.records if r.verdict != Verdict.NOT_OFFERED]
-    rows = list(map(_row, asked)) if verbose or len(asked) <= _UNFOLDED else _folded(asked)
-    table = _fitting(Table("", _COLUMNS, rows), width)
-    return "\n\n".join([grid(table, "terminal"), *filter(None, [findings(event, width=width)])])
+    if violations(asked) and not verbose:
+        said = wrapped(_counted(asked), width)
+    else:
+        rows = list(map(_row, asked)) if verbose or len(asked) <= _UNFOLDED else _folded(asked)
+        said = grid(_fitting(Table("", _COLUMNS, rows), width), "terminal")
+    return "\n\n".join([said, *filter(None, [findings(event, verbose=verbose, width=width)])])
 
 
 def _folded(records: Sequence[Record]) -> list[tuple[str, ...]]:
     """A row for each family, and below it one for each of its properties that is not green."""
     rows = []
-    for _, group in groupby(records, key=lambda record: record.id.partition("/")[0]):
-        family = list(group)
+    for family in _families(records):
         rows.append(_of_family(family))
         rows += [(f"  {row[0]}", *row[1:]) for row in map(_row, (r for r in family if r.verdict != Verdict.HOLDS))]
     return rows
 
 
+def _counted(records: Sequence[Record]) -> str:
+    """How many of each family are violated, and which families hold as a whole."""
+    lines = []
+    undecided = [r for r in records if r.verdict in (Verdict.INCONCLUSIVE, Verdict.SUITE_ERROR)]
+    for said, counted in (("violated", violations(records)), ("not decided", undecided)):
+        listed = [(family[0].family, sum(r in counted for r in family), len(family)) for family in _families(records)]
+        if found := ", ".join(f"{name} {n} of {of}" for name, n, of in listed if n):
+            lines.append(f"{said}: {found}")
+    green = [family for family in _families(records) if all(r.verdict == Verdict.HOLDS for r in family)]
+    if green:
+        lines.append(f"all hold: {', '.join(f'{family[0].family} ({len(family)})' for family in green)}")
+    return "\n".join(lines)
+
+
+def _families(records: Sequence[Record]) -> list[list[Record]]:
+    """The records of each family, in the order of their first ones."""
+    families: dict[str, list[Record]] = {}
+    for record in records:
+        families.setdefault(record.family, []).append(record)
+    return list(families.values())
+
+
 def _of_family(records: Sequence[Record]) -> tuple[str, ...]:
     """Its verdicts, its sums, and the largest margin in it."""
-    tally = Counter("hold" if r.verdict == Verdict.HOLDS else _verdict(r) for r in records)
+    tally = Counter(sorted(("hold" if r.verdict == Verdict.HOLDS else _verdict(r) for r in records), key=_order))
     every = "all " if list(tally) == ["hold"] and len(records) > 1 else ""
     verdicts = ", ".join(f"{every}{count} {verdict}" for verdict, count in tally.items())
     if tally == {"hold": 1}:
@@ -77,8 +103,20 @@ def _of_family(records: Sequence[Record]) -> tuple[str, ...]:
     share = f"{100 * telling / examples:.0f} %" if examples else ""
     margin = max((r.margin for r in records if r.margin is not None), default=None)
     discarded = sum(r.discarded for r in records)
-    family = records[0].id.partition("/")[0]
-    return (family, verdicts, str(examples), share, str(discarded), "" if margin is None else f"{margin:.3g}")
+    return (
+        records[0].family,
+        verdicts,
+        str(examples),
+        share,
+        str(discarded),
+        "" if margin is None else f"{margin:.3g}",
+    )
+
+
+def _order(verdict: str) -> int:
+    """Where a verdict stands among those of a family: as in the last line of a report."""
+    order = ("hold", "violated", "inconclusive", "suite error")
+    return next(i for i, begins in enumerate(order) if verdict.startswith(begins))
 
 
 def _row(r: Record) -> tuple[str, ...]:
@@ -97,18 +135,28 @@ def _fitting(table: Table, width: int | None) -> Table:
     return narrowed(table, width)
 
 
-def findings(event: RunFinished, *, width: int | None = None) -> str:
+def findings(event: RunFinished, *, verbose: bool = False, width: int | None = None) -> str:
     """The report without the table; arguments as in `report`."""
     asked = [r for r in event.records if r.verdict != Verdict.NOT_OFFERED]
-    parts = _violations(asked)
+    diagnosis = diagnose(event)
+    parts = [violation(record) for record in violations(asked)] if verbose else []
     undecided = (r for r in asked if r.verdict in (Verdict.INCONCLUSIVE, Verdict.SUITE_ERROR))
     parts += [f"{r.verdict.upper()} {r.id}\n  {r.reason}" for r in undecided if not r.not_enforced]
     parts += [f"NOT ENFORCED {r.id}\n  {r.verdict}, but {too_new(r)}\n  {r.reason}" for r in asked if r.not_enforced]
-    if absent := _absences(event.records):
-        parts.append(fill(absent, READABLE, subsequent_indent="  ") if width is None else absent)
-    parts += filter(None, [reach.as_text(event), how_far(event)])
+    if verbose or diagnosis is None:
+        if absent := _absences(event.records):
+            parts.append(fill(absent, READABLE, subsequent_indent="  ") if width is None else absent)
+        parts += filter(None, [reach.as_text(event), how_far(event)])
     parts.append(summary(event))
+    if diagnosis is not None:
+        parts.append(conclusion(diagnosis))
     return wrapped("\n\n".join(parts), width)
+
+
+def holding(records: Sequence[Record]) -> str:
+    """How many of those that were run hold."""
+    c = counts(records)
+    return f"{c['holds']} of {c['run']} hold"
 
 
 def too_new(record: Record) -> str:
@@ -122,18 +170,6 @@ def how_far(event: RunFinished) -> str:
     sizes = asked_up_to(event.records)
     listed = ", ".join(f"{letter} = {size}" for letter, size in sizes.items())
     return f"tested up to {listed}" if listed else ""
-
-
-def _violations(records: Sequence[Record]) -> list[str]:
-    """Violations, the most fundamental first: a few in full, then one line each."""
-    violated = violations(records)
-    parts = [violation(record) for record in violated[:_IN_FULL]]
-    if rest := violated[_IN_FULL:]:
-        lines = [f"  {r.id}: {f'[{r.part}] ' if r.part else ''}{shorten(r.reason or '', 110)}" for r in rest]
-        parts.append(
-            "\n".join([("ALSO VIOLATED, possibly for the same reason (cases in --json and --markdown)"), *lines])
-        )
-    return parts
 
 
 def _absences(records: Sequence[Record]) -> str:

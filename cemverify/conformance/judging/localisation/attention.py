@@ -65,10 +65,17 @@ def _made_by_key(case: Case, row: tuple[int, ...]) -> Tensor:
     return case.weights["W_K"][row] @ case.h[0, 0]
 
 
+def _projected_with_keys(case: Case, _: tuple[int, ...]) -> Tensor:
+    """One token's update if W_K were projected back with: the sum over k and r of W_K[k, r] (W_K[k, r] . h)."""
+    W_K = case.weights["W_K"]
+    return torch.einsum("krd,kre,e->d", W_K, W_K, case.h[0, 0])
+
+
 _VALUE_PATH = LinearPath(
     along="W_Q",
     inner="W_K",
     length=_made_by_key,
+    exchanged=_projected_with_keys,
     outer="output projection",
     middle="value path",
     sum="sum over heads",

@@ -44,8 +44,19 @@ def _made_by_unit(case: Case, row: tuple[int, ...]) -> Tensor:
     return (update @ v) / (v @ v)
 
 
+def _projected_with_gate(case: Case, row: tuple[int, ...]) -> Tensor:
+    """One unit's update if its row of W carried it."""
+    return _made_by_unit(case, row) * case.weights["W"][row]
+
+
 _GATE = LinearPath(
-    along="V", inner="W", length=_made_by_unit, outer="down projection", middle="gate", sum="sum over units"
+    along="V",
+    inner="W",
+    length=_made_by_unit,
+    exchanged=_projected_with_gate,
+    outer="down projection",
+    middle="gate",
+    sum="sum over units",
 )
 
 

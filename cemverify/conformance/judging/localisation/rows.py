@@ -26,12 +26,14 @@ class LinearPath:
     Attributes:
         along: the outer weight, along whose rows updates point. inner: the weight that makes their lengths.
         length: the right number for a row, from the case in which that row alone is not 0.
+        exchanged: the update, over the step size, if the inner weight stood in the place of the outer one: (D,).
         outer, middle, sum: what the three parts are called.
     """
 
     along: str
     inner: str
     length: Callable[[Case, tuple[int, ...]], Tensor]
+    exchanged: Callable[[Case, tuple[int, ...]], Tensor]
     outer: str
     middle: str
     sum: str
@@ -45,6 +47,7 @@ class _Probe:
         case: in which that row alone is not 0.
         number: the update along the row, over the row. ratio: the number over the right one.
         noise: how far roundoff may put the ratio off. astray: whether the update points elsewhere.
+        exchanged: whether the update is what the inner weight gives in the place of the outer one.
     """
 
     case: Case
@@ -53,6 +56,7 @@ class _Probe:
     ratio: float
     noise: float
     astray: bool
+    exchanged: bool
 
 
 def wrong_along_rows(bench: Bench, path: LinearPath, rows: Sequence[Row]) -> WrongPart | None:
@@ -73,6 +77,8 @@ def wrong_along_rows(bench: Bench, path: LinearPath, rows: Sequence[Row]) -> Wro
         return None
     if all(probe.astray for probe in probes):
         because = f"with a single non-zero row of {path.along}, the update does not point along that row"
+        if all(probe.exchanged for probe in probes):
+            because = f"{path.inner} where {path.along} belongs: {because}"
         return WrongPart(path.outer, because)
     if any(probe.astray for probe in probes):
         return None
@@ -123,6 +129,7 @@ def _probe(bench: Bench, path: LinearPath, case: Case, row: tuple[int, ...], ans
     if squared == 0 or right <= 1e4 * float(room.max()):
         return None
     number = float(update @ direction) / squared
+    other = path.exchanged(case, row)
     return _Probe(
         case,
         row,
@@ -130,6 +137,7 @@ def _probe(bench: Bench, path: LinearPath, case: Case, row: tuple[int, ...], ans
         ratio=number / due,
         noise=8 * float(room.max()) / right / math.sqrt(squared),
         astray=bool(((update - number * direction).abs() > 4 * room / step_size).any()),
+        exchanged=bool(((update - other).abs() <= 4 * room / step_size + 1e-12 * other.abs().max()).all()),
     )
 
 

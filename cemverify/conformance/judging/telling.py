@@ -33,6 +33,15 @@ def violation(record: Record) -> str:
     return "\n".join(lines)
 
 
+def headline(record: Record) -> str:
+    """A violation in a few words that begin with its cause: the wrong part, or what went wrong."""
+    comparison = (record.counterexample or {}).get("comparison")
+    if comparison is None or record.part is None:
+        return record.part if record.part is not None and record.reason is None else str(record.reason)
+    got, expected = (f"{comparison[side]:.6g}" for side in ("got_there", "expected_there"))
+    return f"{record.part}: got {got}, expected {expected}"
+
+
 def found(record: Record) -> str:
     """What the case of a record is."""
     return "case tested at that moment" if record.cause in (Hung.cause, Crashed.cause) else "smallest case found"

@@ -1,0 +1,166 @@
+"""The violations of a run grouped by what causes them, the most fundamental cause first.
+
+Violations share a cause if the same part of the layer was found to be wrong (see `localisation`), or if their calls
+failed in the same way. Where one call has two answers, everything else follows from that. A violation that no
+experiment explains stands for itself, unless a cause before it may explain it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+
+from cemverify.conformance.implementations.faults import Fault
+from cemverify.conformance.implementations.origin import Origin, Place
+from cemverify.conformance.judging.events import RunFinished
+from cemverify.conformance.judging.verdicts import Record, Verdict, is_random, violations
+
+_RAISED_AT = re.compile(r" \(([^()]+), line (\d+)\)")
+_RANDOM = "one call has two answers"
+_EVAL = "where dropout or another random layer is in training mode, call eval() on the module first"
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A change of the implementation's source that clears a cause.
+
+    Attributes:
+        place: the first line that changes. before, after: the text of the lines, as it is and as it should be.
+    """
+
+    place: Place
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What makes properties fail.
+
+    Attributes:
+        name: of the wrong part, or what a call does; a phrase.
+        because: the experiment that shows it, as a sentence; empty if the name says it.
+        records: the violations that it explains, the most fundamental first.
+        place: where the function that was called is written, or where it raised.
+        edit: a change that clears it, if one was found.
+    """
+
+    name: str
+    because: str
+    records: Sequence[Record]
+    place: Place | None = None
+    edit: Edit | None = None
+
+    @property
+    def first(self) -> Record:
+        """The violation to look at."""
+        return self.records[0]
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Why a run has violations.
+
+    Attributes:
+        implementation: its name. run: how many properties were run. causes: the most fundamental first.
+        unexplained: violations that may follow from the first cause.
+    """
+
+    implementation: str
+    run: int
+    causes: Sequence[Cause]
+    unexplained: Sequence[Record] = ()
+
+    @property
+    def violated(self) -> int:
+        """How many properties are violated, and neither accepted nor too new."""
+        return sum(len(cause.records) for cause in self.causes) + len(self.unexplained)
+
+    @property
+    def sentence(self) -> str:
+        """How much is violated, by how many causes, and the first of them."""
+        first, n = self.causes[0], len(self.causes)
+        share = f"{self.violated} of {self.run} violated"
+        if n > 1:
+            return f"{share}, {n} causes; the most fundamental: {first.name}"
+        if self.unexplained:
+            return f"{share}, {len(first.records)} by one cause: {first.name}"
+        return f"{share}, one cause: {first.name}" if self.violated > 1 else f"{share}: {first.name}"
+
+    @property
+    def again(self) -> str:
+        """The command that asks the first violation again."""
+        return f"cemverify check {self.implementation} --properties {self.causes[0].first.id}"
+
+
+def diagnose(event: RunFinished, repair: Callable[[Cause], Edit | None] | None = None) -> Diagnosis | None:
+    """The diagnosis of a run; None if nothing is violated.
+
+    Args:
+        repair: finds a change of the source that clears a cause, if there is one.
+    """
+    violated = violations(event.records)
+    if not violated:
+        return None
+    groups: dict[Hashable, list[Record]] = {}
+    unexplained: list[Record] = []
+    for record in violated:
+        key = _cause_of(record, next(iter(groups), None))
+        if key is None:
+            unexplained.append(record)
+        else:
+            groups.setdefault(key, []).append(record)
+    causes = [_cause(records, event.origin) for records in groups.values()]
+    if repair is not None:
+        causes = [replace(cause, edit=repair(cause)) for cause in causes]
+    run = sum(record.verdict != Verdict.NOT_OFFERED for record in event.records)
+    return Diagnosis(event.implementation, run, causes, unexplained)
+
+
+def _cause_of(record: Record, first: Hashable | None) -> Hashable | None:
+    """What records with one cause have in common; None if it may be the first cause that was found."""
+    if first == _RANDOM or is_random(record):
+        return _RANDOM
+    if record.part is not None:
+        return "part", record.part
+    if record.cause in {kind.cause for kind in Fault.__subclasses__()}:
+        return "fault", record.cause, record.reason
+    return ("claim", record.id) if first is None else None
+
+
+def _cause(records: Sequence[Record], origin: Origin) -> Cause:
+    first = records[0]
+    place = _place(first, origin)
+    if is_random(first):
+        return Cause(_RANDOM, _EVAL, records, place)
+    if first.part is not None:
+        return Cause(first.part, first.because or "", records, place)
+    if first.cause in {kind.cause for kind in Fault.__subclasses__()}:
+        return Cause(first.reason or first.cause or "", "", records, place)
+    return Cause(first.claim.removesuffix("."), first.reason or "", records, place)
+
+
+def _place(record: Record, origin: Origin) -> Place | None:
+    """Where it raised; otherwise where the function that its property asks begins."""
+    function = _function(record)
+    begins = origin.places.get(function)
+    raised = _RAISED_AT.search(record.reason or "")
+    if raised is None:
+        return begins
+    file, line = raised[1], int(raised[2])
+    known = next((at.file for at in origin.places.values() if at.file.rpartition("/")[2] == file), file)
+    return Place(known, line, begins.name if begins is not None and begins.file == known else "")
+
+
+def _function(record: Record) -> str:
+    """The function that a property asks, by its id and the wrong part."""
+    layer = record.id.split("/")[1]
+    if layer == "layer":
+        about = record.cause or ""
+        return "energy" if about.startswith(("energy", "the energy", "the stated energy")) else "update"
+    if record.part == "cache":
+        return "decode"
+    if record.part == "stated energy":
+        return f"{layer}_energy"
+    return layer.replace("-", "_")

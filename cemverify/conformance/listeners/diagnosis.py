@@ -1,0 +1,121 @@
+"""The diagnosis of a run in words: what is wrong, where, the smallest case, and the command that asks it again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from cemverify.conformance.judging.diagnosis import Cause, Diagnosis
+from cemverify.conformance.judging.telling import facts_of, found, number, size
+from cemverify.conformance.judging.verdicts import Record
+from cemverify.console.streams import wrapped
+
+_FACT = 72  # characters of an array of the case; longer ones stand in the files
+_FEW = 4  # causes that are named; more of them are counted
+_IDS = 3
+
+
+def report(diagnosis: Diagnosis, width: int | None = None) -> str:
+    """The conclusion of a run, for the last lines of a terminal of 80 columns and 24 lines."""
+    first = diagnosis.causes[0]
+    lines = [f"{diagnosis.implementation}: {diagnosis.sentence}"]
+    lines += [f"  {line}" for line in _of(first)]
+    lines += [f"  {line}" for line in _case(first.first)]
+    lines += [f"  again: {diagnosis.again}"]
+    for cause in diagnosis.causes[1:_FEW]:
+        where = f", {cause.place}" if cause.place is not None else ""
+        lines.append(f"also: {cause.name} ({number(len(cause.records), 'property')}, {cause.first.id}{where})")
+    if rest := diagnosis.causes[_FEW:]:
+        lines.append(f"also: {number(len(rest), 'other cause')}, in the table above")
+    if diagnosis.unexplained:
+        lines.append(f"may follow from it: {_listed(diagnosis.unexplained)}")
+    return wrapped("\n".join(lines), width)
+
+
+def as_json(diagnosis: Diagnosis) -> dict[str, Any]:
+    """The diagnosis for a result file."""
+    return {
+        "sentence": diagnosis.sentence,
+        "again": diagnosis.again,
+        "causes": [_cause_as_json(cause) for cause in diagnosis.causes],
+        "unexplained": [record.id for record in diagnosis.unexplained],
+    }
+
+
+def in_a_line(cause: Cause) -> str:
+    """A cause, its place and what shows it, as one line."""
+    where = f"{cause.place}: " if cause.place is not None else ""
+    return f"{where}{cause.name}{f': {cause.because}' if cause.because else ''}"
+
+
+def github(diagnosis: Diagnosis) -> str:
+    """One annotation of GitHub's for each cause: `::error file=...,line=...`."""
+    return "\n".join(_annotation(diagnosis, cause) for cause in diagnosis.causes)
+
+
+def _annotation(diagnosis: Diagnosis, cause: Cause) -> str:
+    at = {} if cause.place is None else {"file": cause.place.file, "line": cause.place.line}
+    title = f"{number(len(cause.records), 'property')} violated: {cause.name}"
+    more = ",".join(f"{key}={_escaped(str(value), ':,')}" for key, value in {**at, "title": title}.items())
+    asked = f"cemverify check {diagnosis.implementation} --properties {cause.first.id}"
+    said = "\n".join(filter(None, (cause.because, f"{cause.first.id}: {cause.first.reason}", asked)))
+    return f"::error {more}::{_escaped(said)}"
+
+
+def _escaped(text: str, also: str = "") -> str:
+    for character in f"%\r\n{also}":
+        text = text.replace(character, f"%{ord(character):02X}")
+    return text
+
+
+def _cause_as_json(cause: Cause) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "name": cause.name,
+        "because": cause.because,
+        "properties": [record.id for record in cause.records],
+    }
+    if cause.place is not None:
+        described["place"] = {"file": cause.place.file, "line": cause.place.line, "function": cause.place.name}
+    if cause.edit is not None:
+        edit = cause.edit
+        described["edit"] = {
+            "file": edit.place.file,
+            "line": edit.place.line,
+            "before": edit.before,
+            "after": edit.after,
+        }
+    return described
+
+
+def _of(cause: Cause) -> Iterator[str]:
+    if cause.because:
+        yield cause.because
+    if cause.place is not None:
+        yield f"at: {cause.place}{f', in {cause.place.name}' if cause.place.name else ''}"
+    if cause.edit is not None:
+        yield f"suggested edit, {cause.edit.place}:"
+        yield from (f"  - {line}" for line in cause.edit.before.splitlines())
+        yield from (f"  + {line}" for line in cause.edit.after.splitlines())
+
+
+def _case(record: Record) -> Iterator[str]:
+    """The smallest case of a record, as many of its arrays in a line as fit."""
+    if record.counterexample is None:
+        return
+    yield f"{found(record)}, of {record.id}: {size(record.counterexample['case'])}"
+    line = ""
+    for name, value in facts_of(record.counterexample):
+        fact = f"{name} {value if len(value) <= _FACT else f'{value[: _FACT - 2]} …'}"
+        if line and len(line) + 2 + len(fact) > _FACT:
+            yield f"  {line}"
+            line = ""
+        line = f"{line}  {fact}" if line else fact
+    yield f"  {line}"
+
+
+def _listed(records: Sequence[Record]) -> str:
+    families = Counter(record.id.partition("/")[0] for record in records)
+    if len(records) <= _IDS:
+        return ", ".join(record.id for record in records)
+    return ", ".join(f"{count} of {family}" for family, count in families.items())
