@@ -54,7 +54,7 @@ def _whole(caller: Caller, case: Case) -> tuple[str, Tensor, Tensor]:
 
 
 def properties() -> Iterator[Property]:
-    """The properties of the family."""
+    """Decoding from a cache: for options one by one and combined, for prefixes and for long rows."""
     for name, options in (
         ("plain", {}),
         ("diagonal-shared", {"diagonal": "shared"}),

@@ -131,7 +131,7 @@ def attention_is_monotone_under_norm(caller: Caller, case: Case) -> Evidence:
 
 
 def properties() -> Iterator[Property]:
-    """The properties of the family."""
+    """Energies fall: at any step size, up to the safe one, along several steps, and with a norm inside."""
     for name, preconditioner in (
         ("identity", PreconditionerConfig()),
         ("diagonal", PreconditionerConfig("diagonal")),

@@ -113,7 +113,7 @@ IN_LONG_ROWS = Explanation(
 
 
 def properties() -> Iterator[Property]:
-    """The properties of the family."""
+    """Updates and energies at the limits of arithmetic, made of ordinary cases."""
     large = "a logit exceeds 5000"
     rows: tuple[tuple[str, str, str, Explanation, Any, Space, str, frozenset[str]], ...] = (
         (

@@ -132,7 +132,7 @@ CONSERVATIVE = Explanation(
 
 
 def properties() -> Iterator[Property]:
-    """The properties of the family."""
+    """The update is the energy's gradient step, option by option and combined; fields and stated energies."""
     for name, source, explanation, options, preconditioner, rival in _attention_options():
         space = _with_others(Space("attention", options, preconditioner))
         if name == "alibi":  # where tokens are alike or weights saturate, no bias shows

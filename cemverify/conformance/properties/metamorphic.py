@@ -147,7 +147,7 @@ _LINEAR = Explanation(
 
 
 def properties() -> Iterator[Property]:
-    """The properties of the family."""
+    """Relations between the answers to a case and to a changed one, of updates and of energies."""
     attention = mixed("attention", steps=(1, 2))
     unbiased = {"diagonal": ("none", "shared", "per-head"), "position": ("none", "self-cross", "rotary")}
     turning = {"position": ("none", "alibi", "self-cross", "rotary"), "norm": ("none", "scalar")}

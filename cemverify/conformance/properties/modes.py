@@ -1,4 +1,4 @@
-"""The same function executed in another way: compiled, mapped, without gradients, on a CUDA device."""
+"""Functions executed in other ways: compiled, mapped, without gradients, on a CUDA device."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ ON_CUDA = Explanation(
 
 
 def properties() -> Iterator[Property]:
-    """The properties of the family."""
+    """Each layer mapped, without gradients, on a CUDA device and compiled."""
     layers: tuple[tuple[Layer, Space], ...] = (
         ("attention", mixed("attention", steps=(1, 2))),
         ("mlp", mixed("mlp", steps=(1, 2))),

@@ -135,7 +135,7 @@ class OwnProperty:
     property: Property
 
     def __call__(self, layer: Any, question: Any) -> Said:
-        """What the function returns."""
+        """What the function returns: (got, due, allowed), with whether that tells, or None."""
         return self.function(layer, question)
 
 

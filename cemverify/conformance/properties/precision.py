@@ -71,7 +71,7 @@ BOUNDED = Explanation(
 
 
 def properties() -> Iterator[Property]:
-    """The properties of the family."""
+    """Errors in float32 and bfloat16: by the measured law, and by the running bound for any options."""
     for dtype, name in ((torch.float32, "float32"), (torch.bfloat16, "bfloat16")):
         yield Property(
             f"precision/attention/{name}",

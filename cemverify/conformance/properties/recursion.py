@@ -64,7 +64,7 @@ _DESCENT = Explanation(
 
 
 def properties() -> Iterator[Property]:
-    """The properties of the family."""
+    """T steps against T times one step, against the descent, and against T uses of the layer."""
     layers: tuple[tuple[Layer, dict[str, Any]], ...] = (("attention", {}), ("mlp", {}))
     for layer, options in layers:
         few = Space(layer, options, steps=(2, 3, 4), step_sizes=(1.0, 0.5, 0.125, 0.3))

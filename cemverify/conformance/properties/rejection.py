@@ -66,7 +66,7 @@ def _outcome(caller: Caller, name: str, case: Case) -> str:
 
 
 def properties() -> Iterator[Property]:
-    """The properties of the family."""
+    """Each way of spoiling a case, for attention and for the MLP."""
     both: tuple[Layer, ...] = ("attention", "mlp")
     for layer in both:
         arrays: list[tuple[str, str, Spoil]] = [

@@ -30,7 +30,7 @@ class Rival:
         return moved(golden(self.change(case)) - expected, budget)
 
     def shows_in_energy(self, case: Case, expected: Tensor, budget: Tensor) -> bool:
-        """The same for the energies at x."""
+        """Whether the mistake would show in the stated energies at x: (B, J) each."""
         return moved(energies_at(self.change(case), case.x) - expected, budget)
 
 

@@ -62,7 +62,7 @@ class Journey:
         printer.text(repr(self))
 
     def describe(self) -> dict[str, Any]:
-        """The journey as JSON."""
+        """The journey as JSON: its case, and the options of each move."""
         return {**self.case.describe(), "moves": [vars(move) for move in self.moves]}
 
     def step(self, x: Tensor, move: Move) -> Case:
@@ -106,7 +106,7 @@ def every_step_is_its_own(caller: Caller, journey: Journey) -> Evidence:
 
 
 def properties() -> Iterator[Property]:
-    """The properties of the family."""
+    """Sequences of single steps with changing options, for attention and for the MLP."""
     layers: tuple[Layer, ...] = ("attention", "mlp")
     for layer in layers:
         space = _space(layer)

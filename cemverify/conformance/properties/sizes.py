@@ -210,7 +210,7 @@ def _there(answer: Tensor, case: Case) -> Tensor:
 
 
 def properties() -> Iterator[Property]:
-    """The properties of the family."""
+    """One axis after the other at the sizes that users have, in each dtype."""
     check = update_is_gradient_where_asked(SWAPPED_HEADS)
     for dtype, rows in ((torch.float64, _ROWS), (torch.float32, _ROWS_FLOAT32), (torch.bfloat16, _ROWS_BFLOAT16)):
         name = str(dtype).removeprefix("torch.")

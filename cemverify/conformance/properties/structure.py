@@ -91,7 +91,7 @@ def head_order_is_free(caller: Caller, case: Case) -> Evidence:
 
 
 def properties() -> Iterator[Property]:
-    """The properties of the family."""
+    """Causality, independence of tokens and of rows, and the order of heads."""
     rich = {"diagonal": "per-head", "position": "self-cross"}
     for name, options in (("causality", {}), ("causality-with-diagonal-and-bias", rich)):
         space = Space("attention", options, steps=(1, 2), tokens=2)

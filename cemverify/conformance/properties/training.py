@@ -93,7 +93,7 @@ _ENERGY_TRAINS = Explanation(
 
 
 def properties() -> Iterator[Property]:
-    """The properties of the family."""
+    """Gradients through layers, stated energies and decoding, in every weight and state."""
     spaces: tuple[tuple[str, Space, float], ...] = (
         ("attention/plain", Space("attention", steps=(1, 2, 3), textures=_TEXTURES), 0.15),
         ("attention/diagonal-shared", Space("attention", {"diagonal": "shared"}, textures=_TEXTURES), 0.15),

@@ -81,7 +81,7 @@ def untying_breaks_the_field(caller: Caller, case: Case) -> Evidence:
 
 
 def properties() -> Iterator[Property]:
-    """The properties of the family."""
+    """Tied weights against torch's own layers, and what untying must break."""
     space = Space("attention", free_temperature=False, square=True)
     for name, check in (
         ("multi-head-attention", equals_multi_head_attention),

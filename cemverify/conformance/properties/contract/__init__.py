@@ -9,6 +9,6 @@ from cemverify.conformance.properties.contract import answers, arguments, calls,
 
 
 def properties() -> Iterator[Property]:
-    """The properties of the family."""
+    """What the contract says of calls: of arguments, answers, repeated calls, memory and settings, in this order."""
     for part in (arguments, answers, calls, memory, settings):
         yield from part.properties()

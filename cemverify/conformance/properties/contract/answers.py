@@ -54,7 +54,7 @@ DTYPE_KEPT = Explanation(
 
 
 def properties() -> Iterator[Property]:
-    """One for each function."""
+    """Shape and dtype of the answer, for each function of an implementation."""
     for function in EVERY:
         yield contract_property(
             function,

@@ -98,7 +98,7 @@ ARGUMENTS_KEPT = Explanation(
 
 
 def properties() -> Iterator[Property]:
-    """One for each function."""
+    """Arguments that stay as they were, for each function of an implementation."""
     for function in EVERY:
         yield contract_property(
             function,

@@ -20,7 +20,7 @@ from cemverify.conformance.questions.spaces import scattered_case
 
 
 def twice_gives_the_same(function: Function, caller: Caller, case: Case) -> Evidence:
-    """The same call returns the same bits, with and without another call in between."""
+    """A repeated call returns equal bits, with and without another call in between."""
     first = caller.answer(function.name, case)
     between = caller.answer(function.name, _other(case))
     second = caller.answer(function.name, case)
@@ -96,7 +96,7 @@ class OfAllFunctions(Over):
 
 
 def _other(case: Case) -> Case:
-    """The same weights at another state and memory."""
+    """A case with the weights of this one, at another state and memory."""
     h = case.h + 1
     return replace(case, x=h if case.x is case.h else case.x + 1, h=h)
 
@@ -121,7 +121,7 @@ def _unlike(case: Case, absent: Collection[str]) -> Case:
 
 
 def _longer(case: Case) -> Case:
-    """Twice as many rows."""
+    """A case with every row of this one twice."""
     h = torch.cat((case.h, case.h))
     return replace(case, x=h if case.x is case.h else torch.cat((case.x, case.x)), h=h)
 
@@ -137,7 +137,7 @@ THREADS_APART = Explanation(
 
 
 def properties() -> Iterator[Property]:
-    """Three for each function."""
+    """Repeated calls and threads, for each function of an implementation, and the first calls of all."""
     for function in EVERY:
         yield contract_property(
             function,

@@ -39,7 +39,7 @@ class Function:
 
     @property
     def starts_at_the_memory(self) -> bool:
-        """Whether it gets h alone."""
+        """Whether the function takes h alone, and starts there."""
         return self.name in ("block", "decode")
 
     def question(self, case: Case, dtype: torch.dtype) -> Case:
@@ -56,7 +56,7 @@ class Function:
         return energy_budget(case, case.x, dtype) if self.is_energy else output_budget(case, dtype)
 
     def shape(self, case: Case) -> torch.Size:
-        """The shape of the answer."""
+        """The shape of the answer to a case: (B, J) of an energy, else (B, J, D)."""
         return case.x.shape[:2] if self.is_energy else case.x.shape
 
     def moved(self, due: Tensor, case: Case, room: Tensor) -> bool:

@@ -207,7 +207,7 @@ def _half(case: Case) -> Case:
 
 
 def _level(weight: Tensor) -> Tensor:
-    """The same number everywhere."""
+    """A weight whose every number is the first one."""
     return weight.flatten()[0].expand_as(weight).contiguous()
 
 
@@ -222,14 +222,14 @@ def _twins(weights: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _window(array: Any) -> Any:
-    """The same values at every second place of a larger array, between NaN that must not be read."""
+    """An array's values at every second place of a larger one, between NaN that must not be read."""
     larger = array.repeat_interleave(2, 0) if isinstance(array, Tensor) else array.repeat(2, 0)
     larger[::2] = math.nan
     return larger[1::2]
 
 
 def _inner_window(array: Any) -> Any:
-    """The same along the last axis, between nines."""
+    """An array's values at every second place of a larger one along the last axis, between nines."""
     last = array.ndim - 1
     larger = array.repeat_interleave(2, last) if isinstance(array, Tensor) else array.repeat(2, last)
     larger[..., 1::2] = 9.0
@@ -237,7 +237,7 @@ def _inner_window(array: Any) -> Any:
 
 
 def _transposed(array: Any) -> Any:
-    """The same values with the axes in memory the other way round."""
+    """An array's values with its axes in reverse order in memory."""
     if isinstance(array, Tensor):
         axes = list(range(array.ndim))[::-1]
         return array.permute(axes).contiguous().permute(axes)
@@ -263,7 +263,7 @@ def _expanded(array: Any) -> Any:
 
 
 def _reversed(array: Any) -> Any:
-    """The same values with a negative stride along the tokens."""
+    """An array's values with a negative stride along the tokens."""
     return array[:, ::-1].copy()[:, ::-1]
 
 
@@ -288,7 +288,7 @@ ONE_ARRAY = Explanation(
 
 
 def properties() -> Iterator[Property]:
-    """Three or four for each function."""
+    """Edited, viewed and shared arrays, for each function of an implementation."""
     for function in EVERY:
         name = function.name
         yield contract_property(

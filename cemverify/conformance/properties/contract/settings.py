@@ -88,7 +88,7 @@ GENERATORS: Mapping[str, tuple[Callable[[int], Any], Callable[[], Any], Callable
 
 
 def surroundings_change_no_answer(function: Function, caller: Caller, case: Case) -> Evidence:
-    """The same output in inference mode, with another default dtype, another seed, another number of threads."""
+    """The output is one, in inference mode, with another default dtype, another seed, another number of threads."""
     usual, room = caller.answer(function.name, case), 2 * function.room(case, caller.dtype)
     comparisons = []
     for name in SURROUNDINGS:
@@ -156,7 +156,7 @@ UNMOVED = Explanation(
 
 
 def properties() -> Iterator[Property]:
-    """Two for each function."""
+    """Settings that a call leaves and that leave an answer, for each function of an implementation."""
     for function in EVERY:
         yield contract_property(
             function,

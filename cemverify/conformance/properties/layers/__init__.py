@@ -18,6 +18,6 @@ from cemverify.conformance.properties.layers import (
 
 
 def properties() -> Iterator[Property]:
-    """The family of energy layers."""
+    """The properties of energy layers, the most fundamental kind first."""
     for part in (gradient, descent, structure, contract, training, differences, parameters, modes):
         yield from part.properties()

@@ -51,7 +51,7 @@ class Cases:
     plain: bool = False
 
     def search(self, source: Source, asked: Asked) -> SearchStrategy[Any] | None:
-        """A strategy for Hypothesis."""
+        """A strategy for Hypothesis; None where only scattered questions are asked."""
         if self.few:
             return None
         strategy = questions(self._form(asked), source, self._drawn)
@@ -131,7 +131,7 @@ def layer_property(
     floor: float = 0.1,
     controls: Iterable[str] = (),
 ) -> Property:
-    """A property of the second door."""
+    """A property of energy layers, whose check gets a box: float64 throughout, unless it says otherwise."""
     return Property(
         id_,
         claim,

@@ -86,7 +86,7 @@ def windows_are_read_as_they_lie(box: Box, q: Question) -> Evidence:
 
 
 def surroundings_change_no_answer(box: Box, q: Question) -> Evidence:
-    """The same output in inference mode, with another default dtype, another seed, another number of threads."""
+    """The update is one, in inference mode, with another default dtype, another seed, another number of threads."""
     mask = mask_of(box, q)
     asked_in = [one for one in SURROUNDINGS if not ("inference" in one and "inference" in box.layer.not_offered)]
     return _as_usual(
@@ -323,7 +323,7 @@ def _edited(array: Tensor) -> Tensor:
 
 
 def _wider(array: Tensor) -> Tensor:
-    """The same numbers with others around them, along the last axis."""
+    """An array as a window of a wider one, along the last axis."""
     around = torch.full((*array.shape[:-1], array.shape[-1] + 3), 7.0, dtype=array.dtype)
     around[..., 1 : 1 + array.shape[-1]] = array
     return around
@@ -342,7 +342,7 @@ def _width(array: Any) -> float:
 
 
 def properties() -> Iterator[Property]:
-    """The properties of the family."""
+    """What the contract says of calls, asked of every function that an energy layer declares."""
     for id_, claim, explanation, check, premise, needs, share in (
         ("structure/layer/determinism", "The same call returns the same bits, whatever was called in between.",
          calls.REPEATABLE, twice_gives_the_same, "the call in between returns something else", set(), 1.0),

@@ -56,7 +56,7 @@ def energies_fall_along_steps(box: Box, q: Question) -> Evidence:
 
 
 def whole_step_does_not_raise(box: Box, q: Question) -> Evidence:
-    """E(x') <= E(x)."""
+    """The energy after the whole step, however long, is at most that before: E(x') <= E(x)."""
     q = replace(q, noise={})
     u = box.displacement(q)
     after, before, room = finite_step(box, q, u)
@@ -188,7 +188,7 @@ def finite_step(box: Box, q: Question, u: Named) -> tuple[Tensor, Tensor, Tensor
 
 
 def properties() -> Iterator[Property]:
-    """The properties of the family."""
+    """The slope along the update, whole steps, declared bounds, Lagrangians and equilibria."""
     crowd = Cases(crowd=_CROWD)
     yield layer_property(
         "descent/layer/slope",

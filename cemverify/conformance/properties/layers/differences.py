@@ -139,7 +139,7 @@ def _spacing(array: Tensor) -> float:
 
 
 def properties() -> Iterator[Property]:
-    """The properties of the family."""
+    """Derivatives of an energy layer's update against differences of its values."""
     yield layer_property(
         "training/layer/derivatives-agree",
         "Automatic derivatives of the update agree with finite differences of its values.",

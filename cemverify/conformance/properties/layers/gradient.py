@@ -108,7 +108,7 @@ def preconditioner_is_positive(box: Box, q: Question) -> Evidence:
 
 
 def map_is_the_lagrangians_gradient(box: Box, q: Question) -> Evidence:
-    """g = G(x) is dL/dx."""
+    """The state map is the gradient of the Lagrangian: g = G(x) = dL/dx."""
     g = box.mapped(q.x)
     lagrangian = box.layer.lagrangian
     assert lagrangian is not None
@@ -138,7 +138,7 @@ def lagrangian_moves_with_the_state(box: Box, q: Question) -> Evidence:
 
 
 def properties() -> Iterator[Property]:
-    """The properties of the family."""
+    """The update against the stated energy, its field, its preconditioner and its Lagrangian; extreme states."""
     gradient_step = {"energy", "gradient-step"}
     yield layer_property(
         "gradient/layer/energy",

@@ -1,4 +1,4 @@
-"""The same layer under another machine: compiled, mapped, on another device, in lower precision."""
+"""An energy layer executed in other ways: compiled, mapped, on another device, in lower precision."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def _compiled_answer(box: Box, q: Question) -> Arrays:
 
 
 def properties() -> Iterator[Property]:
-    """The properties of the family."""
+    """An energy layer compiled, mapped, on a CUDA device, and in lower precision."""
     plain = "the update is not zero"
     yield layer_property(
         "modes/layer/compiled", "Compiling changes no output.", modes.COMPILED, compiled_is_eager, plain,

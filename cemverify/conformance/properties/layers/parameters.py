@@ -129,7 +129,7 @@ def _copy(box: Box, values: Named) -> None:
 
 
 def properties() -> Iterator[Property]:
-    """The properties of the family."""
+    """Every parameter that an energy layer declares must matter."""
     yield layer_property(
         "training/layer/parameters-matter",
         "Every declared parameter, where it is changed, changes the update or the energy.",

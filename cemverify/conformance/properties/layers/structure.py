@@ -216,7 +216,7 @@ def _spread(box: Box, q: Question, values: Tensor) -> Tensor:
 
 
 def properties() -> Iterator[Property]:
-    """The properties of the family."""
+    """Who reads whom in an energy layer: tokens, rows, masks."""
     several = Cases({"J": 2})
     rows = Cases({"B": 2}, plain=True)
     for name, claim, explanation, check, premise, needs, cases, controls in (

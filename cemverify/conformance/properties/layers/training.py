@@ -59,7 +59,7 @@ def _pulled_back(box: Box, q: Question, *, of_parameters: bool) -> Evidence:
 
 
 def _leaves(box: Box, q: Question, of_parameters: bool) -> dict[str, torch.Size]:
-    """What is differentiated in."""
+    """The shapes of the arrays in which the update is differentiated, by name."""
     return shapes(box.layer.parameters) if of_parameters else shapes({**q.x, **q.memory})
 
 
@@ -208,7 +208,7 @@ def _preconditioned(box: Box, gradient: Leaves) -> Leaves:
 
 
 def properties() -> Iterator[Property]:
-    """The properties of the family."""
+    """Gradients through an energy layer's update, in its parameters, state and memory."""
     explanation = Explanation(
         "v^T d x'/dw = v^T d(x - eta P dE/dg)/dw",
         "A forward pass can be right and its derivative wrong: a detached tensor, a custom backward. The layer "
