@@ -8,7 +8,7 @@ name. An HTML comment right above a block, which readers do not see, may say
 
 Commands are not run but read, options and all, by the parser of the program. What they print is shown by tests of
 their own: `suites/test_tutorial.py`, `suites/docs/test_own_property.py`, `suites/docs/test_new_property.py`,
-`suites/test_examples.py`, `suites/conformance/test_ci_recipes.py`.
+`suites/docs/test_new_study.py`, `suites/test_examples.py`, `suites/conformance/test_ci_recipes.py`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ from suites.docs.blocks import Block, blocks
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # These have tests of their own, which run what they show and compare what is printed.
-FOLLOWED = {"README.md", "docs/tutorial.md", "docs/how-to/own-property.md", "docs/how-to/new-property.md"}
+FOLLOWED = {"README.md", "docs/tutorial.md"} | {
+    f"docs/how-to/{name}.md" for name in ("own-property", "new-property", "new-study")
+}
 OURS = (*PROGRAMS, "python -m cemverify")
 
 

@@ -69,6 +69,5 @@ def spread_windows(tokens: Tokens, count: int, context: int) -> Tensor:
 
 
 def _mix(seed: int, step: int) -> int:
-    """32 bits mixed from both, as many as the CPU generator takes. With seed + step, batches would repeat "
-    "across seeds."""
+    """32 bits mixed from both, as many as the CPU generator takes; with seed + step, batches would repeat."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{step}".encode()).digest()[:4])

@@ -67,24 +67,21 @@ def average(difficulties: Sequence[Difficulty]) -> Difficulty:
 
 
 def is_negative_control(config: TaskConfig) -> bool:
-    """Whether it is declared a negative control. Tasks of finite rank never are, because a few weights "
-    "can be learned."""
+    """Whether it is declared one. Tasks of finite rank never are, since a few weights can be learned."""
     return not config.features and config.prior in {canonical(text, config.dimensions) for text in NEGATIVE_CONTROLS}
 
 
-def admit(task: Task, controls: bool = True) -> Difficulty:
-    """The difficulty of a task that a study may use as a preset.
+def admit(config: TaskConfig, difficulty: Difficulty) -> None:
+    """Accepts a task that is worth a comparison, or is declared a negative control.
 
     Args:
-        controls: whether declared negative controls are admitted.
+        difficulty: of the task, or the average over several.
 
     Raises:
-        UsageError: the task is not worth using and not a negative control.
+        UsageError: it is neither; a table of models on it would compare noise.
     """
-    difficulty = assess(task)
-    if difficulty.objection and not (controls and is_negative_control(task.config)):
+    if difficulty.objection and not is_negative_control(config):
         raise UsageError(
-            f"prior {task.config.prior} with {task.config.train_points} training points leaves "
-            f"{difficulty.objection}; choose another lengthscale or more points (see docs/tasks.md)"
+            f"prior {config.prior} with {config.train_points} training points leaves {difficulty.objection}; "
+            "choose another lengthscale or more points (see docs/tasks.md)"
         )
-    return difficulty

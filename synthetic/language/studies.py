@@ -163,7 +163,7 @@ def _own(name: str) -> Study:
     found = attribute(name)
     if not isinstance(found, Study):
         raise UsageError(
-            f"{name} is a {type(found).__name__}; name a `synthetic.studies.engine.study.Study`, as"
+            f"{name} is of type {type(found).__name__}; name a `synthetic.studies.engine.study.Study`, as"
             " docs/how-to/new-study.md writes one"
         )
     return found

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from cemverify.console.errors import UsageError
-from synthetic.gp.difficulty import Difficulty, average, is_negative_control
+from synthetic.gp import difficulty
+from synthetic.gp.difficulty import Difficulty, average
 from synthetic.recursion.cells import ModelCell, RunRecord, TaskCell, TaskRecord, read_runs, read_task
 from synthetic.recursion.contenders import INPUTS, Contender, cost_of
 from synthetic.recursion.presets import RecursionConfig
@@ -43,12 +43,7 @@ def admit(config: RecursionConfig, look: Look) -> None:
     """
     for prior in config.priors:
         records = [read_task(look(cell)) for cell in config.task_cells(prior)]
-        objection = _difficulty(records).objection
-        if objection and not is_negative_control(config.task(prior)):
-            raise UsageError(
-                f"prior {prior} with {config.train_points} training points leaves {objection}; "
-                "choose another lengthscale or more points (see docs/tasks.md)"
-            )
+        difficulty.admit(config.task(prior), _difficulty(records))
 
 
 def _difficulty(tasks: Sequence[TaskRecord]) -> Difficulty:

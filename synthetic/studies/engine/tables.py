@@ -3,15 +3,79 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from cemverify.results.envelope import Cell, Table
-from cemverify.results.numbers import NOTHING
+from cemverify.results.numbers import NOTHING, shown_ratio, shown_share, shown_spread
+from cemverify.results.statistics import spread
 from synthetic.studies.engine import power
+from synthetic.studies.engine.comparisons import Compared, pair_of
 from synthetic.studies.engine.designs import cost, parameters
 from synthetic.studies.engine.estimates import Speed
 from synthetic.studies.engine.plan import Plan
 from synthetic.studies.engine.rates import rate
+from synthetic.studies.engine.study import Found
 from synthetic.studies.engine.tuning import State, trainings
+
+
+def models(study: Found, pairs: Sequence[Compared], base: str) -> Table:
+    """Every row: what it is, the rate it got, its bits, and its ratio to one of them.
+
+    Args:
+        pairs: the study's comparisons. base: the name of the row that the last column compares with.
+    """
+    plan, unit = study.plan, study.unit
+    rows: list[list[Cell]] = []
+    for tuned in study.state.rows:
+        design, finals = tuned.row.design, list(tuned.finals.values())
+        pair = pair_of(pairs, tuned.row.name, base)
+        rows.append(
+            [
+                tuned.row.name,
+                tuned.row.why,
+                f"{parameters(design):,}",
+                f"{cost(design, plan.recipe.context).training / 1e6:,.3f}",
+                "not tuned yet" if tuned.rate is None else f"{tuned.rate:.3g}",
+                len(finals),
+                shown_spread(spread(finals) if finals else None),
+                shown_ratio(None if pair is None else pair.comparison),
+            ]
+        )
+    title = (
+        f"The rows: {plan.recipe.steps:,} steps of {plan.recipe.batch} x {plan.recipe.context} tokens, each at its"
+        f" own learning rate{', through torch.compile' if plan.compiled else ''}; bits/{unit} on the judging half,"
+        " mean ± std over seeds"
+    )
+    columns = ("row", "there for", "parameters", "training MFLOPs/token", "rate", "seeds", f"bits/{unit}")
+    return Table(title, (*columns, f"ratio to {base}"), rows)
+
+
+def comparisons(found: State, pairs: Sequence[Compared]) -> Table:
+    """Every comparison, and what it could have seen."""
+    rows: list[list[Cell]] = []
+    for pair in pairs:
+        c, windows = pair.comparison, _windows(found, pair)
+        rows.append(
+            [
+                f"{pair.model} / {pair.base}",
+                len(pair.seeds),
+                shown_ratio(c),
+                ", ".join(f"{value:.4f}" for value in pair.ratios) or NOTHING,
+                NOTHING if c is None or c.holm is None else f"{c.holm:.4f}",
+                shown_share(None if c is None else c.detectable),
+                shown_share(None if windows is None else windows.error),
+                pair.verdict,
+            ]
+        )
+    columns = ("comparison", "seeds", "ratio [95 %]", "each seed", "p (Holm)", "detectable", "error from the text")
+    return Table("Comparisons at equal tokens, paired by seed", (*columns, "verdict"), rows)
+
+
+def _windows(found: State, pair: Compared) -> power.Windows | None:
+    """What the text that is scored contributes to the error of a comparison."""
+    rows = [found.of(name) for name in (pair.model, pair.base)]
+    records = [[r for s in pair.seeds if row is not None and (r := row.judged[s]) is not None] for row in rows]
+    return power.from_windows(*records)
 
 
 def tuning(found: State, unit: str) -> Table:

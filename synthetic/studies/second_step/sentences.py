@@ -8,12 +8,11 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from cemverify.results.envelope import Cell, Table
-from cemverify.results.numbers import NOTHING, shown_ratio, shown_share, shown_spread
-from cemverify.results.statistics import spread
+from cemverify.results.numbers import NOTHING, shown_ratio
 from reports.pictures.charts import Curve, DotRow, Panel
-from synthetic.studies.engine import power, tables
+from synthetic.studies.engine import tables
 from synthetic.studies.engine.comparisons import MARGIN, Compared, family, pair_of
-from synthetic.studies.engine.designs import LAYERS, cost, parameters
+from synthetic.studies.engine.designs import LAYERS, parameters
 from synthetic.studies.engine.pages import GENERATED, Curves, Dots, Page, Picture, joined, paragraph
 from synthetic.studies.engine.plan import JUDGING_WINDOWS, TUNING_WINDOWS, Plan
 from synthetic.studies.engine.power import seeds_to_equal, seeds_to_find
@@ -151,8 +150,8 @@ def read(study: Found) -> Findings:
     blocks += [
         _design(study),
         *beyond(plan, summary),
-        pairs(found, summary),
-        models(plan, found, summary, unit),
+        tables.comparisons(found, summary.pairs),
+        tables.models(study, summary.pairs, one()),
         tables.tuning(found, unit),
         tables.need(summary.deviation, measured),
         steps(found),
@@ -249,61 +248,6 @@ def _beyond(summary: Summary) -> str:
 
 
 # --- tables ------------------------------------------------------------------------------------------
-
-
-def models(plan: Plan, found: State, summary: Summary, unit: str) -> Table:
-    """Every row: what it is, the rate it got, its bits, and against T = 1."""
-    rows: list[list[Cell]] = []
-    for tuned in found.rows:
-        design, finals = tuned.row.design, list(tuned.finals.values())
-        pair = summary.pair(tuned.row.name, one())
-        rows.append(
-            [
-                tuned.row.name,
-                tuned.row.why,
-                f"{parameters(design):,}",
-                f"{cost(design, plan.recipe.context).training / 1e6:,.3f}",
-                "not tuned yet" if tuned.rate is None else f"{tuned.rate:.3g}",
-                len(finals),
-                shown_spread(spread(finals) if finals else None),
-                shown_ratio(None if pair is None else pair.comparison),
-            ]
-        )
-    title = (
-        f"The rows: {plan.recipe.steps:,} steps of {plan.recipe.batch} x {plan.recipe.context} tokens, each at its"
-        f" own learning rate{', through torch.compile' if plan.compiled else ''}; bits/{unit} on the judging half,"
-        " mean ± std over seeds"
-    )
-    columns = ("row", "there for", "parameters", "training MFLOPs/token", "rate", "seeds", f"bits/{unit}")
-    return Table(title, (*columns, "ratio to T = 1"), rows)
-
-
-def pairs(found: State, summary: Summary) -> Table:
-    """Every comparison, and what it could have seen."""
-    rows: list[list[Cell]] = []
-    for pair in summary.pairs:
-        c, windows = pair.comparison, _windows(found, pair)
-        rows.append(
-            [
-                f"{pair.model} / {pair.base}",
-                len(pair.seeds),
-                shown_ratio(c),
-                ", ".join(f"{value:.4f}" for value in pair.ratios) or NOTHING,
-                NOTHING if c is None or c.holm is None else f"{c.holm:.4f}",
-                shown_share(None if c is None else c.detectable),
-                shown_share(None if windows is None else windows.error),
-                pair.verdict,
-            ]
-        )
-    columns = ("comparison", "seeds", "ratio [95 %]", "each seed", "p (Holm)", "detectable", "error from the text")
-    return Table("Comparisons at equal tokens, paired by seed", (*columns, "verdict"), rows)
-
-
-def _windows(found: State, pair: Compared) -> power.Windows | None:
-    """What the text that is scored contributes to the error of a comparison."""
-    rows = [found.of(name) for name in (pair.model, pair.base)]
-    records = [[r for s in pair.seeds if row is not None and (r := row.judged[s]) is not None] for row in rows]
-    return power.from_windows(*records)
 
 
 def beyond(plan: Plan, summary: Summary) -> list[Table]:
