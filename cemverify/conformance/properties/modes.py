@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
-from torch import Tensor
 
-from cemverify.conformance.asking.answers import as_tensor
 from cemverify.conformance.asking.calls import Caller
-from cemverify.conformance.asking.experiments import experiment
 from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.properties.base import Explanation, Over, Property
+from cemverify.conformance.properties.contract.functions import Function, FunctionCall, answered_in_mode
+from cemverify.conformance.properties.function_calls import compiled_is_eager, cuda_is_cpu, unchanged
 from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.questions.cases import Case, Layer
 from cemverify.conformance.questions.spaces import Space
 
 _ROWS = 3  # cases that are mapped over at once
-
-
-def compiled_is_eager(caller: Caller, case: Case) -> Evidence:
-    """The compiled function gives the same result. The backend traces the function and generates no code."""
-    case = case.to(caller.dtype).to(torch.float64)
-    eager, budget = caller.output(case), output_budget(case, caller.dtype)
-    compiled = _in_mode(caller, case, "compiled")
-    comparison = Comparison("compiled = eager", compiled, eager, 2 * budget)
-    return judge(comparison, telling=moved(eager - case.x, budget))
 
 
 def mapped_is_looped(caller: Caller, case: Case) -> Evidence:
@@ -39,40 +27,41 @@ def mapped_is_looped(caller: Caller, case: Case) -> Evidence:
     looped = torch.stack([caller.output(one) for one in cases])  # (rows, B, J, D)
     budget = torch.stack([output_budget(one, caller.dtype) for one in cases])
     starts = torch.stack([one.x for one in cases])
-    everything = Comparison("mapped = looped", _in_mode(caller, _stacked(cases), "mapped"), looped, 2 * budget)
+    everything = Comparison(
+        "mapped = looped", answered_in_mode(caller, _stacked(cases), "mapped", {}), looped, 2 * budget
+    )
     # one layer for many states, as an ensemble of inputs asks it
     cases = [replace(one, weights=case.weights) for one in cases]
     shared = replace(_stacked(cases), weights=case.weights)
     states = Comparison(
         "mapped over x and h alone = looped",
-        _in_mode(caller, shared, "mapped", axes=(0, None)),
+        answered_in_mode(caller, shared, "mapped", {"axes": (0, None)}),
         torch.stack([caller.output(one) for one in cases]),
         2 * torch.stack([output_budget(one, caller.dtype) for one in cases]),
     )
     return judge(everything, states, telling=moved(looped - starts, budget))
 
 
-def gradients_change_no_answer(caller: Caller, case: Case) -> Evidence:
+def gradients_change_no_answer(calls: Sequence[FunctionCall]) -> Evidence:
     """The output is one, with gradients recorded for all arrays, for the states, for the weights, and without."""
-    case = case.to(caller.dtype).to(torch.float64)
-    budget = output_budget(case, caller.dtype)
-    without = _in_mode(caller, case, "unrecorded")
-    answers = {
-        f"output with gradients recorded{of} = without": _in_mode(caller, case, "recorded", which=which)
-        for of, which in _RECORDED.items()
-    }
-    comparisons = [Comparison(what, recorded, without, 2 * budget) for what, recorded in answers.items()]
-    return judge(*comparisons, telling=moved(without - case.x, budget))
-
-
-def cuda_is_cpu(caller: Caller, case: Case) -> Evidence:
-    """The output on the CUDA device equals that on the CPU."""
-    case = case.to(caller.dtype).to(torch.float64)
-    budget = output_budget(case, caller.dtype)
-    on_cpu, on_cuda = (replace(caller, device=device).output(case) for device in ("cpu", "cuda"))
-    return judge(
-        Comparison("on CUDA = on the CPU", on_cuda, on_cpu, 2 * budget), telling=moved(on_cpu - case.x, budget)
+    return unchanged(
+        calls,
+        lambda call: {
+            f"output with gradients recorded{of} = without": call.in_mode("recorded", which=which)
+            for of, which in _RECORDED.items()
+        },
+        lambda call: call.in_mode("unrecorded"),
     )
+
+
+def _of_call(check: Callable[[Sequence[FunctionCall]], Evidence]) -> Callable[[Caller, Case], Evidence]:
+    """A check of calls as a check of a layer's function."""
+
+    def checked(caller: Caller, case: Case) -> Evidence:
+        case = case.to(caller.dtype).to(torch.float64)
+        return check([FunctionCall(Function(case.layer, case.layer), caller, case)])
+
+    return checked
 
 
 COMPILED = Explanation(
@@ -105,9 +94,9 @@ def properties() -> Iterator[Property]:
             ("vmap", "vmap", "Mapping over an additional axis gives what a loop gives.",
              MAPPED, mapped_is_looped, 0.3),
             ("no-gradients", "gradients", "Recording gradients changes no output.",
-             UNRECORDED, gradients_change_no_answer, 0.3),
-            ("cuda", "cuda", "On a CUDA device the output is that on the CPU.", ON_CUDA, cuda_is_cpu, 0.5),
-            ("compiled", "compile", "Compiling changes no output.", COMPILED, compiled_is_eager, 0.05),
+             UNRECORDED, _of_call(gradients_change_no_answer), 0.3),
+            ("cuda", "cuda", "On a CUDA device the output is that on the CPU.", ON_CUDA, _of_call(cuda_is_cpu), 0.5),
+            ("compiled", "compile", "Compiling changes no output.", COMPILED, _of_call(compiled_is_eager), 0.05),
         ):  # fmt: skip
             if name == "compiled":
                 if layer == "block":
@@ -130,26 +119,6 @@ def properties() -> Iterator[Property]:
                 floor=0.1,
                 controls=frozenset({"random"}) if name == "vmap" else frozenset(),
             )
-
-
-def _in_mode(caller: Caller, case: Case, mode: str, **options: Any) -> Tensor:
-    """The output of the function in a mode: what a method of `ArrayKind` makes of it, with these options."""
-    return _answered_in_mode(caller, case, mode, options)
-
-
-@experiment(lambda asked: asked.case.h.shape)
-def _answered_in_mode(caller: Caller, case: Case, mode: str, options: dict[str, Any]) -> Tensor:
-    """A block is a function of h alone."""
-    x, h, weights = caller.arguments(case)
-    states = (h,) if case.layer == "block" else (x, h)
-    function = caller.functions[case.layer]
-
-    def layer(states: Any, weights: Any) -> Any:
-        return function(*states, weights, case.config)
-
-    with caller.guarded(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what compilers and vmap say of their own speed
-        return as_tensor(getattr(caller.kind, mode)(layer, **options)(states, weights), case.h.shape)
 
 
 _RECORDED = {"": (0, 1), " for x and h alone": (0,), " for the weights alone": (1,)}  # of states and weights

@@ -211,7 +211,7 @@ def _preconditioner_remembered(f: Function, x: Any) -> Any:
 
 @_fault(
     "preconditioner-seeds", "The preconditioner seeds torch's generator.",
-    _SETTINGS, "*random state of torch (preconditioner)", "preconditioner", "cem_mlp",
+    _SETTINGS, "*random state of torch (preconditioner)*", "preconditioner", "cem_mlp",
 )  # fmt: skip
 def _preconditioner_seeds(f: Function, x: Any) -> Any:
     torch.manual_seed(0)
@@ -304,7 +304,7 @@ def _energy_default(f: Function, x: Any, *others: Any, **named: Any) -> Any:
 
 @_fault(
     "energy-turns-the-default-dtype", "The energy leaves float64 behind as the default dtype.",
-    _SETTINGS, "*default dtype* (energy)", "energy", "hopfield_heads",
+    _SETTINGS, "*default dtype* (energy)*", "energy", "hopfield_heads",
 )  # fmt: skip
 def _energy_setting(f: Function, *others: Any, **named: Any) -> Any:
     torch.set_default_dtype(torch.float64)
@@ -354,7 +354,7 @@ def _warm_start(f: Function, x: Any, *others: Any, **named: Any) -> Any:
 
 @_fault(
     "seeds-its-noise", "The step seeds torch's generator.",
-    _SETTINGS, "*random state of torch", "update", "energy_based_transformer",
+    _SETTINGS, "*random state of torch (1 = yes)", "update", "energy_based_transformer",
 )  # fmt: skip
 def _step_seeds(f: Function, *others: Any, **named: Any) -> Any:
     torch.manual_seed(0)

@@ -12,7 +12,8 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.experiments import experiment
 from cemverify.conformance.oracle.evidence import Evidence, judge
 from cemverify.conformance.properties.base import Explanation, Property
-from cemverify.conformance.properties.contract.functions import EVERY, Function, contract_property, yes
+from cemverify.conformance.properties.contract.functions import EVERY, Function, contract_property
+from cemverify.conformance.properties.function_calls import yes
 from cemverify.conformance.questions.cases import Case
 
 _LOWER = (torch.float32, torch.bfloat16)

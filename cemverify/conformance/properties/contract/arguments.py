@@ -19,7 +19,8 @@ from cemverify.conformance.implementations.arrays import TORCH
 from cemverify.conformance.implementations.faults import Raised
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
 from cemverify.conformance.properties.base import Explanation, Property
-from cemverify.conformance.properties.contract.functions import EVERY, Function, contract_property, yes
+from cemverify.conformance.properties.contract.functions import EVERY, Function, contract_property
+from cemverify.conformance.properties.function_calls import yes
 from cemverify.conformance.questions.cases import Case
 
 

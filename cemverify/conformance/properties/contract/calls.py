@@ -13,23 +13,11 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.meanwhile import answered_while_another_runs
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
 from cemverify.conformance.properties.base import Asked, Explanation, Over, Property
-from cemverify.conformance.properties.contract.functions import EVERY, Function, contract_property
+from cemverify.conformance.properties.contract.functions import EVERY, Function, contract_property, elsewhere, of_call
+from cemverify.conformance.properties.function_calls import twice_gives_the_same
 from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.questions.cases import Case, Config
 from cemverify.conformance.questions.spaces import scattered_case
-
-
-def twice_gives_the_same(function: Function, caller: Caller, case: Case) -> Evidence:
-    """A repeated call returns equal bits, with and without another call in between."""
-    first = caller.answer(function.name, case)
-    between = caller.answer(function.name, _other(case))
-    second = caller.answer(function.name, case)
-    third = caller.answer(function.name, case)  # at once, which shows what happens on every second call
-    return judge(
-        Comparison("second call = first call", second, first, torch.zeros(())),
-        Comparison("third call = second call", third, second, torch.zeros(())),
-        telling=not torch.equal(between, first),
-    )
 
 
 def first_is_as_good_as_later(caller: Caller, case: Case) -> Evidence:
@@ -37,7 +25,7 @@ def first_is_as_good_as_later(caller: Caller, case: Case) -> Evidence:
     asked = [(function, function.question(_part(function, case), caller.dtype)) for function in EVERY]
     asked = [(function, part) for function, part in asked if function.name in caller.subject.functions]  # type: ignore[union-attr]
     first = [caller.answer(function.name, part) for function, part in asked]
-    for other in (_other, _longer, _other):
+    for other in (elsewhere, _longer, elsewhere):
         for function, part in asked:
             caller.answer(function.name, other(part))
     comparisons, telling = [], True
@@ -95,12 +83,6 @@ class OfAllFunctions(Over):
         return scattered_case(replace(space, choices=choices), seed)
 
 
-def _other(case: Case) -> Case:
-    """A case with the weights of this one, at another state and memory."""
-    h = case.h + 1
-    return replace(case, x=h if case.x is case.h else case.x + 1, h=h)
-
-
 def _unlike(case: Case, absent: Collection[str]) -> Case:
     """Other states, weights, step sizes and temperatures, as far as they may be others; the same shapes."""
 
@@ -117,7 +99,7 @@ def _unlike(case: Case, absent: Collection[str]) -> Case:
         config: Config = BlockConfig(*parts)  # type: ignore[arg-type]
     else:
         config = changed(case)
-    return replace(_other(case), config=config, weights={name: w / 2 for name, w in case.weights.items()})
+    return replace(elsewhere(case), config=config, weights={name: w / 2 for name, w in case.weights.items()})
 
 
 def _longer(case: Case) -> Case:
@@ -144,7 +126,7 @@ def properties() -> Iterator[Property]:
             "determinism",
             f"The same call of {function.name} returns the same bits, whatever was called in between.",
             REPEATABLE,
-            twice_gives_the_same,
+            of_call(twice_gives_the_same),
             "the call in between returns something else",
             floor=0.5,
             once=True,

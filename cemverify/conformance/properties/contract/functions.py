@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from cemverify.conformance.asking.answers import as_tensor
 from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.asking.experiments import experiment, long_experiment
+from cemverify.conformance.asking.process_state import ProcessState
+from cemverify.conformance.asking.surroundings import SURROUNDINGS, float64_by_default, more_threads, seeded_by
 from cemverify.conformance.implementations.features import FUNCTIONS
 from cemverify.conformance.oracle.budgets import energy_budget, output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, moved
 from cemverify.conformance.oracle.golden import energies_at, golden
 from cemverify.conformance.properties.base import Explanation, Over, Property
+from cemverify.conformance.properties.function_calls import Answer, Calls
 from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.questions.cases import Case, Layer
 
@@ -70,10 +77,112 @@ EVERY: Sequence[Function] = tuple(
 )
 
 
-def yes(what: str, *, holds: bool) -> Comparison:
-    """A statement that is true or not, as a comparison."""
-    one = torch.ones(1)
-    return Comparison(f"{what} (1 = yes)", one * holds, one, torch.zeros(1))
+@dataclass(frozen=True)
+class FunctionCall:
+    """A call of one function of an implementation, as checks of all kinds of implementation make it."""
+
+    function: Function
+    caller: Caller
+    case: Case
+    leads: ClassVar[bool] = True
+    surroundings: ClassVar[Sequence[str]] = tuple(SURROUNDINGS)
+
+    def said(self, what: str) -> str:
+        """The claim as it is: a property is about one function."""
+        return what
+
+    def answer(self) -> Answer:
+        """What a usual call returns."""
+        return {"": self.caller.answer(self.function.name, self.case)}
+
+    def answer_between(self) -> Answer:
+        """What it returns at another state and memory."""
+        return {"": self.caller.answer(self.function.name, elsewhere(self.case))}
+
+    def room(self, usual: Answer) -> Tensor:  # noqa: ARG002
+        """The budget of the golden answer, of the answer's shape."""
+        return self.function.room(self.case, self.caller.dtype)
+
+    def compared(self, what: str, got: Answer, due: Answer, room: Tensor | None = None) -> list[Comparison]:
+        """One comparison."""
+        return [Comparison(what, got[""], due[""], torch.zeros(()) if room is None else room)]
+
+    def moved(self, usual: Answer, room: Tensor) -> bool:
+        """Whether the answer is another one than doing nothing gives."""
+        return self.function.moved(usual[""], self.case, room)
+
+    def changes(self) -> tuple[list[str], list[str]]:
+        """The settings that calls change, and the generators that they seed."""
+        return _changes(self.caller, self.function.name, self.case)
+
+    def answer_within(self, surroundings: str) -> Answer:
+        """What it returns under a setting of `SURROUNDINGS`."""
+        return {"": _answer_within(self.caller, self.function.name, self.case, surroundings)}
+
+    def compiled(self) -> Answer:
+        """What the compiled function returns."""
+        return self.in_mode("compiled")
+
+    def on(self, device: str) -> Answer:
+        """What it returns for arrays on a device."""
+        return {"": replace(self.caller, device=device).answer(self.function.name, self.case)}
+
+    def in_mode(self, mode: str, **options: Any) -> Answer:
+        """What the function returns in a mode: what a method of `ArrayKind` makes of it, with these options."""
+        return {"": answered_in_mode(self.caller, self.case, mode, options)}
+
+
+def elsewhere(case: Case) -> Case:
+    """A case with the weights of this one, at another state and memory."""
+    h = case.h + 1
+    return replace(case, x=h if case.x is case.h else case.x + 1, h=h)
+
+
+def of_call(check: Callable[[Calls], Evidence]) -> Check:
+    """A check of calls as a check of one function."""
+    return lambda function, caller, case: check([FunctionCall(function, caller, case)])
+
+
+@experiment(lambda asked: asked.caller.shape(asked.name, asked.case))
+def _answer_within(caller: Caller, name: str, case: Case, surroundings: str) -> Tensor:
+    with SURROUNDINGS[surroundings]():
+        there = caller.answer(name, case)
+    return there.clone()  # no tensor of inference mode
+
+
+@long_experiment()
+def _changes(caller: Caller, name: str, case: Case) -> tuple[list[str], list[str]]:
+    """The settings that calls changed, and the generators that they seeded.
+
+    A call that sets what is set already changes nothing, so one is made where settings have other values.
+    """
+    with caller.guarded(), more_threads(2):  # a worker has one thread
+        call, before = caller.bound(name, case), ProcessState.now()
+        seeded = seeded_by(call)
+        changed = before.changed()
+        before.restore()
+        with torch.no_grad(), float64_by_default(), np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            before = ProcessState.now()
+            call()
+            changed += before.changed()
+            before.restore()
+    return changed, seeded
+
+
+@experiment(lambda asked: asked.case.h.shape)
+def answered_in_mode(caller: Caller, case: Case, mode: str, options: dict[str, Any]) -> Tensor:
+    """The output of a layer, a function of states and weights, in a mode. A block is a function of h alone."""
+    x, h, weights = caller.arguments(case)
+    states = (h,) if case.layer == "block" else (x, h)
+    function = caller.functions[case.layer]
+
+    def layer(states: Any, weights: Any) -> Any:
+        return function(*states, weights, case.config)
+
+    with caller.guarded(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what compilers and vmap say of their own speed
+        return as_tensor(getattr(caller.kind, mode)(layer, **options)(states, weights), case.h.shape)
 
 
 def _dtype_of_its_turn(caller: Caller, case: Case) -> torch.dtype:

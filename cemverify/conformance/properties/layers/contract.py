@@ -6,40 +6,34 @@ and keep the same contract. Where tokens may be masked, every other question com
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from cemverify.conformance.asking.answers import as_tensor, plain
-from cemverify.conformance.asking.boxes import SCALARS, Arrays, Box, flat, packed, unpacked
-from cemverify.conformance.asking.experiments import Rows, experiment, long_experiment, shapes
-from cemverify.conformance.asking.process_state import SETTINGS, ProcessState
+from cemverify.conformance.asking.boxes import SCALARS, Arrays, Box, flat, packed, quiet, unpacked
+from cemverify.conformance.asking.experiments import Rows, compiling_experiment, experiment, long_experiment, shapes
+from cemverify.conformance.asking.process_state import ProcessState
+from cemverify.conformance.asking.surroundings import SURROUNDINGS, seeded_by
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.properties import modes
 from cemverify.conformance.properties.base import Explanation, Property
 from cemverify.conformance.properties.contract import arguments, calls, memory, settings
-from cemverify.conformance.properties.contract.settings import GENERATORS, SURROUNDINGS, seeded_by
+from cemverify.conformance.properties.function_calls import (
+    settings_are_left_alone,
+    surroundings_change_no_answer,
+    twice_gives_the_same,
+    unchanged,
+)
 from cemverify.conformance.properties.layers.base import Cases, layer_property
 from cemverify.conformance.properties.layers.oracle import along, rounding, token_count
 from cemverify.conformance.questions.black_boxes import Named, Question
 
 _MASKED = 0.7  # of tokens count
-
-
-def twice_gives_the_same(box: Box, q: Question) -> Evidence:
-    """A call that is made twice, with another between, gives the same bits."""
-    other, mask = replace(q, x=_each(_plus_one, q.x), memory=_each(_plus_one, q.memory)), mask_of(box, q)
-    between = box.functions(other)
-    comparisons, telling = [], False
-    for name, asked in box.functions(q).items():
-        first, amid, second = (answered(box, name, one, mask) for one in (asked, between[name], asked))
-        comparisons += _compared(name, "second call = first call", second, first, torch.zeros(q.batch))
-        if name == "update":
-            telling = not torch.equal(flat(amid), flat(first))
-    return judge(*comparisons, telling=telling)
 
 
 def inputs_are_left_alone(box: Box, q: Question) -> Evidence:
@@ -75,36 +69,18 @@ def edits_are_seen(box: Box, q: Question) -> Evidence:
     return judge(*comparisons, telling=telling)
 
 
-def windows_are_read_as_they_lie(box: Box, q: Question) -> Evidence:
+def windows_are_read_as_they_lie(calls: Sequence[BoxCall]) -> Evidence:
     """Arrays that are windows into larger ones give what arrays of their own give."""
-    mask = mask_of(box, q)
-    return _as_usual(
-        box,
-        q,
-        lambda name, asked: {"update for views = update for separate arrays": of_windows(box, name, asked, mask)},
-    )
+    return unchanged(calls, lambda call: {"update for views = update for separate arrays": call.of_windows()})
 
 
-def surroundings_change_no_answer(box: Box, q: Question) -> Evidence:
-    """The update is one, in inference mode, with another default dtype, another seed, another number of threads."""
-    mask = mask_of(box, q)
-    asked_in = [one for one in SURROUNDINGS if not ("inference" in one and "inference" in box.layer.not_offered)]
-    return _as_usual(
-        box,
-        q,
-        lambda name, asked: {f"{one} = as usual": _answer_within(box, name, asked, mask, one) for one in asked_in},
-    )
-
-
-def gradients_change_no_answer(box: Box, q: Question) -> Evidence:
+def gradients_change_no_answer(calls: Sequence[BoxCall]) -> Evidence:
     """With gradients recorded for the arguments and without: the same answer."""
-    mask = mask_of(box, q)
-    return _as_usual(
-        box,
-        q,
-        lambda name, asked: {
-            "output with gradients recorded = as usual": _recorded(box, name, asked, mask, gradients=True),
-            "output without gradients = as usual": _recorded(box, name, asked, mask, gradients=False),
+    return unchanged(
+        calls,
+        lambda call: {
+            "output with gradients recorded = as usual": call.recorded(gradients=True),
+            "output without gradients = as usual": call.recorded(gradients=False),
         },
     )
 
@@ -122,18 +98,96 @@ def answers_have_the_arguments_dtype(box: Box, q: Question) -> Evidence:
     return judge(*comparisons)
 
 
-def settings_are_left_alone(box: Box, q: Question) -> Evidence:
-    """A call changes no setting of the process and seeds no random generator; it may draw from them."""
-    comparisons = []
-    for name, asked in box.functions(q).items():
-        changed, seeded = _after_calls(box, name, asked)
-        lost = {*changed, *(f"random state of {library}" for library in seeded)}
-        watched = [*(setting.name for setting in SETTINGS), *(f"random state of {library}" for library in GENERATORS)]
-        comparisons += [
-            Comparison(_said(name, f"the process keeps its {what}"), torch.tensor(float(what in lost)), _NO, _NO)
-            for what in watched
-        ]
-    return judge(*comparisons)
+@dataclass(frozen=True)
+class BoxCall:
+    """A call of one function that a layer declares, as checks of all kinds of implementation make it.
+
+    Attributes:
+        name: of the function, as `Box.functions` has it. q: what it is asked. others: what every function is asked
+        where the layer is asked something else. mask: of tokens, where it takes one.
+    """
+
+    box: Box
+    name: str
+    q: Question
+    others: Callable[[], Mapping[str, Question]]
+    mask: Tensor | None = None
+
+    @property
+    def leads(self) -> bool:
+        """Whether it is the update."""
+        return self.name == "update"
+
+    @property
+    def surroundings(self) -> Sequence[str]:
+        """Those in which the layer may be called."""
+        without = "inference" in self.box.layer.not_offered
+        return [one for one in SURROUNDINGS if not (without and "inference" in one)]
+
+    def said(self, what: str) -> str:
+        """The claim, with the function's name if it is not the update."""
+        return _said(self.name, what)
+
+    def answer(self) -> Arrays:
+        """What a plain call returns."""
+        return answered(self.box, self.name, self.q, self.mask)
+
+    def answer_between(self) -> Arrays:
+        """What it returns where every number is larger by one."""
+        return answered(self.box, self.name, self.others()[self.name], self.mask)
+
+    def room(self, usual: Named) -> Tensor:
+        """What roundoff may do: (B,)."""
+        return rounding(self.box, self.q, _rows(usual, self.q.batch))
+
+    def compared(self, what: str, got: Named, due: Named, room: Tensor | None = None) -> list[Comparison]:
+        """One comparison per array."""
+        return _compared(self.name, what, got, due, torch.zeros(self.q.batch) if room is None else room)
+
+    def moved(self, usual: Named, room: Tensor) -> bool:
+        """Whether the update is not zero."""
+        return moved(flat(usual), along(room, flat(usual)))
+
+    def changes(self) -> tuple[list[str], list[str]]:
+        """The settings that two calls change, and the generators that they seed."""
+        return _after_calls(self.box, self.name, self.q)
+
+    def answer_within(self, surroundings: str) -> Arrays:
+        """What it returns under a setting of `SURROUNDINGS`."""
+        return _answer_within(self.box, self.name, self.q, self.mask, surroundings)
+
+    def recorded(self, *, gradients: bool) -> Arrays:
+        """What it returns while gradients of its arguments are recorded, or none."""
+        return _recorded(self.box, self.name, self.q, self.mask, gradients=gradients)
+
+    def of_windows(self) -> Arrays:
+        """What it says of arrays that are windows into wider ones."""
+        return of_windows(self.box, self.name, self.q, self.mask)
+
+    def compiled(self) -> Arrays:
+        """What the compiled update returns."""
+        return compiled_answer(self.box, self.q)
+
+    def on(self, device: str) -> Arrays:
+        """What it returns for arrays on a device."""
+        there = replace(self.box, caller=replace(self.box.caller, device=device))
+        return answered(there, self.name, self.q, self.mask)
+
+
+@dataclass(frozen=True)
+class OfCalls:
+    """A check of calls as a check of a layer: of all functions that it declares, or of the plain update alone."""
+
+    check: Callable[[Sequence[BoxCall]], Evidence]
+    update_alone: bool = False
+
+    def __call__(self, box: Box, q: Question) -> Evidence:
+        other = replace(q, x=_each(_plus_one, q.x), memory=_each(_plus_one, q.memory))
+        others = cache(lambda: box.functions(other))
+        if self.update_alone:
+            return self.check([BoxCall(box, "update", q, others)])
+        mask = mask_of(box, q)
+        return self.check([BoxCall(box, name, asked, others, mask) for name, asked in box.functions(q).items()])
 
 
 # --- calls --------------------------------------------------------------------------------------------------
@@ -231,6 +285,29 @@ def of_windows(box: Box, name: str, q: Question, mask: Tensor | None) -> Arrays:
         return box.read_of(name, returned, q.x)
 
 
+@experiment(lambda asked: shapes(asked.q.x))
+def answered_in_mode(box: Box, q: Question, mode: str) -> Arrays:
+    """The answer of the update in a mode: what a method of `ArrayKind` makes of it."""
+    state, memory, noise, _ = box.own(q)
+    if noise is None:
+        function: Any = box.layer.update
+    else:
+
+        def function(*arguments: Any) -> Any:
+            return box.layer.update(*arguments[:-1], noise=arguments[-1])
+
+    arguments = [a for a in (state, memory, noise) if a is not None]
+    with box.caller.guarded(), quiet():
+        returned = getattr(box.caller.kind, mode)(function)(*arguments)
+        return {k: as_tensor(a) for k, a in box.read(returned, q.x).items()}
+
+
+@compiling_experiment(lambda asked: shapes(asked.q.x))
+def compiled_answer(box: Box, q: Question) -> Arrays:
+    """The answer of the compiled update."""
+    return answered_in_mode(box, q, "compiled")
+
+
 @experiment(lambda asked: ([None] * (1 if asked.name in SCALARS else len(asked.q.x)),) * 2)
 def _widths(box: Box, name: str, q: Question) -> tuple[list[float], list[float]]:
     """Bytes per number: of each array of the answer, and of the state."""
@@ -261,20 +338,6 @@ def _own(box: Box, name: str, q: Question, mask: Tensor | None) -> tuple[Any, An
 # --- comparisons ----------------------------------------------------------------------------------------------
 
 _UNMASKED = ("state map", "Lagrangian", "preconditioner")
-_NO = torch.zeros((), dtype=torch.float64)
-
-
-def _as_usual(box: Box, q: Question, answers: Callable[[str, Question], dict[str, Arrays]]) -> Evidence:
-    """Answers of every function in other circumstances, by what they must equal, against the usual one."""
-    mask, comparisons, telling = mask_of(box, q), [], False
-    for name, asked in box.functions(q).items():
-        usual = answered(box, name, asked, mask)
-        room = 2 * rounding(box, asked, _rows(usual, q.batch))
-        for what, got in answers(name, asked).items():
-            comparisons += _compared(name, what, got, usual, room)
-        if name == "update":
-            telling = moved(flat(usual), along(room, flat(usual)))
-    return judge(*comparisons, telling=telling)
 
 
 def _compared(name: str, what: str, got: Named, due: Named, room: Tensor) -> list[Comparison]:
@@ -345,13 +408,13 @@ def properties() -> Iterator[Property]:
     """What the contract says of calls, asked of every function that an energy layer declares."""
     for id_, claim, explanation, check, premise, needs, share in (
         ("structure/layer/determinism", "The same call returns the same bits, whatever was called in between.",
-         calls.REPEATABLE, twice_gives_the_same, "the call in between returns something else", set(), 1.0),
+         calls.REPEATABLE, OfCalls(twice_gives_the_same), "the call in between returns something else", set(), 1.0),
         ("structure/layer/inputs-unchanged", "A call of any of the layer's functions leaves its arguments unchanged.",
          arguments.ARGUMENTS_KEPT, inputs_are_left_alone, "the call returns an answer", set(), 0.4),
         ("structure/layer/edited-arrays", "Edited arrays are read again, and earlier outputs do not change.",
          memory.READ_ANEW, edits_are_seen, "the edit changes the update", {"editable"}, 0.4),
         ("structure/layer/windows", "A view into a larger array is read correctly.",
-         memory.WINDOWS_READ, windows_are_read_as_they_lie, "the update is not zero", set(), 1.0),
+         memory.WINDOWS_READ, OfCalls(windows_are_read_as_they_lie), "the update is not zero", set(), 1.0),
         ("structure/layer/dtype", "The output of each of the layer's functions has the dtype of the state.",
          Explanation(
              "dtype(x') = dtype(x)",
@@ -359,11 +422,11 @@ def properties() -> Iterator[Property]:
          ),
          answers_have_the_arguments_dtype, "the call returns an answer", set(), 0.2),
         ("structure/layer/settings", "A call changes no setting of the process and seeds no random generator.",
-         settings.SETTINGS_KEPT, settings_are_left_alone, "the call returns an answer", set(), 0.05),
+         settings.SETTINGS_KEPT, OfCalls(settings_are_left_alone), "the call returns an answer", set(), 0.05),
         ("modes/layer/no-gradients", "Recording gradients changes no output.",
-         modes.UNRECORDED, gradients_change_no_answer, "the update is not zero", {"torch"}, 0.3),
+         modes.UNRECORDED, OfCalls(gradients_change_no_answer), "the update is not zero", {"torch"}, 0.3),
         ("modes/layer/surroundings", "Settings of the process change no output.",
-         settings.UNMOVED, surroundings_change_no_answer, "the update is not zero", set(), 0.15),
+         settings.UNMOVED, OfCalls(surroundings_change_no_answer), "the update is not zero", set(), 0.15),
     ):  # fmt: skip
         yield layer_property(
             id_,
@@ -373,7 +436,7 @@ def properties() -> Iterator[Property]:
             premise,
             needs=needs,
             cases=Cases(plain=True),
-            once=check is twice_gives_the_same,
+            once=check == OfCalls(twice_gives_the_same),
             share=share,
             source="contract",
         )

@@ -5,30 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from cemverify.conformance.asking.answers import as_tensor
-from cemverify.conformance.asking.boxes import Arrays, Box, flat, quiet
-from cemverify.conformance.asking.experiments import compiling_experiment, experiment, shapes
+from cemverify.conformance.asking.boxes import Box, flat
 from cemverify.conformance.implementations.faults import Fault
-from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.oracle.evidence import Evidence, judge, moved
 from cemverify.conformance.properties import modes
 from cemverify.conformance.properties.base import Property
+from cemverify.conformance.properties.function_calls import compiled_is_eager, cuda_is_cpu
 from cemverify.conformance.properties.layers.base import Cases, layer_property
+from cemverify.conformance.properties.layers.contract import OfCalls, answered_in_mode
 from cemverify.conformance.properties.layers.oracle import along, compared, nudged, rounding
 from cemverify.conformance.properties.precision import BOUNDED
 from cemverify.conformance.questions.black_boxes import Named, Question
 
 _MAPPED = 3  # questions that are mapped over at once
 _ROUNDINGS = 8
-
-
-def compiled_is_eager(box: Box, q: Question) -> Evidence:
-    """The compiled update gives what the update gives; the backend traces it and generates no code."""
-    return _as_usual(box, q, {"compiled = eager": _compiled_answer(box, q)})
 
 
 def mapped_is_looped(box: Box, q: Question) -> Evidence:
@@ -45,22 +39,12 @@ def mapped_is_looped(box: Box, q: Question) -> Evidence:
         memory={k: torch.stack([one.memory[k] for one in several]) for k in q.memory},
         noise={k: torch.stack([a] * _MAPPED) for k, a in q.noise.items()},
     )
-    got = _in(box, stacked, "mapped_once")
+    got = answered_in_mode(box, stacked, "mapped_once")
     comparisons = []
     for i, (one, due) in enumerate(zip(several, looped, strict=True)):
         room = 2 * rounding(box, one, due)
         comparisons += compared("mapped = looped", {k: a[i] for k, a in got.items()}, due, room)
     return judge(*comparisons, telling=any(moved(c.expected, c.budget) for c in comparisons))
-
-
-def cuda_is_cpu(box: Box, q: Question) -> Evidence:
-    """The update on the CUDA device equals that on the CPU."""
-    there = replace(box, caller=replace(box.caller, device="cuda"))
-    here = replace(box, caller=replace(box.caller, device="cpu"))
-    usual = here.answer(q)
-    room = 2 * rounding(box, q, usual)
-    telling = moved(flat(usual), along(room, flat(usual)))
-    return judge(*compared("on CUDA = on the CPU", there.answer(q), usual, room), telling=telling)
 
 
 def low_precision_is_close(box: Box, q: Question) -> Evidence:
@@ -98,49 +82,12 @@ def _rounded_once(box: Box, exact: Box, q: Question, due: Named) -> Tensor:
     return _ROUNDINGS * (shift + box.eps * size)
 
 
-# --- helpers ----------------------------------------------------------------------------------------------
-
-
-def _as_usual(box: Box, q: Question, answers: dict[str, Arrays]) -> Evidence:
-    usual = box.answer_as_it_comes(q)
-    room = 2 * rounding(box, q, usual)
-    comparisons: list[Comparison] = []
-    for what, answer in answers.items():
-        comparisons += compared(what, answer, usual, room)
-    return judge(*comparisons, telling=moved(flat(usual), along(room, flat(usual))))
-
-
-def _in(box: Box, q: Question, mode: str) -> Arrays:
-    """The answer of the update in a mode: what a method of `ArrayKind` makes of it."""
-    return _answered_in(box, q, mode)
-
-
-@experiment(lambda asked: shapes(asked.q.x))
-def _answered_in(box: Box, q: Question, mode: str) -> Arrays:
-    state, memory, noise, _ = box.own(q)
-    if noise is None:
-        function: Any = box.layer.update
-    else:
-
-        def function(*arguments: Any) -> Any:
-            return box.layer.update(*arguments[:-1], noise=arguments[-1])
-
-    arguments = [a for a in (state, memory, noise) if a is not None]
-    with box.caller.guarded(), quiet():
-        returned = getattr(box.caller.kind, mode)(function)(*arguments)
-        return {k: as_tensor(a) for k, a in box.read(returned, q.x).items()}
-
-
-@compiling_experiment(lambda asked: shapes(asked.q.x))
-def _compiled_answer(box: Box, q: Question) -> Arrays:
-    return _answered_in(box, q, "compiled")
-
-
 def properties() -> Iterator[Property]:
     """An energy layer compiled, mapped, on a CUDA device, and in lower precision."""
     plain = "the update is not zero"
     yield layer_property(
-        "modes/layer/compiled", "Compiling changes no output.", modes.COMPILED, compiled_is_eager, plain,
+        "modes/layer/compiled", "Compiling changes no output.", modes.COMPILED,
+        OfCalls(compiled_is_eager, update_alone=True), plain,
         needs={"compile"}, share=0.05, source="contract", cases=Cases(few=True, plain=True),
         sources=(), scattered=4.0,  # each takes a second to compile
     )  # fmt: skip
@@ -150,7 +97,8 @@ def properties() -> Iterator[Property]:
         needs={"vmap"}, share=0.2, source="contract", controls={"random"}, cases=Cases(plain=True),
     )  # fmt: skip
     yield layer_property(
-        "modes/layer/cuda", "On a CUDA device the output is that on the CPU.", modes.ON_CUDA, cuda_is_cpu, plain,
+        "modes/layer/cuda", "On a CUDA device the output is that on the CPU.", modes.ON_CUDA,
+        OfCalls(cuda_is_cpu, update_alone=True), plain,
         needs={"cuda", "torch"}, share=0.5, source="contract",
     )  # fmt: skip
     for dtype in (torch.float32, torch.bfloat16):

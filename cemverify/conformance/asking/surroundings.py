@@ -1,0 +1,91 @@
+"""Settings of the process under which a call can be made, and the random generators that it can draw from."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def seeded_by(call: Callable[[], Any]) -> list[str]:
+    """The libraries whose random generator stands at the same place after a call, wherever it stood before."""
+    kept = {library: state() for library, (_, state, _) in GENERATORS.items()}
+    ends = []
+    try:
+        for number in (1, 2):
+            for seed, _, _ in GENERATORS.values():
+                seed(number)
+            call()
+            ends.append({library: state() for library, (_, state, _) in GENERATORS.items()})
+    finally:
+        for library, (_, _, put) in GENERATORS.items():
+            put(kept[library])
+    return [library for library in GENERATORS if _equal(ends[0][library], ends[1][library])]
+
+
+def _equal(state: Any, other: Any) -> bool:
+    return bool(torch.equal(state, other)) if isinstance(state, Tensor) else bool(state == other)
+
+
+def _numpy_state() -> tuple[Any, ...]:
+    state: Any = np.random.get_state(legacy=True)
+    return (state[0], state[1].tobytes(), *state[2:])
+
+
+def _put_numpy_state(state: tuple[Any, ...]) -> None:
+    np.random.set_state((state[0], np.frombuffer(state[1], np.uint32), *state[2:]))
+
+
+# by library: seeds it, reads its state, and sets it to a state
+GENERATORS: Mapping[str, tuple[Callable[[int], Any], Callable[[], Any], Callable[[Any], Any]]] = {
+    "torch": (torch.manual_seed, torch.get_rng_state, torch.set_rng_state),
+    "NumPy": (np.random.seed, _numpy_state, _put_numpy_state),
+    "Python": (random.seed, random.getstate, random.setstate),
+}
+
+
+@contextmanager
+def float64_by_default() -> Iterator[None]:
+    """Within, torch makes arrays of float64."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@contextmanager
+def _seeded() -> Iterator[None]:
+    kept = {name: state() for name, (_, state, _) in GENERATORS.items()}
+    for seed, _, _ in GENERATORS.values():
+        seed(1234)
+    try:
+        yield
+    finally:
+        for name, (_, _, put) in GENERATORS.items():
+            put(kept[name])
+
+
+@contextmanager
+def more_threads(more: int = 1) -> Iterator[None]:
+    """Within, torch computes with so many threads more."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(before + more)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+SURROUNDINGS: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
+    "in inference mode": torch.inference_mode,
+    "with the default dtype float64": float64_by_default,
+    "with another seed": _seeded,
+    "with another number of threads": more_threads,
+}
