@@ -59,6 +59,7 @@ def place(error: BaseException) -> str:
 
 
 _OTHER_DTYPES = ("same dtype", "should be the same", "expected scalar type", "have the same dtype")
+_OTHER_STRIDES = "view size is not compatible"
 _OTHER_HEADS = ("divisible by num_heads", "divisible by the number of heads", "is invalid for input of size")
 
 
@@ -70,6 +71,8 @@ def advice(error: BaseException, dtype: object) -> str:
     said = words(error)
     if isinstance(error, KeyError) and error.args and isinstance(error.args[0], str) and _UPPER.match(error.args[0]):
         return f". The weights are {', '.join(WEIGHTS)}; a block's have 'attention.' or 'mlp.' before that"
+    if _OTHER_STRIDES in said:
+        return ". An argument was not contiguous: use reshape, or contiguous() before view"
     if any(phrase in said for phrase in _OTHER_HEADS):
         return ". Heads are R wide, which need not be D / K: if yours always are, put 'head-dim' into not_offered"
     if not any(phrase in said for phrase in _OTHER_DTYPES):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -15,7 +15,7 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.experiments import Elsewhere, Lost, long_experiment
 from cemverify.conformance.implementations.contract import Subject
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
-from cemverify.conformance.implementations.faults import Discard, Fault, Hung, words
+from cemverify.conformance.implementations.faults import Discard, Fault, Hung, NotAnArray, Raised, WrongShape, words
 from cemverify.conformance.implementations.features import FUNCTIONS
 from cemverify.conformance.implementations.origin import origin_of
 from cemverify.conformance.judging.aiming import Aiming
@@ -23,7 +23,7 @@ from cemverify.conformance.judging.controls import control
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.events import Event, PropertyFinished, PropertyStarted, RunFinished, RunStarted
 from cemverify.conformance.judging.localisation.bench import WrongPart
-from cemverify.conformance.judging.localisation.layers import localise_layer
+from cemverify.conformance.judging.localisation.layers import localise_layer, localise_mask
 from cemverify.conformance.judging.localisation.localise import localise
 from cemverify.conformance.judging.recording import from_plain, save, to_plain
 from cemverify.conformance.judging.search import PropertySearch, SuiteBroke, Violation
@@ -277,7 +277,12 @@ def _few_weights(case: Case) -> bool:
 
 
 def _located(search: PropertySearch, found: Violation) -> WrongPart | None:
-    """From the smallest case, or from the worst one if the smallest does not tell."""
+    """From the smallest case, or from the worst one if the smallest does not tell.
+
+    A call that raised or returned no array of the right shape says what is wrong itself.
+    """
+    if isinstance(found.fault, Raised | NotAnArray | WrongShape):
+        return None
     for violation in (found, search.tally.largest):
         for case in () if violation is None else (violation.asked, violation.question):
             part = None
@@ -287,4 +292,30 @@ def _located(search: PropertySearch, found: Violation) -> WrongPart | None:
                 part = localise_layer(search.caller, case)
             if part is not None:
                 return part
+            if isinstance(case, Question) and (beside := _BESIDE_THE_UPDATE.get(search.property.id)) is not None:
+                return beside(search.caller, case, found)
     return None
+
+
+def _masked(caller: Caller, _: Question, __: Violation) -> WrongPart | None:
+    return localise_mask(caller)
+
+
+def _untied(caller: Caller, _: Question, found: Violation) -> WrongPart | None:
+    """Of a layer whose update is right: the parameter on which it depends in another way than its energy does."""
+    if found.evidence is None or {"energy", "gradient-step"} & caller.subject.not_offered.keys():
+        return None
+    name = found.evidence.worst.what.removeprefix("gradient with respect to ")
+    because = (
+        f"the update is right at these values, and depends on {name} in another way than the energy's gradient: a "
+        "weight that is stored twice instead of tied, or one that the energy has not (a learned step size a: declare "
+        "preconditioner=lambda g: a * g)"
+    )
+    return WrongPart("untied parameters", because)
+
+
+# What is looked at where the update itself is right.
+_BESIDE_THE_UPDATE: Mapping[str, Callable[[Caller, Question, Violation], WrongPart | None]] = {
+    "structure/layer/mask": _masked,
+    "training/layer/parameters": _untied,
+}

@@ -21,7 +21,14 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Discard, Fault
 from cemverify.conformance.judging.localisation.bench import WrongPart
-from cemverify.conformance.properties.layers.oracle import golden, jacobian, rounding, token_count, with_tokens
+from cemverify.conformance.properties.layers.oracle import (
+    golden,
+    jacobian,
+    rounding,
+    token_count,
+    velocity,
+    with_tokens,
+)
 from cemverify.conformance.questions.black_boxes import Question, scattered
 
 _SEEDS = (1, 2, 3, 4, 5)
@@ -51,9 +58,54 @@ def localise_layer(caller: Caller, question: Question) -> WrongPart | None:
     return (
         _rounded_to_float32(box, wrong)
         or _ratio(box, wrong)
+        or _additive(wrong)
         or _tokens(box, found)
         or _other_variables(box, wrong)
         or _channels(box, wrong)
+        or _direction(box, wrong)
+    )
+
+
+def localise_mask(caller: Caller) -> WrongPart | None:
+    """What a layer does with tokens that its mask leaves out; None if it takes no mask, or if that cannot be told."""
+    layer = caller.subject
+    assert isinstance(layer, EnergyLayer)
+    box = Box.of(caller)
+    form = replace(form_of(layer), shapes=None)
+    q = box.rounded(scattered(form, 3 * len(form.letters()) + 3, {"J": max(4, layer.shortest + 1)}))
+    J = token_count(box, q)
+    if not layer.masked or J < 2:
+        return None
+    mask = torch.ones((q.batch, J), dtype=torch.bool)
+    mask[:, -1] = False
+
+    def others(asked: Question, with_mask: Tensor) -> Tensor:
+        """The updates of all tokens but the last: (B, J - 1, ...), flat."""
+        return flat(with_tokens(box.displacement(asked, with_mask), layer.state, lambda array: array[:, :-1]))
+
+    def elsewhere(array: Tensor) -> Tensor:
+        other = array.clone()
+        other[:, -1] = 3.0 - 2.0 * other[:, -1]
+        return other
+
+    moved = replace(
+        q, x=with_tokens(q.x, layer.state, elsewhere), memory=with_tokens(q.memory, layer.memories, elsewhere)
+    )
+    try:
+        masked, unmasked, after = others(q, mask), others(q, torch.ones_like(mask)), others(moved, mask)
+        room = 2 * rounding(box, q, {"u": masked})[:, None]
+    except (Fault, Discard):
+        return None
+    if bool(((masked - unmasked).abs() <= room).all()):
+        return WrongPart("mask", "the updates are the same with a mask as without: it is not used")
+    if bool(((after - masked).abs() > room).any()):
+        because = (
+            "another value of a masked token changes the others' updates: its score must be -inf, "
+            "not 0 as where a mask multiplies the logits"
+        )
+        return WrongPart("mask", because)
+    return WrongPart(
+        "mask", "what a masked token holds does not matter, but that it is there does: it counts in a sum"
     )
 
 
@@ -131,6 +183,46 @@ def _numbers(box: Box) -> Iterator[tuple[str, Callable[[Question], float]]]:
         ("two", lambda _: 2.0),
     ]
     yield from names
+
+
+# --- what is added, and where it leads ------------------------------------------------------------------
+
+
+def _additive(wrong: list[tuple[Question, Arrays, Arrays, Tensor]]) -> WrongPart | None:
+    """Whether the same vector is added everywhere: a bias where the energy has none."""
+    if len(wrong[0][1]) > 1:
+        return None
+    (name,) = wrong[0][1]
+    errors = [(got[name] - due[name]).reshape(-1, got[name].shape[-1]) for _, got, due, _ in wrong]  # (B J, D) each
+    if len({error.shape[-1] for error in errors}) > 1 or sum(len(error) for error in errors) < 2:
+        return None
+    every, room = torch.cat(errors), max(float(room.max()) for *_, room in wrong)
+    bias = every.mean(0)
+    if float((every - bias).abs().max()) > 2 * room:
+        return None
+    listed = ", ".join(f"{float(b):.4g}" for b in bias[:4]) + (" ..." if len(bias) > 4 else "")
+    return WrongPart("an additive bias", f"the update is what it must be plus ({listed}) everywhere")
+
+
+def _direction(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Tensor]]) -> WrongPart | None:
+    """Whether the update climbs the energy, or falls without being the gradient's step, in every question."""
+    slopes = []
+    for q, got, _, _ in wrong:
+        try:
+            moved, _ = velocity(box, q, got)
+            gradient = box.gradient(box.mapped(q.x), q.memory)[0]
+        except Fault:
+            return None
+        slopes.append(float((flat(gradient) * flat(moved)).sum()))
+    if len(slopes) < len(_SEEDS) or box.layer.leak:
+        return None
+    if all(slope > 0 for slope in slopes):
+        because = "the energy rises along the update in every question: it goes uphill, as if the sign were wrong"
+        return WrongPart("direction of the update", because)
+    if all(slope < 0 for slope in slopes):
+        because = "the energy falls along the update in every question: it descends, but is not a gradient step"
+        return WrongPart("not a gradient", because)
+    return None
 
 
 # --- tokens, channels ---------------------------------------------------------------------------------------

@@ -25,6 +25,8 @@ from cemverify.conformance.judging.localisation.bench import (
 from cemverify.conformance.oracle.golden import golden
 from cemverify.conformance.questions.cases import Case
 
+_THRESHOLD = 20.0  # torch's default
+
 
 def needed_options(bench: Bench, case: Case) -> tuple[Case, list[str]]:
     """The case without the options that its failure does not need, and the names of the options that it needs.
@@ -119,6 +121,21 @@ def _is_another_diagonal(bench: Bench, cases: Sequence[Case]) -> bool:
     return True
 
 
+def _preconditioner(bench: Bench, case: Case) -> WrongPart | None:
+    """torch's F.softplus(d) is d above 20, where softplus(d) is d + log(1 + exp(-d))."""
+    d = case.weights.get("P_d")
+    if d is None or not bool((d > _THRESHOLD).any()):
+        return None
+    lowered = torch.where(d > _THRESHOLD, d + torch.log1p(-torch.exp(-d)), d)  # whose softplus is d
+    if not bench.explained(case, with_weights(case, {"P_d": lowered})):
+        return None
+    because = (
+        f"it is right if softplus(d) = d above {_THRESHOLD:g}, which is the threshold of torch's F.softplus: "
+        "logaddexp(d, 0) has none"
+    )
+    return WrongPart("preconditioner", because)
+
+
 def _bias(bench: Bench, case: Case) -> WrongPart | None:
     if bench.offers("start") and bench.wrong(at_zero(case)):
         return WrongPart("bias", "at x = 0, where every score is 0 and the bias alone decides, it is wrong")
@@ -160,5 +177,6 @@ _SIDES: dict[str, Callable[[Bench, Case], WrongPart | None]] = {
     "diagonal": _diagonal,
     "bias": _bias,
     "rotary": _rotary,
+    "preconditioner": _preconditioner,
     "step count": _recursion,
 }
