@@ -48,8 +48,10 @@ def enter(chosen: Callable[[list[str]], Run], arguments: Sequence[str] | None = 
             stdout.flush()
             raise
         except BaseException as error:
+            ended.over()
             code = _tell(error, ended.by)
         else:
+            ended.over()
             if ended.by is not None:  # it came too late, or a library swallowed it
                 say(f"{WORDS[ended.by.name]} when all was done; what was asked for is complete")
                 code = 128 + ended.by

@@ -10,6 +10,7 @@ the end by the guard, whose exit code says which signal it was.
 from __future__ import annotations
 
 import _thread
+import atexit
 import os
 import signal
 import sys
@@ -49,7 +50,7 @@ class Ended:
         self.by: signal.Signals | None = None
         self._since = 0.0  # when the first one came
         self._raised: float | None = None  # when the exception was raised last
-        self._waiting = self._over = False
+        self._waiting = self._resent = self._over = False
 
     @contextmanager
     def heeded(self, *, to_the_end: bool = False) -> Iterator[None]:
@@ -68,6 +69,8 @@ class Ended:
                     before[number] = signal.signal(number, self._heed)
             except ValueError:  # not the main thread
                 break
+        if to_the_end:
+            atexit.register(_ignore)  # before all others, so that it is called after them
         others, hook = _now, sys.unraisablehook
         if before:
             _now, sys.unraisablehook = self, self._lost(hook)
@@ -84,12 +87,17 @@ class Ended:
         if self.by is not None and not self._is_unwinding():
             self._raise()
 
+    def over(self) -> None:
+        """From now on no signal raises anything: the end is being told."""
+        self._over = True
+
     def dealt_with(self) -> None:
         """The signal was somebody's who wanted no more than the exception."""
         self.by = self._raised = None
 
     def _heed(self, number: int, frame: FrameType | None) -> None:
-        if self._over or self._is_unwinding():
+        resent, self._resent = self._resent, False
+        if self._over or self._is_unwinding() or (resent and self._raised is not None):
             return
         if self.by is None:
             self.by, self._since = signal.Signals(number), time.monotonic()
@@ -114,6 +122,7 @@ class Ended:
         """Sends the signal once more, until its exception is raised."""
         while self._raised is None and not self._over and self.by is not None:
             time.sleep(_AGAIN)
+            self._resent = True
             if hasattr(signal, "pthread_kill"):  # it wakes a thread that sleeps, too
                 signal.pthread_kill(threading.main_thread().ident or 0, self.by)
             else:
@@ -140,6 +149,12 @@ class Ended:
                 os._exit(128 + number)
 
         return leave
+
+
+def _ignore() -> None:
+    """The interpreter's own end is left alone; it would give each signal its usual effect again."""
+    for name in WORDS:
+        signal.signal(signal.Signals[name], signal.SIG_IGN)
 
 
 def heed() -> None:

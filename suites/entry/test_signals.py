@@ -21,7 +21,7 @@ LINES = {
     "check": "cemverify check reference --properties gradient contract --workers 1",
     "study": "synthetic recursion --preset smoke --workers 1 --store cells",
     "power": "cemverify power --store cells --workers 2 --examples 4",
-    "language": "synthetic language study recursion --preset smoke --store cells",
+    "language": "synthetic language train --preset smoke",
 }
 CODES = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129, "SIGQUIT": 131}
 UNHEARD = 0.25  # seconds in which Python starts, where a signal has the effect that it has on any program

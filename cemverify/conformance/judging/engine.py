@@ -37,6 +37,7 @@ from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.saving import Saved, Values
 from cemverify.processes.time_limits import TimeLimit
 
+_CLOSE = 1e-7  # a solver's tolerance at which differences of its answers tell
 _MOST_WEIGHTS = 2**22  # attention weights times features, of cases that are taken apart to find the wrong part
 
 
@@ -124,6 +125,8 @@ def judge_property(
             record = _against_controls(record, search)
         if record.verdict == Verdict.HOLDS:
             record = _against_mutants(record, search, effort)
+        elif record.verdict == Verdict.INCONCLUSIVE:
+            record = _advised(record, subject)
         elif record.verdict == Verdict.VIOLATED and effort.shrink and search.tally.found is not None:
             record = _explained(record, search, search.tally.found)
     except SuiteBroke as broke:
@@ -158,6 +161,20 @@ def judge_again(
     search.tally.telling = search.tally.examples  # it was violated once, which is as telling as can be
     record = conclude(record, search.tally, once=property_.once)
     return replace(record, seconds=time.monotonic() - started)
+
+
+def _advised(record: Record, subject: Subject) -> Record:
+    """What would make examples of a solver telling, if that is what they lack."""
+    tolerance = subject.step.tolerance if isinstance(subject, EnergyLayer) else None
+    if (
+        tolerance is None
+        or tolerance <= _CLOSE
+        or not record.examples
+        or record.telling >= record.floor * record.examples
+    ):
+        return record
+    known = f"its answers are known to within its tolerance of {tolerance:g}"
+    return replace(record, reason=f"{record.reason}; {known}: have it stop at {_CLOSE:g}, and declare that")
 
 
 def _against_controls(record: Record, search: PropertySearch) -> Record:

@@ -37,7 +37,7 @@ def movement(
     """
     worst = {name: torch.zeros((), dtype=torch.float64) for name in exact}
     for seed in range(_TRIALS):
-        with _Perturbed(torch.Generator().manual_seed(seed)):
+        with Perturbed(torch.Generator().manual_seed(seed)):
             moved = evaluate()
         for name, values in exact.items():
             distance = (moved[name] - values).abs().max() if values.numel() else worst[name]
@@ -52,15 +52,20 @@ def movement(
     }
 
 
-class _Perturbed(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Perturbed(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Perturbs the operands of operations, except views of other arrays and in-place changes.
 
     GELU is taken apart: 1 + erf(z) cancels far on the left, which a kernel that does it all in one hides.
+
+    Args:
+        size: by so much of their value, at most; many times the roundoff of the arithmetic. narrow: also those of
+            float32.
     """
 
-    def __init__(self, generator: torch.Generator) -> None:
+    def __init__(self, generator: torch.Generator, size: float = _SIZE, *, narrow: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.generator = generator
+        self.generator, self.size = generator, size
+        self.dtypes = {torch.float64, torch.float32} if narrow else {torch.float64}
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -76,10 +81,10 @@ class _Perturbed(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*(self._moved(a) for a in args), **(kwargs or {}))
 
     def _moved(self, value: Any) -> Any:
-        if not isinstance(value, Tensor) or value.dtype != torch.float64:
+        if not isinstance(value, Tensor) or value.dtype not in self.dtypes:
             return value
-        noise = torch.empty(value.shape, dtype=torch.float64).uniform_(1 - _SIZE, 1 + _SIZE, generator=self.generator)
-        return value * noise
+        noise = torch.empty(value.shape, dtype=value.dtype)
+        return value * noise.uniform_(1 - self.size, 1 + self.size, generator=self.generator)
 
 
 @cache

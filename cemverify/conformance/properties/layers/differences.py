@@ -41,7 +41,7 @@ Displaced = Callable[[Named], Arrays]
 def derivatives_of_update_agree(box: Box, q: Question) -> Evidence:
     """For a random c and directions v: (v . d/dw) (c . update), by backpropagation and by differences."""
     generator = torch.Generator().manual_seed(q.seed % 2**31)
-    q = box.rounded(aside(q, generator))
+    q = box.rounded(aside(box, q, generator))
     u = box.displacement(q)
     c = {name: torch.randn(a.shape, generator=generator, dtype=torch.float64) for name, a in u.items()}
     noise = float(((rounding(box, q, u) + solved(box)) * flat(c).abs().sum(1)).sum())

@@ -3,10 +3,14 @@
 The arithmetic inside a layer is unknown. Its roundoff is taken to be that of sums of as many terms as the state has
 coordinates, on numbers as large as those that go in and come out, plus what as small a change of the arguments does
 to the answer: a layer may round its arguments, and be right about what it then has.
+
+In float32 that is more than a small update itself. There the magnitudes inside the computation decide, where torch
+lets them be seen: every operand of the stated energy's gradient is perturbed at random, as `perturbation` does it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,16 +20,21 @@ from torch import Tensor
 
 from cemverify.conformance.asking import extrapolation
 from cemverify.conformance.asking.boxes import Arrays, Box, flat, shaped
+from cemverify.conformance.asking.experiments import long_experiment, shapes
 from cemverify.conformance.implementations.energy_layers import TOKENS
 from cemverify.conformance.implementations.faults import Discard, Fault
 from cemverify.conformance.oracle.evidence import Comparison
+from cemverify.conformance.oracle.perturbation import Perturbed
 from cemverify.conformance.questions.black_boxes import Named, Question
 
 UPDATE = "update = -eta P grad energy"
 _ROUNDINGS = 4  # of each number, and of each term of a sum of as many as the state has
 _TRIALS = 3
 _NUDGED = 16  # roundings of arguments that one trial stands for: a random direction is not the worst one
-_ASIDE = 2.0**-10  # small beside the numbers of a question, large beside the widths of differences
+_ASIDE = 6  # of the widths of differences: large beside them, small beside the numbers of a question
+_SHAKEN = 2.0**-12  # of an operand: many times the roundoff of float32, and still of first order
+_SHAKES = 2
+_OTHER_ORDERS = 8  # another order of evaluation than autograd's
 _SOLVED = 16  # times the tolerance, twice what a curvature of 1/8 allows
 _CALIBRATED = 6  # states per dimension from which an unknown preconditioner is found
 
@@ -35,13 +44,20 @@ class Golden:
     """The displacement that is due.
 
     Attributes:
-        arrays: by name. room: how far a right answer may be from it, per batch row: (B,).
-        how: by which derivative, "autograd" or "differences".
+        arrays: by name. room: how far a right answer may be from it, per batch row: (B,), but for its own size.
+        how: by which derivative, "autograd" or "differences". measured: the same where it was measured, answers of
+        its size included; else None.
     """
 
     arrays: Arrays
     room: Tensor
     how: str
+    measured: Tensor | None = None
+
+    def room_for(self, box: Box, q: Question, got: Named) -> Tensor:
+        """How far an answer may be from it: (B,)."""
+        widest = self.room + rounding(box, q, got)
+        return widest if self.measured is None else torch.minimum(widest, self.measured)
 
 
 def golden(box: Box, q: Question) -> Golden:
@@ -50,7 +66,35 @@ def golden(box: Box, q: Question) -> Golden:
     found, how, error = _steps(box, q, P)
     room = rounding(box, q, found) + error + _normalised(box, q, found)
     room = beyond_nudges(box, q, room, found, lambda nudged: _steps(box, nudged, P)[0])
-    return Golden(found, room, how)
+    return Golden(found, room, how, _measured(box, q, P, found))
+
+
+def _measured(box: Box, q: Question, P: Preconditioner, found: Named) -> Tensor | None:
+    """What roundoff inside the computation may do to the displacement, (B,); None where that cannot be measured."""
+    if box.caller.dtype != torch.float32 or box.layer.arrays != "torch" or box.layer.step.unknown_preconditioner:
+        return None
+    worst = torch.zeros(q.batch, dtype=torch.float64)
+    for seed in range(_SHAKES):
+        try:
+            moved = _steps(box, q, P, shaken=seed)[0]
+        except Fault:  # it lets nothing look inside
+            return None
+        worst = torch.maximum(worst, (flat(moved) - flat(found)).abs().amax(1))
+    unit = box.eps / 2
+    size = flat(found).abs().amax(1)
+    if len(box.layer.step.sizes) > 1 or box.layer.step.returns == "next state":  # then x is added to
+        size = size + len(box.layer.step.sizes) * flat(q.x).abs().amax(1)
+    if q.noise:
+        size = size + box.layer.step.noise * flat(q.noise).abs().amax(1)
+    return _OTHER_ORDERS * unit * (terms(q) / _SHAKEN * worst + size)
+
+
+@long_experiment(lambda asked: shapes(asked.x))
+def _shaken_step(box: Box, x: Named, memory: Named, seed: int) -> Arrays:
+    """P times the gradient at x where every operand on the way to it is perturbed."""
+    with Perturbed(torch.Generator().manual_seed(seed), _SHAKEN, narrow=True):
+        gradient, _ = box.gradient(box.mapped(x), memory)
+        return box.preconditioned(_sum(gradient, x) if box.layer.leak else gradient)
 
 
 def beyond_nudges(box: Box, q: Question, room: Tensor, found: Named, ask: Callable[[Question], Named]) -> Tensor:
@@ -128,11 +172,19 @@ def calibrated(box: Box, q: Question) -> tuple[Tensor, float, Tensor]:
     return P, _ROUNDINGS * terms(fresh) * box.eps * conditioning * len(G) ** 0.5, basis
 
 
-def _steps(box: Box, q: Question, P: Preconditioner) -> tuple[Arrays, str, Tensor]:
-    """The displacement, by which derivative, and what errors of derivatives and of P add up to, (B,)."""
+def _steps(box: Box, q: Question, P: Preconditioner, shaken: int | None = None) -> tuple[Arrays, str, Tensor]:
+    """The displacement, by which derivative, and what errors of derivatives and of P add up to, (B,).
+
+    Args:
+        shaken: the seed of perturbations of every operand; None for none.
+    """
     x, before, how = dict(q.x), dict(q.x), "autograd"
     error, mu = torch.zeros(q.batch, dtype=torch.float64), box.layer.step.momentum
     for eta in box.layer.step.sizes:
+        if shaken is not None:
+            step = _shaken_step(box, x, q.memory, shaken)
+            before, x = x, {name: x[name] - eta * step[name] + mu * (x[name] - before[name]) for name in x}
+            continue
         g = box.mapped(x)
         gradient, how = box.gradient(g, q.memory)
         if how == "differences":
@@ -198,11 +250,12 @@ def nudged(q: Question, size: float, seed: int) -> Question:
     return replace(q, x={k: moved(a) for k, a in q.x.items()}, memory={k: moved(a) for k, a in q.memory.items()})
 
 
-def aside(q: Question, generator: torch.Generator) -> Question:
+def aside(box: Box, q: Question, generator: torch.Generator) -> Question:
     """A question beside this one, where derivatives are compared: off any kink that it was drawn at."""
+    distance = 2.0 ** round(math.log2(_ASIDE * box.eps**0.2 / 4))  # 2^-10 in float64, 2^-4 in float32
 
     def moved(array: Tensor) -> Tensor:
-        return array + _ASIDE * torch.randn(array.shape, generator=generator, dtype=array.dtype)
+        return array + distance * torch.randn(array.shape, generator=generator, dtype=array.dtype)
 
     return replace(q, x={k: moved(a) for k, a in q.x.items()}, memory={k: moved(a) for k, a in q.memory.items()})
 
