@@ -35,7 +35,8 @@ _QUANTITIES = {
     **dict.fromkeys(("eta", "step_size"), "step_size"),
     **dict.fromkeys(("tau", "temperature"), "temperature"),
     **dict.fromkeys(("eps", "norm_eps"), "norm_eps"),
-    "rank": "rank",
+    **dict.fromkeys(("scores", "logits"), "logits"),
+    **{name: name for name in ("rank", "x", "h", "P_d", "diagonal", "gain", "to_self")},
 }
 _USUAL_SIZES = 3  # sizes below this one are drawn all the time,
 _USUAL = (0.5, 1.0, 2.0)  # and numbers on both sides of these

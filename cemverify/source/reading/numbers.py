@@ -125,13 +125,15 @@ class _Reader:
 
 
 def _words(node: ast.AST) -> Iterator[str]:
-    """Names, attributes and axes of shapes in an expression."""
-    for one in ast.walk(node):
-        match one:
-            case ast.Name(name) | ast.Attribute(attr=name):
-                yield name
-            case ast.Subscript(ast.Attribute(attr="shape"), axis):
-                yield f"shape[{ast.unparse(axis)}]"
+    """Names, attributes, keys and axes of shapes in an expression."""
+    match node:
+        case ast.Subscript(ast.Attribute(attr="shape"), axis):
+            yield f"shape[{ast.unparse(axis)}]"
+            return
+        case ast.Name(name) | ast.Attribute(attr=name) | ast.Constant(str(name)):
+            yield name
+    for child in ast.iter_child_nodes(node):
+        yield from _words(child)
 
 
 def _folded(node: ast.expr, named: Mapping[str, Value]) -> Value | None:
