@@ -57,7 +57,10 @@ def run(_options: argparse.Namespace) -> int:
     show("\n".join(lines[3:]))
     right = _judge(demo_layer.without, "fixed")
     show_coloured(f"\n{wrapped(terminal.summary(right), width)}")
-    show("\nNow yours: `cemverify init` writes the files to start from.")
+    show(
+        "\nNow yours: `cemverify init` writes the files to start from. `cemverify check` also tells which of your\n"
+        "lines no question reached, and asks around the numbers in them."
+    )
     return 0 if found and counts(right.records)["holds"] == len(right.records) else 1
 
 

@@ -13,6 +13,7 @@ from cemverify.results.tables import Strong
 from reports.collect import ResultFile, complete, tables_of
 from reports.kinds import headline
 from reports.kinds.check import families
+from reports.page.listing import Listing, listings
 from reports.page.scripts import commands, script
 from reports.pictures.drawing import Picture, inline
 from reports.pictures.gallery import pictures_of
@@ -114,6 +115,7 @@ class Page:
     squares: bool
     tables: Sequence[Shown]
     left_out: Sequence[str]
+    listings: Sequence[Listing] = ()
     origins: Sequence[Mapping[str, str]] = field(default=())
 
 
@@ -143,6 +145,7 @@ def page_of(sources: Sequence[ResultFile]) -> Page:
         squares=squares,
         tables=tables,
         left_out=left_out,
+        listings=list(listings(checks)),
         origins=[_origin(source) for source in sources],
     )
 

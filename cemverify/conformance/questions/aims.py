@@ -71,14 +71,14 @@ def aims(numbers: Sequence[Number], axes: Sequence[str], others: Sequence[str]) 
     """
     for number in numbers:
         value = number.value
-        if value in _USUAL:
-            continue
         if value == int(value) and value >= _USUAL_SIZES:
             near = dict.fromkeys((int(value) + 1, int(value), int(value) - 1, _WELL_ABOVE * int(value) + 1))
             yield from (
                 Aim(axis, size, number) for axis in axes for size in near if size <= MOST.get(axis, MOST["J"])
             )
         for quantity in others:
+            if value in _USUAL and quantity not in OPTIONS:
+                continue
             least, most = OPTIONS.get(quantity, (_LEAST_MAGNITUDE, MAGNITUDES.get(quantity, MAGNITUDES["x"])))
             near_it = (*_NEAR, 1.0) if quantity in OPTIONS else _NEAR
             yield from (Aim(quantity, value * by, number) for by in near_it if least <= value * by <= most)

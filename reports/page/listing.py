@@ -1,0 +1,90 @@
+"""An implementation's own code as the page shows it: each line with a mark, and with what reached it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cemverify.console.escaping import one_line
+from reports.collect import ResultFile, complete
+
+BUDGET = 400_000  # characters of all listings together; a page is under 3 MB
+_WIDEST = 200
+_FEW = 3  # ids that are listed, where more are counted by family
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the code.
+
+    Attributes:
+        mark: "h" if it was reached, "i" if a branch from it was never taken, "v" if it never was, "n" if it is
+            no statement or runs at the import. by: what reached it, in words, or what did not happen there.
+    """
+
+    number: int
+    text: str
+    mark: str
+    by: str
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A file of the code.
+
+    Attributes:
+        title: of which implementation, and how much of it was reached. missed: whether something never was.
+    """
+
+    title: str
+    lines: Sequence[Line]
+    missed: bool
+
+
+def listings(sources: Sequence[ResultFile]) -> Iterator[Listing]:
+    """Every file of code in the results of checks, as long as the page has room."""
+    room = BUDGET
+    for source in sources:
+        reach = source.content.get("reach")
+        if not reach:
+            continue
+        with complete(source):
+            for file in reach["files"]:
+                found = _listing(source.content["implementation"], file, reach["properties"])
+                room -= sum(len(line.text) + len(line.by) + 80 for line in found.lines)
+                if room < 0:
+                    return
+                yield found
+
+
+def _listing(name: str, file: Mapping[str, Any], ids: Sequence[str]) -> Listing:
+    statements, never = set(file["statements"]), set(file["never"])
+    branches = {branch["line"]: branch["never_to"] for branch in file["branches"]}
+    lines = []
+    for number, text in enumerate(file["text"].splitlines(), 1):
+        by = [ids[i] for i in file["by"].get(str(number), ())]
+        mark = "n" if number not in statements else "v" if number in never else "i" if number in branches else "h"
+        said = _said(by, len(ids)) if mark in "hi" else "never reached" if mark == "v" else ""
+        if mark == "i":
+            said += f"; never to {_whither(branches[number])}"
+        lines.append(Line(number, one_line(text)[:_WIDEST] if text.strip() else "", mark, one_line(said)))
+    reached = len(statements) - len(never)
+    path, of = one_line(str(file["path"]))[:120], one_line(str(name))[:80]
+    title = f"{path} of {of}: {reached} of {len(statements)} lines reached"
+    return Listing(title, lines, bool(never or branches))
+
+
+def _said(by: Sequence[str], all_: int) -> str:
+    """By which properties a line was reached."""
+    if len(by) == all_ > 1:
+        return f"by all {all_} properties"
+    if len(by) <= _FEW:
+        return f"by {', '.join(by)}"
+    families = Counter(id_.partition("/")[0] for id_ in by)
+    return f"by {len(by)} properties: {', '.join(f'{family} {count}' for family, count in families.items())}"
+
+
+def _whither(to: Sequence[int]) -> str:
+    return ", ".join("the end of the function" if line < 0 else f"line {line}" for line in to)
