@@ -40,8 +40,10 @@ def test_the_property_holds_until_the_layer_sees_too_much(folder: Path, capsys: 
     assert capsys.readouterr().out.startswith(PAGE["holds"])
     layer = folder / "layer.py"
     layer.write_text(layer.read_text().replace("triu(1)", "triu(2)"))
-    assert main([*CHECK, "--save-counterexamples", "found"]) == 1
-    assert PAGE["violation"] in capsys.readouterr().out
+    assert main([*CHECK, "-v", "--save-counterexamples", "found"]) == 1
+    said = capsys.readouterr().out
+    assert PAGE["violation"] in said
+    assert said.endswith("--properties own/first-token-reads-itself --properties-from myproperties\n")
     assert main(["replay", "found/own-first-token-reads-itself.json"]) == 1
     layer.write_text(layer.read_text().replace("triu(2)", "triu(1)"))
     assert main(["replay", "found/own-first-token-reads-itself.json"]) == 0

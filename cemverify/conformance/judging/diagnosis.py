@@ -91,7 +91,7 @@ class Diagnosis:
     @property
     def again(self) -> str:
         """The command that asks the first violation again."""
-        return f"cemverify check {self.implementation} --properties {self.causes[0].first.id}"
+        return f"cemverify check {self.implementation} {self.causes[0].first.options}"
 
 
 def diagnose(event: RunFinished, repair: Callable[[Cause], Edit | None] | None = None) -> Diagnosis | None:

@@ -107,6 +107,11 @@ class Record:
         """The share of telling examples."""
         return self.telling / self.examples if self.examples else None
 
+    @property
+    def options(self) -> str:
+        """The options of `cemverify check` that ask this property alone."""
+        return f"--properties {self.id}{f' --properties-from {self.stated_in}' if self.stated_in else ''}"
+
     def describe(self) -> dict[str, Any]:
         """As JSON, without the entries that do not apply."""
         share = self.share

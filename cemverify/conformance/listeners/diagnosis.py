@@ -58,7 +58,7 @@ def _annotation(diagnosis: Diagnosis, cause: Cause) -> str:
     at = {} if cause.place is None else {"file": cause.place.file, "line": cause.place.line}
     title = f"{number(len(cause.records), 'property')} violated: {cause.name}"
     more = ",".join(f"{key}={_escaped(str(value), ':,')}" for key, value in {**at, "title": title}.items())
-    asked = f"cemverify check {diagnosis.implementation} --properties {cause.first.id}"
+    asked = f"cemverify check {diagnosis.implementation} {cause.first.options}"
     said = "\n".join(filter(None, (cause.because, f"{cause.first.id}: {cause.first.reason}", asked)))
     return f"::error {more}::{_escaped(said)}"
 
