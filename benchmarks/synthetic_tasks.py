@@ -10,7 +10,7 @@ from benchmarks.measuring import in_turn, ratio, show_ratio
 from cemverify.results.envelope import Table
 from synthetic.gp.sampling import covariance, factorise
 from synthetic.gp.streams import Streams
-from synthetic.recursion.regressors import CEMSpec, RegressorStack
+from synthetic.studies.recursion.regressors import CEMSpec, RegressorStack
 
 
 def ensembles(models: int, rounds: int, seconds: float) -> tuple[Table, Any]:

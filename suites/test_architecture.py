@@ -110,7 +110,7 @@ ROOMS: dict[str, set[str]] = {
         *("cemverify.cem", "cemverify.runs", "reports", "synthetic.corpora", "synthetic.training"),
     }
     | shared("console", "results"),
-    "synthetic.recursion": {
+    "synthetic.studies.recursion": {
         *("cemverify.cem", "cemverify.runs", "reports", "synthetic.flops", "synthetic.gp"),
         "synthetic.studies.engine",
     }
@@ -136,13 +136,13 @@ ROOMS: dict[str, set[str]] = {
     | shared("processes", "console", "results")
     | verifier("implementations"),
     "synthetic.__main__": {"cemverify.runs", "synthetic.atlas", "synthetic.examine", "synthetic.explain"}
-    | {"synthetic.recursion", "synthetic.language"}
+    | {"synthetic.studies.recursion", "synthetic.language"}
     | shared("console"),
     "benchmarks": {
         "cemverify.cem",
         "cemverify.conformance.implementations",
         "reports",
-        *(f"synthetic.{room}" for room in ("corpora", "flops", "gp", "recursion")),
+        *(f"synthetic.{room}" for room in ("corpora", "flops", "gp", "studies.recursion")),
         "cemverify.results",
     }
     | shared("processes", "console", "results"),

@@ -27,8 +27,8 @@ HOMES = {
     "cemverify.power.cells:measure": "cemverify.power.cells",
     "synthetic.language.paper.cells:compute_training": "synthetic.studies.paper.cells",
     "synthetic.language.tuned.cells:compute_trial": "synthetic.studies.engine.trials",
-    "synthetic.recursion.cells:compute_model": "synthetic.recursion.cells",
-    "synthetic.recursion.cells:compute_task": "synthetic.recursion.cells",
+    "synthetic.recursion.cells:compute_model": "synthetic.studies.recursion.cells",
+    "synthetic.recursion.cells:compute_task": "synthetic.studies.recursion.cells",
 }
 
 DESCRIPTION = """\

@@ -115,7 +115,7 @@ def _commands() -> Mapping[str, Callable[[Sequence[str]], int]]:
     import synthetic.__main__
     import synthetic.examine
     import synthetic.language.train
-    import synthetic.recursion.command
+    import synthetic.studies.recursion.command
 
     return {
         "cemverify": cemverify.cli.main,

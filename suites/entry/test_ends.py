@@ -34,7 +34,11 @@ MOMENTS = {
     "while results are collected": ("reports tables .", "reports.collect", "collect"),
     "while properties are listed": ("cemverify list", "cemverify.commands.list", "run"),
     "while a task is drawn": ("synthetic examine rbf", "synthetic.examine", "examine"),
-    "while a study runs": ("synthetic recursion --preset smoke --store s", "synthetic.recursion.command", "conduct"),
+    "while a study runs": (
+        "synthetic recursion --preset smoke --store s",
+        "synthetic.studies.recursion.command",
+        "conduct",
+    ),
     "while claims are judged": ("cemverify claims 1-scale", "cemverify.commands.claims", "run"),
 }
 

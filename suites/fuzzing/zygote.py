@@ -78,7 +78,7 @@ def _imported() -> Mapping[str, Main]:
         *("cemverify.conformance.counterexamples.files", "cemverify.power.measuring", "cemverify.power.pages"),
         *("cemverify.conformance.workers.isolation", "cemverify.claims", "cemverify.conformance.listeners.ci"),
         *("cemverify.conformance.listeners.terminal", "cemverify.conformance.gate.accepting"),
-        *("synthetic.atlas", "synthetic.examine", "synthetic.explain", "synthetic.recursion.command"),
+        *("synthetic.atlas", "synthetic.examine", "synthetic.explain", "synthetic.studies.recursion.command"),
         *("synthetic.language.paper.page", "synthetic.language.tuned.study", "synthetic.language.dial.page"),
         *("synthetic.language.losses.implementations", "reports.page.content", "reports.page.rendering"),
         *(
@@ -126,7 +126,11 @@ def _work_is_told(*, starts_servers: bool) -> None:
         yield JudgedClaim(find_claim("15-matched-mlp"), _FINDINGS)
 
     for place in (
-        *("cemverify.power.measuring:measure_power", "synthetic.recursion.command:conduct", "synthetic.atlas:survey"),
+        *(
+            "cemverify.power.measuring:measure_power",
+            "synthetic.studies.recursion.command:conduct",
+            "synthetic.atlas:survey",
+        ),
         *("synthetic.examine:examine", "synthetic.explain:_perform_apart", "cemverify.commands.demo:_judge"),
         *("synthetic.language.commands.train:train_side_by_side", "synthetic.language.commands.study:open_corpus"),
         *(

@@ -8,8 +8,8 @@ from typing import Any
 from cemverify.results.envelope import Table, result
 from cemverify.results.provenance import Maker
 from suites.reports.studies import stored
-from synthetic.recursion.measured import measured
 from synthetic.studies.engine.readings import readings
+from synthetic.studies.recursion.measured import measured
 
 FAMILIES = ("gradient/attention", "descent/mlp", "structure/block")
 

@@ -13,8 +13,8 @@ from cemverify.cem.models import Regressor as Reference
 from cemverify.cem.models import RegressorConfig
 from cemverify.console.errors import UsageError
 from synthetic.gp.streams import Stream, Streams
-from synthetic.recursion.ensembles import Recipe, fit
-from synthetic.recursion.regressors import CEMCore, CEMSpec, GatedMLPSpec, RegressorStack, Spec
+from synthetic.studies.recursion.ensembles import Recipe, fit
+from synthetic.studies.recursion.regressors import CEMCore, CEMSpec, GatedMLPSpec, RegressorStack, Spec
 
 RECIPE = Recipe(steps=60, batch=32, check_every=10)
 SPECS: tuple[Spec, ...] = (

@@ -16,7 +16,7 @@ from cemverify.console.errors import UsageError
 from cemverify.results.envelope import read, tables_of
 from cemverify.runs.plain import plain
 from synthetic.__main__ import main
-from synthetic.recursion.cells import (
+from synthetic.studies.recursion.cells import (
     ModelCell,
     RunRecord,
     TaskCell,
@@ -25,12 +25,12 @@ from synthetic.recursion.cells import (
     read_runs,
     read_task,
 )
-from synthetic.recursion.contenders import FAMILIES, Contender
-from synthetic.recursion.ensembles import Recipe
-from synthetic.recursion.findings import admit
-from synthetic.recursion.presets import RecursionConfig, preset
-from synthetic.recursion.references import REFERENCES
-from synthetic.recursion.regressors import CEMSpec
+from synthetic.studies.recursion.contenders import FAMILIES, Contender
+from synthetic.studies.recursion.ensembles import Recipe
+from synthetic.studies.recursion.findings import admit
+from synthetic.studies.recursion.presets import RecursionConfig, preset
+from synthetic.studies.recursion.references import REFERENCES
+from synthetic.studies.recursion.regressors import CEMSpec
 
 TINY = RecursionConfig(depths=(1, 2), seeds=3, train_points=256, test_points=128, recipe=Recipe(steps=60))
 (RBF,) = TINY.priors
@@ -162,12 +162,18 @@ def test_a_prior_with_nothing_to_learn_is_refused_and_a_declared_negative_contro
         scores = dict.fromkeys(REFERENCES, score)
         return {"floor": floor, "prior_std": 1.0, "jitter": 0.0, "sampling": "exact", "scores": scores}
 
-    admit(TINY, lambda cell: record(0.3, 0.9))
+    def cells(config: RecursionConfig) -> list[TaskCell]:
+        return [cell for prior in config.priors for cell in config.task_cells(prior)]
+
+    admit(TINY, dict.fromkeys(cells(TINY), record(0.3, 0.9)))
     with pytest.raises(UsageError, match="nothing to learn"):
-        admit(TINY, lambda cell: record(0.85, 0.9))
+        admit(TINY, dict.fromkeys(cells(TINY), record(0.85, 0.9)))
     with pytest.raises(UsageError, match="nothing beyond linear"):
-        admit(TINY, lambda cell: record(0.01, 0.09))
-    admit(replace(TINY, priors=("matern12",)), lambda cell: record(0.85, 0.9))
+        admit(TINY, dict.fromkeys(cells(TINY), record(0.01, 0.09)))
+    admit(
+        replace(TINY, priors=("matern12",)),
+        dict.fromkeys(cells(replace(TINY, priors=("matern12",))), record(0.85, 0.9)),
+    )
 
 
 # --- the command --------------------------------------------------------------------------------

@@ -18,15 +18,15 @@ from reports.kinds.recursion import shallowest, sheets
 from reports.sheets import plain
 from synthetic.gp.streams import Streams
 from synthetic.gp.tasks import Score
-from synthetic.recursion import statements
-from synthetic.recursion.cells import TEST_DEPTHS, RunRecord, TaskRecord
-from synthetic.recursion.contenders import CEM, FAMILIES, Contender, cost_of
-from synthetic.recursion.ensembles import Recipe, fit
-from synthetic.recursion.findings import entry
-from synthetic.recursion.presets import PRESETS, RecursionConfig, preset
-from synthetic.recursion.regressors import CEMSpec, DrawnSpec, RegressorStack
-from synthetic.recursion.summary import Row, choose_rate, summarise
 from synthetic.studies.engine.stopping import STOPS, AtStop
+from synthetic.studies.recursion import statements
+from synthetic.studies.recursion.cells import TEST_DEPTHS, RunRecord, TaskRecord
+from synthetic.studies.recursion.contenders import CEM, FAMILIES, Contender, cost_of
+from synthetic.studies.recursion.ensembles import Recipe, fit
+from synthetic.studies.recursion.findings import entry
+from synthetic.studies.recursion.presets import PRESETS, RecursionConfig, preset
+from synthetic.studies.recursion.regressors import CEMSpec, DrawnSpec, RegressorStack
+from synthetic.studies.recursion.summary import Row, choose_rate, summarise
 
 SEEDS = 8
 cem, again, narrow, reused, untied = (

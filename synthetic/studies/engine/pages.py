@@ -107,13 +107,16 @@ def page_of(content: Mapping[str, Any]) -> Page:
     return Page(kept["title"], blocks)
 
 
-def write_page(path: Path, content: Mapping[str, Any]) -> list[Path]:
-    """Writes the page that a result file holds, with its pictures beside it; returns what was written.
+def write_page(path: Path, content: Mapping[str, Any], made: Page | None = None) -> list[Path]:
+    """Writes the page of a result file, with its pictures beside it; returns what was written.
+
+    Args:
+        content: of the file. made: the page that was made of it; None takes the one that it holds.
 
     Raises:
         ResultError: a file cannot be written.
     """
-    page, command = page_of(content), content["made_by"]["command"]
+    page, command = page_of(content) if made is None else made, content["made_by"]["command"]
     parts: list[str | tuple[str, str, str]] = []
     for block in page.blocks:
         match block:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from cemverify.console.errors import UsageError
-from synthetic.recursion.regressors import DrawnSpec, RegressorStack
+from synthetic.studies.recursion.regressors import DrawnSpec, RegressorStack
 
 
 @dataclass(frozen=True)

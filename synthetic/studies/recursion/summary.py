@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from cemverify.results.statistics import PairedComparison, Spread, compare, correct, spread
 from synthetic.gp.tasks import Score
-from synthetic.recursion.cells import RunRecord, TaskRecord
-from synthetic.recursion.contenders import Contender, RegressorCost
+from synthetic.studies.recursion.cells import RunRecord, TaskRecord
+from synthetic.studies.recursion.contenders import Contender, RegressorCost
 
 Rates = Mapping[float, Sequence[RunRecord]]
 

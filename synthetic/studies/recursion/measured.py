@@ -8,7 +8,7 @@ from typing import Any
 
 from cemverify.results.statistics import MARGIN
 from reports.kinds.recursion import at_depths, at_stops, by_depth, errors, is_drawn, priors, short
-from synthetic.studies.engine.readings import measured_ratio
+from synthetic.studies.engine.readings import measured_ratio, payload
 
 
 def measured(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -27,21 +27,19 @@ def measured(content: Mapping[str, Any]) -> dict[str, Any]:
         for on, row in every
         if (stops := at_stops(row))
     ]
-    return {
+    common = payload(
         # one model for all depths is another question than a model for each
-        "study": "recursion-dial" if drawn else "recursion",
-        "parameters": max(sizes, default=0),
-        "seen": f"{config['train_points']:,} training points",
-        "replicates": f"{config['seeds']} functions each",
-        "recipe": f"noise {config['noise']:g}, each depth at its best of {len(config['rates'])} learning rates",
-        "figure": "expected RMSE",
-        "margin": MARGIN,
-        "ratios": [
+        "recursion-dial" if drawn else "recursion",
+        [
             measured_ratio(f"T = {deep}", f"T = {flat}", errors(at[deep]), errors(at[flat]), short(prior))
             for prior, at in depths.items()
             for flat, deep in combinations(sorted(at), 2)
         ],
-        "best_rates": [],
-        **({"at_depths": drawn} if drawn else {}),
-        **({"at_stops": stopped} if stopped else {}),
-    }
+        parameters=max(sizes, default=0),
+        seen=f"{config['train_points']:,} training points",
+        replicates=f"{config['seeds']} functions each",
+        recipe=f"noise {config['noise']:g}, each depth at its best of {len(config['rates'])} learning rates",
+        figure="expected RMSE",
+        margin=MARGIN,
+    )
+    return {**common, **({"at_depths": drawn} if drawn else {}), **({"at_stops": stopped} if stopped else {})}

@@ -9,11 +9,11 @@ from types import MappingProxyType
 from cemverify.console.errors import UsageError
 from synthetic.gp.priors import canonical
 from synthetic.gp.tasks import TaskConfig
-from synthetic.recursion.cells import ModelCell, Replicate, TaskCell
-from synthetic.recursion.contenders import FAMILIES, INPUTS, Contender, find_family
-from synthetic.recursion.ensembles import Recipe
-from synthetic.recursion.regressors import DrawnSpec
 from synthetic.studies.engine.stopping import STOPS
+from synthetic.studies.recursion.cells import ModelCell, Replicate, TaskCell
+from synthetic.studies.recursion.contenders import FAMILIES, INPUTS, Contender, find_family
+from synthetic.studies.recursion.ensembles import Recipe
+from synthetic.studies.recursion.regressors import DrawnSpec
 
 # Of these plain CEM at T = 1, 2 and 4 chose none at the edge.
 FIVE_RATES = (5e-3, 1e-2, 2e-2, 3e-2, 5e-2)

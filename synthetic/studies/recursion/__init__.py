@@ -8,13 +8,13 @@ the root of the least mean squared error over functions, and other models of mat
     references                what needs no training
     cells                     the units of work: what is computed once and kept
     summary                   what the cells say together
-    statements, findings      what that says of the paper, and all of it as the result
+    statements, findings      what that says of the paper; how far a study is, and all of it as the result
     measured, page            what the ledger reads, and the page of a result file
     presets, command          what is run
 """
 
 from __future__ import annotations
 
-from synthetic.recursion.command import add_arguments, run
+from synthetic.studies.recursion.command import add_arguments, run
 
 __all__ = ["add_arguments", "run"]

@@ -19,11 +19,11 @@ from torch import Tensor
 from cemverify.runs import algorithm
 from synthetic.gp.streams import Stream, Streams
 from synthetic.gp.tasks import Score, Task, TaskConfig, draw
-from synthetic.recursion.contenders import Contender
-from synthetic.recursion.ensembles import Fit, Recipe, fit, squared_errors
-from synthetic.recursion.references import REFERENCES
-from synthetic.recursion.regressors import CEMCore, RegressorStack
 from synthetic.studies.engine.stopping import AtStop
+from synthetic.studies.recursion.contenders import Contender
+from synthetic.studies.recursion.ensembles import Fit, Recipe, fit, squared_errors
+from synthetic.studies.recursion.references import REFERENCES
+from synthetic.studies.recursion.regressors import CEMCore, RegressorStack
 
 # Trained models are also evaluated with so many steps, whatever their own T.
 TEST_DEPTHS = tuple(range(1, 17))

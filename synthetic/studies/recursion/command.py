@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -17,16 +15,16 @@ from cemverify.console.parsing import count, path, positive, seed
 from cemverify.processes.devices import check_device
 from cemverify.results import envelope, provenance
 from cemverify.results.tables import terminal
-from cemverify.runs import Cell, RunOptions, add_run_arguments, payloads, run_cells, run_options
+from cemverify.runs import add_run_arguments, run_options
 from reports.kinds.recursion import sheets
 from reports.sheets import plain
 from synthetic.gp import priors
-from synthetic.recursion.cells import ModelCell, TaskCell, compute_model, compute_task
-from synthetic.recursion.contenders import FAMILIES
-from synthetic.recursion.findings import admit, assemble
-from synthetic.recursion.measured import measured
-from synthetic.recursion.presets import PRESETS, RecursionConfig, preset
+from synthetic.studies.engine.conduct import conduct
 from synthetic.studies.engine.readings import readings
+from synthetic.studies.recursion.contenders import FAMILIES
+from synthetic.studies.recursion.findings import assemble, state
+from synthetic.studies.recursion.measured import measured
+from synthetic.studies.recursion.presets import PRESETS, RecursionConfig, preset
 
 DESCRIPTION = """\
 Trains recursive CEM MLPs with T = 1, 2, 4, 8 descent steps (--steps) on functions drawn from Gaussian processes,
@@ -121,9 +119,8 @@ def run(options: argparse.Namespace) -> int:
     where = run_options(options)
     envelope.check_outputs(options.output, page=options.page, stores=[where.store])
     torch.set_num_threads(1)  # as in the workers, and as the result says
-    command = _command(options)
-    maker = provenance.Maker.now(command, asdict(config), config.seed, config.recipe.device)
-    found = conduct(config, where)
+    maker = provenance.Maker.now(options.again, asdict(config), config.seed, config.recipe.device)
+    found = assemble(config, conduct(lambda look: state(config, look, where.shard is not None), where).payloads)
     bare = envelope.result("recursion", maker, [], found)
     tables = [plain(sheet) for sheet in sheets(bare)]
     envelope.show(terminal(tables))
@@ -147,7 +144,9 @@ def _page_of(file: Path, page: Path) -> list[Path]:
     Raises:
         UsageError: it is no result of this study, or lacks its rows. ResultError: a file cannot be read or written.
     """
-    from synthetic.recursion.page import write_page  # draws, and its import takes a second
+    # these draw, and their import takes a second
+    from synthetic.studies.engine.pages import write_page
+    from synthetic.studies.recursion.page import page_of
 
     content = envelope.read(file)
     if (
@@ -158,31 +157,7 @@ def _page_of(file: Path, page: Path) -> list[Path]:
             f"{file} has no rows of a recursion study, so its page cannot be made again; give what --output or --page"
             " of `python -m synthetic recursion` wrote"
         )
-    return write_page(page, content)
-
-
-def conduct(config: RecursionConfig, where: RunOptions) -> dict[str, Any]:
-    """Computes the cells that the store lacks and assembles what they say.
-
-    Raises:
-        UsageError: a prior is not worth a comparison, or a cell failed, say since it cannot be sampled at this size.
-    """
-    tasks = {t: compute_task.cell(t, cost=t.cost, label=t.label) for p in config.priors for t in config.task_cells(p)}
-    models = {
-        m: compute_model.cell(m, cost=m.cost, label=m.label) for p in config.priors for m in config.model_cells(p)
-    }
-    known: dict[TaskCell | ModelCell, Any] = {}
-
-    def complete(cells: Mapping[Any, Cell]) -> None:
-        found = payloads(run_cells(list(cells.values()), where), where.store)
-        known.update(zip(cells, found, strict=True))
-
-    if where.shard is not None:  # a shard knows only its own part of the tasks, and leaves judging to whoever prints
-        complete({**tasks, **models})
-    complete(tasks)
-    admit(config, known.__getitem__)
-    complete(models)
-    return assemble(config, known.__getitem__)
+    return write_page(page, content, page_of(content))
 
 
 def _configured(options: argparse.Namespace) -> RecursionConfig:
@@ -208,16 +183,6 @@ def _configured(options: argparse.Namespace) -> RecursionConfig:
     except ValueError as error:
         raise UsageError(str(error)) from error
     return replace(config, recipe=replace(config.recipe, device=options.device))
-
-
-def _command(options: argparse.Namespace) -> str:
-    """The command that makes the same tables again."""
-    words = ["python", "-m", "synthetic", "recursion", "--preset", options.preset]
-    for name in ("prior", "steps", "models", "seeds", "rates", "train_points", "noise", "device", "seed", "page"):
-        value = getattr(options, name)
-        if value is not None:
-            words += [f"--{name.replace('_', '-')}", *map(str, value if isinstance(value, list) else [value])]
-    return shlex.join(words)
 
 
 def _size(config: RecursionConfig) -> str:

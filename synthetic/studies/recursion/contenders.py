@@ -21,8 +21,8 @@ import torch
 from cemverify.console.errors import UsageError
 from synthetic.flops import Flops, count
 from synthetic.gp.streams import Streams
-from synthetic.recursion.ensembles import squared_errors
-from synthetic.recursion.regressors import CEMSpec, DrawnSpec, GatedMLPSpec, RegressorStack, Spec
+from synthetic.studies.recursion.ensembles import squared_errors
+from synthetic.studies.recursion.regressors import CEMSpec, DrawnSpec, GatedMLPSpec, RegressorStack, Spec
 
 INPUTS = 10
 # 2 x 3 x 17, so that the sizes matched to it come out whole
