@@ -176,7 +176,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def table(found: Examination) -> envelope.Table:
-    """The table for people."""
+    """What an examination found, as a table for a terminal."""
     task, difficulty, config = found.task, found.difficulty, found.task.config
     title = (
         f"{config.prior}: {config.dimensions} inputs, {config.train_points} training and {config.test_points} test "
@@ -199,7 +199,7 @@ def table(found: Examination) -> envelope.Table:
 
 
 def payload(found: Examination) -> dict[str, object]:
-    """The result for programs."""
+    """What an examination found, as plain values for its result file."""
     agreement = {**asdict(found.agreement), "worst": found.agreement.worst, "points": found.agreement_points}
     return {
         "task": {**asdict(found.task.config), "sampling": found.task.sampling, "jitter": found.task.jitter},

@@ -74,7 +74,7 @@ class ChainSpec:
 
     @property
     def hidden_states(self) -> int:
-        """S."""
+        """S, the number of hidden states."""
         return self.vocabulary**self.order if self.kind == "markov" else self.states
 
 

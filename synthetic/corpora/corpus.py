@@ -111,7 +111,7 @@ class Corpus:
         return self.unit if len(self.train.tokens) == self.train.bytes else "token"
 
     def describe(self) -> dict[str, Any]:
-        """What it is, as JSON."""
+        """Name, size and digest of the corpus, as plain values for a result file."""
         return {
             "source": self.name,
             "digest": self.digest,

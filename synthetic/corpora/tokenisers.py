@@ -24,7 +24,7 @@ class Tokeniser(Protocol):
 
     @property
     def vocabulary(self) -> int:
-        """V: tokens are 0 ... V-1."""
+        """V, the size of the vocabulary: tokens are 0 ... V-1."""
         ...
 
     @property

@@ -70,7 +70,7 @@ class Compressors:
         self._read, self._deflated, self._xzed = 0, 0, 0
 
     def feed(self, content: bytes) -> None:
-        """Adds the next document."""
+        """Adds the next document to what is compressed."""
         self._read += len(content)
         self._deflated += len(self._deflate.compress(content))
         self._xzed += len(self._xz.compress(content))

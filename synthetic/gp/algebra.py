@@ -55,7 +55,7 @@ class Named:
 
 @dataclass(frozen=True)
 class Product:
-    """A number times kernels."""
+    """A product in the algebra of priors: a number times one kernel or several."""
 
     scale: float
     factors: tuple[Expression, ...]
@@ -67,7 +67,7 @@ class Product:
 
 @dataclass(frozen=True)
 class Sum:
-    """Two kernels or more."""
+    """A sum in the algebra of priors, of two kernels or more."""
 
     terms: tuple[Expression, ...]
 

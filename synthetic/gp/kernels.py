@@ -27,7 +27,7 @@ def along(x: Tensor) -> Tensor:
 
 
 class Constant(Kernel):  # type: ignore[misc]  # GPyTorch has no types
-    """k(x, x') = 1."""
+    """The kernel of functions that are constant: k(x, x') = 1."""
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **_: Any) -> Tensor:
         """The covariances of x1 and x2."""

@@ -50,7 +50,7 @@ class OracleAgreement:
 
     @property
     def worst(self) -> float:
-        """The largest of the three."""
+        """The largest relative difference between the two libraries, over posterior mean, variance and floor."""
         return max(self.mean, self.variance, self.floor)
 
 
@@ -104,7 +104,7 @@ class Adapter(sk.Kernel):  # type: ignore[misc]  # scikit-learn has no types
         return np.concatenate([np.diag(self.function(X[i : i + 256], X[i : i + 256])) for i in range(0, len(X), 256)])
 
     def is_stationary(self) -> bool:
-        """Not known to be."""
+        """Whether the prior is known to be stationary; False where nothing is known."""
         return False
 
 

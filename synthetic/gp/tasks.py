@@ -73,12 +73,12 @@ class TaskConfig:
 
     @property
     def points(self) -> int:
-        """n + m."""
+        """How many points are drawn at once: n for training and m for testing."""
         return self.train_points + self.test_points
 
     @property
     def sampling(self) -> str:
-        """How it is drawn, in words."""
+        """In words, how the function of a task is drawn: exactly, or with so many features."""
         return f"finite rank, {self.features} random features" if self.features else "exact"
 
 

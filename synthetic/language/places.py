@@ -50,7 +50,7 @@ class Workplace:
 
     @property
     def name(self) -> str:
-        """The corpus, in a sentence."""
+        """The corpus as a sentence names it."""
         return f"the {self.corpus.name}"
 
     def bring(self) -> None:

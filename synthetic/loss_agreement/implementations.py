@@ -58,7 +58,7 @@ class ImplementedAttention(CEMAttention):
 
 
 class ImplementedMLP(CEMGatedMLP):
-    """As `ImplementedAttention`."""
+    """Somebody else's `mlp` function in the place of the reference's MLP, with the reference's parameters."""
 
     def __init__(self, config: MLPConfig, generator: torch.Generator, function: Layer) -> None:
         super().__init__(config, generator)
@@ -194,7 +194,7 @@ class LossCurves:
 
     @property
     def sentence(self) -> str:
-        """The outcome."""
+        """The outcome in a sentence: whether the losses agree, or where they part."""
         if self.agree:
             margin = f"margin {self.agreement.margin:.2g}"
             return (
@@ -206,7 +206,7 @@ class LossCurves:
 
     @property
     def payload(self) -> dict[str, Any]:
-        """For the result file."""
+        """Both loss curves and what was made of them, as plain values for the result file."""
         return {
             "implementation": self.name,
             "agreement": asdict(self.agreement),

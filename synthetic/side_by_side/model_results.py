@@ -78,7 +78,7 @@ class Keeping:
     resume: bool = False
 
     def of(self, contender: Contender) -> Path:
-        """The folder of a contender."""
+        """The folder in which a contender keeps its metrics, weights and checkpoints."""
         return self.folder / contender.slug
 
 

@@ -69,7 +69,7 @@ class TrainingFindings:
 
     @property
     def tables(self) -> list[Table]:
-        """For people."""
+        """The tables of the run, for a terminal and for its result file."""
         return tables(self.config, self.ground, self.results)
 
     @property
@@ -79,7 +79,7 @@ class TrainingFindings:
 
     @property
     def passed(self) -> str:
-        """What a pass says."""
+        """What a run says that passes: how far its models are ahead of the yardsticks."""
         said = "every model needs fewer bits than a bigram model"
         baselines = [result.contender.baseline for result in self.results]
         if math.isfinite(self.config.band) and any(baselines) and not all(baselines):

@@ -42,7 +42,7 @@ def cost(config: LanguageModelConfig, context: int) -> Cost:
 
 
 def cost_of(model: LanguageModel, context: int) -> Cost:
-    """The same of a model on the meta device."""
+    """The cost per token of a model on the meta device, in windows of J = context tokens."""
     with torch.device("meta"):
         tokens = torch.zeros(1, context, dtype=torch.int64)
     logits: list[Any] = []

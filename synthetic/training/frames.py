@@ -35,17 +35,17 @@ class Frame:
     init_std: float
 
     def llama_attention(self, position: Literal["rotary", "alibi"]) -> LlamaAttentionConfig:
-        """Llama's attention."""
+        """Llama's attention at this size, with rotary positions or ALiBi."""
         return LlamaAttentionConfig(self.size.dim, self.size.heads, position, init_std=self.init_std)
 
     def swiglu(self, hidden: int | None = None) -> SwiGLUConfig:
-        """Llama's MLP."""
+        """Llama's MLP at this size, or with another number of hidden units."""
         return SwiGLUConfig(self.size.dim, hidden or self.size.hidden, init_std=self.init_std)
 
     def attention(
         self, steps: int, preconditioner: PreconditionerName = "diagonal", diagonal: DiagonalKind = "shared"
     ) -> AttentionConfig:
-        """CEM's attention."""
+        """CEM's attention at this size, with T = steps."""
         return AttentionConfig(
             self.size.dim,
             self.size.heads,
@@ -60,7 +60,7 @@ class Frame:
     def mlp(
         self, steps: int, preconditioner: PreconditionerName = "diagonal", hidden: int | None = None
     ) -> MLPConfig:
-        """CEM's MLP."""
+        """CEM's MLP at this size, or with another number of hidden units, with T = steps."""
         return MLPConfig(
             self.size.dim,
             hidden or self.size.hidden,

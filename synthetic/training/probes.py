@@ -46,7 +46,7 @@ class LayerProbe:
     entropy: float | None = None
 
     def record(self) -> Mapping[str, Any]:
-        """As JSON."""
+        """What was seen inside a layer, as a JSON object of its metrics."""
         return asdict(self)
 
 

@@ -39,7 +39,7 @@ class Base:
 
     @property
     def head_dim(self) -> int:
-        """R."""
+        """R = D / K, the dimension of a head of the base."""
         return self.dim // self.heads
 
     def rate_share(self, name: str, dim: int, layers: int) -> float:

@@ -182,7 +182,7 @@ def read(study: Found) -> Findings:
 
 
 def sentences(summary: DialSummary, unit: str, floor: float | None) -> Iterator[str]:
-    """What is known now."""
+    """What is known now of the models for each T and for all of them, sentence by sentence."""
     off, what = floor or 0.0, f"bits/{unit}" if floor is None else f"bits/{unit} above the source"
     apart = [
         f"{bits - off:.4f} (T = {T})"

@@ -39,7 +39,7 @@ class Compared:
 
     @property
     def verdict(self) -> str:
-        """In a word."""
+        """The conclusion in a word; or why there is none."""
         if self.diverged:
             return "a run diverged"
         return "not judged yet" if self.comparison is None else self.comparison.conclusion

@@ -16,7 +16,7 @@ Look = Callable[[Cell], Mapping[str, Any] | None]
 
 
 class Unfinished(Protocol):
-    """How far a study is."""
+    """How far a study is: the cells that it has, and those that it wants next."""
 
     @property
     def todo(self) -> Sequence[Cell]:

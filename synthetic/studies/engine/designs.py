@@ -30,7 +30,7 @@ Dial = Literal["", "sum", "alike"]
 
 
 def doubling(most: int) -> tuple[int, ...]:
-    """1, 2, 4 ... up to `most`."""
+    """The powers of two 1, 2, 4 ... up to `most`."""
     return tuple(2**i for i in range(most.bit_length()))
 
 
@@ -78,7 +78,7 @@ class Design:
 
     @property
     def looped(self) -> LoopedConfig:
-        """The model."""
+        """The complete configuration of the model that these words name."""
         frame = Frame(self.size, self.vocabulary, self.init_std)
         # the paper's full model has a low-rank preconditioner in both, its single replacements are taken diagonal
         P: PreconditionerName = "low rank" if self.replaced == "full" else "diagonal"
@@ -153,5 +153,5 @@ def _with_steps(layer: tuple[Option, ...], steps: int) -> tuple[Option, ...]:
 
 @cache
 def parameters(design: Design) -> int:
-    """How many the model has."""
+    """How many parameters the model of a design has."""
     return sum(parameter.numel() for parameter in looped_on_meta(design.looped).parameters())

@@ -91,7 +91,7 @@ class Plan:
     def cell(
         self, row: Row, seed: int, part: Part, share: float, learning_rate: float, corpus: PinnedCorpus, device: str
     ) -> TrialCell:
-        """One training."""
+        """The cell of one training: a row with a seed, at a share of the full length and a learning rate."""
         steps = math.ceil(share * self.recipe.steps)
         recipe = replace(self.recipe, steps=steps, learning_rate=learning_rate, base=row.base)
         windows, depths, stops = JUDGING_WINDOWS, self.depths, self.stops

@@ -67,7 +67,7 @@ def payload(
 
 
 def counted(count: int, what: str) -> str:
-    """ "1 seed", "3 seeds"."""
+    """A number of things in words: "1 seed", "3 seeds"."""
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 

@@ -45,5 +45,5 @@ def best(stops: Sequence[AtStop]) -> tuple[float, AtStop] | None:
 
 
 def share(least_fall: float) -> str:
-    """ "1/4"."""
+    """A share as a fraction, "1/4" for 0.25."""
     return f"1/{1 / least_fall:g}"

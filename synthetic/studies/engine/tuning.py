@@ -70,7 +70,7 @@ class State:
     known: tuple[Cell, ...]
 
     def of(self, name: str) -> Tuned | None:
-        """The row of that name."""
+        """The row of that name, as far as it is; None if the study has no such row."""
         return next((tuned for tuned in self.rows if tuned.row.name == name), None)
 
     @property

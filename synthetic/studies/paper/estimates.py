@@ -31,7 +31,7 @@ class Forecast:
 
 
 def forecast(plan: StudyPlan, variant: Variant, speed: Speed) -> Forecast:
-    """One training of a variant."""
+    """What one training of a variant takes at a speed."""
     parameters = count(variant.looped)
     tokens = plan.recipe.tokens
     flops = tokens * measured(variant.looped, plan.recipe.context).training

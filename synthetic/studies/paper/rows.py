@@ -84,13 +84,13 @@ class StudyPlan:
         return math.ceil(self.recipe.steps / 20)
 
     def recipe_of(self, variant: Variant) -> Recipe:
-        """How a variant is trained."""
+        """How a variant is trained: by the study's recipe, at the variant's own learning rate if it has one."""
         if variant.learning_rate is None:
             return self.recipe
         return replace(self.recipe, learning_rate=variant.learning_rate)
 
     def named(self, name: str) -> Variant:
-        """The variant of that name."""
+        """The variant of that name; StopIteration if the study has none."""
         return next(variant for variant in self.variants if variant.name == name)
 
 

@@ -46,7 +46,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        """Of the variant."""
+        """The name of the row's variant."""
         return self.variant.name
 
     @property

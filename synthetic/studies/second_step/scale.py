@@ -86,7 +86,7 @@ def read_point(path: Path) -> Point:
 
 
 def table(points: Sequence[Point]) -> Table:
-    """One row for each study."""
+    """The ratios of all studies, one row for each."""
     return Table(
         "T steps of 1/T against one, at each length and size",
         (
