@@ -15,7 +15,7 @@ from scipy.interpolate import CubicSpline
 
 from cemverify.cem import presets as paper
 from cemverify.results import envelope
-from cemverify.results.statistics import compare
+from cemverify.results.statistics import compare, correct
 from synthetic.__main__ import main
 from synthetic.corpora.chains import ChainSpec
 from synthetic.corpora.choice import CorpusChoice, PinnedCorpus, open_corpus
@@ -367,6 +367,14 @@ def test_reuse_is_read_against_the_same_layer_once(once: float, twice: float, de
     bits = {mlp_name(1): once, "Llama MLP twice": 2.0, "CEM MLP, T = 1, twice": twice, mlp_name(2): deep}
     statement = read("reuse", summarise(asked, made(asked, bits)))[1]
     assert statement.reading == reading
+
+
+def test_a_side_that_is_lost_among_many_comparisons_is_undecided() -> None:
+    noise = (0.02, -0.02, 0.01, -0.01, 0.015, -0.015)
+    alone = compare([2.0 * math.exp(-0.02 + d) for d in noise], [2.0] * 6, MARGIN)
+    among = correct([alone] * 4)[0]
+    assert (alone.conclusion, among.conclusion) == ("better", "inconclusive")
+    assert (reading_of("better", alone), reading_of("better", among)) == ("agrees", "undecided")
 
 
 def test_the_best_rate_is_between_those_tried() -> None:

@@ -1,7 +1,8 @@
 """The paper's statements about language models, read against what a study found, by rules fixed here beforehand.
 
-A comparison is of bits per byte at equal tokens, paired by seed. Each statement leads to one or more expectations of
-these kinds:
+A comparison is of bits per byte at equal tokens, paired by seed. Those of a study are one family: a side that is lost
+when its p-values are corrected by Holm's method counts as undecided. Each statement leads to one or more expectations
+of these kinds:
 
     better       agrees if the 95 % interval lies below 1; disagrees if above, or if equivalent and around 1
     worse        agrees if it lies above 1; disagrees if below, or if equivalent and around 1
@@ -21,10 +22,10 @@ from types import MappingProxyType
 from typing import Literal
 
 from cemverify.results.numbers import shown_ratio
-from cemverify.results.statistics import PairedComparison, compare, spread
+from cemverify.results.statistics import PairedComparison, compare, correct, spread
 from synthetic.studies.engine.comparisons import MARGIN
 from synthetic.studies.engine.statements import Reading, Statement
-from synthetic.studies.paper.rates import tuned
+from synthetic.studies.paper.rates import Optimum, tuned
 from synthetic.studies.paper.rows import ALIBI, FULL, ROTARY, attention_name, mlp_name
 from synthetic.studies.paper.summary import Row, against
 from synthetic.training.frames import PRECONDITIONERS
@@ -116,8 +117,13 @@ def read(study: str, rows: Sequence[Row]) -> list[Statement]:
     """The statements on a study of that name."""
     named = {row.name: row for row in rows}
     if study == "learning-rate":
-        return [_tuned(named, base) for base in (ROTARY, ALIBI)]
-    return [_statement(text, expectations, named) for text, expectations in EXPECTATIONS[study]]
+        optima = {name: tuned(named, name) for name in (FULL, ROTARY, ALIBI)}
+        bases = (ROTARY, ALIBI)
+        both = [_between(optima[FULL], optima[base]) for base in bases]
+        return [_tuned(optima, base, c) for base, c in zip(bases, correct(both), strict=True)]
+    asked = {(e.name, e.base): against(named[e.name], named[e.base]) for _, es in EXPECTATIONS[study] for e in es}
+    compared = dict(zip(asked, correct(list(asked.values())), strict=True))
+    return [_statement(text, expectations, compared) for text, expectations in EXPECTATIONS[study]]
 
 
 def reading_of(kind: Kind, comparison: PairedComparison | None) -> Reading:
@@ -143,7 +149,7 @@ def reading_of(kind: Kind, comparison: PairedComparison | None) -> Reading:
 def _side(comparison: PairedComparison) -> Literal["better", "worse", "level"] | None:
     """On which side of 1 the 95 % interval lies; level if around it, and narrow; None if it does not tell."""
     low, high = comparison.ratio.low, comparison.ratio.high
-    if low is None or high is None:
+    if low is None or high is None or comparison.conclusion == "inconclusive":
         return None
     if high < 1:
         return "better"
@@ -152,13 +158,21 @@ def _side(comparison: PairedComparison) -> Literal["better", "worse", "level"] |
     return "level" if comparison.conclusion == "equivalent" else None
 
 
-def _tuned(named: Mapping[str, Row], base: str) -> Statement:
+def _between(found: Sequence[Optimum] | None, based: Sequence[Optimum] | None) -> PairedComparison | None:
+    """Two models, each at its own best rate, seed by seed; None if too many runs of either diverged."""
+    if found is None or based is None:
+        return None
+    return compare([o.bits for o in found], [o.bits for o in based], MARGIN)
+
+
+def _tuned(
+    optima: Mapping[str, Sequence[Optimum] | None], base: str, comparison: PairedComparison | None
+) -> Statement:
     """Agrees if full CEM is close to or better than Llama, each at its own best rate, seed by seed."""
     text = f"(our question) full CEM at T = 2 is close to {base} or better, each at its best learning rate"
-    found, based = tuned(named, FULL), tuned(named, base)
-    if found is None or based is None:
+    found, based = optima[FULL], optima[base]
+    if found is None or based is None or comparison is None:
         return Statement(text, "too many runs diverged", "undecided")
-    comparison = compare([o.bits for o in found], [o.bits for o in based], MARGIN)
     told = "; ".join(
         f"{name}: {spread([o.bits for o in optima]).mean:.4f} bits at"
         f" {spread([o.rate for o in optima]).mean:.2g}{' (edge)' if any(o.at_edge for o in optima) else ''}"
@@ -170,10 +184,11 @@ def _tuned(named: Mapping[str, Row], base: str) -> Statement:
     return Statement(text, found_here, reading_of("close", comparison))
 
 
-def _statement(text: str, expectations: Sequence[Expectation], named: Mapping[str, Row]) -> Statement:
-    compared = [against(named[expected.name], named[expected.base]) for expected in expectations]
-    readings = [reading_of(expected.kind, c) for expected, c in zip(expectations, compared, strict=True)]
-    found = "; ".join(f"{e.name} / {e.base}: {_told(c)}" for e, c in zip(expectations, compared, strict=True))
+def _statement(
+    text: str, expectations: Sequence[Expectation], compared: Mapping[tuple[str, str], PairedComparison | None]
+) -> Statement:
+    readings = [reading_of(e.kind, compared[e.name, e.base]) for e in expectations]
+    found = "; ".join(f"{e.name} / {e.base}: {_told(compared[e.name, e.base])}" for e in expectations)
     if "disagrees" in readings:
         return Statement(text, found, "disagrees")
     return Statement(text, found, "agrees" if set(readings) == {"agrees"} else "undecided")
