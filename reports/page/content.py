@@ -25,18 +25,15 @@ MATRIX_BUDGET = 600_000
 MOST_VIOLATIONS = 24
 MOST_PICTURED = 12
 
-# In the order of the page: the kind of results, the question, and what to do where there is no such result.
+# In the order of the page: the kind of results, and the question; one that nothing answers has no heading.
 _QUESTIONS = (
-    ("check", "holds", "How many properties hold?", ""),
-    (
-        *("power", "strength", "How strong is the green?"),
-        "Detection power was not measured: cemverify power --json FILE says how often faults are caught.",
-    ),
-    ("recursion", "recursion", "What did recursion buy?", ""),
-    ("language", "language", "What did the language models do?", ""),
-    ("readings", "published", "What did the published studies find?", ""),
-    ("claims", "paper", "Is the paper right?", ""),
-    ("benchmarks", "speed", "How fast is it?", ""),
+    ("check", "holds", "How many properties hold?"),
+    ("power", "strength", "How strong is the green?"),
+    ("recursion", "recursion", "What did recursion buy?"),
+    ("language", "language", "What did the language models do?"),
+    ("readings", "published", "What did the published studies find?"),
+    ("claims", "paper", "Is the paper right?"),
+    ("benchmarks", "speed", "How fast is it?"),
 )
 _LETTERS = {"holds": "h", "violated": "v", "inconclusive": "i", "suite error": "e", "not offered": "n"}
 
@@ -58,6 +55,23 @@ class Violation:
 
 
 @dataclass(frozen=True)
+class Group:
+    """Violations with one cause.
+
+    Attributes:
+        name, because: of the cause. place: the file and line of the function that was called, or "".
+        edit: lines of a change that clears it, each with its sign. first: shown in full. others: a line each.
+    """
+
+    name: str
+    because: str
+    place: str
+    edit: Sequence[str]
+    first: Violation
+    others: Sequence[Violation]
+
+
+@dataclass(frozen=True)
 class Section:
     """A question with its answers."""
 
@@ -65,7 +79,6 @@ class Section:
     title: str
     sentences: Sequence[str]
     pictures: Sequence[tuple[Picture, str]] = ()
-    hint: str = ""
 
 
 @dataclass(frozen=True)
@@ -107,7 +120,9 @@ class Page:
     title: str
     answer: str
     good: bool | None
+    made: str
     sections: Sequence[Section]
+    groups: Sequence[Group]
     violations: Sequence[Violation]
     more_violations: int
     matrix_families: Sequence[str]
@@ -130,16 +145,20 @@ def page_of(sources: Sequence[ResultFile]) -> Page:
         with complete(source):
             families(source.content)
     answer, good = _answer(checks, sources)
-    violations = [violation for source in checks for violation in _violations(source)]
+    found = [(source, list(_violations(source))) for source in checks]
+    violations = [violation for _, of in found for violation in of]
+    groups = [group for source, of in found for group in _groups(source, of)]
     names, matrix, squares = _matrix(checks)
     tables, left_out = _tables(sources)
     return Page(
         title=_title(checks),
         answer=answer,
         good=good,
+        made=_made(sources[0]) if len(sources) == 1 else "",
         sections=list(_sections(sources)),
+        groups=groups[:MOST_VIOLATIONS],
         violations=violations[:MOST_VIOLATIONS],
-        more_violations=max(0, len(violations) - MOST_VIOLATIONS),
+        more_violations=sum(1 + len(group.others) for group in groups[MOST_VIOLATIONS:]),
         matrix_families=names,
         matrix=matrix,
         squares=squares,
@@ -186,14 +205,11 @@ def _answer(checks: Sequence[ResultFile], sources: Sequence[ResultFile]) -> tupl
 
 def _sections(sources: Sequence[ResultFile]) -> Iterator[Section]:
     spent = 0
-    kinds = {source.content["kind"] for source in sources}
-    for kind, anchor, title, hint in _QUESTIONS:
+    for kind, anchor, title in _QUESTIONS:
         found = [source for source in sources if source.content["kind"] == kind]
         # what is violated comes first, and is what a picture is wanted for
         found.sort(key=lambda source: -source.content.get("counts", {}).get("violated", 0) if kind == "check" else 0)
         if not found:
-            if hint and "check" in kinds:
-                yield Section(anchor, title, (), hint=hint)
             continue
         pictures: list[tuple[Picture, str]] = []
         sentences = []
@@ -227,6 +243,38 @@ def _violations(source: ResultFile) -> Iterator[Violation]:
                 script=script(content["implementation"], entry),
                 command=brief(commands(content["implementation"], entry), 400),
             )
+
+
+def _groups(source: ResultFile, violations: Sequence[Violation]) -> Iterator[Group]:
+    """The violations of a result by their cause, as its diagnosis has it; the rest by the part that is wrong."""
+    left = {violation.id: violation for violation in violations}
+    with complete(source):
+        diagnosis = source.content.get("diagnosis") or {"causes": [], "unexplained": []}
+        causes = [(cause, [brief(id_) for id_ in cause["properties"]]) for cause in diagnosis["causes"]]
+        for cause, ids in causes:
+            if members := [left.pop(id_) for id_ in ids if id_ in left]:
+                place, edit = cause.get("place"), cause.get("edit")
+                lines = [f"{sign} {line}" for sign, key in (("-", "before"), ("+", "after")) if edit is not None
+                         for line in edit[key].splitlines()]  # fmt: skip
+                where = brief(f"{place['file']}:{place['line']}", 200) if place is not None else ""
+                name, because = brief(cause["name"], 300), brief(cause["because"], 500)
+                yield Group(name, because, where, [brief(line, 200) for line in lines], members[0], members[1:])
+        if members := [left.pop(id_) for id_ in map(brief, diagnosis["unexplained"]) if id_ in left]:
+            yield Group("may follow from the cause above", "", "", (), members[0], members[1:])
+    by_part: dict[str, list[Violation]] = {}
+    for violation in left.values():
+        by_part.setdefault(violation.known or violation.part or violation.id, []).append(violation)
+    for name, members in by_part.items():
+        yield Group("accepted for now" if members[0].known else name, "", "", (), members[0], members[1:])
+
+
+def _made(source: ResultFile) -> str:
+    """Commit, date and versions in a line."""
+    made = source.content["made_by"]
+    commit = str(made.get("commit") or "")
+    begins = f"commit {commit[:10]}{'+changes' if commit.endswith('+changes') else ''}" if commit else "no commit"
+    versions = f"cemverify {source.content['suite_version']}, torch {made['versions']['torch']}"
+    return brief(f"{begins}, {str(made['created'])[:16].replace('T', ' ')} UTC, {versions}", 200)
 
 
 def _matrix(checks: Sequence[ResultFile]) -> tuple[list[str], list[tuple[str, dict[str, Square]]], bool]:

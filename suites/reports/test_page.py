@@ -100,7 +100,40 @@ def test_it_begins_with_the_answer(tmp_path: Path, whole: str) -> None:
     assert wrong.texts["h1"] == ["No: 1 of 2 properties of mylayer:mine are violated."]
     undecided = a_check(properties=[a_property("a/b/c", "inconclusive", None)])
     assert Outline(page(tmp_path / "open", undecided)).texts["h1"][0].startswith("Not decided: 0 of 1")
-    assert "Detection power was not measured" in page(tmp_path / "alone", a_check())
+    assert "How strong is the green?" not in page(tmp_path / "alone", a_check()), "nothing measured it"
+
+
+def test_a_red_page_says_the_cause_the_place_and_what_made_it_before_anything_else(tmp_path: Path) -> None:
+    part = {"part": "mask", "because": "token 0 sees [1]"}
+    ids = [f"structure/attention/case-{i}" for i in range(4)]
+    check = a_check(
+        properties=[*({**violated(id_), **part} for id_ in ids), violated("training/mlp/other"), a_property("a/b/c")]
+    )
+    cause: dict[str, Any] = {"name": "mask", "because": "token 0 sees [1]", "properties": ids}
+    cause |= {"place": {"file": "pkg/mine.py", "line": 6, "function": "attention"}}
+    cause |= {"edit": {"file": "pkg/mine.py", "line": 9, "before": "triu(m, 0)", "after": "triu(m, 1)"}}
+    check["diagnosis"] = {"sentence": "", "again": "", "causes": [cause], "unexplained": ["training/mlp/other"]}
+    whole = page(tmp_path, check)
+    first, _, rest = whole.partition('<h2 id="violated-title">')
+    for said in (
+        "<strong>mask</strong>: token 0 sees [1]",
+        "4 properties",
+        "pkg/mine.py:6",
+        "- triu(m, 0)",
+        "torch ",
+    ):
+        assert said in first
+    assert first.index("</h1>") < first.index("<strong>mask") < first.index("<nav")
+    assert "<h2" not in first
+    assert rest.count("<article") == 2, "one block per cause"
+    assert "3 more properties" in rest
+    assert rest.index("</article>") < rest.index('id="holds-title"'), "margins come after it"
+
+
+def test_a_result_from_before_there_were_diagnoses_is_grouped_by_the_wrong_part(tmp_path: Path) -> None:
+    part = {"part": "mask", "because": "token 0 sees [1]"}
+    check = a_check(properties=[{**violated("a/b/c"), **part}, {**violated("a/b/d"), **part}, violated("a/b/e")])
+    assert page(tmp_path, check).count("<article") == 2
 
 
 def test_it_asks_nobody_for_anything(whole: str) -> None:
