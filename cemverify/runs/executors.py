@@ -32,6 +32,9 @@ CONNECT_SECONDS = 5
 
 DIED = "the worker process died, probably because memory ran out"
 
+# Pools whose workers cannot be started before the run gives up.
+_STARTS = 3
+
 
 @dataclass(frozen=True)
 class Crew:
@@ -45,6 +48,10 @@ class Crew:
     open: Callable[[], AbstractContextManager[Executor]]
     slots: int | None
     lethal: type[BaseException] | None = None
+
+
+class _NotStarted(Exception):
+    """A worker could not be started: the server that forks them was killed, say. The next pool starts another."""
 
 
 def compute_all(
@@ -65,9 +72,18 @@ def compute_all(
     Raises:
         UsageError: the workers cannot do the work. What is kept stays kept.
     """
-    waiting = deque(cells)
+    waiting, starts = deque(cells), 0
     while waiting:
-        suspects = _drain(waiting, crew, crew.slots, keep, tick)
+        try:
+            suspects = _drain(waiting, crew, crew.slots, keep, tick)
+        except _NotStarted as error:
+            starts += 1
+            if starts == _STARTS:
+                raise UsageError(
+                    f"worker processes cannot be started ({error}); what is finished is kept, and the same command "
+                    "goes on from there"
+                ) from None
+            continue
         for cell in suspects:
             if _drain(deque([cell]), crew, 1, keep, tick):
                 keep(cell, CellOutcome(Failure(DIED), {"label": cell.label}))
@@ -92,6 +108,9 @@ def _drain(
                     future = executor.submit(compute, waiting[0])
                 except BrokenProcessPool:
                     break  # those in the air will say so, too
+                except (EOFError, ConnectionError) as error:  # the server that forks workers is gone
+                    waiting.extendleft(reversed(flying.values()))
+                    raise _NotStarted(type(error).__name__) from None
                 flying[future] = waiting.popleft()
                 future.add_done_callback(landed.put)
             try:

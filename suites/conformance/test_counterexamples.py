@@ -8,9 +8,11 @@ import os
 import runpy
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import numpy as np
@@ -20,19 +22,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from cemverify import implementation
 from cemverify.cem.layers import MLPConfig, PreconditionerConfig
 from cemverify.cli import main
 from cemverify.conformance.counterexamples.files import load_counterexample, save_all
 from cemverify.conformance.judging.effort import Effort
-from cemverify.conformance.judging.engine import judge_property
+from cemverify.conformance.judging.engine import judge_again, judge_property
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.recording import _weights
-from cemverify.conformance.judging.verdicts import Record
+from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import select
 from cemverify.conformance.questions.cases import Case, dense_case
 from cemverify.conformance.questions.saving import Packing, restored
 from cemverify.conformance.questions.shrinking import smaller
-from cemverify.conformance.questions.spaces import Space
+from cemverify.conformance.questions.spaces import Space, scattered_case
 from cemverify.power.mutants import mutants
 from cemverify.results.envelope import ResultError
 from cemverify.results.provenance import Maker
@@ -189,6 +192,26 @@ def test_replay_judges_the_saved_case_again(
     assert main(["replay", str(saved), "--implementation", "reference"]) == 0
     assert main(["replay", str(saved), "--implementation", "nowhere:nothing"]) == 2
     sys.modules.pop("faulty", None)
+
+
+OTHERS: dict[str, Callable[[Case], Any]] = {
+    "nothing": lambda case: None,
+    "a state of another width": lambda case: replace(case, x=case.x[..., :-1]),
+    "a memory of another length": lambda case: replace(case, h=torch.cat((case.h, case.h), 1)),
+    "a weight fewer": lambda case: replace(case, weights=dict([*case.weights.items()][1:])),
+    "another layer's": lambda case: replace(case, config=MLPConfig(4, 8)),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_saved_case_that_was_edited_blames_neither_the_implementation_nor_the_suite(name: str) -> None:
+    case = scattered_case(Space("attention"), 3)
+    wrong = implementation(attention=lambda x, h, w, c: x)
+    (property_,) = select(["gradient/attention/plain"])
+    assert judge_again(wrong, property_, case, torch.float64, "cpu").verdict == Verdict.VIOLATED
+    record = judge_again(wrong, property_, OTHERS[name](case), torch.float64, "cpu")
+    assert record.verdict == Verdict.INCONCLUSIVE, record
+    assert "no question of this property" in str(record.reason)
 
 
 def test_a_saved_case_comes_back_bit_for_bit(tmp_path: Path) -> None:

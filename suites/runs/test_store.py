@@ -13,7 +13,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field, make_dataclass, replace
 from pathlib import Path
 from random import Random
@@ -32,6 +34,7 @@ from cemverify.runs import (
     RunOptions,
     ShardFinished,
     add_run_arguments,
+    executors,
     payloads,
     run_cells,
     run_options,
@@ -672,3 +675,28 @@ def test_on_a_cluster_that_loses_a_worker_midway_every_cell_is_done(tmp_path: Pa
     assert all(record.failure is None for record in records)
     run_cells(cells, here(tmp_path / "undisturbed"))
     assert contents(tmp_path) == contents(tmp_path / "undisturbed")
+
+
+@pytest.mark.parametrize("failures", [1, 2, 3])
+def test_workers_that_cannot_be_started_cost_time_and_after_three_pools_a_sentence(
+    failures: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = [failures]
+
+    class Interrupted(executors._Here):
+        def submit(self, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> Future[Any]:
+            if left[0]:
+                left[0] -= 1
+                raise EOFError  # as where the server that forks workers was killed
+            return super().submit(function, *arguments, **options)
+
+    @contextmanager
+    def open_() -> Iterator[Executor]:
+        yield Interrupted()
+
+    monkeypatch.setattr(running, "here", lambda: executors.Crew(open_, slots=1))
+    options = here(tmp_path)
+    if failures == 3:
+        with pytest.raises(UsageError, match="worker processes cannot be started"):
+            run_cells(walks(3), options)
+    assert len(run_cells(walks(3), options)) == 3

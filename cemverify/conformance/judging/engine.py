@@ -13,7 +13,7 @@ import torch
 
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.experiments import Elsewhere, Lost, long_experiment
-from cemverify.conformance.implementations.contract import Subject
+from cemverify.conformance.implementations.contract import Subject, load
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Discard, Fault, Hung, NotAnArray, Raised, WrongShape, words
 from cemverify.conformance.implementations.features import FUNCTIONS
@@ -150,17 +150,45 @@ def judge_again(
     device: str,
     elsewhere: Elsewhere | None = None,
 ) -> Record:
-    """Judges one saved question of a property: violated, holds, or inconclusive."""
+    """Judges one saved question of a property: violated, holds, or inconclusive, as where it is another property's."""
     started = time.monotonic()
+    if (misfit := _misfit(property_, question, dtype)) is not None:
+        return replace(unanswered(property_), verdict=Verdict.INCONCLUSIVE, reason=misfit)
     search = PropertySearch(Caller(subject, dtype, device, elsewhere), property_, TimeLimit(math.inf))
     record = unanswered(property_)
     try:
         search.look_at(question)
     except SuiteBroke as broke:
-        return replace(record, reason=str(broke))
+        if property_.stated_in is not None:
+            return replace(record, reason=str(broke))
+        return replace(record, verdict=Verdict.INCONCLUSIVE, reason=f"{_MISFIT} ({broke})")
     search.tally.telling = search.tally.examples  # it was violated once, which is as telling as can be
     record = conclude(record, search.tally, once=property_.once)
     return replace(record, seconds=time.monotonic() - started)
+
+
+_MISFIT = "what was saved is no question of this property: its file was edited, or saved by another version"
+
+
+def _misfit(property_: Property, question: Any, dtype: torch.dtype) -> str | None:
+    """Why a saved question is none of the property's: the reference, which is right, gives nothing to compare.
+
+    None if it does, or if the property cannot be asked of it.
+    """
+    if property_.stated_in is not None:  # its own check may be what is wrong
+        return None
+    if property_.door != "cem":
+        return None if isinstance(question, Question) else f"{_MISFIT} (it holds a {type(question).__name__})"
+    right = load("reference")
+    if not_offered(property_, right.not_offered, dtype) is not None:
+        return None
+    try:
+        property_.check(Caller(right, dtype), question)
+    except Discard:
+        return None
+    except Exception as error:  # a fault of the reference, or of the check
+        return f"{_MISFIT} ({words(error)})"
+    return None
 
 
 def _advised(record: Record, subject: Subject) -> Record:
