@@ -150,7 +150,7 @@ def judge_again(
     device: str,
     elsewhere: Elsewhere | None = None,
 ) -> Record:
-    """Judges one saved question of a property: violated, holds, or inconclusive, as where it is another property's."""
+    """Judges one saved question: violated, holds, or inconclusive, as where it is another property's."""
     started = time.monotonic()
     if (misfit := _misfit(property_, question, dtype)) is not None:
         return replace(unanswered(property_), verdict=Verdict.INCONCLUSIVE, reason=misfit)
