@@ -41,7 +41,7 @@ class Repair:
     Attributes:
         edits: each with the module whose text it changes. texts: of the changed modules, by name.
         files: of these modules. originals: their texts without it.
-        records: of the properties that were run, with it. others: how many more edits do the same.
+        records: of the properties that were run, with it. alike: more edits, which give the same answers.
     """
 
     edits: Sequence[tuple[str, Edit]]
@@ -49,7 +49,7 @@ class Repair:
     files: Mapping[str, Path]
     originals: Mapping[str, str] = field(repr=False)
     records: Sequence[Record] = field(repr=False)
-    others: int = 0
+    alike: Sequence[Sequence[tuple[str, Edit]]] = field(default=(), repr=False)
 
     @property
     def violated(self) -> list[Record]:
@@ -230,7 +230,8 @@ def _judged(
         if isinstance(event, RunFinished):
             after = event.records
     files = {module: Path(ready.files[module]) for module in texts}
-    return Repair([(each.module, each.edit) for each in best], texts, files, originals, after, len(group) - 1)
+    chains = [[(each.module, each.edit) for each in edits] for edits in group]
+    return Repair(chains[0], texts, files, originals, after, chains[1:])
 
 
 # --- processes that try edits -------------------------------------------------------------------------------

@@ -56,8 +56,8 @@ def _found(whole: Sequence[Repair]) -> str:
 def _headed(repair: Repair) -> str:
     """What holds with an edit."""
     places = " and ".join(f"{repair.files[module].name}:{edit.line}" for module, edit in repair.edits)
-    also = f" {repair.others} more edits do the same." if repair.others > 1 else ""
-    also = " Another edit does the same." if repair.others == 1 else also
+    others = len(repair.alike)
+    also = " Another edit does the same." if others == 1 else f" {others} more edits do the same." if others else ""
     if repair.mends:
         return f"{places}: with this edit all {repair.run} properties hold.{also}"
     still = _ids(repair.violated)
@@ -96,7 +96,7 @@ def _described(repair: Repair) -> Mapping[str, Any]:
         "holding": repair.holding,
         "run": repair.run,
         "violated": [record.id for record in repair.violated],
-        "others": repair.others,
+        "others": len(repair.alike),
         "diff": repair.diff,
         "edits": [
             {
