@@ -71,7 +71,7 @@ ROOMS: dict[str, set[str]] = {
     "cemverify.power": {"cemverify.cem", "cemverify.runs"}
     | shared("console", "results")
     | verifier("implementations", "questions", "asking", "properties", "judging"),
-    "cemverify.repair": {"cemverify.cem"}
+    "cemverify.repair": {"cemverify.cem", "cemverify.source.reading"}
     | shared("processes")
     | verifier("implementations", "questions", "asking", "properties", "judging", "workers"),
     "cemverify.api": shared("catalogue", "processes")

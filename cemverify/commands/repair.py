@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cemverify.commands import effort
@@ -147,9 +148,9 @@ def _write(repair: Repair) -> None:
     """
     from cemverify.results.envelope import write_bytes
 
-    for module, file in repair.files.items():
-        if file.read_bytes().decode() != repair.originals[module]:
-            raise UsageError(f"nothing was written: {file} has changed since it was read")
-    for module, file in repair.files.items():
-        write_bytes(file, repair.texts[module].encode())
+    for file in repair.texts:
+        if Path(file).read_bytes().decode() != repair.originals[file]:
+            raise UsageError(f"nothing was written: {os.path.relpath(file)} has changed since it was read")
+    for file, text in repair.texts.items():
+        write_bytes(Path(file), text.encode())
         print(f"wrote {os.path.relpath(file)}", file=sys.stderr)

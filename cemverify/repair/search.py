@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import wait
-from pathlib import Path
 from typing import Any
 
 from cemverify.conformance.judging.effort import Effort
@@ -39,14 +38,13 @@ class Repair:
     """An edit, or two, with what all properties say of the implementation that has it.
 
     Attributes:
-        edits: each with the module whose text it changes. texts: of the changed modules, by name.
-        files: of these modules. originals: their texts without it.
+        edits: each with the file whose text it changes, by absolute path. texts: of the changed files with it.
+        originals: of all files, without it.
         records: of the properties that were run, with it. alike: more edits, which give the same answers.
     """
 
     edits: Sequence[tuple[str, Edit]]
     texts: Mapping[str, str] = field(repr=False)
-    files: Mapping[str, Path]
     originals: Mapping[str, str] = field(repr=False)
     records: Sequence[Record] = field(repr=False)
     alike: Sequence[Sequence[tuple[str, Edit]]] = field(default=(), repr=False)
@@ -75,9 +73,9 @@ class Repair:
     def diff(self) -> str:
         """A unified diff of the files, by their names from the current folder."""
         shown = []
-        for module, text in self.texts.items():
-            name = os.path.relpath(self.files[module])
-            before, after = self.originals[module].splitlines(keepends=True), text.splitlines(keepends=True)
+        for path, text in self.texts.items():
+            name = os.path.relpath(path)
+            before, after = self.originals[path].splitlines(keepends=True), text.splitlines(keepends=True)
             shown += list(difflib.unified_diff(before, after, f"a/{name}", f"b/{name}"))
         return "".join(line if line.endswith("\n") else f"{line}\n" for line in shown)
 
@@ -141,12 +139,12 @@ def search(
     tried = run.all_of(task, "trying")
     if run.refusal is not None or run.ready is None:
         return Outcome(refusal=run.refusal or "the process that tries edits could not be started")
-    originals = {module: Path(file).read_bytes().decode() for module, file in run.ready.files.items()}
+    originals = run.ready.files
     found = [[each] for each in tried if each.mends]
     near: list[str] = []
     if not found:
         scored = _better(run.all_of(replace(task, score=True), "scoring"), run.ready.wrong)
-        near = _places(scored, run.ready.files)
+        near = _places(scored)
         for first in scored[:_STARTED]:
             behind = replace(task, texts=_texts([first], originals))
             found += [[first, second] for second in run.all_of(behind, "second") if second.mends]
@@ -156,7 +154,7 @@ def search(
     repairs = []
     for i, group in enumerate(groups[:_JUDGED]):
         listener(Progress("judging", i, min(len(groups), _JUDGED)))
-        repairs.append(_judged(name, records, effort, group, run.ready, originals, workers))
+        repairs.append(_judged(name, records, effort, group, originals, workers))
     repairs.sort(key=lambda repair: -repair.holding)
     return Outcome(repairs, run.count, run.ready.questions, time.monotonic() - started, near, cut_short=run.cut_short)
 
@@ -183,8 +181,8 @@ def _better(scored: Sequence[Tried], wrong: int) -> list[Tried]:
     return useful
 
 
-def _places(scored: Sequence[Tried], files: Mapping[str, str]) -> list[str]:
-    named = [f"{os.path.relpath(files[each.module])}:{each.edit.line}" for each in scored[:20]]
+def _places(scored: Sequence[Tried]) -> list[str]:
+    named = [f"{os.path.relpath(each.file)}:{each.edit.line}" for each in scored[:20]]
     return list(dict.fromkeys(named))
 
 
@@ -205,10 +203,10 @@ def _unlikely(edits: Sequence[Tried]) -> tuple[int, ...]:
 
 
 def _texts(edits: Sequence[Tried], originals: Mapping[str, str]) -> dict[str, str]:
-    """The texts of the modules that the edits change, one edit after the other."""
+    """The texts of the files that the edits change, one edit after the other."""
     texts: dict[str, str] = {}
     for each in edits:
-        texts[each.module] = each.edit.applied(texts.get(each.module, originals[each.module]))
+        texts[each.file] = each.edit.applied(texts.get(each.file, originals[each.file]))
     return texts
 
 
@@ -217,7 +215,6 @@ def _judged(
     records: Sequence[Record],
     effort: Effort,
     group: Sequence[Sequence[Tried]],
-    ready: Ready,
     originals: Mapping[str, str],
     workers: int,
 ) -> Repair:
@@ -229,9 +226,8 @@ def _judged(
     for event in isolation.run(name, chosen, replace(effort, shrink=False, edited=texts), workers):
         if isinstance(event, RunFinished):
             after = event.records
-    files = {module: Path(ready.files[module]) for module in texts}
-    chains = [[(each.module, each.edit) for each in edits] for edits in group]
-    return Repair(chains[0], texts, files, originals, after, chains[1:])
+    chains = [[(each.file, each.edit) for each in edits] for edits in group]
+    return Repair(chains[0], texts, originals, after, chains[1:])
 
 
 # --- processes that try edits -------------------------------------------------------------------------------

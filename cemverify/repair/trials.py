@@ -25,7 +25,7 @@ import torch
 from cemverify.cem.layers import AttentionConfig, MLPConfig
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.contract import Subject, load
-from cemverify.conformance.implementations.edited import own_modules, use
+from cemverify.conformance.implementations.edited import forget, use
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Discard, Fault, words
 from cemverify.conformance.implementations.naming import LoadError, parts
@@ -34,6 +34,7 @@ from cemverify.conformance.properties import Asked, Property, by_id
 from cemverify.conformance.workers.limits import die_with_parent, leave_terminal, limit
 from cemverify.conformance.workers.wire import requested
 from cemverify.repair.edits import Edit, Vocabulary, edits
+from cemverify.source.reading.own import own_files
 
 _SCATTERED = 3  # questions of a property that are drawn beside the saved one
 _SLOW = 0.5  # seconds that one question may take, once the implementation is warm
@@ -57,7 +58,7 @@ class Task:
     """What a process is to try.
 
     Attributes:
-        name: of the implementation. texts: what its modules say before any of the edits, if not what their files do.
+        name: of the implementation. texts: what its files say before any of the edits, if that is not what they do.
         violated: by the id of a property, the smallest case that violates it, as the wire carries it.
         held: ids of properties that hold and must go on doing so.
         first, every: the process tries the edits number first, first + every, first + 2 every ...
@@ -79,7 +80,7 @@ class Ready:
     """The process is about to begin.
 
     Attributes:
-        questions: how many each edit is asked. edits: how many there are. files: of the modules that they edit.
+        questions: how many each edit is asked. edits: how many there are. files: the texts that they are edits of.
         wrong: how many of the questions are answered wrongly without any edit.
     """
 
@@ -108,13 +109,14 @@ class Tried:
     """What came of an edit.
 
     Attributes:
-        module: whose text it changes. wrong: how many questions it leaves wrong. residual: the sum over questions of
-            the logarithm of 1 + margin. broken: whether it makes one wrong that was right.
+        file: whose text it changes, by absolute path.
+        wrong: how many questions it leaves wrong. broken: whether it makes one wrong that was right.
+        residual: the sum over questions of the logarithm of 1 + margin.
         answers: what it answered, to a few digits; equal where two edits do the same.
     """
 
     number: int
-    module: str
+    file: str
     edit: Edit
     wrong: int
     residual: float
@@ -158,13 +160,14 @@ def _told(task: Task) -> Iterator[Ready | Refused | Trying | Tried | Finished]:
         use(task.texts)
         subject = load(task.name)
         bench = _Bench.of(subject, task)
-        files = {name: path for name, path in own_modules(module).items() if name.partition(".")[0] != "cemverify"}
-        if not files:
-            yield Refused(f"the source of {task.name!r} is not at hand")
+        own = own_files(module, subject)
+        if not own.files:
+            yield Refused("; ".join(own.problems) or f"the source of {task.name!r} is not at hand")
             return
-        texts = {name: task.texts.get(name) or path.read_bytes().decode() for name, path in files.items()}
-        reached = bench.reached(subject, {str(path): name for name, path in files.items()})
-        found = [(name, edit) for name, text in texts.items() for edit in _edits(text, reached.get(name, set()))]
+        # as it is in the file, with its line ends
+        texts = {file.path: task.texts.get(file.path) or Path(file.path).read_bytes().decode() for file in own.files}
+        reached = bench.reached(subject, texts)
+        found = [(path, edit) for path, text in texts.items() for edit in _edits(text, reached.get(path, set()))]
     except LoadError as error:
         yield Refused(str(error))
         return
@@ -177,11 +180,11 @@ def _told(task: Task) -> Iterator[Ready | Refused | Trying | Tried | Finished]:
     if not bench.questions:
         yield Refused("none of the violations can be asked again in a process that tries edits")
         return
-    yield Ready(len(bench.questions), len(found), {name: str(path) for name, path in files.items()}, bench.wrong)
+    yield Ready(len(bench.questions), len(found), texts, bench.wrong)
     for number in range(task.first, len(found), task.every):
         yield Trying(number)
-        name, edit = found[number]
-        yield bench.tried(number, name, edit, {**task.texts, name: edit.applied(texts[name])}, files)
+        path, edit = found[number]
+        yield bench.tried(number, path, edit, texts)
     yield Finished()
 
 
@@ -195,12 +198,14 @@ class _Bench:
 
     Attributes:
         questions: a property, its question, and whether it is answered rightly without an edit.
+        telling: how many of them are answered rightly without an edit, and could have been answered wrongly.
         seconds: that all of them may take with one edit.
         order: in which they are asked; what told most lately comes first.
     """
 
     task: Task
     questions: Sequence[tuple[Property, Any, bool]]
+    telling: int
     seconds: float
     order: list[int] = field(default_factory=list)
 
@@ -211,7 +216,7 @@ class _Bench:
     def of(cls, subject: Subject, task: Task) -> _Bench:
         """The saved cases, and a few more of the same properties and of some that hold."""
         found: list[tuple[Property, Any, bool]] = []
-        spent = 0.0
+        spent, telling = 0.0, 0
         asked = Asked(frozenset(subject.not_offered), subject if isinstance(subject, EnergyLayer) else None)
         for id_ in (*task.violated, *task.held):
             property_ = by_id(id_)
@@ -223,9 +228,11 @@ class _Bench:
                 took = time.process_time() - started
                 if said is not None and took < _SLOW:
                     found.append((property_, question, said.margin <= 1))
+                    telling += said.margin <= 1 and said.telling
                     spent += took
         # what is wrong today tells an edit that does nothing soonest
-        return cls(task, sorted(found, key=lambda asked: asked[2]), min(max(1.0, _SLOWER * spent), LONGEST))
+        questions = sorted(found, key=lambda asked: asked[2])
+        return cls(task, questions, telling, min(max(1.0, _SLOWER * spent), LONGEST))
 
     @property
     def wrong(self) -> int:
@@ -233,15 +240,15 @@ class _Bench:
         return sum(not right for _, _, right in self.questions)
 
     def reached(self, subject: Subject, files: Mapping[str, str]) -> dict[str, set[int]]:
-        """The lines of each module that the questions run, by the module's name."""
+        """The lines of each of these files that the questions run, by its path."""
         found: dict[str, set[int]] = {}
 
         def trace(frame: FrameType, event: str, _: Any) -> Callable[..., Any] | None:
-            name = files.get(frame.f_code.co_filename) or files.get(_resolved(frame.f_code.co_filename))
-            if name is None:
+            path = os.path.abspath(frame.f_code.co_filename)
+            if path not in files:
                 return None
             if event in ("line", "call"):
-                found.setdefault(name, set()).add(frame.f_lineno)
+                found.setdefault(path, set()).add(frame.f_lineno)
             return trace
 
         sys.settrace(trace)
@@ -252,18 +259,15 @@ class _Bench:
             sys.settrace(None)
         return found
 
-    def tried(
-        self, number: int, module: str, edit: Edit, texts: Mapping[str, str], files: Mapping[str, Path]
-    ) -> Tried:
-        """Imports the implementation with the edit and asks it the questions."""
-        wrong, residual, broken, telling = 0, 0.0, False, False
+    def tried(self, number: int, path: str, edit: Edit, texts: Mapping[str, str]) -> Tried:
+        """Imports the implementation with the edit of a file and asks it the questions."""
+        wrong, residual, broken, telling = 0, 0.0, False, 0
         answers: dict[int, Any] = {}
-        hopeless = Tried(number, module, edit, len(self.questions), math.inf, broken=True)
+        hopeless = Tried(number, path, edit, len(self.questions), math.inf, broken=True)
         try:
             with _within(self.seconds) as late:
-                for name in files:
-                    sys.modules.pop(name, None)
-                use(texts)
+                forget(texts)
+                use({**self.task.texts, path: edit.applied(texts[path])})
                 subject = load(self.task.name)
                 for i in list(self.order):
                     property_, question, was_right = self.questions[i]
@@ -272,7 +276,7 @@ class _Bench:
                         return hopeless
                     if said is None or said.margin <= 1:
                         answers[i] = None if said is None else said.answer
-                        telling = telling or (said is not None and said.telling and not was_right)
+                        telling += said is not None and said.telling
                         continue
                     wrong += 1
                     broken = broken or was_right
@@ -283,14 +287,10 @@ class _Bench:
                         break
         except (Exception, SystemExit, _TooLong):
             return hopeless
-        if wrong == 0 and not telling:  # a layer that does nothing any more violates nothing
+        if wrong == 0 and telling < max(1, self.telling):  # a layer that does nothing any more violates nothing
             return hopeless
         done = () if wrong else tuple(answers[i] for i in sorted(answers))
-        return Tried(number, module, edit, wrong, residual, broken, done)
-
-
-def _resolved(file: str) -> str:
-    return str(Path(file).resolve())
+        return Tried(number, path, edit, wrong, residual, broken, done)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -55,7 +56,7 @@ def _found(whole: Sequence[Repair]) -> str:
 
 def _headed(repair: Repair) -> str:
     """What holds with an edit."""
-    places = " and ".join(f"{repair.files[module].name}:{edit.line}" for module, edit in repair.edits)
+    places = " and ".join(f"{os.path.relpath(path)}:{edit.line}" for path, edit in repair.edits)
     others = len(repair.alike)
     also = " Another edit does the same." if others == 1 else f" {others} more edits do the same." if others else ""
     if repair.mends:
@@ -100,12 +101,12 @@ def _described(repair: Repair) -> Mapping[str, Any]:
         "diff": repair.diff,
         "edits": [
             {
-                "file": str(repair.files[module]),
+                "file": os.path.relpath(path),
                 "line": edit.line,
                 "kind": edit.kind,
                 "before": edit.before,
                 "after": edit.after,
             }
-            for module, edit in repair.edits
+            for path, edit in repair.edits
         ],
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
@@ -12,8 +13,7 @@ import pytest
 
 from cemverify.cli import main
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
-ATTENTION = (EXAMPLES / "attention_numpy.py").read_text()
+ROOT = Path(__file__).parents[2]
 PULL = """\
 from cemverify import energy_layer
 
@@ -30,7 +30,6 @@ def update(x, y):
 mine = energy_layer(update=update, energy=energy, state=("J", 3), memory=("J", 3), step_size=0.25)
 """
 FEW = ["--examples", "15", "--workers", "2", "--properties"]
-OF_ATTENTION = [*FEW, "gradient/attention/plain", "gradient/attention/any-options", "structure/attention/causality"]
 OF_LAYERS = [*FEW, "gradient/layer/energy", "descent/layer/slope"]
 
 
@@ -53,25 +52,24 @@ def asked(name: str, *words: str, properties: Sequence[str] = OF_LAYERS) -> int:
 
 
 @pytest.mark.slow
-def test_a_mistake_is_shown_as_a_diff(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    wrong = broken(ATTENTION, ("W_Q, a, keys)", "W_K, a, keys)"))
-    (folder / "mine.py").write_text(wrong)
-    assert asked("mine:mine", "--json", "r.json", properties=OF_ATTENTION) == 0
+def test_the_mistake_of_the_tutorial_is_shown_as_a_diff(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs" / "tutorial.md").read_text()
+    blocks = dict(re.findall(r'```\w+ title="([^"]+)"\n(.*?)```', page, flags=re.DOTALL))
+    for name in ("layer.py", "adapter.py"):
+        (folder / name).write_text(blocks[name])
+    few = [*FEW, "gradient/attention/plain", "structure/attention/causality"]
+    assert asked("adapter:mine", "--json", "r.json", properties=few) == 0
     told = capsys.readouterr().out
-    assert "with this edit all 3 properties hold" in told
-    assert "W_Q, a, keys)" in next(line for line in told.splitlines() if line.startswith("+ "))
-    assert (folder / "mine.py").read_text() == wrong
+    assert "with this edit all 2 properties hold" in told
+    assert blocks["repair"] in told
+    assert (folder / "layer.py").read_text() == blocks["layer.py"]
     content = json.loads((folder / "r.json").read_text())
     jsonschema.validate(
         content, json.loads((resources.files("cemverify.results") / "result.schema.json").read_text())
     )
-    assert content["repairs"][0]["edits"][0] | {"file": ""} == {
-        "file": "",
-        "line": 1 + wrong[: wrong.index("W_K, a, keys)")].count("\n"),
-        "kind": "name",
-        "before": "W_K",
-        "after": "W_Q",
-    }
+    (edit,) = content["repairs"][0]["edits"]
+    line = 1 + blocks["layer.py"][: blocks["layer.py"].index(blocks["wrong"])].count("\n")
+    assert (edit["line"], edit["before"], edit["after"]) == (line, "h", "q")
 
 
 @pytest.mark.slow

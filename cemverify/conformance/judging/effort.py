@@ -23,7 +23,7 @@ class Effort:
         dtype: of properties that have none of their own. device: of torch arrays.
         shrink: whether to look for the smallest counterexample, or stop at the first.
         memory: limit of each worker in MB (isolated runs only); None for no limit.
-        edited: texts that modules are imported with instead of their files' (isolated runs only), by dotted name.
+        edited: texts that files are imported with instead of their own (isolated runs only), by absolute path.
         reads_code: whether the implementation's own code is read: which lines of it are reached, and which numbers
             in it are worth a question (isolated runs only).
 
