@@ -488,7 +488,9 @@ def test_another_right_implementation_has_the_losses_of_the_reference(
     assert code == 0, printed
     assert content["agreement"]["disagrees_at"] is None
     assert "agrees: at no step is it further" in printed
-    assert f"language compare {__name__}:plain --preset tiny --steps 6" in content["made_by"]["command"]
+    command = content["made_by"]["command"]
+    assert command.startswith(f"python -m synthetic language compare {__name__}:plain ")
+    assert command.endswith(" --preset tiny --steps 6")
 
 
 @pytest.mark.parametrize(("name", "step"), [("uphill", 1), ("truncated", 2)])

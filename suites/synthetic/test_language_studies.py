@@ -21,6 +21,7 @@ from synthetic.corpora.chains import ChainSpec
 from synthetic.corpora.choice import CorpusChoice, PinnedCorpus, open_corpus
 from synthetic.studies.engine.comparisons import MARGIN
 from synthetic.studies.engine.estimates import GPU_UTILISATION, H100_TFLOPS, speed_at
+from synthetic.studies.engine.pages import write_page
 from synthetic.studies.engine.statements import Reading
 from synthetic.studies.paper import cells
 from synthetic.studies.paper.cells import TrainingRecord, compute_training, count, measured, training_cell
@@ -231,6 +232,27 @@ def test_a_training_of_few_steps_has_its_page_too(
     few = ["--steps", "3", "--seeds", "1", "--page", str(tmp_path / "p.md")]
     assert main(["language", "study", "diagonal", *SHORT, *places, *few]) == 0, capsys.readouterr().err
     assert (tmp_path / "p-ratios.svg").exists()
+
+
+def test_a_study_stops_by_the_clock_and_another_machine_makes_its_page_from_the_cells_alone(
+    corpora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def ask(store: str, *more: str) -> str:
+        places = ["--corpora", str(corpora), "--store", store, "--output", f"{store}.json"]
+        shared = ["--steps", "3", "--seeds", "1", "--cells", "cells.jsonl", "--page", "page.md"]
+        assert main(["language", "study", "replace-mlp", *SHORT, *places, *shared, *more]) == 0
+        return capsys.readouterr().out
+
+    assert "not finished: 3 trainings are next; the same command goes on" in ask("a", "--until", "0")
+    assert not Path("page.md").exists()
+    first = ask("a")
+    page = Path("page.md").read_text()
+    assert ask("b", "--until", "0") == first
+    assert Path("page.md").read_text() == page
+    assert write_page(Path("again/page.md"), envelope.read(Path("a.json")))
+    assert Path("again/page.md").read_text() == page
 
 
 def test_a_shard_leaves_the_rest_to_others(corpora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
