@@ -209,7 +209,7 @@ def _is_fused(energy: Interaction, start: Tensor, memory: InteractionMemory) -> 
 
 
 def _tiled(problem: _Problem, tile: int) -> _Problem:
-    """The same, evaluated in tiles: the weights of one step of a block are kept unless its reading is."""
+    """The problem with its energy in tiles, which keep attention weights unless what the steps read is kept."""
     assert isinstance(problem.energy, Interaction)
     energy = TiledInteraction.of(problem.energy, tile, kept=False)
     tiled = _Problem(problem.descent, energy, problem.memory)

@@ -365,8 +365,8 @@ def _newton_lowers(case: tuple[str, Any, int], *, sign: int) -> Working:
 
 
 def _energy(layer: str, of: Any, x: Any) -> Any:
-    """One dimension: attention over tokens with these beta, or an MLP of one unit, identity, V = 1, with this "
-    "gate."""
+    """One dimension: attention over tokens with these beta, or an MLP of one unit, identity, V = 1, with this
+    gate."""
     return energy(_scores(of, x)) if layer == "attention" else -of[0] * x * x / 2
 
 

@@ -109,7 +109,7 @@ def _shifted(
 
 
 def _shifted_live(function: Function, faulty: Callable[..., Tensor], original: Callable[..., Tensor]) -> Function:
-    """The same of the very tensors that are given, so that gradients, mapping and tracing pass through all three."""
+    """answer + (faulty - sound answer), all of the given tensors: gradients, mapping and tracing pass through."""
 
     def shifted(*arguments: Any) -> Any:
         return function(*arguments) + (faulty(*arguments) - original(*arguments))

@@ -62,12 +62,12 @@ def compute_all(
 ) -> None:
     """Computes cells, in their order; each is kept as soon as it is done.
 
-    A worker that dies takes the pool down, and the pool does not say which cell was to blame. So the cells in the air
-    are computed again, one at a time, and one that kills its worker on its own is stored as failed.
+    A worker that dies takes the pool down, and the pool does not say which cell was to blame. So the cells that
+    were being computed are computed again, one at a time; one that kills its worker on its own is stored as failed.
 
     Args:
-        keep: is given a cell and what came of it, in the calling thread. tick: is given the number of cells in the
-            air, about once a second.
+        keep: is given a cell and what came of it, in the calling thread. tick: is given the number of cells that are
+            being computed, about once a second.
 
     Raises:
         UsageError: the workers cannot do the work. What is kept stays kept.
@@ -96,7 +96,7 @@ def _drain(
     keep: Callable[[Cell, CellOutcome], None],
     tick: Callable[[int], None],
 ) -> list[Cell]:
-    """Computes until nothing waits, or the pool breaks; then those that were in the air."""
+    """Computes until nothing waits, or the pool breaks; then the cells that were being computed."""
     flying: dict[Future[CellOutcome], Cell] = {}
     landed: queue.SimpleQueue[Future[CellOutcome]] = queue.SimpleQueue()
     lost: list[Cell] = []
@@ -107,7 +107,7 @@ def _drain(
                 try:
                     future = executor.submit(compute, waiting[0])
                 except BrokenProcessPool:
-                    break  # those in the air will say so, too
+                    break  # what is being computed will say so, too
                 except (EOFError, ConnectionError) as error:  # the server that forks workers is gone
                     waiting.extendleft(reversed(flying.values()))
                     raise _NotStarted(type(error).__name__) from None

@@ -77,7 +77,7 @@ class Progress:
         return (self._clock() - self._started) * (self.cost - self.spent) / self.spent
 
     def _rewrite(self, running: int = 0) -> None:
-        text = self.line() + (f" ({running} in the air)" if running else "")
+        text = self.line() + (f" ({running} being computed)" if running else "")
         width = columns(self._stream) or len(text) + 1
         print(f"{self._blank()}{text[: width - 1]}", end="", file=self._stream, flush=True)
 

@@ -49,7 +49,7 @@ class _Gated(torch.autograd.Function):
         enabled, dtype = ctx.autocast
         with torch.autocast(x.device.type, dtype=dtype, enabled=enabled):
             if torch.is_grad_enabled():
-                # by names of their own, or what x owes to V in earlier steps would count once more
+                # as views: through the tensors themselves, what x owes to V in earlier steps would be counted again
                 x, V, gate = (t.view_as(t) for t in (x, V, gate))
                 asked = [t for t, wanted in zip((x, V, gate), ctx.needs_input_grad, strict=False) if wanted]
                 reached = -(gate * ctx.sigma(x @ V.mT)) @ V

@@ -520,7 +520,7 @@ def shaped(coordinates: Tensor, like: Named) -> Arrays:
 
 
 def quiet() -> warnings.catch_warnings[None]:
-    """What compilers say of their own speed is nobody's business here."""
+    """Within, warnings are not shown: compilers warn about their own speed, and that is not a fault of the layer."""
     return warnings.catch_warnings(action="ignore")
 
 

@@ -1,4 +1,4 @@
-"""The second door: any energy layer, described by the mathematics of its step.
+"""Any energy layer, described by the mathematics of its step.
 
 A layer has a state x and a memory m that stays fixed during the call. It states an energy E(g, m), where g = G(x)
 is the state itself unless a state map says otherwise, and its step is

@@ -81,7 +81,7 @@ LAYER_FEATURES: Mapping[str, str] = MappingProxyType(
         "inference": "it works in torch's inference mode (energy layers)",
     }
 )
-# features of both doors that an energy layer may declare absent
+# features of both kinds of implementation that an energy layer may declare absent
 SHARED_FEATURES = ("gradients", "vmap", "compile", "cuda", "dtype:float32", "dtype:bfloat16")
 
 FEATURES: Mapping[str, str] = MappingProxyType(

@@ -139,8 +139,8 @@ def _has_values(array: Tensor) -> bool:
 
 
 def _validate(config: Any, weights: Weights, x: Tensor, h: Tensor) -> None:
-    """Rejects bad input as the contract demands, each time with a sentence that says what was given and "
-    "what is allowed."""
+    """Rejects bad input as the contract demands, each time with a sentence that says what was given and
+    what is allowed."""
     if config.steps < 1:
         raise ValueError(f"T must be at least 1, not {config.steps}")
     if not (config.step_size > 0 and math.isfinite(config.step_size)):

@@ -39,7 +39,7 @@ def _layer(name: str, layer: EnergyLayer) -> EnergyLayer:
     kind = ARRAY_KINDS[layer.arrays]
 
     def update(x: Any, *_: Any, **__: Any) -> Any:
-        # what adds nothing to x is the identity of the second door
+        # what adds nothing to x is the identity of an energy layer
         adds = "zero" if name == "identity" and layer.step.returns == "difference" else name
         answers = [kind.like(_trivial(adds, as_tensor(a), per_token=False), a) for a in listed(x)]
         return answers if isinstance(x, tuple) else answers[0]

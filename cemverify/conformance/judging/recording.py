@@ -35,7 +35,7 @@ class Recorded:
 
     Attributes:
         function: its name. arguments: by name, as they were before; x, h, weights or x, memory.
-        config: of the first door. answer: None if there was none. fault: what it did instead.
+        config: of a CEM implementation's call. answer: None if there was none. fault: what it did instead.
         changed: whether its arrays were other ones afterwards.
     """
 
@@ -112,7 +112,7 @@ class Recorder:
 
 
 def due(call: Recorded, dtype: torch.dtype) -> tuple[Tensor, Tensor] | None:
-    """The right answer to a call through the first door, and how far from it roundoff may lead; None if unknown.
+    """The right answer to a call of a CEM implementation, and how far from it roundoff may lead; None if unknown.
 
     A property may ask in another dtype than the one given: roundoff is that of the call's arrays, if it is greater.
     """

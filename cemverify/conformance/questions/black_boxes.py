@@ -1,7 +1,7 @@
 """States and memories for an energy layer: drawn from its declared shapes, and made smaller where they found a fault.
 
 A shape is written without the batch axis. Its letters are sizes that vary, one size for each letter; "J" counts
-tokens. As for the first door there are small integers, which shrink well, dense normals in degenerate textures,
+tokens. As for CEM implementations there are small integers, which shrink well, dense normals in degenerate textures,
 and scattered cases that spread evenly over sizes and textures.
 """
 

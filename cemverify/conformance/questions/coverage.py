@@ -61,8 +61,8 @@ def meetings(row: Sequence[int]) -> set[Meeting]:
 
 
 def _grown(levels: tuple[int, ...], seed: Meeting, missing: set[Meeting], rng: np.random.Generator) -> Row:
-    """A row that contains a missing pair. The other options, in random order, take the value that covers "
-    "most pairs."""
+    """A row that contains a missing pair. The other options, in random order, take the value that covers
+    most pairs."""
     i, a, j, b = seed
     row = {i: a, j: b}
     for k in rng.permutation(len(levels)):

@@ -149,8 +149,8 @@ def _preconditioner_features(config: PreconditionerConfig) -> set[str]:
 
 
 def cases(space: Space, source: Source) -> st.SearchStrategy[Case]:
-    """A Hypothesis strategy for cases of that space: float64, at most 5 tokens and 12 dimensions, except "
-    "for named sizes."""
+    """A Hypothesis strategy for cases of that space: float64, at most 5 tokens and 12 dimensions, except
+    for named sizes."""
     return _hypothesis_cases(space, source)
 
 
@@ -386,7 +386,7 @@ def _gentle(arrays: Arrays) -> Arrays:
 
 
 def _sparse(arrays: Arrays) -> Arrays:
-    """Most tokens are zero: of every 37 the last two are not, and are read all the more."""
+    """Most tokens are zero. Of every 37 only the last two are not, so a layer that skips zeros must find those."""
 
     def kept(states: Tensor) -> Tensor:
         return states * (torch.arange(states.shape[1]).flip(0) % 37 < 2)[:, None]

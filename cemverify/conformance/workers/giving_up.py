@@ -1,5 +1,5 @@
-"""When to give up: an implementation that costs one worker after another is not asked any further, so the "
-"run ends."""
+"""When to give up: an implementation that costs one worker after another is not asked any further, so the
+run ends."""
 
 from __future__ import annotations
 

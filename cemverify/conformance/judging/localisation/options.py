@@ -1,5 +1,5 @@
-"""Switches options off one after another while the case still fails. Those that cannot be switched off "
-"are to blame."""
+"""Switches options off one after another while the case still fails. Those that cannot be switched off
+are to blame."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The second door: what an energy layer's declaration implies, one file per kind of claim."""
+"""Properties of energy layers: what an energy layer's declaration implies, one file per kind of claim."""
 
 from __future__ import annotations
 
