@@ -1,7 +1,8 @@
 """Where a search looks closer: around the numbers in the code, first where a branch of it was not taken.
 
 The seed decides which questions are asked, and in what order; what was reached only decides which come first and
-which are varied. Two runs on the same code see the same.
+which are varied. Two runs on the same code see the same; unless the code keeps results from one call for the next,
+and several workers share the properties in another way.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ def ask_again(
     Raises:
         LoadError: it cannot be loaded. ValueError: the property is not for its door.
     """
-    worker = _Worker(name, replace(effort, dtype=dtype, device=device))
+    worker = _Worker(name, replace(effort, dtype=dtype, device=device, reads_code=False))
     try:
         introduction = worker.introduce()
         _for_its_door([property_], introduction)

@@ -345,7 +345,9 @@ def _introduced(respondent: Respondent, name: str, loading: float) -> tuple[Subj
 
 def _called(subject: Subject, wanted: FirstCalls, effort: Effort, respondent: Respondent) -> Called:
     try:
-        return Called(first_calls(Caller(subject, effort.dtype, effort.device, respondent), wanted.functions))
+        called = Called(first_calls(Caller(subject, effort.dtype, effort.device, respondent), wanted.functions))
+        respondent.reached(finished=True)  # what comes next is a property's
+        return called
     except Lost as lost:
         return Called(lost.reason)
 

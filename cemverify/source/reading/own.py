@@ -22,6 +22,7 @@ from cemverify.conformance.implementations.faults import LIBRARIES, printable, w
 from cemverify.conformance.implementations.origin import code_of, functions_of, shown
 
 _INSTALLED = ("site-packages", "dist-packages")
+_PROGRAMS = ("__main__", "__mp_main__")  # whatever called the verifier
 _MOST_FILES = 100
 _MOST_LINES = 20_000  # of all files together
 
@@ -101,13 +102,15 @@ def _read(name: str, subject: Subject) -> OwnFiles:
 
 def _why_none(path: str) -> str:
     if is_library(path):
-        return f"{printable(os.path.basename(path))} is installed as a library: only your own files are read"
+        return f"{printable(os.path.basename(path))} is a library's or cemverify's: only your own files are read"
     return f"{printable(os.path.basename(path))} has no lines of Python to read"
 
 
 def _imported() -> Iterator[tuple[str, ModuleType]]:
     """Every imported module of Python source that is no library, with its file."""
-    for module in list(sys.modules.values()):
+    for name, module in list(sys.modules.items()):
+        if name in _PROGRAMS:
+            continue
         file = getattr(module, "__file__", None)
         # some modules of libraries have relative names, of files that are not there
         if isinstance(module, ModuleType) and isinstance(file, str) and file.endswith(".py") and os.path.isabs(file):
