@@ -77,11 +77,16 @@ def aims(numbers: Sequence[Number], axes: Sequence[str], others: Sequence[str]) 
                 Aim(axis, size, number) for axis in axes for size in near if size <= MOST.get(axis, MOST["J"])
             )
         for quantity in others:
-            if value in _USUAL and quantity not in OPTIONS:
+            if value in _USUAL and quantity not in _compared_with(number):
                 continue
             least, most = OPTIONS.get(quantity, (_LEAST_MAGNITUDE, MAGNITUDES.get(quantity, MAGNITUDES["x"])))
             near_it = (*_NEAR, 1.0) if quantity in OPTIONS else _NEAR
             yield from (Aim(quantity, value * by, number) for by in near_it if least <= value * by <= most)
+
+
+def _compared_with(number: Number) -> set[str]:
+    """The quantities that a number is compared with, by the names that they bear."""
+    return {_QUANTITIES[word] for word in number.words if word in _QUANTITIES}
 
 
 def in_order(found: Sequence[Aim], seed: int, unreached: frozenset[tuple[str, int]]) -> list[Aim]:
@@ -111,7 +116,7 @@ def _afield(aim: Aim, unreached: frozenset[tuple[str, int]]) -> int:
 
     Of a branch that was not taken, sizes above the number come next: what is seldom taken begins at a size.
     """
-    if any(_QUANTITIES.get(word) == aim.quantity for word in aim.number.words):
+    if aim.quantity in _compared_with(aim.number):
         return 0
     guard = bool(aim.number.guards & unreached)
     return 1 if guard and aim.quantity in MOST and aim.value > aim.number.value else 2
