@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib import resources
 from io import BytesIO
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from cemverify.conformance.counterexamples.demands import demands_of
 from cemverify.conformance.implementations.naming import installed
@@ -37,6 +38,7 @@ class Counterexample:
         dtype, device: what arrays were rounded to, and where they lived. reason: what was found then.
         within: where a call did not come back, the seconds in which it ought to have; None where all did.
         stated_in: the module that states the property, if it is not of the catalogue.
+        parameters: the numbers of an energy layer's parameters, by name.
     """
 
     implementation: str
@@ -47,6 +49,7 @@ class Counterexample:
     reason: str
     within: float | None = None
     stated_in: str | None = None
+    parameters: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 def save_all(event: RunFinished, folder: Path, maker: Maker) -> list[Path]:
@@ -101,7 +104,7 @@ def load_counterexample(path: Path) -> Counterexample:
     try:
         record, asked = content["property"], content["asked"]
         dtype = dtype_of(asked["dtype"])
-        question = restored(asked["question"], arrays)
+        question, parameters = restored(asked["question"], arrays), asked.get("parameters", {})
         return Counterexample(
             content["implementation"],
             record["id"],
@@ -111,6 +114,7 @@ def load_counterexample(path: Path) -> Counterexample:
             record["reason"],
             asked.get("within"),
             record.get("stated_in"),
+            parameters={name: torch.from_numpy(arrays[of]).double() for name, of in parameters.items()},
         )
     except (KeyError, TypeError, AttributeError, ValueError, RuntimeError, OverflowError) as error:
         raise ResultError(f"{path} cannot be replayed ({error}); save it again with this version") from error
@@ -136,6 +140,7 @@ def _save(implementation: str, record: Record, saved: Saved, folder: Path, maker
             ],
             "linear": saved.linear,
             "within": saved.within,
+            "parameters": dict(saved.parameters),
         },
     }
     write(stem.with_suffix(".json"), result("counterexample", maker, [table], payload))

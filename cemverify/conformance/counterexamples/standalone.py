@@ -55,6 +55,7 @@ class SavedCalls:
         dtype, device: what floating-point arrays are rounded to, and where they live.
         within: seconds in which a call must come back; None if all did.
         calls: function, arguments, config, and the `demands` that the call did not meet.
+        parameters: of an energy layer: names of arrays by the parameters' own names.
         linear: a sum of the answers, times weights, that must vanish or not be positive, if that is demanded.
         arrays: by the names that the calls use.
     """
@@ -68,6 +69,7 @@ class SavedCalls:
     within: float | None
     calls: Sequence[Mapping[str, Any]]
     linear: Mapping[str, Any] | None
+    parameters: Mapping[str, str]
     arrays: Mapping[str, Values]
 
     @property
@@ -107,6 +109,7 @@ def load(stem: Path) -> SavedCalls:
             content["implementation"],
             content["property"],
             arrays=arrays,
+            parameters=asked.get("parameters", {}),
             **{name: asked[name] for name in ("kind", "dtype", "device", "within", "calls", "linear")},
         )
     except OSError as error:
@@ -293,6 +296,14 @@ def _off_the_sum(answers: Sequence[Values | None], asked: SavedCalls) -> Iterato
         yield f"{relation['what']}: off by {total:.6g}, at most {relation['budget']:.3g} is allowed"
 
 
+def restore_parameters(found: Any, asked: SavedCalls) -> None:
+    """Gives the layer's parameters the numbers that they had: a module may be made with others each time."""
+    for name, array in asked.parameters.items():
+        torch = importlib.import_module("torch")
+        with torch.no_grad():
+            found.parameters[name].copy_(torch.from_numpy(asked.arrays[array]))
+
+
 # --- the command ----------------------------------------------------------------------------------
 
 
@@ -308,6 +319,7 @@ def judge(asked: SavedCalls, name: str) -> int:
             found = getattr(found, part)
         for needed in {call["function"] for call in asked.calls}:
             function(found, needed)
+        restore_parameters(found, asked)
     except Exception as error:
         raise Unusable(f"{name} cannot be loaded ({type(error).__name__}: {error})") from error
     kind = getattr(found, "arrays", None)  # another implementation may take arrays of another kind

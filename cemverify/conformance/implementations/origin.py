@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
+import torch
+
 from cemverify.conformance.implementations.contract import Subject
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import LIBRARIES, printable
@@ -43,10 +45,12 @@ class Origin:
     Attributes:
         digest: SHA-256 of the files that it was imported from, libraries left out; None where there is no file.
         places: of its functions, by their names, as far as they are written in Python.
+        parameters: SHA-256 of the numbers of an energy layer's parameters; None where it declares none.
     """
 
     digest: str | None = None
     places: Mapping[str, Place] = field(default_factory=dict)
+    parameters: str | None = None
 
 
 def origin_of(subject: Subject) -> Origin:
@@ -62,7 +66,8 @@ def origin_of(subject: Subject) -> Origin:
             for name, code in codes.items()
             if not code.co_filename.startswith("<")
         }
-        return Origin(_digest({os.path.abspath(code.co_filename) for code in codes.values()}), places)
+        files = {os.path.abspath(code.co_filename) for code in codes.values()}
+        return Origin(_digest(files), places, _of_parameters(subject))
     except Exception:  # they are the implementation's own objects, which may answer anything
         return Origin()
 
@@ -117,6 +122,15 @@ def _code(function: Any) -> Any:
             kind = function if isinstance(function, type) else type(function)
             function = getattr(kind, "forward", None) or vars(kind).get("__call__")
     return None
+
+
+def _of_parameters(subject: Subject) -> str | None:
+    held = subject.parameters if isinstance(subject, EnergyLayer) else {}
+    found = hashlib.sha256()
+    for name, value in sorted(held.items()):
+        values = torch.as_tensor(value).detach().cpu().double().contiguous()
+        found.update(f"{name}{tuple(values.shape)}\0".encode() + values.numpy().tobytes())
+    return found.hexdigest() if held else None
 
 
 def _digest(files: set[str]) -> str | None:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from cemverify.conformance.asking.answers import as_tensor
 from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.asking.experiments import experiment
 from cemverify.conformance.implementations.arrays import is_traced
 from cemverify.conformance.implementations.contract import Subject
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
@@ -142,12 +143,38 @@ def save(caller: Caller, check: Callable[[Caller, Any], Evidence], question: Any
         else:
             recorded = _recorded(caller, check, question)[0].calls
         calls = [_packed(call, packing, caller.dtype) for call in recorded[:_MOST_CALLS]]
+        parameters = _parameters(caller, packing)
     except TypeError:
         return None
     if sum(array.size for array in packing.arrays.values()) > _MOST_NUMBERS:
         return None
     dtype = str(caller.dtype).removeprefix("torch.")
-    return Saved(tree, dtype, caller.device, caller.subject.arrays, packing.arrays, calls, linear)
+    return Saved(
+        tree, dtype, caller.device, caller.subject.arrays, packing.arrays, calls, linear, parameters=parameters
+    )
+
+
+def _parameters(caller: Caller, packing: Packing) -> dict[str, str]:
+    """The numbers of a layer's parameters: another process may draw others."""
+    declared = caller.subject.parameters if isinstance(caller.subject, EnergyLayer) else {}
+    held = {name: value for name, value in declared.items() if isinstance(value, Tensor)}
+    return {name: packing.add(f"parameter.{name}", value.detach()) for name, value in held.items()}
+
+
+@experiment()
+def restore_parameters(caller: Caller, values: dict[str, Tensor]) -> None:
+    """Gives a layer's parameters the numbers that they had, in place.
+
+    Raises:
+        NotAnArray: it has no parameter of that name and shape.
+    """
+    declared = caller.subject.parameters if isinstance(caller.subject, EnergyLayer) else {}
+    for name, value in values.items():
+        held = declared.get(name)
+        if not isinstance(held, Tensor) or held.shape != value.shape:
+            raise NotAnArray(f"it has no parameter {name} of shape {tuple(value.shape)}, as when the case was saved")
+        with torch.no_grad():
+            held.copy_(value)
 
 
 def to_plain(saved: Saved) -> tuple[str, dict[str, Values]]:

@@ -56,6 +56,7 @@ class Saved:
         kind: which arrays the implementation takes: "torch", "numpy" or "jax".
         linear: for a black box, the worst residual as a sum of the answers times weights.
         within: where a call did not come back, the seconds in which it ought to have; None where all did.
+        parameters: of an energy layer that declares any: names of arrays by the parameters' own names.
     """
 
     question: Tree
@@ -66,6 +67,7 @@ class Saved:
     calls: Sequence[Call] = field(repr=False)
     linear: Mapping[str, Any] | None = field(default=None, repr=False)
     within: float | None = None
+    parameters: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass

@@ -168,7 +168,8 @@ def describe(subject: Subject) -> dict[str, Any]:
 def written(subject: Subject) -> dict[str, Any]:
     """Where a subject is written."""
     found = origin_of(subject)
-    return {"digest": found.digest, "places": {name: vars(place) for name, place in found.places.items()}}
+    places = {name: vars(place) for name, place in found.places.items()}
+    return {"digest": found.digest, "places": places, "parameters": found.parameters}
 
 
 _NOT_PLAIN = {"update", "energy", "state", "memory", "stated", "step", "state_map", "lagrangian", "parameters"}
@@ -215,7 +216,8 @@ def whence(said: Mapping[str, Any]) -> Origin:
             printable(name): Place(printable(place["file"]), int(place["line"]), printable(place["name"]))
             for name, place in places
         }
-        return Origin(None if digest is None else printable(digest), taken)
+        parameters = origin["parameters"]
+        return Origin(digest and printable(digest), taken, parameters and printable(parameters))
     except (KeyError, TypeError, ValueError, AttributeError):  # that process may send anything
         return Origin()
 

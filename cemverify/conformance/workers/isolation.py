@@ -20,7 +20,7 @@ import contextlib
 import os
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from multiprocessing.connection import wait
 from typing import Any
@@ -29,6 +29,7 @@ import torch
 
 from cemverify.conformance.implementations.features import FUNCTIONS
 from cemverify.conformance.implementations.naming import LoadError
+from cemverify.conformance.implementations.origin import Origin
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import not_offered
 from cemverify.conformance.judging.events import Event, PropertyFinished, PropertyStarted, RunFinished, RunStarted
@@ -102,6 +103,7 @@ def run(
                     crew[i].ask(asked_next)
                     yield PropertyStarted(asked_next.id)
             for worker in _ready(crew):
+                worker.must_have(introduction.origin.parameters)
                 asked_now = worker.asked
                 if asked_now is not None and (finished := worker.answer()) is not None:
                     lost.note(asked_now, finished, lost=not worker.alive)
@@ -123,9 +125,18 @@ def run(
 
 
 def ask_again(
-    name: str, property_: Property, question: Any, dtype: torch.dtype, device: str, effort: Effort
+    name: str,
+    property_: Property,
+    question: Any,
+    dtype: torch.dtype,
+    device: str,
+    effort: Effort,
+    parameters: Mapping[str, torch.Tensor] | None = None,
 ) -> Record:
     """Asks the implementation of that name one question that was saved, in a worker process.
+
+    Args:
+        parameters: numbers that an energy layer's parameters are given first, by name.
 
     Raises:
         LoadError: it cannot be loaded. ValueError: the property is not for its door.
@@ -137,7 +148,9 @@ def ask_again(
         absent = not_offered(property_, introduction.absent, dtype)
         if absent is not None:
             return absent
-        worker.ask(property_, Again(property_.id, property_.stated_in, request(question)))
+        worker.ask(
+            property_, Again(property_.id, property_.stated_in, request(question), request(dict(parameters or {})))
+        )
         while True:
             _ready([worker])
             if (record := worker.answer()) is not None:
@@ -163,6 +176,7 @@ class _Worker:
         self.trail: Trail | None = None
         self.around: frozenset[float] = frozenset()
         self.introduced = False
+        self.origin: Origin | None = None
         self.used = False
         self.alive = True
         with one_thread():
@@ -210,6 +224,21 @@ class _Worker:
         self.dismiss()
         raise LoadError(f"{self.name} cannot be tested, as its first call failed: {reason}")
 
+    def must_have(self, parameters: str | None) -> None:
+        """Looks whether its layer has the same parameters as that of the first worker.
+
+        Args:
+            parameters: their digest.
+
+        Raises:
+            LoadError: it has others, so that no counterexample could be found again.
+        """
+        if self.origin is not None and self.origin.parameters != parameters:
+            raise LoadError(
+                f"{self.name} has other parameters in each process, so no violation could be shown again: "
+                "seed what draws them, as by torch.manual_seed(0) before the module is made"
+            )
+
     def ask(self, property_: Property, again: Again | None = None) -> None:
         """Gives it a property, or a saved question of it; the answer comes later, after the loading."""
         self.asked, self.used, self.trail, self.around = property_, True, None, frozenset()
@@ -244,7 +273,7 @@ class _Worker:
     def _heard(self) -> Record | None:
         said = self._said(0.0)
         if isinstance(said, Introduction):
-            self.introduced, self.since = True, time.monotonic()
+            self.introduced, self.since, self.origin = True, time.monotonic(), said.origin
             self.limit = TimeLimit(self._most(), self._processes)
         elif isinstance(said, NotLoaded):
             self.dismiss()

@@ -40,6 +40,7 @@ from cemverify.conformance.judging.aiming import Aiming
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import door_of, judge_again, judge_property, recorded
 from cemverify.conformance.judging.first_call import first_calls
+from cemverify.conformance.judging.recording import restore_parameters
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import Door, Property, by_id
 from cemverify.conformance.questions.saving import Packing, Saved
@@ -125,11 +126,13 @@ class Again:
 
     Attributes:
         property, stated_in: its id, and the module that states it if it is not of the catalogue.
+        question, parameters: it, and the numbers that the layer's parameters are given first, as they travel.
     """
 
     property: str
     stated_in: str | None
     question: bytes
+    parameters: bytes
 
 
 _FAULTS: dict[str, type[Fault]] = {kind.cause: kind for kind in Fault.__subclasses__()}
@@ -365,6 +368,8 @@ def _judged(subject: Subject, wanted: Wanted | Again, effort: Effort, respondent
             record = judge_property(subject, property_, effort, respondent, aiming if code.numbers else None)
         else:
             question = requested(wanted.question)
+            if parameters := requested(wanted.parameters):
+                restore_parameters(Caller(subject, effort.dtype, effort.device, respondent), parameters)
             record = judge_again(subject, property_, question, effort.dtype, effort.device, respondent)
         if respondent.lost is None and (replaced := respondent.replaced()):
             reason = f"it replaced functions that the whole process uses: {', '.join(replaced)}"

@@ -1,0 +1,41 @@
+"""A counterexample of a layer with parameters is found again: their numbers are saved with it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cemverify.cli import main
+
+LAYER = "suites.conformance.unseeded:drawn"
+ASKED = ("--examples", "6", "--properties", "gradient/layer/energy")
+MORE = ("descent/layer/slope", "structure/layer/causality")
+
+
+def test_parameters_that_differ_between_processes_are_said(capfd: pytest.CaptureFixture[str]) -> None:
+    code = main(["check", LAYER, *ASKED, *MORE, "--workers", "2"])
+    assert code == 2
+    assert "other parameters in each process" in capfd.readouterr().err
+
+
+def test_a_case_is_replayed_with_the_parameters_that_it_was_found_with(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    saving = ("--workers", "1", "--save-counterexamples", str(tmp_path))
+    assert main(["check", LAYER, *ASKED, *saving]) == 1
+    saved = tmp_path / "gradient-layer-energy.json"
+    reason = json.loads(saved.read_text())["property"]["reason"]
+    capfd.readouterr()
+    for _ in range(2):
+        assert main(["replay", str(saved)]) == 1
+        assert reason in re.sub(r"\s+", " ", capfd.readouterr().out)
+    done = subprocess.run([sys.executable, str(saved.with_suffix(".py"))], capture_output=True, text=True)
+    assert done.returncode == 1, done.stdout + done.stderr
+    got = re.search(r"got (\S+),", reason)
+    assert got is not None
+    assert got[1][:7] in done.stdout
