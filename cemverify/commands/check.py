@@ -6,9 +6,10 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from cemverify.commands import effort, gate, trained
+from cemverify.commands import effort, gate, repair, trained
 from cemverify.commands.slow_imports import slow_imports
 from cemverify.conformance.implementations import naming
 from cemverify.console.errors import UsageError
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from cemverify.conformance.judging.events import RunFinished
     from cemverify.results.envelope import Table
     from cemverify.results.provenance import Maker
+
+_SUGGESTING = 60.0  # seconds after which no further edit is tried
 
 DESCRIPTION = """\
 Tests an implementation against every property whose features it offers, with examples drawn by Hypothesis. Prints one
@@ -84,6 +87,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="judge by answers alone: do not record the lines that are reached, nor look around the numbers in them",
     )
+    parser.add_argument(
+        "--suggest", action="store_true", help="where something is violated, look for the edit that mends it (60 s)"
+    )
     trained.add_arguments(parser)
     gate.add_arguments(parser)
 
@@ -129,6 +135,9 @@ def _run(options: argparse.Namespace) -> int:
             if isinstance(event, RunFinished):
                 finished = event
     assert finished is not None
+    if options.suggest and any(record.verdict == "violated" for record in finished.records):
+        outcome = repair.searched(options, properties, finished.records, asked, _SUGGESTING)
+        finished = replace(finished, edit=next((found.edit for found in outcome.repairs if found.mends), None))
     if options.save_counterexamples:
         for saved in save_all(finished, options.save_counterexamples, maker):
             print(f"counterexample saved: cemverify replay {saved}", file=sys.stderr)

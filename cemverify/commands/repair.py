@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,9 @@ from cemverify.console.parsing import count, path, seconds
 from cemverify.console.streams import columns, wrapped
 
 if TYPE_CHECKING:
+    from cemverify.conformance.judging.effort import Effort
+    from cemverify.conformance.judging.verdicts import Record
+    from cemverify.conformance.properties import Property
     from cemverify.repair.search import Outcome, Progress, Repair
 
 DESCRIPTION = """\
@@ -68,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
         from cemverify.conformance.listeners.progress import progress
         from cemverify.conformance.properties import select
         from cemverify.conformance.workers import isolation, nursery
-        from cemverify.repair.search import Outcome, search
+        from cemverify.repair.search import Outcome
         from cemverify.repair.wording import as_json, told
         from cemverify.results.envelope import check_outputs, result, show, write
         from cemverify.results.provenance import Maker
@@ -88,17 +92,10 @@ def run(options: argparse.Namespace) -> int:
             if isinstance(event, RunFinished):
                 finished = event
     assert finished is not None
-    outcome = Outcome()
     violated = any(record.verdict == Verdict.VIOLATED for record in finished.records)
+    outcome = Outcome()
     if violated:
-        outcome = search(
-            options.implementation,
-            finished.records,
-            asked,
-            seconds=options.search,
-            workers=options.workers,
-            listener=_tell,
-        )
+        outcome = searched(options, properties, finished.records, asked, options.search)
     if options.json:
         write(options.json, result("repair", maker, [], as_json(outcome, options.implementation)))
     show(wrapped(told(outcome, finished.records, options.implementation), columns(sys.stdout)))
@@ -107,6 +104,24 @@ def run(options: argparse.Namespace) -> int:
     if outcome.refusal is not None:
         return 2
     return 0 if not violated or any(repair.mends for repair in outcome.repairs) else 1
+
+
+def searched(
+    options: argparse.Namespace,
+    properties: Sequence[Property],
+    records: Sequence[Record],
+    asked: Effort,
+    seconds: float,
+) -> Outcome:
+    """The edits that mend the violations of a run, looked for with progress on stderr.
+
+    Args:
+        asked: the effort of the run. seconds: after which no further edit is tried.
+    """
+    from cemverify.repair.search import search
+
+    name = options.implementation
+    return search(name, properties, records, asked, seconds=seconds, workers=options.workers, listener=_tell)
 
 
 def _tell(progress: Progress) -> None:

@@ -13,10 +13,13 @@ from dataclasses import dataclass, field, replace
 from multiprocessing.connection import wait
 from typing import Any
 
+from cemverify.conformance.implementations.origin import Place
 from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.events import Edit as Edited
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import Record, Verdict, violations
-from cemverify.conformance.properties import by_id
+from cemverify.conformance.properties import Property
+from cemverify.conformance.properties.own import OWN
 from cemverify.conformance.questions.saving import restored
 from cemverify.conformance.workers import isolation, nursery
 from cemverify.conformance.workers.wire import request
@@ -70,6 +73,17 @@ class Repair:
         return sum(record.verdict != Verdict.NOT_OFFERED for record in self.records)
 
     @property
+    def edit(self) -> Edited:
+        """The change as a diagnosis tells it: the lines of the first file that differ."""
+        path = self.edits[0][0]
+        before, after = self.originals[path].splitlines(), self.texts[path].splitlines()
+        changed = [code for code in difflib.SequenceMatcher(None, before, after).get_opcodes() if code[0] != "equal"]
+        a, b = changed[0][1], changed[-1][2]
+        c, d = changed[0][3], changed[-1][4]
+        place = Place(os.path.relpath(path), a + 1)
+        return Edited(place, "\n".join(before[a:b]), "\n".join(after[c:d]))
+
+    @property
     def diff(self) -> str:
         """A unified diff of the files, by their names from the current folder."""
         shown = []
@@ -118,6 +132,7 @@ Listener = Callable[[Progress], None]
 
 def search(
     name: str,
+    properties: Sequence[Property],
     records: Sequence[Record],
     effort: Effort,
     *,
@@ -128,8 +143,9 @@ def search(
     """Edits that mend the violations of a run.
 
     Args:
-        name: of the implementation. records: of the run, with the saved cases of its violations.
-        effort: of that run. seconds: after which no further edit is tried. workers: processes that try edits.
+        name: of the implementation. properties: of the run.
+        records: of the run, with the saved cases of its violations. effort: of that run.
+        seconds: after which no further edit is tried. workers: processes that try edits.
     """
     started = time.monotonic()
     task = _task(name, records, effort)
@@ -154,14 +170,15 @@ def search(
     repairs = []
     for i, group in enumerate(groups[:_JUDGED]):
         listener(Progress("judging", i, min(len(groups), _JUDGED)))
-        repairs.append(_judged(name, records, effort, group, originals, workers))
+        repairs.append(_judged(name, properties, effort, group, originals, workers))
     repairs.sort(key=lambda repair: -repair.holding)
     return Outcome(repairs, run.count, run.ready.questions, time.monotonic() - started, near, cut_short=run.cut_short)
 
 
 def _task(name: str, records: Sequence[Record], effort: Effort) -> Task:
     """The cases that every edit is asked: of fundamental violations, and of properties that must go on to hold."""
-    found = [record for record in violations(records) if record.saved is not None]
+    known = [record for record in records if not record.id.startswith(f"{OWN}/")]  # a process can look these up by id
+    found = [record for record in violations(known) if record.saved is not None]
     cheap = [record for record in found if not record.id.startswith(_COSTLY)] or found
     violated = {}
     for record in cheap[:_ASKED]:
@@ -212,7 +229,7 @@ def _texts(edits: Sequence[Tried], originals: Mapping[str, str]) -> dict[str, st
 
 def _judged(
     name: str,
-    records: Sequence[Record],
+    properties: Sequence[Property],
     effort: Effort,
     group: Sequence[Sequence[Tried]],
     originals: Mapping[str, str],
@@ -221,9 +238,8 @@ def _judged(
     """The likeliest edit of a group with what every property that was run says of it."""
     best = group[0]
     texts = _texts(best, originals)
-    chosen = [by_id(record.id) for record in records if record.verdict != Verdict.NOT_OFFERED]
     after: Sequence[Record] = ()
-    for event in isolation.run(name, chosen, replace(effort, shrink=False, edited=texts), workers):
+    for event in isolation.run(name, properties, replace(effort, shrink=False, edited=texts), workers):
         if isinstance(event, RunFinished):
             after = event.records
     chains = [[(each.file, each.edit) for each in edits] for edits in group]

@@ -11,8 +11,8 @@ import pytest
 
 from cemverify import check_implementation
 from cemverify.conformance.implementations.origin import Origin, Place
-from cemverify.conformance.judging.diagnosis import Cause, Edit, diagnose
-from cemverify.conformance.judging.events import RunFinished
+from cemverify.conformance.judging.diagnosis import diagnose
+from cemverify.conformance.judging.events import Edit, RunFinished
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.listeners import files, terminal
 from cemverify.conformance.listeners.diagnosis import github, report
@@ -95,11 +95,8 @@ def test_accepted_violations_need_no_diagnosis() -> None:
 
 
 def test_an_edit_that_is_found_is_shown() -> None:
-    def repair(cause: Cause) -> Edit | None:
-        assert cause.place is not None
-        return Edit(replace(cause.place, line=14), "    x = x + W_K", "    x = x + W_Q")
-
-    found = diagnose(run(violated("gradient/attention/a", "mask")), repair)
+    edit = Edit(Place("pkg/mine.py", 14, "attention"), "    x = x + W_K", "    x = x + W_Q")
+    found = diagnose(replace(run(violated("gradient/attention/a", "mask")), edit=edit))
     assert found is not None
     assert "suggested edit, pkg/mine.py:14:\n  -     x = x + W_K\n  +     x = x + W_Q".replace(
         "\n", "\n  "

@@ -8,30 +8,17 @@ experiment explains stands for itself, unless a cause before it may explain it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
 from cemverify.conformance.implementations.faults import Fault
 from cemverify.conformance.implementations.origin import Origin, Place
-from cemverify.conformance.judging.events import RunFinished
+from cemverify.conformance.judging.events import Edit, RunFinished
 from cemverify.conformance.judging.verdicts import Record, Verdict, is_random, violations
 
 _RAISED_AT = re.compile(r" \(([^()]+), line (\d+)\)")
 _RANDOM = "one call has two answers"
 _EVAL = "where dropout or another random layer is in training mode, call eval() on the module first"
-
-
-@dataclass(frozen=True)
-class Edit:
-    """A change of the implementation's source that clears a cause.
-
-    Attributes:
-        place: the first line that changes. before, after: the text of the lines, as it is and as it should be.
-    """
-
-    place: Place
-    before: str
-    after: str
 
 
 @dataclass(frozen=True)
@@ -43,7 +30,7 @@ class Cause:
         because: the experiment that shows it, as a sentence; empty if the name says it.
         records: the violations that it explains, the most fundamental first.
         place: where the function that was called is written, or where it raised.
-        edit: a change that clears it, if one was found.
+        edit: a change of the source that clears it, if one was looked for and found.
     """
 
     name: str
@@ -94,12 +81,8 @@ class Diagnosis:
         return f"cemverify check {self.implementation} {self.causes[0].first.options}"
 
 
-def diagnose(event: RunFinished, repair: Callable[[Cause], Edit | None] | None = None) -> Diagnosis | None:
-    """The diagnosis of a run; None if nothing is violated.
-
-    Args:
-        repair: finds a change of the source that clears a cause, if there is one.
-    """
+def diagnose(event: RunFinished) -> Diagnosis | None:
+    """The diagnosis of a run; None if nothing is violated. An edit that was found is told with the first cause."""
     violated = violations(event.records)
     if not violated:
         return None
@@ -112,8 +95,7 @@ def diagnose(event: RunFinished, repair: Callable[[Cause], Edit | None] | None =
         else:
             groups.setdefault(key, []).append(record)
     causes = [_cause(records, event.origin) for records in groups.values()]
-    if repair is not None:
-        causes = [replace(cause, edit=repair(cause)) for cause in causes]
+    causes[:1] = [replace(cause, edit=event.edit) for cause in causes[:1]]
     run = sum(record.verdict != Verdict.NOT_OFFERED for record in event.records)
     return Diagnosis(event.implementation, run, causes, unexplained)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from cemverify.conformance.implementations.origin import Origin
+from cemverify.conformance.implementations.origin import Origin, Place
 from cemverify.conformance.judging.verdicts import Record
 from cemverify.source.reach.summary import Reach
 
@@ -38,11 +38,25 @@ class PropertyFinished:
 
 
 @dataclass(frozen=True)
+class Edit:
+    """A change of the implementation's source that makes properties hold.
+
+    Attributes:
+        place: the first line that changes. before, after: the text of the lines, as it is and as it should be.
+    """
+
+    place: Place
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
 class RunFinished:
     """Sent at the end, with every record in catalogue order.
 
     Attributes:
         origin: where the implementation is written. reach: what was reached of its code, if that was read.
+        edit: one with which every property holds, if one was looked for and found.
     """
 
     implementation: str
@@ -50,6 +64,7 @@ class RunFinished:
     seconds: float
     origin: Origin = field(default_factory=Origin)
     reach: Reach | None = None
+    edit: Edit | None = None
 
 
 Event = RunStarted | PropertyStarted | PropertyFinished | RunFinished

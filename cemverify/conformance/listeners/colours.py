@@ -34,7 +34,7 @@ _PATTERNS: Mapping[str, str] = MappingProxyType(
         r"\b[1-9]\d* inconclusive\b": YELLOW,
         r"\b[1-9]\d* suite errors?\b": MAGENTA,
         r"(?m)^ *(claim|source|wrong part|smallest case found|case tested at that moment|"
-        r"worst example seen|at|again|also|suggested edit|may follow from it)\b[^:\n]*:": "bold",
+        r"worst example seen|at|again|mend|also|suggested edit|may follow from it)\b[^:\n]*:": "bold",
         r"(?m)^[- ]{4,}$": "dim",
     }
 )
