@@ -272,9 +272,11 @@ class Patient:
             number = self._stream.fileno()
         except (OSError, ValueError, AttributeError):
             return
+        os.close(number)  # first, as there may be no other descriptor left
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, number)
-        os.close(nowhere)
+        if nowhere != number:
+            os.dup2(nowhere, number)
+            os.close(nowhere)
 
 
 @contextmanager

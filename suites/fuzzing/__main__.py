@@ -9,7 +9,7 @@ import argparse
 import json
 import sys
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 
 from suites.fuzzing import ground
@@ -27,6 +27,7 @@ def main() -> int:
     options = parser.parse_args()
     tried: Counter[str] = Counter()
     broken: Counter[str] = Counter()
+    codes: defaultdict[str, Counter[int | None]] = defaultdict(Counter)
     with tempfile.TemporaryDirectory() as folder:
         ground.make(Path(folder))
         abuses = draw_all(Path(folder), options.count, options.seed)
@@ -34,6 +35,7 @@ def main() -> int:
             abuses = [abuse for abuse in abuses if abuse.kind in options.kinds]
         for number, (abuse, outcome) in enumerate(outcomes(abuses, Path(folder)), 1):
             tried[abuse.kind] += 1
+            codes[abuse.kind][outcome.code] += 1
             if found := complaints(abuse, outcome):
                 broken[abuse.kind] += 1
                 said = outcome.stderr.strip().splitlines()[-1:]
@@ -44,7 +46,8 @@ def main() -> int:
                     f"{number} of {len(abuses)}, {sum(broken.values())} broke the rule", file=sys.stderr, flush=True
                 )
     for kind, count in tried.items():
-        print(f"{kind:<15} {count:>5} tried {broken[kind]:>4} broke the rule", file=sys.stderr)
+        shown = ", ".join(f"{code}: {number}" for code, number in sorted(codes[kind].items(), key=str))
+        print(f"{kind:<15} {count:>5} tried {broken[kind]:>4} broke the rule   exit codes {shown}", file=sys.stderr)
     return 1 if broken else 0
 
 

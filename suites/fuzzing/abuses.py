@@ -19,6 +19,7 @@ from xml.etree import ElementTree
 # Seconds after which a command counts as hung, on a busy machine too; and those of a core that it may use.
 SECONDS, CORE_SECONDS = 120.0, 60
 
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 ASIDE = re.compile(r"\..+\.[0-9a-f]{32}")
 
 
@@ -120,7 +121,10 @@ def _complaints(abuse: Abuse, outcome: Outcome) -> Sequence[str]:
             found.append("ends without a word of complaint")
         if outcome.code in (0, 1) and errors and abuse.signals is None:
             found.append(f"complains, and ends with exit code {outcome.code}")
-    if any(ord(c) < 32 and c not in "\n\r" for c in outcome.stdout + outcome.stderr):
+    printed = outcome.stdout + outcome.stderr
+    if abuse.environment.get("FORCE_COLOR"):
+        printed = _COLOUR.sub("", printed)
+    if any(ord(c) < 32 and c not in "\n\r" for c in printed):
         found.append("sends control characters to a terminal")
     for path, content in outcome.before.items():
         if outcome.after.get(path) != content and not path.startswith(abuse.changed or ("\0",)):

@@ -18,7 +18,7 @@ from cemverify.conformance.questions.coverage import covering
 from docs.making.parsers import PROGRAMS, parsers
 from suites.entry.damage import damaged_bytes, damaged_json
 from suites.fuzzing import ground
-from suites.fuzzing.abuses import SIGNALS, Abuse
+from suites.fuzzing.abuses import SIGNALS, Abuse, as_json
 
 # --- arguments, from the parsers themselves -----------------------------------------------------------------
 
@@ -57,6 +57,7 @@ _NUMBERS = (
     *("0", "1", "2", "3", "-1", "07", "1.5", "1e10", "1e308", "1e-308", "nan", "inf", "-inf", "9" * 30, "9" * 4500),
     *("4294967295", "4294967296", "1000000000000", "0x10", "\u0663", "1_000", "", " 1", "+1", "one"),
 )
+_SOUND_NUMBERS = ("1", "2", "3", "8")
 # nothing outside the folder is ever written: tests may run as root
 _PATHS = (
     *("new.json", "new/deeper.json", "new", "right.py", "found/../right.py", "r.json", "check.json", "known.toml"),
@@ -104,6 +105,7 @@ _SOUND: Mapping[str, tuple[tuple[str, ...], ...]] = MappingProxyType(
         "cemverify claims": ((), ("15-matched-mlp",)),
         "cemverify power": ((), ("right:mine",)),
         "cemverify init": (("--no-check",), ("--no-check", "--name", "other")),
+        "cemverify repair": (("right:mine",), ("right.py:mine", "--json", "new.json")),
         "cemverify completion": (("bash",),),
         "reports compare": (("r.json", "check.json"), ("check.json", "check.json")),
         "reports page": (("r.json", "check.json"), ("benchmarks.json",)),
@@ -134,11 +136,11 @@ def _commands() -> Mapping[str, tuple[argparse.Action, ...]]:
 def _value(action: argparse.Action) -> st.SearchStrategy[str]:
     pools: list[Sequence[str]] = [_TEXTS]
     if action.choices is not None:
-        pools = [[str(choice) for choice in action.choices]] * 3 + pools
+        pools = [[str(choice) for choice in action.choices]] * 9 + pools
     elif getattr(action.type, "__name__", "") in ("path", "Path"):
         pools = [_PATHS] * 9 + pools
     elif action.type is not None:
-        pools = [_NUMBERS] * 9 + pools
+        pools = [_SOUND_NUMBERS] * 9 + [_NUMBERS] * 5 + pools
     return st.sampled_from(pools).flatmap(st.sampled_from)
 
 
@@ -183,9 +185,9 @@ def _written(words: Sequence[str], made: Mapping[str, str]) -> tuple[str, ...]:
             if before == "--page":  # its readings and pictures lie beside it
                 stem = os.path.splitext(place)[0]
                 written += [f"{stem}.json", f"{stem}-"]
-        if before not in _WRITES:
-            read.append(_place(word.partition(":")[0].replace(".layer", "/layer").removesuffix(".py") + ".py", made)
-                        if ":" in word else place)  # fmt: skip
+        if before not in _WRITES:  # a name of a module, or of an implementation in one, is read as its file
+            module = word.partition(":")[0].replace(".layer", "/layer").removesuffix(".py")
+            read += [place, _place(f"{module}.py", made)]
     return tuple(place for place in written if place not in read and place != ".")
 
 
@@ -508,14 +510,15 @@ def draw_all(folder: Path, count: int, start: int) -> list[Abuse]:
 
 
 def _drawn(strategy: st.SearchStrategy[Abuse], count: int, start: int) -> list[Abuse]:
-    found: list[Abuse] = []
+    found: dict[str, Abuse] = {}
+    if not count:
+        return []
 
     @seed(start)
-    @settings(max_examples=count, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @settings(max_examples=3 * count, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     @given(strategy)
     def keep(abuse: Abuse) -> None:
-        found.append(abuse)
+        found[json.dumps(as_json(abuse))] = abuse
 
-    if count:
-        keep()
-    return found[:count]
+    keep()
+    return list(found.values())[:count]

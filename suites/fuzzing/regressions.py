@@ -73,6 +73,9 @@ def regressions(ground: Path) -> Iterator[Abuse]:
         yield Abuse("regressions", words)
     for files in (8, 12, 16):
         yield Abuse("regressions", tuple(_CHECK.split()), limits={"files": files})
+    # no descriptor was left, not even to leave stderr
+    words = ("reports", "pictures", "benchmarks.json", "--output", "new")
+    yield Abuse("regressions", words, limits={"files": 8}, streams=("closed", "full"))
     yield from _forged_cells()
     yield from _crafted_stores()
     yield from _odd_counterexamples(ground)

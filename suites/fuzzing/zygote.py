@@ -15,6 +15,7 @@ import gc
 import hashlib
 import json
 import os
+import pkgutil
 import resource
 import shutil
 import signal
@@ -27,14 +28,24 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib import import_module
+from inspect import isfunction
 from multiprocessing import util
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NoReturn
 
 from suites.fuzzing import spoiling
 from suites.fuzzing.abuses import CORE_SECONDS, SECONDS, Abuse, Outcome, as_json, from_json, is_whole
 
 Main = Callable[[Sequence[str]], int]
+
+ROOT = Path(__file__).parents[2]
+_PACKAGES = ("cemverify", "synthetic", "reports", "benchmarks")
+# what prints or computes as it is imported
+_SCRIPTS = ("cemverify.conformance.counterexamples.standalone",)
+# functions that compute for minutes, wherever they are
+_WORK = ("measure_power", "conduct", "survey", "examine", "_perform_apart", "train_side_by_side", "open_corpus",
+         "compare_losses", "harvest", "perform", "search")  # fmt: skip
 
 _ROOM = 3 * 2**30  # bytes of addresses beyond those of the zygote
 _PR_SET_CHILD_SUBREAPER = 36
@@ -73,23 +84,12 @@ def _imported() -> Mapping[str, Main]:
 
     for program in PROGRAMS:
         parsers(program)
-    for name in (
-        *(f"cemverify.commands.{name}" for name in ("check", "claims", "init", "power", "replay", "contract_page")),
-        *("cemverify.conformance.counterexamples.files", "cemverify.power.measuring", "cemverify.power.pages"),
-        *("cemverify.conformance.workers.isolation", "cemverify.claims", "cemverify.conformance.listeners.ci"),
-        *("cemverify.conformance.listeners.terminal", "cemverify.conformance.gate.accepting"),
-        *("synthetic.atlas", "synthetic.examine", "synthetic.explain", "synthetic.studies.recursion.command"),
-        *("synthetic.language.paper.page", "synthetic.language.tuned.study", "synthetic.language.dial.page"),
-        *("synthetic.language.losses.implementations", "reports.page.content", "reports.page.rendering"),
-        *(
-            "reports.pictures.gallery",
-            "reports.matrix.faults",
-            "reports.matrix.badges",
-            "reports.comparing.comparison",
-        ),
-        *("benchmarks.page", "benchmarks.harvest", "synthetic.language.tuned.scale", "torch._dynamo"),
-    ):
-        import_module(name)
+    for package in _PACKAGES:
+        for found in pkgutil.walk_packages([str(ROOT / package)], f"{package}."):
+            if not found.name.endswith("__main__") and found.name not in _SCRIPTS:
+                with contextlib.suppress(ImportError):  # what is optional and not here
+                    import_module(found.name)
+    import_module("torch._dynamo")
     assert environments
     return {**MAINS, "read": _reading(test_damaged_files.READERS), "spoil": spoiling.main}
 
@@ -119,33 +119,27 @@ def _work_is_told(*, starts_servers: bool) -> None:
     def told(*_: Any, **__: Any) -> NoReturn:
         raise Refusal("the work would begin here")
 
-    def run(name: str, *_: Any) -> Iterator[RunFinished]:
+    def run(name: str, *_: Any, **__: Any) -> Iterator[RunFinished]:
         yield RunFinished(name, _records(), 1.0)
 
     def judged(*_: Any) -> Iterator[JudgedClaim]:
         yield JudgedClaim(find_claim("15-matched-mlp"), _FINDINGS)
 
-    for place in (
-        *(
-            "cemverify.power.measuring:measure_power",
-            "synthetic.studies.recursion.command:conduct",
-            "synthetic.atlas:survey",
-        ),
-        *("synthetic.examine:examine", "synthetic.explain:_perform_apart", "cemverify.commands.demo:_judge"),
-        *("synthetic.language.commands.train:train_side_by_side", "synthetic.language.commands.study:open_corpus"),
-        *(
-            "synthetic.language.losses.implementations:compare_losses",
-            "synthetic.language.commands.tuned:open_corpus",
-        ),
-        *("benchmarks.page:run", "benchmarks.harvest:harvest", "benchmarks.harvest:perform"),
-    ):
-        module, _, name = place.partition(":")
-        _replace(module, name, told)
+    places = [(module, name) for module in _ours() for name in _WORK if isfunction(vars(module).get(name))]
+    assert {name for _, name in places} == set(_WORK), "work has another name now"
+    for module, name in places:
+        setattr(module, name, told)
+    _replace("benchmarks.page", "run", told)
+    _replace("cemverify.commands.demo", "_judge", told)
     _replace("cemverify.commands.claims", "_judged", judged)
     _replace("cemverify.conformance.workers.isolation", "run", run)
     if not starts_servers:
         _replace("cemverify.conformance.workers.nursery", "get_ready", lambda _: None)
-    _replace("cemverify.conformance.workers.isolation", "ask_again", lambda *_: _records()[0])
+    _replace("cemverify.conformance.workers.isolation", "ask_again", lambda *_, **__: _records()[0])
+
+
+def _ours() -> list[ModuleType]:
+    return [found for name, found in list(sys.modules.items()) if name.partition(".")[0] in _PACKAGES]
 
 
 def _replace(module: str, name: str, by: Callable[..., Any]) -> None:
@@ -157,7 +151,7 @@ def _replace(module: str, name: str, by: Callable[..., Any]) -> None:
 _FINDINGS: Sequence[Any] = ()
 
 
-def _perform(main: Main, abuse: Abuse, box: Path, temporary: Path, said: Sequence[Path], ready: int) -> int:
+def _perform(main: Main, abuse: Abuse, box: Path, temporary: Path, said: Sequence[Path]) -> int:
     """In the child: goes to its folder, with its streams and limits, and runs the command."""
     from suites.entry.environments import replace_stream
 
@@ -192,7 +186,6 @@ def _perform(main: Main, abuse: Abuse, box: Path, temporary: Path, said: Sequenc
         if name in abuse.limits:
             resource.setrlimit(limit, (abuse.limits[name], abuse.limits[name]))
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    os.close(ready)  # the clock of signals starts
     try:
         code = main(abuse.words[1:])
     except SystemExit as ended:
@@ -257,11 +250,14 @@ def _seen(box: Path) -> dict[str, str]:
 def _wait(child: int, abuse: Abuse) -> tuple[int | None, float]:
     """The exit code of the child and how long it took; None if it had to be killed."""
     started = time.monotonic()
-    due = None if abuse.signals is None else abuse.signals[1]
+    due, heeded = None, abuse.signals is None
     while (passed := time.monotonic() - started) < SECONDS:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
             return os.waitstatus_to_exitcode(status), passed
+        if not heeded and abuse.signals is not None and _catches(child, signal.SIGTERM):
+            # before it does, the system ends it as any other process
+            due, heeded = passed + abuse.signals[1], True
         if due is not None and abuse.signals is not None and passed >= due:
             os.kill(child, abuse.signals[0])
             due = None
@@ -270,6 +266,13 @@ def _wait(child: int, abuse: Abuse) -> tuple[int | None, float]:
         os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return None, passed
+
+
+def _catches(process: int, number: int) -> bool:
+    """Whether a process has a handler for a signal."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    caught = next(int(line.split()[1], 16) for line in lines if line.startswith("SigCgt"))
+    return bool(caught >> (number - 1) & 1)
 
 
 def _left() -> int:
@@ -303,20 +306,16 @@ def run_one(main: Main, abuse: Abuse, ground: Path) -> Outcome:
         _prepare(abuse, box)
         before = _seen(box)
         sys.stdout.flush()
-        begun, ready = os.pipe()
         if (child := os.fork()) == 0:
             ended = 99
             try:
-                ended = _perform(main, abuse, box, temporary, said, ready)
+                ended = _perform(main, abuse, box, temporary, said)
             except BaseException as error:
                 with contextlib.suppress(OSError):
                     said[1].write_text(f"Traceback: {error!r}, outside the command")
                 raise
             finally:
                 os._exit(ended)
-        os.close(ready)
-        os.read(begun, 1)
-        os.close(begun)
         code, seconds = _wait(child, abuse)
         processes = _left()
         after = _seen(box)

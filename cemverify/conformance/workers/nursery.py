@@ -22,6 +22,7 @@ from typing import Any
 
 from cemverify.conformance.implementations.naming import parts
 from cemverify.conformance.workers.limits import is_gone
+from cemverify.console.errors import Refusal
 from cemverify.processes import forkserver
 
 _IMPORTING = 300.0  # seconds that a new server may take, the import of torch included
@@ -60,9 +61,12 @@ def start(life: Callable[..., None], *arguments: Any) -> tuple[Any, Connection]:
             forkserver.ensure_server(PRELOADED)
             with _patience(_STARTING if forkserver.server() in _tried else _IMPORTING):
                 process.start()
-        except (EOFError, OSError):
+        except (EOFError, OSError) as error:
             if attempt == 2:
-                raise
+                raise Refusal(
+                    f"no worker process can be started ({type(error).__name__}); are too few files or processes "
+                    "allowed here (`ulimit -n`, `ulimit -u`)?"
+                ) from error
         else:
             _tried.add(forkserver.server())
             return process, ours

@@ -112,7 +112,7 @@ def run(options: argparse.Namespace) -> int:
     if options.report is not None:
         if options.page is None:
             raise UsageError("--report makes a page of a result file; name the page with --page")
-        envelope.check_outputs(options.page, read=[options.report])
+        envelope.check_outputs(pictured=options.page, read=[options.report])
         print(f"wrote {', '.join(map(str, _page_of(options.report, options.page)))}", file=sys.stderr)
         return 0
     config = _configured(options)
