@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
@@ -31,6 +32,10 @@ HOMES = {
     "synthetic.recursion.cells:compute_task": "synthetic.studies.recursion.cells",
 }
 
+# In a specification, "module:object" or "folder/file.py:object" stands for what somebody else wrote.
+_MODULE = re.compile(r"([\w./-]+):[A-Za-z_]")
+_OURS = ("cemverify", "synthetic")
+
 DESCRIPTION = """\
 Every number of a study comes from cells: stored results named by the hash of everything that determines them. This
 command shows how a cell was computed. With --rerun it computes the cell again and compares the bytes.
@@ -53,6 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--store", type=path, metavar="DIR", default=Path("out/store"), help="the store (default: %(default)s)"
     )
     parser.add_argument("--rerun", action="store_true", help="compute the cell again and compare; changes nothing")
+    parser.add_argument(
+        "--imports", action="store_true", help="import modules that the cell names, of a store that you trust"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -72,7 +80,14 @@ def run(options: argparse.Namespace) -> int:
     if record is None:
         raise UsageError(f"cell {key} has just been removed from {options.store}")
     show("\n".join(explain(record, options.store)))
-    return _rerun(store, record) if options.rerun else 0
+    if not options.rerun:
+        return 0
+    if (named := sorted(set(modules_of(record.cell.spec)))) and not options.imports:
+        raise UsageError(
+            f"the cell was computed with {', '.join(named)}, which --rerun would import and so run; if you trust the"
+            " store, add --imports"
+        )
+    return _rerun(store, record)
 
 
 def explain(record: StoredCell, folder: Path) -> list[str]:
@@ -111,6 +126,17 @@ def _made(made: Mapping[str, Any]) -> list[str]:
     if made.get("commit"):
         lines.append(f"  at commit {made['commit']}")
     return lines
+
+
+def modules_of(spec: Mapping[str, Any]) -> Iterator[str]:
+    """The modules of somebody else that a specification names: of kernels in a prior, and of an implementation."""
+    for name, value in spec.items():
+        if name in ("prior", "implementation") and isinstance(value, str):
+            yield from (found for found in _MODULE.findall(value) if found.partition(".")[0] not in _OURS)
+        elif isinstance(value, Mapping):
+            yield from modules_of(value)
+        elif isinstance(value, list):
+            yield from modules_of({f"{name}[{i}]": item for i, item in enumerate(value)})
 
 
 def at_home(cell: Cell) -> Cell:

@@ -405,6 +405,20 @@ def test_no_module_is_imported_because_a_store_names_it(
         compute(cell)
 
 
+def test_a_kernel_of_somebody_elses_is_imported_only_if_that_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "planted.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    name = "synthetic.recursion.cells:compute_task"
+    task = {"is": "TaskConfig", "prior": "0.5*rbf + planted:kernel"}
+    cell = Cell(name, {"tasks": 1, "references": 1}, {"is": "TaskCell", "replicates": [{"task": task}]})
+    CellStore(tmp_path / "store").put(cell, {})
+    assert main(["explain", cell.key, "--store", str(tmp_path / "store"), "--rerun"]) == 2
+    assert "was computed with planted, which --rerun would import" in capsys.readouterr().err
+    assert not (tmp_path / "ran").exists()
+
+
 def test_the_table_of_algorithms_has_all_of_them_and_each_where_it_says() -> None:
     sources = [path.read_text() for room in ("cemverify", "synthetic") for path in (ROOT / room).rglob("*.py")]
     assert sorted(HOMES) == sorted(re.findall(r'^@algorithm\(\s*"([^"]+)"', "\n".join(sources), re.MULTILINE))

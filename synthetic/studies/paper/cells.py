@@ -120,7 +120,7 @@ def compute_training(cell: TrainingCell) -> dict[str, Any]:
 
 
 class _Seen:
-    """Validation along the way, told of each step."""
+    """Scores the model on the same windows every so many steps; `train` calls it after each step."""
 
     def __init__(
         self,

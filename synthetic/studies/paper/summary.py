@@ -55,7 +55,7 @@ class Row:
         return [record.final for record in self.records if record.final is not None]
 
     @property
-    def thens(self) -> list[float]:
+    def bits_at_equal_flops(self) -> list[float]:
         """Bits per byte of each seed at equal FLOPs."""
         return [bits_at(record, self.affordable) for record in self.records]
 
@@ -117,7 +117,7 @@ def _compared(row: Row, rows: Mapping[str, Row]) -> Row:
     return replace(
         row,
         tokens=against(row, base),
-        flops=compare(row.thens, base.thens, MARGIN) if sound else None,
+        flops=compare(row.bits_at_equal_flops, base.bits_at_equal_flops, MARGIN) if sound else None,
         share=share,
         parameters=parameters,
     )
