@@ -64,16 +64,15 @@ HARVEST = ("gpu", "gpu-stage")
 
 
 def _parser() -> Parser:
-    import argparse
 
-    from cemverify.console.parsing import Parser, path, positive
+    from cemverify.console.parsing import Help, Parser, path, positive
 
     parser = Parser(
         prog="python -m benchmarks",
         usage="%(prog)s [NAME ...] [options]\n       %(prog)s gpu [options]",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Help,
     )
     parser.add_argument(
         "names",
@@ -150,16 +149,15 @@ def _write_page(path: Path, result: Mapping[str, Any]) -> None:
 
 
 def _harvest_parser() -> Parser:
-    import argparse
     from pathlib import Path
 
-    from cemverify.console.parsing import Parser, path, positive
+    from cemverify.console.parsing import Help, Parser, path, positive
 
     parser = Parser(
         prog="python -m benchmarks",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Help,
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     gpu = commands.add_parser(
@@ -167,7 +165,7 @@ def _harvest_parser() -> Parser:
         help="the harvest of a GPU, in stages",
         description=GPU,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Help,
     )
     gpu.add_argument("--only", nargs="+", metavar="STAGE", help="these stages; all if not given")
     gpu.add_argument("--device", default="auto", help="auto, cpu or cuda (default auto: a GPU if there is one)")

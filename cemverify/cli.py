@@ -48,12 +48,11 @@ def _chosen(given: list[str]) -> Run:
 
 
 def _parser(given: Sequence[str]) -> Parser:
-    import argparse
     from importlib import import_module
 
     from cemverify._version import VERSION
     from cemverify.catalogue import versions
-    from cemverify.console.parsing import Parser
+    from cemverify.console.parsing import Help, Parser
 
     parser = Parser(
         prog="cemverify",
@@ -74,7 +73,7 @@ def _parser(given: Sequence[str]) -> Parser:
             help=summary,
             description=command.DESCRIPTION,
             epilog=getattr(command, "EPILOG", None),
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=Help,
         )
         command.add_arguments(subparser)
         subparser.set_defaults(run=command.run)

@@ -54,16 +54,15 @@ def _chosen(given: list[str]) -> Run:
 
 
 def _parser(given: Sequence[str]) -> Parser:
-    import argparse
     from importlib import import_module
 
-    from cemverify.console.parsing import Parser
+    from cemverify.console.parsing import Help, Parser
 
     parser = Parser(
         prog="python -m reports",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Help,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     chosen = next((word for word in given if word in COMMANDS), None)
@@ -77,7 +76,7 @@ def _parser(given: Sequence[str]) -> Parser:
             help=summary,
             description=command.DESCRIPTION,
             epilog=command.EPILOG,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=Help,
         )
         command.add_arguments(subparser)
         subparser.set_defaults(run=command.run)

@@ -79,19 +79,18 @@ def _chosen(given: list[str]) -> Run:
 
 def _parser(chosen: str | None) -> Parser:
     """The parser. Only the chosen study is imported, because the libraries of a study take seconds to load."""
-    import argparse
 
-    from cemverify.console.parsing import Parser
+    from cemverify.console.parsing import Help, Parser
 
     parser = Parser(
         prog="python -m synthetic",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Help,
     )
     studies = parser.add_subparsers(dest="study", metavar="STUDY", required=True)
     for name, summary in STUDIES.items():
-        study = studies.add_parser(name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
+        study = studies.add_parser(name, help=summary, formatter_class=Help)
         if name == chosen:
             _module(name).add_arguments(study)
     return parser

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import os
 import shlex
+import shutil
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn
 
 from cemverify.console.errors import UsageError
+from cemverify.console.streams import READABLE
 
 # More of anything (examples, points, steps) than this is a slip of the finger.
 MOST = 10**12
@@ -31,6 +35,42 @@ MOST_NAME, MOST_PATH, MOST_FOLDERS = 255, 4095, 250
 
 # No options are left out.
 NOTHING: Mapping[str, int] = MappingProxyType({})
+
+
+class Help(argparse.RawDescriptionHelpFormatter):
+    """Help as wide as the terminal, and no wider than is readable: paragraphs are wrapped, examples are kept.
+
+    An example that is too long is told over two lines: the command, and below it what is said of it.
+    """
+
+    def __init__(self, prog: str, **options: Any) -> None:
+        options.setdefault("width", min(shutil.get_terminal_size().columns, READABLE) - 1)
+        super().__init__(prog, **options)
+
+    def _format_usage(self, usage: str | None, *more: Any) -> str:
+        said = super()._format_usage(usage, *more)
+        if usage is None:
+            return said
+        return textwrap.fill(said.strip(), self._width, subsequent_indent="    ", break_on_hyphens=False) + "\n\n"
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        lines: list[str] = []
+        for indented, group in itertools.groupby(text.splitlines(), key=lambda line: not line or line[0].isspace()):
+            if indented:
+                lines += [part for line in group for part in _example(line, width)]
+            else:
+                lines += textwrap.wrap(" ".join(group), width, break_on_hyphens=False)
+        return "\n".join(f"{indent}{line}" for line in lines)
+
+
+def _example(line: str, width: int) -> list[str]:
+    if len(line) <= width:
+        return [line]
+    command, _, about = line.strip().partition("   ")
+    return [
+        *textwrap.wrap(command, width, initial_indent="  ", subsequent_indent="      ", break_on_hyphens=False),
+        *textwrap.wrap(about.strip(), width, initial_indent="      ", subsequent_indent="      "),
+    ]
 
 
 class Parser(argparse.ArgumentParser):

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from cemverify.console.errors import UsageError
-from cemverify.console.parsing import Parser, path, positive, whole
+from cemverify.console.parsing import Help, Parser, path, positive, whole
 from synthetic import memory
 from synthetic.corpora.chains import ChainSpec
 from synthetic.corpora.choice import CorpusChoice, Library, TextFiles, corpora_folder
@@ -52,7 +52,7 @@ class Command(Parser):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # "description" is taken as it is written; a shortened option might be another command's
-        own = {"formatter_class": argparse.RawDescriptionHelpFormatter, "add_help": False, "allow_abbrev": False}
+        own = {"formatter_class": Help, "add_help": False, "allow_abbrev": False}
         super().__init__(*args, **{**kwargs, **own})
         self.add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)
         self.checks: list[Callable[[argparse.Namespace], None]] = []
