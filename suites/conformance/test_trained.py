@@ -210,3 +210,39 @@ def test_tied_parameters_are_in_the_file_once(tmp_path: Path) -> None:
     fresh = Tied()
     assert load_weights(fresh, path).tensors == 1
     assert torch.equal(fresh.head.weight, model.embedding.weight)
+
+
+class _Reader(torch.nn.Module):
+    """Calls its layer by keyword, as models of transformers do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = torch.nn.Embedding(8, 3)
+        self.layer = _Called()
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        h = self.embedding(ids)
+        found: torch.Tensor = self.layer(hidden_states=h, mask=None, memory=2 * h)
+        return found
+
+
+class _Called(torch.nn.Module):
+    """A layer that takes more than a state and a memory."""
+
+    def forward(self, hidden_states: torch.Tensor, mask: object, memory: torch.Tensor) -> torch.Tensor:
+        return memory - hidden_states
+
+
+def test_inputs_get_keywords_by_name_and_their_answer_is_not_called_the_layers() -> None:
+    from cemverify import energy_layer
+    from cemverify.conformance.trained.activations import Tokens, catch
+    from cemverify.console.errors import UsageError
+
+    model, tokens = _Reader(), Tokens(torch.zeros(1, 2, dtype=torch.int64), "zeros")
+    form = energy_layer(update=lambda x, m: m - x, energy=lambda x, m: ((x - m) ** 2).sum(-1) / 2, dim=3)
+    found = catch(
+        model, model.layer, "layer", form, lambda *, memory, hidden_states, **_: (hidden_states, memory), tokens
+    )
+    torch.testing.assert_close(found.memory["memory"], 2 * found.x["x"])
+    with pytest.raises(UsageError, match=r"inputs returned for 'layer' .*NoneType"):
+        catch(model, model.layer, "layer", form, lambda **named: (named["memory"], None), tokens)

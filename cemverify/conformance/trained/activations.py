@@ -84,6 +84,9 @@ def read_tokens(path: Path) -> Tokens:
     return Tokens(torch.from_numpy(array.astype(np.int64)).reshape(-1, array.shape[-1]), str(path))
 
 
+Call = tuple[tuple[Any, ...], dict[str, Any]]  # what a forward is called with, by position and by keyword
+
+
 @torch.no_grad()
 def catch(
     model: nn.Module, layer: nn.Module, name: str, form: EnergyLayer, inputs: Inputs | None, tokens: Tokens
@@ -94,7 +97,7 @@ def catch(
         UsageError: the model fails on the tokens, never calls the layer, or calls it with something else.
     """
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    calls: list[tuple[Any, ...]] = []
+    calls: list[Call] = []
     with _watched(layer, calls):
         try:
             model.eval()(tokens.ids.to(device))
@@ -103,23 +106,24 @@ def catch(
             raise UsageError(f"the model failed on {shape} tokens ({tokens.origin}): {words(error)}") from error
     if not calls:
         raise UsageError(f"the model never called {name!r} while it read the tokens; which layer does the work?")
-    given = calls[0]
+    args, named = calls[0]
+    given, whose = (*args, *named.values()), f"{name!r} is called with"
     if inputs is not None:
         try:
-            found = inputs(*given)
+            found = inputs(*args, **named)
         except Exception as error:
             raise UsageError(f"inputs failed for {name!r}, called with {_kinds(given)}: {words(error)}") from error
-        given = found if isinstance(found, tuple) else (found,)
-    return _question(name, form, given)
+        given, whose = found if isinstance(found, tuple) else (found,), f"inputs returned for {name!r}"
+    return _question(name, form, given, whose)
 
 
 @contextmanager
-def _watched(layer: nn.Module, calls: list[tuple[Any, ...]]) -> Iterator[None]:
+def _watched(layer: nn.Module, calls: list[Call]) -> Iterator[None]:
     """Notes what a layer is called with, while the block lasts."""
 
     def note(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         given = (*args, *kwargs.values())
-        calls.append((given[0], given[-1]) if isinstance(layer, CEMLayer) else given)  # x, and h, or x again
+        calls.append(((given[0], given[-1]), {}) if isinstance(layer, CEMLayer) else (args, kwargs))  # x, and h, or x
 
     hook = layer.register_forward_pre_hook(note, with_kwargs=True)
     try:
@@ -130,7 +134,7 @@ def _watched(layer: nn.Module, calls: list[tuple[Any, ...]]) -> Iterator[None]:
 
 
 @contextmanager
-def _residual(layer: nn.Module, calls: list[tuple[Any, ...]]) -> Iterator[None]:
+def _residual(layer: nn.Module, calls: list[Call]) -> Iterator[None]:
     """The same for the sublayer of a pre-norm block of CEM, which starts at h and remembers N(h)."""
     if not isinstance(layer, CEMLayer) or not hasattr(layer, "residual"):
         yield
@@ -138,7 +142,7 @@ def _residual(layer: nn.Module, calls: list[tuple[Any, ...]]) -> Iterator[None]:
     right: Any = layer.residual
 
     def noting(h: Tensor, *past: Any) -> Any:
-        calls.append((h, layer.norm().into(h)))
+        calls.append(((h, layer.norm().into(h)), {}))
         return right(h, *past)
 
     object.__setattr__(layer, "residual", noting)
@@ -148,13 +152,14 @@ def _residual(layer: nn.Module, calls: list[tuple[Any, ...]]) -> Iterator[None]:
         object.__delattr__(layer, "residual")
 
 
-def _question(name: str, form: EnergyLayer, given: Sequence[Any]) -> Question:
+def _question(name: str, form: EnergyLayer, given: Sequence[Any], whose: str) -> Question:
     """The arrays under their declared names."""
     wanted: dict[str, Shape] = {**form.state, **form.memories}
     if len(given) != len(wanted) or not all(isinstance(array, Tensor) for array in given):
         raise UsageError(
-            f"{name!r} is called with {_kinds(given)}, and declared with {', '.join(wanted)}: give "
-            "cemverify.TrainedModel(..., inputs=f), where f takes what it is called with and returns these arrays"
+            f"{whose} {_kinds(given)}, and {name!r} is declared with {', '.join(wanted)}: give "
+            "cemverify.TrainedModel(..., inputs=f), where f takes what it is called with, keywords by name, and "
+            "returns these arrays"
         )
     arrays = {}
     for (key, shape), array in zip(wanted.items(), given, strict=True):
