@@ -1,4 +1,8 @@
-"""`python -m suites.repair --each 12`: how often `cemverify repair` mends mistakes of one token, and how quickly."""
+"""How often `cemverify repair` mends mistakes of one token, and how quickly.
+
+`python -m suites.repair try --each 12` makes mistakes and has them mended; `python -m suites.repair page` writes what
+came of it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from suites.repair.mistakes import BASES, ROOT, Mistake, mistakes
+from suites.repair.page import page
 
+MEASURED = Path(__file__).with_name("measured.jsonl")
+PAGE = ROOT / "docs" / "results" / "repair.md"
 # What a mistake in a formula violates; the rest asks the process, long rows or other dtypes, and takes long.
 FAMILIES = ("gradient", "training", "descent", "tying", "recursion", "structure", "metamorphic")
 
@@ -25,14 +32,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     parser = argparse.ArgumentParser(prog="python -m suites.repair", description=__doc__)
-    parser.add_argument("--each", type=int, default=12, metavar="N", help="mistakes in each implementation")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--bases", nargs="+", default=list(BASES), choices=list(BASES), metavar="FILE")
-    parser.add_argument("--workers", type=int, default=2, metavar="N", help="processes that try edits (default 2)")
-    parser.add_argument("--output", type=Path, default=ROOT / "out" / "repair.jsonl", metavar="FILE")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    attempt = commands.add_parser("try", help="make mistakes, and have them mended; goes on where it was stopped")
+    attempt.add_argument("--each", type=int, default=12, metavar="N", help="mistakes in each implementation")
+    attempt.add_argument("--seed", type=int, default=0)
+    attempt.add_argument("--bases", nargs="+", default=list(BASES), choices=list(BASES), metavar="FILE")
+    attempt.add_argument("--workers", type=int, default=2, metavar="N", help="processes that try edits (default 2)")
+    attempt.set_defaults(run=_try)
+    write = commands.add_parser("page", help="write docs/results/repair.md")
+    write.set_defaults(run=_page)
     options = parser.parse_args(arguments)
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    done = {(row["base"], row["line"], row["before"], row["after"]) for row in read(options.output)}
+    return int(options.run(options))
+
+
+def _page(_options: argparse.Namespace) -> int:
+    PAGE.write_text(page(read(MEASURED)))
+    return 0
+
+
+def _try(options: argparse.Namespace) -> int:
+    done = {(row["base"], row["line"], row["before"], row["after"]) for row in read(MEASURED)}
     # in turn, so that what a stopped run has tried is a fair sample
     drawn = [mistakes(base, options.each, options.seed) for base in options.bases]
     wanted = [mistake for row in zip_longest(*drawn) for mistake in row if mistake is not None]
@@ -40,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if (mistake.base, mistake.line, mistake.before, mistake.after) in done:
             continue
         row = tried(mistake, options.workers)
-        with options.output.open("a") as file:
+        with MEASURED.open("a") as file:
             file.write(json.dumps(row) + "\n")
         print(f"{i} of {len(wanted)}: {json.dumps(row)}", file=sys.stderr, flush=True)
     return 0

@@ -1,0 +1,83 @@
+"""docs/results/repair.md: what became of the mistakes that a program made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+from cemverify.results.envelope import Table
+from cemverify.results.tables import grid
+from suites.repair.mistakes import BASES
+
+PREFACE = """\
+# Repair, measured
+
+A program made mistakes of one token in right implementations: a variable, an operator, a number, a letter of an
+einsum or the key of a weight was exchanged for another. It knows nothing of the edits that `cemverify repair`
+tries. Each mistake was then mended as its user would: `cemverify repair`, 30 examples for each property of the
+families that ask about the formula (gradient, training, descent, tying, recursion, structure, metamorphic).
+
+*Violated* says how many mistakes violate a property: the rest change nothing, or nothing that these properties see.
+*Mended* are those for which an edit was found with which every property holds. *True edit* says where the author's
+own text stood among the edits that were offered; another edit with the same answers may have stood in its place.
+*Seconds* are those of the search, the judging of what passed included.
+
+`python -m suites.repair try` makes and mends mistakes, `python -m suites.repair page` writes this page."""
+
+
+def page(rows: Sequence[dict[str, Any]]) -> str:
+    """The page, from what was tried."""
+    tables = [_table(rows)]
+    return "\n\n".join([PREFACE, *(grid(table, "markdown") for table in tables), _rest(rows)]) + "\n"
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> Table:
+    named = [base for base in BASES if any(row["base"] == base for row in rows)]
+    body = [_row(base, BASES[base], [row for row in rows if row["base"] == base]) for base in named]
+    return Table(
+        "Mistakes of one token",
+        (
+            "implementation",
+            "library",
+            "mistakes",
+            "violated",
+            "mended",
+            "true edit first",
+            "within three",
+            "median s",
+            "most s",
+        ),
+        [*body, _row("all", "", rows)],
+        rules=[len(body)],
+    )
+
+
+def _row(name: str, library: str, rows: Sequence[dict[str, Any]]) -> tuple[Any, ...]:
+    violated = [row for row in rows if _is_violated(row)]
+    mended = [row for row in violated if row.get("mended")]
+    ranks = [row["rank"] for row in mended if row.get("rank")]
+    seconds = [row["seconds"] for row in violated if "seconds" in row]
+    return (
+        name,
+        library,
+        len(rows),
+        len(violated),
+        len(mended),
+        sum(rank == 1 for rank in ranks),
+        sum(rank <= 3 for rank in ranks),
+        f"{median(seconds):.0f}" if seconds else "–",
+        f"{max(seconds):.0f}" if seconds else "–",
+    )
+
+
+def _is_violated(row: dict[str, Any]) -> bool:
+    return "error" not in row and not row["said"].startswith("Nothing to mend")
+
+
+def _rest(rows: Sequence[dict[str, Any]]) -> str:
+    left = [row for row in rows if _is_violated(row) and not row.get("mended")]
+    if not left:
+        return "Every violated mistake was mended."
+    listed = [f"* `{row['base']}`, line {row['line']}: `{row['before']}` became `{row['after']}`" for row in left]
+    return "## Not mended\n\n" + "\n".join(listed)
