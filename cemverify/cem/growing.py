@@ -39,6 +39,7 @@ def append(past: Tensor, new: Tensor, axis: int, room: Room | None) -> tuple[Ten
         shape[axis] = 2 * wanted
         room = Room(past.new_empty(shape, dtype=torch.promote_types(past.dtype, new.dtype)), length)
         room.storage.narrow(axis, 0, length).copy_(past)
-    room.storage.narrow(axis, length, new.shape[axis]).copy_(new)
+    # `data`: what autograd has kept of the past, to differentiate in a weight alone, does not change by this
+    room.storage.data.narrow(axis, length, new.shape[axis]).copy_(new)
     room.filled = wanted
     return room.storage.narrow(axis, 0, wanted), room

@@ -31,3 +31,12 @@ def test_a_derivative_goes_through() -> None:
     grown.sum().backward()  # type: ignore[no-untyped-call]
     assert past.grad is not None
     assert new.grad is not None
+
+
+def test_what_is_appended_later_does_not_disturb_a_derivative() -> None:
+    weight = torch.ones(2, requires_grad=True)
+    grown, room = append(torch.zeros(1, 3, 2), torch.ones(1, 1, 2), 1, None)
+    first = grown @ weight  # keeps the past for the backward pass
+    append(grown, torch.ones(1, 1, 2), 1, room)
+    (product,) = torch.autograd.grad(first.sum(), weight)
+    assert product.tolist() == [1.0, 1.0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,37 +15,52 @@ from cemverify.conformance.implementations.faults import NotFinite
 from cemverify.conformance.questions.cases import Case
 
 
-@experiment(lambda asked: (asked.cotangent.shape, shapes(_arrays(asked.case, asked.name))))
-def products(caller: Caller, case: Case, cotangent: Tensor, name: str) -> tuple[Tensor, dict[str, Tensor]]:
+@experiment(lambda asked: (asked.cotangent.shape, shapes(differentiated(asked.case, asked.name, asked.recorded))))
+def products(
+    caller: Caller, case: Case, cotangent: Tensor, name: str, recorded: Sequence[str] | None
+) -> tuple[Tensor, dict[str, Tensor]]:
     """Calls a function with gradients recorded; returns its output and the products with the cotangent.
 
     Args:
         cotangent: of the output's shape: (B, J, D), or (B, J) for an energy.
+        recorded: the arrays that record gradients, by name; the others are constants, as frozen weights are. None
+            for all of them.
 
     Returns:
-        The products by name: x, h (some functions take no x) and every weight; zeros if no gradient arrives.
+        The products by name, as `differentiated` has the arrays; zeros if no gradient arrives.
 
     Raises:
         Fault: there is no output or no product to compare.
     """
-    x, h, weights = caller.arguments(case)
-    arrays = {"h": h, **weights} if name in ("block", "decode") else {"x": x, "h": h, **weights}
+    arrays = {key: caller.array(array) for key, array in differentiated(case, name, None).items()}
+    leaves = {key: array for key, array in arrays.items() if recorded is None or key in recorded}
 
     def layer(given: dict[str, Any]) -> Any:
-        states = [given[state] for state in ("x", "h") if state in given]
-        return caller.functions[name](*states, {weight: given[weight] for weight in weights}, case.config)
+        given = {**arrays, **given}
+        # x is h itself where the case has one array for both
+        states = [given["h"]] if _starts_at_the_memory(name) else [given.get("x", given["h"]), given["h"]]
+        return caller.functions[name](*states, {weight: given[weight] for weight in case.weights}, case.config)
 
     with torch.enable_grad(), caller.guarded():
-        answer, pulled = caller.kind.pulled(layer, arrays, caller.array(cotangent))
+        answer, pulled = caller.kind.pulled(layer, leaves, caller.array(cotangent))
         result = as_tensor(answer, cotangent.shape)
-        found = {array: as_tensor(product, as_tensor(arrays[array]).shape) for array, product in pulled.items()}
-    for array, product in found.items():
+        found = {key: as_tensor(product, as_tensor(leaves[key]).shape) for key, product in pulled.items()}
+    for key, product in found.items():
         if not bool(product.isfinite().all()):
-            raise NotFinite(f"the gradient with respect to {array} is NaN or infinite")
+            raise NotFinite(f"the gradient with respect to {key} is NaN or infinite")
     return result, found
 
 
-def _arrays(case: Case, name: str) -> dict[str, Tensor]:
-    """What a function is differentiated in."""
-    states = {"h": case.h} if name in ("block", "decode") else {"x": case.x, "h": case.h}
-    return {**states, **case.weights}
+def differentiated(case: Case, name: str, recorded: Sequence[str] | None) -> dict[str, Tensor]:
+    """What a function is differentiated in, by name: x, unless it takes none or x is h itself, h and every weight.
+
+    Args:
+        recorded: the names that are wanted; None for all.
+    """
+    apart = {} if case.x is case.h or _starts_at_the_memory(name) else {"x": case.x}
+    arrays = {**apart, "h": case.h, **case.weights}
+    return {key: array for key, array in arrays.items() if recorded is None or key in recorded}
+
+
+def _starts_at_the_memory(name: str) -> bool:
+    return name in ("block", "decode")

@@ -68,7 +68,7 @@ def energy_at_large_logits(caller: Caller, case: Case) -> Evidence:
 
 def energy_along_magnitudes(caller: Caller, case: Case) -> Evidence:
     """The stated energy where pre-activations take every magnitude."""
-    case = _only(_has_every_magnitude, _with_every_magnitude(case.to(torch.float64)))
+    case = _only(_has_every_magnitude, with_every_magnitude(case.to(torch.float64)))
     expected, budget = energies_at(case, case.x), energy_budget(case, case.x, torch.float64)
     what = "stated energy at pre-activations of every magnitude = energy"
     telling = moved(expected, budget)
@@ -198,7 +198,7 @@ def properties() -> Iterator[Property]:
             _AT_EVERY_MAGNITUDE,
             holds_at(
                 "update at pre-activations of every magnitude",
-                _with_every_magnitude,
+                with_every_magnitude,
                 _update_moves,
                 _has_every_magnitude,
             ),
@@ -255,7 +255,7 @@ def properties() -> Iterator[Property]:
             " and either sign, the update is the gradient step.",
             "Eq. 12, 13 (softplus)",
             _AT_EVERY_MAGNITUDE,
-            holds_at("update at d of every magnitude", _with_every_d, _update_moves),
+            holds_at("update at d of every magnitude", with_every_d, _update_moves),
             space,
             "the update is not zero",
             TRIVIAL - {"shuffled"},
@@ -340,7 +340,7 @@ def _with_large_d(case: Case) -> Case:
     return _rescaled(case, "P_d", float(case.weights["P_d"].abs().amax()))
 
 
-def _with_every_magnitude(case: Case) -> Case:
+def with_every_magnitude(case: Case) -> Case:
     """The first token of each row and its negative, scaled so that pre-activations reach each magnitude in turn."""
     x, h = case.x[:, :1], case.h[:, :1]  # (B, 1, D)
     reached = torch.einsum("bjd,md->bjm", x, case.weights["V"]).abs().amax(-1, keepdim=True)  # (B, 1, 1)
@@ -349,7 +349,7 @@ def _with_every_magnitude(case: Case) -> Case:
     return replace(case, x=scaled, h=h.expand_as(scaled).contiguous())
 
 
-def _with_every_d(case: Case) -> Case:
+def with_every_d(case: Case) -> Case:
     """Entries of d that walk through the magnitudes, at x = 0; where the walk begins and its signs vary."""
     d = case.weights["P_d"]
     start = sum(case.x.shape) + d.numel()

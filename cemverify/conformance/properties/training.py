@@ -6,7 +6,7 @@ The other side is autograd of the golden answer, which is itself autograd of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -15,13 +15,14 @@ from torch import Tensor
 from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.layers import PreconditionerConfig
 from cemverify.conformance.asking.calls import Caller
-from cemverify.conformance.asking.differentiation import products
+from cemverify.conformance.asking.differentiation import differentiated, products
 from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.oracle import golden
 from cemverify.conformance.oracle.budgets import energy_budget, output_budget, unit_roundoff
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.perturbation import movement
 from cemverify.conformance.properties.base import Explanation, Over, Property
+from cemverify.conformance.properties.extremes import with_every_d, with_every_magnitude
 from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.questions.cases import Case, Layer
 from cemverify.conformance.questions.spaces import Space
@@ -55,16 +56,53 @@ def decoded_gradients_are_right(caller: Caller, case: Case) -> Evidence:
     return _right(caller, case, "decode", golden.golden, lambda case: output_budget(case, caller.dtype))
 
 
+def gradients_of_some_are_right(caller: Caller, case: Case) -> Evidence:
+    """The same where x, h, the weights or one weight alone record gradients, and everything else is frozen.
+
+    Frozen states are what the first layer of a model gets, and frozen weights what an adapter trains beside.
+    """
+    return _right_of_some(caller, case, case.layer)
+
+
+def decoded_gradients_of_some_are_right(caller: Caller, case: Case) -> Evidence:
+    """The same of a row that is decoded token by token."""
+    return _right_of_some(caller, replace(case, x=case.h), "decode")
+
+
+def gradients_at_every_magnitude(caller: Caller, case: Case) -> Evidence:
+    """The same where pre-activations have every magnitude at which an exponential overflows or a formula branches."""
+    return gradients_are_right(caller, with_every_magnitude(case.to(torch.float64)))
+
+
+def gradients_at_every_d(caller: Caller, case: Case) -> Evidence:
+    """The same where entries of the preconditioner's d have every magnitude, of either sign."""
+    return gradients_are_right(caller, with_every_d(case.to(torch.float64)))
+
+
+def _right_of_some(caller: Caller, case: Case, name: str) -> Evidence:
+    states = [key for key in ("x", "h") if key in differentiated(case, name, None)]
+    weights = tuple(case.weights)
+    some = [(state,) for state in states] + [weights, (weights[case.turn(len(weights))],)]
+    return _right(caller, case, name, golden.golden, lambda case: output_budget(case, caller.dtype), some)
+
+
 def _right(
-    caller: Caller, case: Case, name: str, due: Callable[[Case], Tensor], room: Callable[[Case], Tensor]
+    caller: Caller,
+    case: Case,
+    name: str,
+    due: Callable[[Case], Tensor],
+    room: Callable[[Case], Tensor],
+    some: Sequence[tuple[str, ...]] = (),
 ) -> Evidence:
+    """Outputs and products beside the golden ones.
+
+    Args:
+        some: the arrays that alone record gradients, in one call after the other; if none, all do, in one call.
+    """
     case = case.to(caller.dtype).to(torch.float64)
     _refuse_kinks(case)
-    exact = due(case)
+    exact, allowed = due(case), room(case)
     cotangent = _cotangent(exact).to(caller.dtype).double()
-    answer, got = products(caller, case, cotangent, name)
-    if case.x is case.h and "x" in got:  # one array walks in twice
-        got["h"] = got["h"] + got.pop("x")
     terms = max(case.h.shape[1], *(n for w in case.weights.values() for n in w.shape)) * _heads(case)
     expected = golden.products(case, cotangent, due)
     unit = unit_roundoff(caller.dtype)
@@ -72,18 +110,37 @@ def _right(
     least = torch.finfo(caller.dtype).tiny / unit
     moves = movement(lambda: golden.products(case, cotangent, due), expected, terms, unit)
     rooms = {name: room + least for name, room in moves.items()}
-    recorded = Comparison("output with gradients recorded", answer, exact, room(case))
-    pulled = [
-        Comparison(f"vector-Jacobian product with respect to {name}", got[name], product, rooms[name])
-        for name, product in expected.items()
-    ]
-    return judge(recorded, *pulled, telling=all(moved(product, rooms[name]) for name, product in expected.items()))
+    compared = []
+    for recorded in some or (None,):
+        answer, got = products(caller, case, cotangent, name, recorded)
+        alone = f", where only {', '.join(recorded)} record{'s' * (len(recorded) == 1)} gradients" if recorded else ""
+        compared.append(Comparison(f"output with gradients recorded{alone}", answer, exact, allowed))
+        compared += [
+            Comparison(f"vector-Jacobian product with respect to {key}{alone}", product, expected[key], rooms[key])
+            for key, product in got.items()
+        ]
+    return judge(*compared, telling=all(moved(product, rooms[key]) for key, product in expected.items()))
 
 
 _TRAINS = Explanation(
     "v^T d x^(T)/dw, for x, h and every weight w",
     "Training follows these products. A detached key, an in-place edit or a custom backward pass leaves the output "
     "right and trains towards something else.",
+)
+_SOME_TRAIN = Explanation(
+    "v^T d x^(T)/dw for w among x, h and the weights, while all others are frozen",
+    "The first layer of a model gets states that record nothing, and a frozen model weights that record nothing. A "
+    "layer that looks at one argument to decide whether gradients are needed loses those of the others.",
+)
+_ONE_ARRAY_TRAINS = Explanation(
+    "v^T d F(h, h)/dh: the product through x and the product through h, added",
+    "Self-attention passes one array twice. A layer that detaches or reuses one of the two loses a part of its "
+    "gradient, and only there.",
+)
+_TRAINS_AT_EVERY_MAGNITUDE = Explanation(
+    "v^T d x^(T)/dw, at arguments of every magnitude, of either sign",
+    "An answer may be finite where its gradient is not: a quotient of exponentials that overflow, or the branch of a "
+    "`where` that is not taken, gives infinity times zero in the backward pass.",
 )
 _ENERGY_TRAINS = Explanation(
     "v^T d eps/dw, for x, h and every weight",
@@ -133,6 +190,42 @@ def properties() -> Iterator[Property]:
         name = f"{function.replace('_', '-')}/any-options"
         needs = {function, "start"} if space.apart else {function}
         yield _products(name, claim, explanation, check, space, 0.3, needs=needs)
+    yield from _in_other_ways()
+
+
+def _in_other_ways() -> Iterator[Property]:
+    """Some arguments alone, one array in two places, and every magnitude."""
+    claim = "Vector-Jacobian products are those of the reference descent"
+    frozen = "where x, h, the weights or one weight alone record gradients and the others are frozen"
+    functions: tuple[tuple[str, Layer], ...] = (
+        ("attention", "attention"), ("mlp", "mlp"), ("block", "block"), ("decode", "attention"),
+    )  # fmt: skip
+    for function, layer in functions:
+        apart = function in ("attention", "mlp")
+        space = mixed(layer, activations=_SMOOTH, steps=(1, 2), apart=apart, textures=("plain",))
+        decoded = function == "decode"
+        check = decoded_gradients_of_some_are_right if decoded else gradients_of_some_are_right
+        name, needs = f"{function}/frozen", {"decode"} if decoded else ()
+        yield _products(name, f"{claim} of {function} {frozen}.", _SOME_TRAIN, check, space, 0.15, needs=needs)
+    layers: tuple[Layer, ...] = ("attention", "mlp")
+    for layer in layers:
+        space = mixed(layer, activations=_SMOOTH, steps=(1, 2), apart=False, textures=("plain",))
+        what = f"{claim} of {layer} where x and h are one array."
+        yield _products(f"{layer}/one-array", what, _ONE_ARRAY_TRAINS, gradients_are_right, space, 0.15)
+    bends = Space("mlp", choices={"activation": tuple(ACTIVATIONS)}, textures=("plain",))
+    what = f"{claim} at pre-activations of any size from 0.01 to 730, for every activation."
+    needs = {"mlp", "start"}
+    check = gradients_at_every_magnitude
+    yield _products("mlp/every-magnitude", what, _TRAINS_AT_EVERY_MAGNITUDE, check, bends, 0.3, needs=needs)
+    kinds = tuple(PreconditionerConfig(kind) for kind in ("diagonal", "low-rank"))
+    for layer in layers:
+        # other activations are 0 at x = 0
+        choices = {"activation": ("sigmoid", "softplus")} if layer == "mlp" else {}
+        space = Space(layer, choices=choices, preconditioners=kinds, textures=("plain",))
+        what = f"{claim} of {layer} where entries of d have any size from 0.01 to 730 and either sign."
+        name = f"{layer}/preconditioner-every-magnitude"
+        needs = {layer, "start", *(f"preconditioner:{kind.kind}" for kind in kinds)}
+        yield _products(name, what, _TRAINS_AT_EVERY_MAGNITUDE, gradients_at_every_d, space, 0.3, needs=needs)
 
 
 def _products(

@@ -150,3 +150,57 @@ class _Clipped(torch.autograd.Function):
     @staticmethod
     def backward(_: Any, *products: Tensor) -> Tensor:
         return products[0].clamp(-1.0, 1.0)
+
+
+# --- which arguments record gradients, in which places, and how large they are ----------------------------
+
+
+@ZOO.killed_by(
+    "Where the state records no gradient, nothing does.",
+    "training/attention/frozen",
+    _PRODUCT,
+    also=("training/mlp/frozen", "training/block/frozen", "training/decode/frozen"),
+)
+class FrozenBesideAFrozenState(Plain):
+    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
+        return super().advance(x, heads if x.requires_grad else heads.detach(), w, c)
+
+
+@ZOO.killed_by(
+    "Where one array is state and memory, its gradient is that of the state alone.",
+    "training/attention/one-array",
+    _PRODUCT,
+    also=("training/mlp/one-array",),
+)
+class OneArrayTrainedOnce(Plain):
+    def attention(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
+        return super().attention(x, h.detach() if x is h else h, w, c)
+
+    def mlp(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
+        return super().mlp(x, h.detach() if x is h else h, w, c)
+
+    def sublayer(self, layer: Any, h: Tensor, w: Weights, c: Any) -> Tensor:
+        """In a block state and memory are two arrays, so that it trains."""
+        output: Tensor = layer(h, self.norm(h, w, c).clone(), w, c)
+        return output
+
+
+@ZOO.killed_by(
+    "SiLU is z / (1 + exp(-z)): right where exp overflows, and its derivative there is infinity times zero.",
+    "training/mlp/every-magnitude",
+    "*",
+)
+class SiluOverflowsBackwards(Plain):
+    def sigma(self, z: Tensor, c: MLPConfig) -> Tensor:
+        return z / (1 + torch.exp(-z)) if c.activation == "silu" else super().sigma(z, c)
+
+
+@ZOO.killed_by(
+    "softplus takes exp of large d, too, where its value is not used: the derivative there is infinity times zero.",
+    "training/attention/preconditioner-every-magnitude",
+    "*",
+    also=("training/mlp/preconditioner-every-magnitude",),
+)
+class SoftplusOverflowsBackwards(Plain):
+    def positive(self, d: Tensor) -> Tensor:
+        return torch.where(d > 40, d, torch.log1p(torch.exp(d)))
