@@ -34,7 +34,8 @@ how a violation looks (which takes a few seconds: a mutant is tested).
 
 EPILOG = """\
 examples:
-  cemverify list                                 every property
+  cemverify list                                 the families
+  cemverify list '*'                             every property
   cemverify list gradient 'structure/*/caus*'    some of them
   cemverify list gradient/attention/alibi        one in full
 """
@@ -42,7 +43,9 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `cemverify list`."""
-    chosen = parser.add_argument("properties", nargs="*", metavar="ID", help="ids, prefixes or patterns; all if none")
+    chosen = parser.add_argument(
+        "properties", nargs="*", metavar="ID", help="ids, prefixes or patterns; the families if none"
+    )
     completers.complete_with(chosen, completers.property_ids)
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument("--features", action="store_true", help="list the features that can be named in not_offered")
@@ -79,6 +82,8 @@ def run(options: argparse.Namespace) -> int:
         check_outputs(options.json)
     if [p.id for p in properties] == options.properties:
         _explain(properties[0].id, width)
+    elif not options.properties and options.newer_than is None:
+        _families(properties, width)
     else:
         _list(properties, width)
     if options.json is not None:
@@ -122,6 +127,24 @@ def _table(properties: Sequence[Listed]) -> Table:
         for p in properties
     ]
     return Table("Properties", ("property", "claim", "source", "needs", "tested up to"), rows)
+
+
+def _families(properties: Sequence[Listed], width: int | None) -> None:
+    """One row for each family: how many properties it has, and one of them as an example."""
+    families: dict[str, list[Listed]] = {}
+    for p in properties:
+        families.setdefault(p.id.partition("/")[0], []).append(p)
+    rows = [
+        (family, len(members), ", ".join(dict.fromkeys(p.id.split("/")[1] for p in members)), members[0].claim)
+        for family, members in families.items()
+    ]
+    table = Table("", ("family", "properties", "of", "for example"), rows)
+    show(grid(table, "terminal") if width is None else fitted(table, width))
+    words = (
+        f"{len(properties)} properties, catalogue {versions.current()}. `cemverify list FAMILY` lists the properties "
+        "of a family, `cemverify list '*'` all of them, and `cemverify list --features` the features that they need."
+    )
+    show(f"\n{wrapped(words, width)}")
 
 
 def _list(properties: Sequence[Listed], width: int | None) -> None:

@@ -151,9 +151,17 @@ def test_accepted_violations_pass_until_they_expire(
 
 
 def test_list_explains_every_property_with_its_source(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["list"]) == 0
+    assert main(["list", "*"]) == 0
     printed = capsys.readouterr().out
     assert all(p.id in printed for p in catalogue())
+    assert f"{len(catalogue())} properties" in printed
+
+
+def test_list_shows_the_families_first(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list"]) == 0
+    printed = capsys.readouterr().out
+    families = [line.split()[0] for line in printed.splitlines()[2:] if line.strip()]
+    assert families[: len({p.family for p in catalogue()})] == list(dict.fromkeys(p.family for p in catalogue()))
     assert f"{len(catalogue())} properties" in printed
 
 
