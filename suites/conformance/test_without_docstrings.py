@@ -57,8 +57,8 @@ def test_a_check_prints_the_same_without_docstrings_and_asserts(
         check=False,
     )
     assert stripped.returncode == 1, stripped.stderr
-    assert "VIOLATED gradient/attention/plain" in stripped.stdout
-    assert "claim: " in stripped.stdout
+    assert "of gradient/attention/plain: " in stripped.stdout
+    assert "again: cemverify check untied:mine" in stripped.stdout
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", list(sys.path))
     assert main(CHECK) == 1  # in this process, which has imported torch already
