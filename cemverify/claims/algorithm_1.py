@@ -78,7 +78,7 @@ def _algorithm_1() -> Iterator[Claim]:
     )
     yield Claim(
         id="7-mlp-line",
-        kind="slip",
+        kind="paper",
         said=draft("Algorithm 1"),
         statement="The MLP's update in Algorithm 1 goes down its energy.",
         formula="x <- x - eta P Delta or x <- x + eta P Delta: the line is lost in the text at hand",
@@ -463,7 +463,11 @@ def _printed_block() -> Iterator[Claim]:
     yield Claim(
         id="7-block",
         kind="paper",
-        said=draft("Sec. 2, Algorithm 1", "Standard Transformers appear as special case"),
+        said=draft(
+            "Sec. 2.4, Algorithm 1",
+            "Standard Transformers with weight sharing, as detailed in Equations (5) and (11), appear as the special "
+            "case",
+        ),
         statement=(
             "With weight sharing, d_k = 0, T = 1 and P = 1 the block is the standard pre-norm Transformer block."
         ),

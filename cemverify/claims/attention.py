@@ -55,8 +55,8 @@ def _gradient_step() -> Iterator[Claim]:
         kind="paper",
         said=draft(
             "abstract; Eq. 1, 5",
-            "Within CEM, multi-head attention emerges as a gradient step on an interaction energy under the weights "
-            "sharing constraint, while gated MLP correspond to element-wise energies.",
+            "Within CEM, multihead attention emerges as a gradient step on an interaction energy under the weights "
+            "sharing constraint, while gated multilayer perceptrons (MLPs) correspond to element-wise energies.",
             "sentence",
         ),
         statement=(
@@ -334,24 +334,35 @@ def _concavity() -> Iterator[Claim]:
         id="4-minimum",
         kind="paper",
         said=draft(
-            "abstract; Sec. 2, App. B",
-            "We introduce causal energy minimization (CEM), a framework that interprets each transformer layer as an "
+            "abstract",
+            "We introduce Causal Energy Minimization (CEM), a framework that interprets each transformer layer as an "
             "algorithm for solving an energy minimization problem with causal structure.",
             "sentence",
         ),
         statement="There is a minimum to solve for: the attention energy is bounded below.",
-        formula="there is an m with eps(x) >= m for all x",
+        formula="there is an m with eps(u) >= m for all x; u = x, or u = RMSNorm(x) as in Algorithm 1",
+        condition="RMSNorm stands inside, as in Algorithm 1; without it there is no minimum",
+        within=lambda case: case.normed,
         finding=(
-            "There is none unless the energy is constant. Along t u it behaves as -t sum_k max_j beta_kj . u, "
-            "bounded below for u and for -u only if all beta_kj . u agree within a head and cancel over the heads. "
-            "Where a gradient vanishes there is a maximum. RMSNorm inside makes the energy bounded (7-norm-monotone)."
+            "The sentence does not say that the energy is bounded, and with RMSNorm inside it is: |RMSNorm(x)| is "
+            "at most sqrt(D) times the largest gain. The energy of Eq. 1 itself has no minimum unless it is "
+            "constant. Along t u it behaves as -t sum_k max_j beta_kj . u, bounded below for u and for -u only if "
+            "all beta_kj . u agree within a head and cancel over the heads. Where its gradient vanishes there is a "
+            "maximum."
         ),
-        advice="read the recursion as T steps downhill, not as a solver: there is nothing to converge to",
+        advice="without a norm read the recursion as T steps downhill, not as a solver: nothing is there to reach",
         holds_for=partial(_is_bounded_below, confined=False),
         turned=Turned("with |x|^2 / 2 added", partial(_is_bounded_below, confined=True)),
         arguments=(
-            Instance("J = 2, D = 1, beta = 1 and -1, tau = 1", (1, -1)),
-            Search("two tokens in one dimension, integers", PAIR),
+            Search(
+                "two tokens in one dimension, integers, with the norm", PAIR.map(partial(_Landscape, normed=True))
+            ),
+            Instance("J = 2, D = 1, beta = 1 and -1, tau = 1, no norm", _Landscape((1, -1), normed=False)),
+            Search(
+                "two tokens in one dimension, integers, no norm",
+                PAIR.map(partial(_Landscape, normed=False)),
+                outside=True,
+            ),
         ),
     )
 
@@ -474,15 +485,30 @@ def _has_the_stated_gradient(case: tuple[Vector, int], *, prefactor: str) -> Wor
     )
 
 
-def _is_bounded_below(betas: Vector, *, confined: bool) -> Working:
-    """A concave energy of integer betas loses at least 1 per unit far out, in one direction, or nothing."""
+class _Landscape(NamedTuple):
+    """The energy of two tokens in one dimension, and whether it is that of RMSNorm(x)."""
+
+    betas: Vector
+    normed: bool
+
+
+def _is_bounded_below(case: _Landscape, *, confined: bool) -> Working:
+    """Far out, the energy of integer betas falls by at least 1 for each unit in one direction, or not at all."""
+
+    def at(t: int) -> Any:
+        u = t // abs(t) if case.normed else t  # RMSNorm of one number is its sign
+        return energy([b * u for b in case.betas]) + (u * u / 2 if confined else 0)
+
     far = 1000
     with mpmath.workdps(DIGITS):
-        here, *ends = (energy([b * t for b in betas]) + (t * t / 2 if confined else 0) for t in (0, -far, far))
-        bounded = min(ends) >= here - 1
+        near, further = [at(-far), at(far)], [at(-2 * far), at(2 * far)]
+        bounded = all(b >= a - 1 for a, b in zip(near, further, strict=True))
     return working(
-        f"beta = {shown(tuple(betas))}: eps(0) = {shown(here)}, eps(-{far}) = {shown(ends[0])}, "
-        f"eps({far}) = {shown(ends[1])}",
+        f"beta = {shown(case.betas)}, {'u = RMSNorm(x)' if case.normed else 'u = x'}",
+        *(
+            f"eps at x = {sign}{far}: {shown(a)}, at {sign}{2 * far}: {shown(b)}"
+            for sign, a, b in zip(("-", ""), near, further, strict=True)
+        ),
         f"the slopes far out are whole numbers, so that it is bounded below: {bool(bounded)}",
         comes_out=bounded,
     )

@@ -57,9 +57,9 @@ def draft(section: str, quote: str = "", known: Known | None = None) -> Attribut
     return Attribution(DRAFT, section, quote, known or ("words" if quote else "report"))
 
 
-def arxiv(section: str, quote: str, known: Known = "sentence") -> Attribution:
-    """An attribution to the version on arXiv."""
-    return Attribution(ARXIV, section, quote, known)
+def arxiv(section: str, quote: str = "") -> Attribution:
+    """An attribution to the version on arXiv, of which the abstract is at hand and a report of the rest."""
+    return Attribution(ARXIV, section, quote, "sentence" if quote else "report")
 
 
 def ours(on: str = "") -> Attribution:
@@ -201,7 +201,7 @@ def _nothing(_: Any) -> Any:
 
 def _verdict(findings: Sequence[Finding]) -> ClaimVerdict:
     """A case within the condition that makes the statement false refutes it, whatever speaks for it."""
-    if not findings:
+    if all(f.side == "finding" for f in findings):  # nothing was put to the statement
         return ClaimVerdict.UNTELLABLE
     against = [f for f in findings if f.side == "against"]
     if any(f.within for f in against):

@@ -44,7 +44,7 @@ def claims() -> Iterator[Claim]:
     yield Claim(
         id="10-convex",
         kind="paper",
-        said=draft("App. B", "so that the energy is convex"),
+        said=draft("App. B", "with ϕ a convex nonlinearity, to that the energy is convex in x"),
         statement="With the signs of the gates moved inside, the element-wise energy is convex in x.",
         formula="xi'(x) = -|W h| . phi(sign(W h) * V x) is convex for convex phi",
         finding=(
@@ -62,7 +62,7 @@ def claims() -> Iterator[Claim]:
     yield Claim(
         id="10-gradient",
         kind="paper",
-        said=draft("App. B"),
+        said=draft("App. B", "The gradient of this energy form is"),
         statement="The gradient that the appendix prints for that energy is right, where a gate is zero too.",
         formula="-grad xi' = V^T ((W h) * sigma(sign(W h) * V x))",
         finding="The chain rule brings out sign(W h) once more, and |W h| sign(W h) = W h.",
@@ -114,7 +114,7 @@ def claims() -> Iterator[Claim]:
     yield Claim(
         id="10-cccp",
         kind="paper",
-        said=draft("App. B"),
+        said=draft("App. B", "Optimization via CCCP is possible only when using a convex form.", "sentence"),
         statement="The concave-convex procedure applies to the element-wise energy only in its convexified form.",
         formula="xi = u + v with u convex, v concave, a step of the procedure lowers xi  =>  xi is convex or concave",
         finding=(

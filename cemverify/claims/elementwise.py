@@ -98,17 +98,17 @@ def _tying() -> Iterator[Claim]:
     )
     yield Claim(
         id="2-names",
-        kind="slip",
-        said=arxiv("abstract; Eq. 11", "a gated MLP with shared up/down projections", "words"),
+        kind="ours",
+        said=ours('the names in Eq. 6 and 11, and "shared up/down projections" in the abstract of v1'),
         statement=(
-            "The paper's names are those of Llama's code: its MLP with gate projection W^g, up projection W^u and "
-            "down projection W^d = (W^u)^T takes the gradient step."
+            "The names W^g, W^u and W^d may be read as those of Llama's code: its MLP with gate projection W^g, up "
+            "projection W^u and down projection W^d = (W^u)^T takes the gradient step."
         ),
         formula="V^T ((W h) * sigma(V x)) = V^T ((V h) * sigma(W x)), with W^u = V, W^g = W, W^d = V^T",
         finding=(
-            "Llama activates its gate projection, and Eq. 7 activates V, which Eq. 11 calls W^u. Read by name, the "
-            "two factors change places and the activation acts on the wrong one. In Llama's words the tie is between "
-            "gate and down."
+            "Eq. 6 of the draft defines its own names and is right by them. Llama activates its gate projection, "
+            "and Eq. 6 activates W^u. Read by Llama's names, the two factors change places and the activation acts "
+            "on the wrong one. In Llama's words the tie is between gate and down."
         ),
         advice="load W^u as `gate_proj`, W^g as `up_proj`, and tie `down_proj = gate_proj.T`",
         holds_for=partial(_llama_takes_the_step, loaded="by name"),

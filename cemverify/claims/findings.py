@@ -36,12 +36,12 @@ TOP_TEN = (
     ),
     TopFinding(
         "4-minimum",
-        "The attention energy is concave and unbounded below: every step descends, and none arrives.",
+        "Without a norm the attention energy is concave and unbounded below: every step descends, and none arrives.",
         "assert energy(x - eta * P @ g) <= energy(x) - eta * g @ P @ g",
     ),
     TopFinding(
         "7-score-only",
-        "A diagonal in the scores alone is no gradient.",
+        "Adding a diagonal to the scores only breaks the gradient.",
         "update = W_Q.T @ (a @ k) + d * (a @ h)",
     ),
     TopFinding(

@@ -21,7 +21,7 @@ def claims() -> Iterator[Claim]:
     yield Claim(
         id="11-cccp",
         kind="paper",
-        said=draft("App. B"),
+        said=draft("App. B", "exactly the update rule underlying the attention mechanism"),
         statement=(
             "One CCCP step on the Hopfield energy is attention to the patterns, and a gradient step of size one."
         ),

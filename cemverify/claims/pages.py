@@ -24,8 +24,10 @@ _PREFACE = f"""\
 What the paper "Revisiting Transformer Layer Parameterization Through Causal Energy Minimization" states, and what is
 true. Two versions are quoted, each by its name: **{DRAFT}** (anonymous, ICLR 2026
 submission 18341), whose numbers of equations and sections are used here, and **{ARXIV}**, whose sections
-are numbered otherwise. Quoted is what is at hand verbatim: whole sentences, words of one, formulas transcribed. Where
-only the content is known, the row says so and quotes nothing.
+are numbered otherwise. Of the draft the whole text is at hand, of the version on arXiv the abstract and reports. So
+what is called an error here is one of the draft; whether the version on arXiv has it too was not checked. Quotes are
+verbatim: whole sentences, words of one, formulas transcribed. Where only the content is known, the row says so and
+quotes nothing. Not every sentence of the paper has a row; its formulas, counts and reported experiments have.
 
 Every verdict is computed from the arguments that stand with it, gathered anew by `cemverify claims`;
 `cemverify claims ID` prints one in full. A statement is one predicate of a case; examples, searches and symbolic
@@ -45,10 +47,14 @@ def _paper(*verdicts: ClaimVerdict) -> Chosen:
 
 # headings of the page, what stands below them, and which claims
 SECTIONS: tuple[tuple[str, str, Chosen], ...] = (
-    ("Errors of the paper", "What the paper states and is not so.", _paper(ClaimVerdict.REFUTED)),
+    (
+        "Errors of the draft",
+        "What the draft states and is not so; the version on arXiv was not checked.",
+        _paper(ClaimVerdict.REFUTED),
+    ),
     (
         "Slips of the pen",
-        "Where the paper contradicts itself, its source or the arithmetic, and plainly means well.",
+        "Where the draft contradicts itself, its source or the arithmetic, and plainly means well.",
         lambda j: j.claim.kind == "slip",
     ),
     (
@@ -59,7 +65,12 @@ SECTIONS: tuple[tuple[str, str, Chosen], ...] = (
     (
         "Holds",
         "What the paper states and is so.",
-        _paper(ClaimVerdict.HOLDS, ClaimVerdict.UNDECIDED, ClaimVerdict.UNTELLABLE),
+        _paper(ClaimVerdict.HOLDS),
+    ),
+    (
+        "Cannot be told",
+        "What the paper states in words that leave open what it is true of.",
+        _paper(ClaimVerdict.UNDECIDED, ClaimVerdict.UNTELLABLE),
     ),
     (
         "Ours",
@@ -244,7 +255,7 @@ def _quoted(judged: JudgedClaim) -> str:
     if said.known == "sentence":
         return f'"{said.quote}"'
     if said.known == "words":
-        return f'"... {said.quote} ..." (known by excerpt)'
+        return f'"... {said.quote} ..." (words of a sentence)'
     if said.known == "formula":
         return f"`{said.quote}` (transcribed)"
     return f"{said.quote + '; ' if said.quote else ''}the wording is not at hand, the content is known by a report"

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from cemverify.cem.energies import Interaction
 from cemverify.cem.positions import Rotary, alibi_slopes
+from cemverify.cem.presets import CONTEXT, SIZES
 from cemverify.claims.arguments import (
     Figures,
     Instance,
@@ -57,6 +58,22 @@ def _bias_claims() -> Iterator[Claim]:
                 st.tuples(st.integers(1, 9), st.integers(1, 9).map(lambda n: Fraction(n, 4))),
             ),
         ),
+    )
+    yield Claim(
+        id="8-alibi-overhead",
+        kind="paper",
+        said=draft("App. A", "This adds negligible overhead compared to RoPE"),
+        statement="ALiBi adds a negligible amount of computation, taken here as at most one in fifty of attention's.",
+        formula="n K additions of a bias for each token <= (2 D^2 + 4 D^2 + 4 n D) / 50 at T = 1 and n keys",
+        finding=(
+            "One addition for each score, where a score and its share of the output take 4 R operations. Where a "
+            "context is long, these are more additions than RoPE takes to rotate queries and keys: both are "
+            "negligible."
+        ),
+        advice="choose between them by quality, not by cost",
+        holds_for=partial(_bias_costs, at_most=Fraction(1, 50)),
+        turned=Turned("one in ten thousand", partial(_bias_costs, at_most=Fraction(1, 10_000))),
+        arguments=(Figures("the model sizes of Table 1, a full context", tuple(SIZES)),),
     )
     yield Claim(
         id="8-alibi-slopes",
@@ -105,7 +122,9 @@ def _bias_claims() -> Iterator[Claim]:
     yield Claim(
         id="8-bias-gradient",
         kind="paper",
-        said=draft("App. A"),
+        said=draft(
+            "App. A", "modifies the logits before normalization but leaves the overall gradient structure unchanged"
+        ),
         statement="With a bias on the scores the update is still a gradient step.",
         formula="-grad [-tau sum_k log sum_j exp(beta_kj . x / tau + b_ijk)] = sum_k sum_j a_kij beta_kj",
         finding=(
@@ -238,6 +257,21 @@ def _press_exponents(heads: int) -> list[Fraction]:
     below = 1 << (heads.bit_length() - 1)
     above = [Fraction(8 * k, 2 * below) for k in range(1, 2 * below + 1)]
     return [Fraction(8 * k, below) for k in range(1, below + 1)] + above[0::2][: heads - below]
+
+
+def _bias_costs(names: Sequence[str], *, at_most: Fraction) -> Working:
+    """Each token attends to all of a full context; RoPE takes 3 operations for each entry of queries and keys."""
+    lines, fits = [], True
+    for name in names:
+        size = SIZES[name]
+        added = CONTEXT * size.heads
+        share = Fraction(added, 6 * size.dim**2 + 4 * CONTEXT * size.dim)
+        rotating = 2 * 3 * size.dim
+        fits = fits and share <= at_most
+        lines.append(
+            f"{name}: {added:,} additions for each token, {float(share):.2%} of attention; RoPE takes {rotating:,}"
+        )
+    return working(*lines, f"at most {float(at_most):.2%}: {fits}", comes_out=fits)
 
 
 def _slopes_agree(heads: int, *, base: int) -> Working:

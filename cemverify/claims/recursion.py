@@ -71,7 +71,7 @@ def _recursion() -> Iterator[Claim]:
     yield Claim(
         id="12-keys-once",
         kind="paper",
-        said=draft("Sec. 2, Algorithm 1"),
+        said=draft("Sec. 2.3, Algorithm 1", "our approach updates only x_i^{(t)} and fix h_{1:i}"),
         statement=(
             "Keys are computed from the memory once, before the recursion; computing them anew changes nothing."
         ),
@@ -91,7 +91,9 @@ def _recursion() -> Iterator[Claim]:
     yield Claim(
         id="12-not-reuse",
         kind="paper",
-        said=draft("Sec. 2, Fig. 3c, 4"),
+        said=draft(
+            "Sec. 4.4, Fig. 3c, 4", "whether within-layer recursion is necessary or if naive layer reuse suffices"
+        ),
         statement="T steps within a layer are something else than the layer used T times.",
         formula="D = J = 1, T = 2: h (1 + 2 eta A) against h (1 + eta A)^2, A, h and eta not zero",
         finding=(
@@ -162,7 +164,7 @@ def _not_established() -> Iterator[Claim]:
     yield Claim(
         id="17-in-place",
         kind="slip",
-        said=draft("Algorithm 1 (the loop over i)"),
+        said=draft("Algorithm 1, the loop over i", "h_{1:i} <- RMSNorm(h_{1:i})", "formula"),
         statement=(
             "Algorithm 1, which normalises and overwrites h token after token, treats all tokens alike, in parallel."
         ),
@@ -186,8 +188,11 @@ def _not_established() -> Iterator[Claim]:
     yield Claim(
         id="17-newton",
         kind="paper",
-        said=draft("Sec. 2, on preconditioners"),
-        statement="A preconditioner can stand for the inverse Hessian: Newton's step lowers the energy.",
+        said=draft(
+            "Sec. 2.3, on preconditioners",
+            "trainable low-rank positive-definite matrices that approximate curvature information",
+        ),
+        statement="A positive-definite P can approximate the inverse Hessian: Newton's step lowers the energy.",
         formula="E(x - (Hess E)^-1 grad E) <= E(x)",
         condition=(
             "the energy bends upwards there: never for attention; for an MLP where its gates are negative, as with "
@@ -197,7 +202,9 @@ def _not_established() -> Iterator[Claim]:
         finding=(
             "Hess eps of attention is negative semi-definite (4-concave), and its inverse, where there is one, "
             "negative definite: every positive definite P is further from it than zero is, and Newton's own step "
-            "heads for the maximum. The MLP's Hessian can be positive, and there the motivation holds."
+            "heads for the maximum: P cannot approximate attention's inverse Hessian. The MLP's Hessian can be "
+            "positive, and there the motivation holds. By a report of v1, that version does not claim that P "
+            "estimates the Hessian."
         ),
         advice="think of P as learned scaling; it is no second-order method for attention",
         holds_for=partial(_newton_lowers, sign=1),
@@ -219,6 +226,22 @@ def _not_established() -> Iterator[Claim]:
                 outside=True,
             ),
         ),
+    )
+    yield Claim(
+        id="17-one-step",
+        kind="paper",
+        said=draft(
+            "Sec. 2.3",
+            "A single gradient descent step is often insufficient to reach a low-energy state.",
+            "sentence",
+        ),
+        statement="One gradient step seldom reaches a state of low energy.",
+        formula="eps(x^(1)) is far from low",
+        finding=(
+            "What counts as low is not said, nor of which layers: attention's energy without a norm has no lowest "
+            "value (4-minimum), and the MLP's has one for some gates only."
+        ),
+        advice="log the energy after each step of your trained layers, and see what a further step still gains",
     )
     yield Claim(
         id="17-more-steps",

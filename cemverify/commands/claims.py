@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cemverify.claims.arguments import Finding
 
 DESCRIPTION = """\
-Judges every statement of the paper. A mathematical one holds, holds under a condition, or is refuted: it is tested
+Judges what the paper states. A mathematical one holds, holds under a condition, or is refuted: it is tested
 anew with examples, searches and symbolic cases, and the verdict is computed from what they find. A statement on
 training agrees or disagrees with what the studies measured (--results), or is inconclusive if they cannot decide it.
 
