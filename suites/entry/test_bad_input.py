@@ -213,7 +213,6 @@ ROWS = [
     ("reports page {atlas} -o {folder}", "it is a folder"),
     ("reports page {atlas} -o {atlas}", "is read, and would be overwritten"),
     ("reports compare {atlas} {atlas} --json {atlas}", "is read, and would be overwritten"),
-    ("reports pictures {atlas}", "the following arguments are required: --output"),
     ("reports pictures {none} --output {folder}/pictures", "cannot read"),
     ("reports matrix {atlas}", "no result of `cemverify check --json`"),
     ("reports matrix {folder}", "no result file in"),

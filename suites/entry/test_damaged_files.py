@@ -264,10 +264,10 @@ def examples(request: pytest.FixtureRequest) -> int:
 def judged_already(monkeypatch: pytest.MonkeyPatch) -> None:
     """No implementation is asked: `check` and `replay` read their files, and get these verdicts."""
 
-    def run(name: str, *_: Any) -> Iterator[RunFinished]:
+    def run(name: str, *_: Any, **__: Any) -> Iterator[RunFinished]:
         yield RunFinished(name, _records(), 1.0)
 
-    def ask_again(name: str, property_: Any, question: Any, *_: Any) -> Record:
+    def ask_again(name: str, property_: Any, question: Any, *_: Any, **__: Any) -> Record:
         packing = Packing()
         restored(packing.tree(question), packing.arrays)  # as it goes to the worker
         return _records()[0]

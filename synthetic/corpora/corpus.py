@@ -225,7 +225,7 @@ def _open(folder: Path, source: DocumentSource, tokeniser: Tokeniser) -> Corpus:
         described = {part: PartDescription.of(manifest[part]) for part in PARTS}
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}; {AGAIN}") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"{path} is truncated, or was edited; {AGAIN}") from error
     parts = {part: _part(folder, description) for part, description in described.items()}
     hashed = hashlib.sha256()
