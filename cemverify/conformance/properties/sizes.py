@@ -69,9 +69,16 @@ class OneAfterTheOther:
     spaces: Sequence[Space]
 
     def offered(self, absent: Iterable[str]) -> list[Space]:
-        """The spaces whose features are all offered, without those of their options that are not."""
+        """The spaces whose features are all offered, without those of their options that are not.
+
+        The layer's own function may be missing: its energy, or decoding, is asked in the same spaces.
+        """
         missing = set(absent)
-        return [s.within(missing) for s in self.spaces if not s.features() & missing and s.emptied(missing) is None]
+        return [
+            s.within(missing)
+            for s in self.spaces
+            if not (s.features() - {s.layer}) & missing and s.emptied(missing) is None
+        ]
 
     def search(self, source: Source, asked: Asked) -> SearchStrategy[Any] | None:  # noqa: ARG002
         return None

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from cemverify.cem.layers import AttentionConfig, MLPConfig
 from cemverify.cem.models import BlockConfig
-from cemverify.conformance.implementations.contract import Implementation
+from cemverify.conformance.implementations import reference
+from cemverify.conformance.implementations.contract import Implementation, implementation
 from cemverify.conformance.implementations.plain import Plain, Weights
 from cemverify.power.mutants.base import Function, Zoo, around
 
@@ -90,6 +91,12 @@ class CacheOfFiveHundredAndTwelve(Plain):
         return super().cached(h, i) if i < 512 else h[:, i - 511 : i + 1]
 
 
+@ZOO.killed_by("Nothing but decoding is offered, and its cache holds the newest 512 tokens.", "sizes/decode/tokens", _LARGE)
+class CacheOfFiveHundredAndTwelveAlone(CacheOfFiveHundredAndTwelve):
+    def subject(self) -> Implementation:
+        return implementation(decode=self.decode, not_offered=("validation",))
+
+
 @ZOO.killed_by(
     "With ALiBi, which fades what is far, the cache holds the newest 512 tokens.",
     "sizes/decode/tokens",
@@ -109,6 +116,20 @@ class CacheOfFiveHundredAndTwelveBesideSlopes(Plain):
 )
 def energy_of_a_thousand_tokens(implementation: Implementation) -> Implementation:
     return _energies_off(implementation, "attention_energy", lambda x, _: x.shape[1] > 1024)
+
+
+def _an_energy_alone() -> Implementation:
+    return implementation(attention_energy=reference.attention_energy)
+
+
+@ZOO.wraps(
+    "Nothing but the attention energy is offered, and of more than 2000 tokens it is too large by one part in a million.",
+    "sizes/attention/energy",
+    "stated energy of a large case",
+    original=_an_energy_alone,
+)
+def energy_of_two_thousand_tokens_alone(alone: Implementation) -> Implementation:
+    return _energies_off(alone, "attention_energy", lambda x, _: x.shape[1] > 2000)
 
 
 @ZOO.wraps(
