@@ -88,8 +88,6 @@ def refuse(x: Tensor, h: Tensor, weights: Weights, config: Any, shapes: Mapping[
         raise ValueError("steps, step size and temperature must be positive")
     if x.shape != h.shape:
         raise ValueError(f"x is {tuple(x.shape)} but h is {tuple(h.shape)}: they must be alike")
-    if not bool(x.isfinite().all()):
-        raise ValueError("x has NaN or infinite values")
     p = config.preconditioner
     lead = (config.heads,) if p.per_head else ()
     shapes = {**shapes, "P_d": (*lead, config.dim), **dict.fromkeys(("P_U", "P_V"), (*lead, config.dim, p.rank))}
@@ -98,6 +96,8 @@ def refuse(x: Tensor, h: Tensor, weights: Weights, config: Any, shapes: Mapping[
             raise TypeError(f"{name} must be floating point, not {array.dtype}")
         if name in weights and tuple(array.shape) != shapes[name]:
             raise ValueError(f"{name} must be {shapes[name]}, not {tuple(array.shape)}")
+        if not bool(array.isfinite().all()):
+            raise ValueError(f"{name} has NaN or infinite values")
 
 
 # no function that looks at its numbers, for NaN say, can be mapped

@@ -51,7 +51,7 @@ def holds_at(
     def check(caller: Caller, case: Case) -> Evidence:
         case = _only(within, prepare(case.to(torch.float64)))
         expected = golden(case)
-        budget = output_budget(case, torch.float64) + _underflow(case)
+        budget = output_budget(case, torch.float64) + underflow(case)
         comparison = Comparison(what, caller.output(case) - case.x, expected - case.x, budget)
         return replace(judge(comparison, telling=telling(case, expected, budget)), asked=case)
 
@@ -433,7 +433,7 @@ def _update_moves(case: Case, expected: Tensor, budget: Tensor) -> bool:
     return moved(expected - case.x, budget)
 
 
-def _underflow(case: Case) -> float:
+def underflow(case: Case) -> float:
     """A bound on the error from flushing subnormal numbers to zero, including the factors they are multiplied by."""
     sizes = [1.0 + float(a.abs().sum()) for a in (*case.weights.values(), case.h)]
     return torch.finfo(torch.float64).tiny * math.prod(sizes)

@@ -22,7 +22,7 @@ from cemverify.conformance.oracle.budgets import energy_budget, output_budget, u
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.perturbation import movement
 from cemverify.conformance.properties.base import Explanation, Over, Property
-from cemverify.conformance.properties.extremes import with_every_d, with_every_magnitude
+from cemverify.conformance.properties.extremes import underflow, with_every_d, with_every_magnitude
 from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.questions.cases import Case, Layer
 from cemverify.conformance.questions.spaces import Space
@@ -71,12 +71,17 @@ def decoded_gradients_of_some_are_right(caller: Caller, case: Case) -> Evidence:
 
 def gradients_at_every_magnitude(caller: Caller, case: Case) -> Evidence:
     """The same where pre-activations have every magnitude at which an exponential overflows or a formula branches."""
-    return gradients_are_right(caller, with_every_magnitude(case.to(torch.float64)))
+    return _right_at_extremes(caller, with_every_magnitude(case.to(torch.float64)))
 
 
 def gradients_at_every_d(caller: Caller, case: Case) -> Evidence:
     """The same where entries of the preconditioner's d have every magnitude, of either sign."""
-    return gradients_are_right(caller, with_every_d(case.to(torch.float64)))
+    return _right_at_extremes(caller, with_every_d(case.to(torch.float64)))
+
+
+def _right_at_extremes(caller: Caller, case: Case) -> Evidence:
+    room = lambda case: output_budget(case, caller.dtype) + underflow(case)  # noqa: E731
+    return replace(_right(caller, case, case.layer, golden.golden, room), asked=case)
 
 
 def _right_of_some(caller: Caller, case: Case, name: str) -> Evidence:

@@ -156,3 +156,81 @@ def counts_numbers(implementation: Implementation) -> Implementation:
 )
 def looks_for_nan_in_one_row(implementation: Implementation) -> Implementation:
     return _corrected(implementation, lambda x, weights: (torch.cat((x[:1], x[1:].nan_to_num())), weights))
+
+
+@ZOO.wraps(
+    "A gain of one number is stretched to all channels.",
+    "rejection/mlp/wrong-weight-shape",
+    "bad input is refused*gain with*accepted it",
+    also=("rejection/attention/wrong-weight-shape",),
+    original=_careful,
+)
+def stretches_a_gain(implementation: Implementation) -> Implementation:
+    def change(_: str, function: Function) -> Function:
+        def answer(*arguments: Any) -> Any:
+            *states, weights, config = arguments
+            if getattr(config, "norm", "none") in ("channel", "folded") and weights["gain"].numel() == 1:
+                weights = {**weights, "gain": weights["gain"].reshape(1).expand(config.dim)}
+            return function(*states, weights, config)
+
+        return answer
+
+    return around(implementation, change)
+
+
+@ZOO.wraps(
+    "A diagonal for all heads is taken where each head should have its own.",
+    "rejection/attention/wrong-weight-shape",
+    "bad input is refused*diagonal with*accepted it",
+    original=_careful,
+)
+def shares_a_diagonal(implementation: Implementation) -> Implementation:
+    def change(_: str, function: Function) -> Function:
+        def answer(*arguments: Any) -> Any:
+            *states, weights, config = arguments
+            if getattr(config, "diagonal", "none") == "per-head" and weights["diagonal"].shape == (config.dim,):
+                weights = {**weights, "diagonal": weights["diagonal"].expand(config.heads, -1)}
+            return function(*states, weights, config)
+
+        return answer
+
+    return around(implementation, change)
+
+
+@ZOO.wraps(
+    "Infinity, and NaN in a weight, are replaced without a word.",
+    "rejection/attention/not-finite",
+    "bad input is refused*accepted it",
+    also=("rejection/mlp/not-finite",),
+    original=_careful,
+)
+def replaces_what_is_not_finite(implementation: Implementation) -> Implementation:
+    def correct(x: Any, weights: Any) -> tuple[Any, Any]:
+        return torch.where(x.isinf(), 0.0, x), {name: w.nan_to_num() for name, w in weights.items()}
+
+    return _corrected(implementation, correct)
+
+
+@ZOO.wraps(
+    "Where input is refused, a projection is left scaled by two.",
+    "rejection/attention/integer-input",
+    "bad input is refused*it left*W*changed",
+    also=("rejection/mlp/integer-input",),
+    original=_careful,
+    edits=True,
+)
+def scales_and_refuses(implementation: Implementation) -> Implementation:
+    def change(_: str, function: Function) -> Function:
+        def answer(*arguments: Any) -> Any:
+            weights = arguments[-2]
+            try:
+                return function(*arguments)
+            except (ValueError, TypeError):
+                for name, w in weights.items():
+                    if name in ("W_K", "W") and w.is_floating_point():
+                        w[...] = 2 * w
+                raise
+
+        return answer
+
+    return around(implementation, change)

@@ -91,7 +91,9 @@ class CacheOfFiveHundredAndTwelve(Plain):
         return super().cached(h, i) if i < 512 else h[:, i - 511 : i + 1]
 
 
-@ZOO.killed_by("Nothing but decoding is offered, and its cache holds the newest 512 tokens.", "sizes/decode/tokens", _LARGE)
+@ZOO.killed_by(
+    "Nothing but decoding is offered, and its cache holds the newest 512 tokens.", "sizes/decode/tokens", _LARGE
+)
 class CacheOfFiveHundredAndTwelveAlone(CacheOfFiveHundredAndTwelve):
     def subject(self) -> Implementation:
         return implementation(decode=self.decode, not_offered=("validation",))
@@ -123,7 +125,7 @@ def _an_energy_alone() -> Implementation:
 
 
 @ZOO.wraps(
-    "Nothing but the attention energy is offered, and of more than 2000 tokens it is too large by one part in a million.",
+    "Only the attention energy is offered; beyond 2000 tokens it is too large by one part in a million.",
     "sizes/attention/energy",
     "stated energy of a large case",
     original=_an_energy_alone,

@@ -51,28 +51,28 @@ def _after_a_call(caller: Caller, name: str, case: Case, *, records: bool) -> tu
     arrays, config, mapping = {"x": x, "h": h, **weights}, copy.deepcopy(case.config), dict(weights)
     for array in arrays.values() if records else ():
         array.requires_grad_()
-    forms = {key: _form(array) for key, array in arrays.items()}
+    forms = {key: form_of(array) for key, array in arrays.items()}
     caller.call(name, case, x, h, weights, config)
     after = {key: as_tensor(array) for key, array in arrays.items()}
     changed = [
         f"the {what} of {key}"
         for key, array in arrays.items()
         for what, value in forms[key].items()
-        if _form(array)[what] != value
+        if form_of(array)[what] != value
     ]
     if list(weights) != list(mapping) or any(weights[key] is not array for key, array in mapping.items()):
         changed.append("the mapping of weights")
-    if _held(config) != _held(case.config):
+    if held(config) != held(case.config):
         changed.append("the configuration")
     return after, changed
 
 
-def _held(config: Any) -> dict[str, Any]:
+def held(config: Any) -> dict[str, Any]:
     """Every attribute of a configuration, also those that somebody hung on it."""
-    return {name: _held(value) if is_dataclass(value) else value for name, value in vars(config).items()}
+    return {name: held(value) if is_dataclass(value) else value for name, value in vars(config).items()}
 
 
-def _form(array: Any) -> dict[str, Any]:
+def form_of(array: Any) -> dict[str, Any]:
     """What an array has beside its numbers."""
     if isinstance(array, Tensor):
         return {
