@@ -7,6 +7,7 @@ text, so the layout and the comments of the author stay. Edits that a mistake ne
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -272,6 +273,22 @@ class _Module:
             around = self.inside.get(around)
         return list(found)
 
+    def unbound(self, function: ast.AST, bound: Collection[str]) -> list[str]:
+        """The names that a function reads and that nothing around it binds."""
+        read = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+        known = {*bound, *self.functions, *self.imported}
+        return sorted(name for name in read - known if not hasattr(builtins, name))
+
+    @cached_property
+    def imported(self) -> set[str]:
+        """The names that imports bind."""
+        return {
+            alias.asname or alias.name.partition(".")[0]
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for alias in node.names
+        }
+
     @cached_property
     def functions(self) -> list[str]:
         """The functions that the module defines."""
@@ -292,11 +309,20 @@ class _Module:
     @cached_property
     def attributes(self) -> Mapping[str, list[str]]:
         """The attributes that are read of each named object."""
-        found: dict[str, set[str]] = {name: set(known) for name, known in self.vocabulary.attributes.items()}
+        found = {name: set(known) for name, known in self.vocabulary.attributes.items()}
+        return self._attributes(found, called=False)
+
+    @cached_property
+    def methods(self) -> Mapping[str, list[str]]:
+        """The attributes that are called of each named object, such as the layers of a module."""
+        return self._attributes({}, called=True)
+
+    def _attributes(self, found: dict[str, set[str]], *, called: bool) -> dict[str, list[str]]:
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-                called = isinstance(self.inside[node], ast.Call) and self.inside[node].func is node  # type: ignore[attr-defined]
-                if not called and node.value.id not in self.modules:
+                parent = self.inside[node]
+                is_called = isinstance(parent, ast.Call) and parent.func is node
+                if is_called == called and node.value.id not in self.modules:
                     found.setdefault(node.value.id, set()).add(node.attr)
         return {name: sorted(attributes) for name, attributes in found.items()}
 
@@ -361,13 +387,15 @@ def _bound(scope: ast.FunctionDef | ast.Lambda | ast.Module) -> Iterator[str]:
 
 def _names(module: _Module, place: _Place) -> Iterator[Edit]:
     """Another variable in its place; of a function that is called, another function of the module."""
-    node = place.node
-    if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load) or node.id in module.modules:
+    node, parent = place.node, place.parent
+    if not isinstance(node, ast.Name) or node.id in module.imported or hasattr(builtins, node.id):
         return
-    called = isinstance(place.parent, ast.Call) and place.parent.func is node
+    if isinstance(node.ctx, ast.Store) and not isinstance(parent, ast.Assign | ast.AnnAssign | ast.AugAssign):
+        return
+    called = isinstance(parent, ast.Call) and parent.func is node
     usable = module.functions if called else module.names(place.function)
-    if not called and node.id not in usable:
-        return  # a built-in, or an imported function
+    if isinstance(node.ctx, ast.Store):  # perhaps to a name that is read later, and that nothing binds
+        usable = [*usable, *module.unbound(place.function, usable)]
     near = sorted((name for name in usable if name != node.id), key=lambda name: -_likeness(name, node.id))
     for name in near[:_MOST_NAMES]:
         yield module.put("name", node, name)
@@ -391,9 +419,8 @@ def _attributes(module: _Module, place: _Place) -> Iterator[Edit]:
     node = place.node
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
         _, b = module.span(node)
-        for other in module.attributes.get(node.value.id, ()):
-            if isinstance(place.parent, ast.Call) and place.parent.func is node:
-                continue
+        called = isinstance(place.parent, ast.Call) and place.parent.func is node
+        for other in (module.methods if called else module.attributes).get(node.value.id, ()):
             yield module.edit("attribute", (b - len(node.attr.encode()), b, other))
 
 
@@ -467,9 +494,9 @@ def _constants(module: _Module, place: _Place) -> Iterator[Edit]:
         return
     if not isinstance(value, int | float):
         return
-    negative = isinstance(place.parent, ast.UnaryOp) and isinstance(place.parent.op, ast.USub)
-    whole: ast.expr = place.parent if negative else node  # type: ignore[assignment]
-    signed = -value if negative else value
+    sign = place.parent.op if isinstance(place.parent, ast.UnaryOp) else None
+    whole: ast.expr = place.parent if isinstance(sign, ast.USub | ast.UAdd) else node  # type: ignore[assignment]
+    signed = -value if isinstance(sign, ast.USub) else value
     others: list[int | float] = []
     if isinstance(value, int):
         others = [signed - 1, signed + 1, -signed, 0, 1, -1, -2, 2, 3, 2 * signed]

@@ -36,6 +36,8 @@ mine = implementation(attention=attention, arrays="numpy", not_offered=("diagona
 WORDS = Vocabulary(("W_Q", "W_K"), {"config": ("steps", "step_size", "temperature")})
 
 MISTAKES = {
+    "another name that is assigned": ("        scores = SCALE", "        keys = SCALE"),
+    "a name that nothing binds": ("        scores = SCALE", "        score = SCALE"),
     "another name": ("W_Q, x, keys)", "W_K, x, keys)"),
     "another weight": ('weights["W_Q"]', 'weights["W_K"]'),
     "another attribute": ("/ config.temperature", "/ config.step_size"),
@@ -98,6 +100,11 @@ def test_declarations_imports_and_docstrings_are_left_alone() -> None:
         assert text.splitlines()[-1] == declared
         assert text.startswith("import numpy as np\n\nfrom cemverify import implementation\n")
         assert '"""Steps down."""' in text
+
+
+def test_a_layer_of_a_module_is_taken_for_another() -> None:
+    text = "class Layer:\n    def forward(self, x):\n        return self.down(self.up(x))\n"
+    assert text.replace("self.down", "self.up") in {edit.applied(text) for edit in edits(text)}
 
 
 def test_only_statements_with_one_of_the_lines_are_edited() -> None:
