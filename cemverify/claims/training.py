@@ -375,7 +375,7 @@ def _language_claims(results: Results) -> Iterator[Claim]:
         "loss(T = 2) < loss(layer twice)",
         "CEM's layers twice, and with two steps inside, each at its own best rate. A layer used twice takes two "
         "steps of size 1 and reads its memory anew, T = 2 two steps of 1/2, so that length and memory are not told "
-        "apart. It costs 10 % more than T = 2.",
+        "apart. It costs 3 to 10 % more than T = 2.",
         "compare with the layer used twice before you credit the fixed memory",
         _tuned(results, Expectation("T = 2, eta 1/2", "better", "T = 1, twice")),
         _SECOND_STEP,

@@ -132,7 +132,11 @@ def table(lines: Sequence[Line]) -> Table:
         ]
         for line in lines
     ]
-    older = [f"{line.implementation}: {line.older} older results are passed over" for line in lines if line.older]
+    older = [
+        f"{line.implementation}: {line.older} older {'result was' if line.older == 1 else 'results were'} left out"
+        for line in lines
+        if line.older
+    ]
     return Table(
         "Implementations: properties that hold of those that were run",
         ["implementation", "date", "suite", "holds", *names],

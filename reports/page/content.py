@@ -28,8 +28,8 @@ MOST_PICTURED = 12
 # In the order of the page: the kind of results, and the question; one that nothing answers has no heading.
 _QUESTIONS = (
     ("check", "holds", "How many properties hold?"),
-    ("power", "strength", "How strong is the green?"),
-    ("recursion", "recursion", "What did recursion buy?"),
+    ("power", "strength", "How much is this pass worth?"),
+    ("recursion", "recursion", "Did more steps help?"),
     ("language", "language", "What did the language models do?"),
     ("readings", "published", "What did the published studies find?"),
     ("claims", "paper", "Is the paper right?"),

@@ -52,7 +52,7 @@ def test_the_table_has_a_row_for_each_implementation(folder: Path, capsys: pytes
     assert main(["matrix", str(folder / "in"), "--format", "markdown"]) == 0
     text = capsys.readouterr().out
     assert "1/1, 60 examples, 80 % detected" in text
-    assert "mine: 1 older results are passed over" in text
+    assert "mine: 1 older result was left out" in text
     assert "\\<b>wrong" in text
 
 

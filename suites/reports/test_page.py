@@ -100,7 +100,7 @@ def test_it_begins_with_the_answer(tmp_path: Path, whole: str) -> None:
     assert wrong.texts["h1"] == ["No: 1 of 2 properties of mylayer:mine are violated."]
     undecided = a_check(properties=[a_property("a/b/c", "inconclusive", None)])
     assert Outline(page(tmp_path / "open", undecided)).texts["h1"][0].startswith("Not decided: 0 of 1")
-    assert "How strong is the green?" not in page(tmp_path / "alone", a_check()), "nothing measured it"
+    assert "How much is this pass worth?" not in page(tmp_path / "alone", a_check()), "nothing measured it"
 
 
 def test_a_red_page_says_the_cause_the_place_and_what_made_it_before_anything_else(tmp_path: Path) -> None:

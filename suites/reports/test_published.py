@@ -14,7 +14,7 @@ from reports.__main__ import COMMANDS, main
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
-STUDY = RESULTS / "recursion.json"
+STUDY = RESULTS / "recursion-step-sizes.json"
 # Measured before the file beside a page had its rows, and without cells: the file has the ratios alone.
 RATIOS_ALONE = {
     *("recursion", "recursion-dial", "recursion-step-sizes"),
@@ -32,10 +32,12 @@ def test_the_table_in_the_readme_is_what_is_printed(capsys: pytest.CaptureFixtur
 def test_the_picture_in_the_readme_shows_the_study_of_today(tmp_path: Path) -> None:
     """Its data is compared: matplotlib's next release may draw the same otherwise."""
     assert main(["pictures", str(STUDY), "--output", str(tmp_path)]) == 0
-    drawn = tmp_path / "recursion-ratios.csv"
+    drawn = tmp_path / "recursion-step-sizes-ratios.csv"
     published = ROOT / "docs" / "pictures" / drawn.name
     assert drawn.read_text() == published.read_text()
-    assert re.search(r"!\[[^\]]{40,}\]\(docs/pictures/recursion-ratios\.svg\)", (ROOT / "README.md").read_text())
+    assert re.search(
+        r"!\[[^\]]{40,}\]\(docs/pictures/recursion-step-sizes-ratios\.svg\)", (ROOT / "README.md").read_text()
+    )
 
 
 def test_the_page_on_reports_names_every_command() -> None:

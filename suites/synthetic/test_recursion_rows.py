@@ -197,6 +197,12 @@ def test_the_best_depth_statement_is_read_by_its_rule(factors: tuple[float, ...]
     assert statements.read(content_of(studied))[1].reading == reading
 
 
+def test_a_process_that_is_not_the_papers_cannot_refute_it() -> None:
+    studied = rows_of(dict(zip(cem((1, 2, 4, 8)), (1.0, 0.7, 0.8, 0.9), strict=True)))
+    content = content_of(studied, "warped(rbf(lengthscale=2))")
+    assert [s.reading for s in statements.read(content)][1] == "undecided"
+
+
 def test_a_statement_about_what_was_not_run_is_not_asked() -> None:
     studied = content_of(rows_of({cem((1,))[0]: 1.0}), "warped(rbf(lengthscale=2))")
     assert [s.reading for s in statements.read(studied)] == ["not asked", "not asked"]

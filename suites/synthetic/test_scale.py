@@ -50,14 +50,14 @@ def test_the_page_says_where_a_second_step_pays_and_how_to_make_it_again(
     assert main(["language", "scale", str(PUBLISHED), "--page", str(page)]) == 0
     text = page.read_text()
     assert f"scale {PUBLISHED} --page {page}" in text
-    assert "No study decides whether a second step pays" in " ".join(text.split())
+    assert "No study decides whether a second step helps" in " ".join(text.split())
     assert (tmp_path / "scale-ratios.svg").exists()
     assert shown_ratio(read_point(PUBLISHED).over_one) in capsys.readouterr().out
 
 
 def test_studies_that_decide_are_named_and_the_others_counted() -> None:
     told = " ".join(sentences([point(2_669_056), point(1, "undecided", "mlp"), point(2, "undecided")]))
-    assert "a second step pays in CEM attention at 117,696 parameters and 2,669,056 tokens." in told
+    assert "a second step helps in CEM attention at 117,696 parameters and 2,669,056 tokens." in told
     assert "The other 2 studies leave it open" in told
 
 

@@ -380,7 +380,7 @@ def test_each_row_beyond_the_paper_is_held_to_the_same_rule() -> None:
     (table,) = said.beyond(asked, summary)
     assert len(table.rows) == len(found)
     told = " ".join(sentences(asked, summary))
-    assert "Beyond the paper, by the same rule, a second step pays in *T = 2, momentum*; does not pay in" in told
+    assert "Beyond the paper, by the same rule, a second step helps in *T = 2, momentum*; does not help in" in told
     plain_study = plan("full", 256, names=names)
     alone = summarise(plain_study, made(plain_study, bits))
     assert alone.beyond == ()

@@ -66,7 +66,7 @@ OPTIONS: Mapping[str, str] = MappingProxyType(
         "preconditioner": "its `kind` is `identity`, `diagonal`, `low-rank` or `low-rank-printed`; it has a "
         "`rank` r, and is `per_head` or not",
         "init_std": "has no meaning here: the weights are given",
-        "beyond": "always the default: what the paper does not have is not tested",
+        "beyond": "ignore it: extensions that are not in the paper; always at their defaults",
     }
 )
 

@@ -77,14 +77,22 @@ class Design:
         return eta * self.steps / steps if self.dial == "sum" else eta
 
     @property
+    def preconditioner(self) -> PreconditionerName:
+        """The paper's full model has a low-rank P in both layers; its single replacements are taken diagonal."""
+        return "low rank" if self.replaced == "full" else "diagonal"
+
+    @property
+    def position(self) -> Literal["rotary", "alibi"]:
+        """CEM attention has ALiBi, and so has the Llama beside it."""
+        return "rotary" if self.replaced in ("mlp", "llama-rotary") else "alibi"
+
+    @property
     def looped(self) -> LoopedConfig:
         """The complete configuration of the model that these words name."""
         frame = Frame(self.size, self.vocabulary, self.init_std)
-        # the paper's full model has a low-rank preconditioner in both, its single replacements are taken diagonal
-        P: PreconditionerName = "low rank" if self.replaced == "full" else "diagonal"
+        P = self.preconditioner
         in_attention, in_mlp = self.replaced in ("attention", "full"), self.replaced in ("mlp", "full")
-        position: Literal["rotary", "alibi"] = "rotary" if self.replaced in ("mlp", "llama-rotary") else "alibi"
-        attention = self._with(frame.attention(1, P)) if in_attention else frame.llama_attention(position)
+        attention = self._with(frame.attention(1, P)) if in_attention else frame.llama_attention(self.position)
         mlp = self._with(frame.mlp(1, P)) if in_mlp else frame.swiglu()
         found = frame.model(
             attention,

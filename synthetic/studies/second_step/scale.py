@@ -22,6 +22,7 @@ from synthetic.studies.engine.designs import LAYERS, Design
 from synthetic.studies.engine.designs import parameters as parameters_of
 from synthetic.studies.engine.pages import paragraph, write_parts
 from synthetic.studies.second_step.rows import one, several
+from synthetic.studies.second_step.sentences import SAID
 from synthetic.training.cost import parameters
 
 _COLOURS: Mapping[str, str] = {"attention": "#0072B2", "mlp": "#D55E00", "full": "#009E73"}
@@ -112,7 +113,7 @@ def table(points: Sequence[Point]) -> Table:
                 p.seeds,
                 shown_ratio(p.over_one),
                 shown_ratio(p.over_longer),
-                p.verdict,
+                SAID[p.verdict],
             )
             for p in points
         ],
@@ -195,17 +196,17 @@ def sentences(points: Sequence[Point]) -> Iterator[str]:
     if ratios:
         yield f"T steps of size 1/T need {_change(min(ratios), max(ratios))} bits than one step."
     told = {word: [_named(p) for p in points if p.verdict == word] for word in ("pays", "does not pay")}
-    decided = [f"a second step {word} in {', '.join(names)}" for word, names in told.items() if names]
+    decided = [f"a second step {SAID[word]} in {', '.join(names)}" for word, names in told.items() if names]
     open_ones = sum(p.verdict == "undecided" for p in points)
     if decided:
-        yield f"By each study's own rule {'; '.join(decided)}."
+        yield f"By each study's own rule, at equal tokens, {'; '.join(decided)}."
     if open_ones:
         which = (
             f"The other {open_ones} studies leave it open"
             if decided
-            else "No study decides whether a second step pays"
+            else "No study decides whether a second step helps"
         )
-        yield f"{which}: to pay, it must gain over T = 1 and over one step as long as all together."
+        yield f"{which}: to help, it must gain over T = 1 and over T = 1 with a step T times as long."
     largest = max(p.parameters for p in points)
     smallest, name = min((_parameters(name), name) for name in paper.SIZES)
     yield (

@@ -12,7 +12,7 @@ from cemverify.results.numbers import NOTHING, shown_ratio
 from reports.pictures.charts import Curve, DotRow, Panel
 from synthetic.studies.engine import tables
 from synthetic.studies.engine.comparisons import MARGIN, Compared, family, pair_of
-from synthetic.studies.engine.designs import LAYERS, parameters
+from synthetic.studies.engine.designs import LAYERS, cost, parameters
 from synthetic.studies.engine.pages import GENERATED, Curves, Dots, Page, Picture, joined, paragraph
 from synthetic.studies.engine.plan import JUDGING_WINDOWS, TUNING_WINDOWS, Plan
 from synthetic.studies.engine.power import seeds_to_equal, seeds_to_find
@@ -23,6 +23,8 @@ from synthetic.studies.second_step.rows import AGAIN, LLAMA, TWICE, WIDER, one, 
 from synthetic.training.steps import Steps
 
 Verdict = Literal["pays", "does not pay", "undecided"]
+# the words of a page: the comparison is at equal tokens, and "pays" would be a word about the price
+SAID: dict[str, str] = {"pays": "helps", "does not pay": "does not help", "undecided": "undecided"}
 
 
 # --- whether it pays ---------------------------------------------------------------------------------
@@ -111,22 +113,27 @@ def _verdict(deep: str, pairs: Sequence[Compared | None]) -> tuple[Verdict, str]
 _DESIGN = """\
 ## How it was measured
 
+- **Layers.** {layers}. P is {P} and positions are {positions}. In studies of other layers both may differ, so that
+  what differs between two studies need not come from the layers.
 - **Recipe.** Embeddings are N(0, 1) and have no weight decay; all layers are N(0, 1/D). It is the same in all rows.
   All see {tokens:,} tokens ({steps:,} steps of {batch} x {context}), {per:.3g} for each parameter of Llama, on
   {corpus}.
 - **Tuning.** Each row by itself: at least four learning rates, doubling, in trainings of {short:.3g} of the length;
   the best and its neighbours at {long:.3g}. At both, more rates are tried until the best has a worse one on each
-  side. The rate is the lowest point of the parabola through those three. It is found with {tuning_seeds} seed(s) that
+  side. The rate is the lowest point of the parabola through those three, rounded to a quarter of an octave;
+  whether it is the best at the full length is not checked. It is found with {tuning_seeds} seed(s) that
   judge nothing, on {tuning} windows of the first half of the validation part.
 - **Judging.** Full length, fresh seeds, {judging} windows of the second half. Rows are paired by seed: the same
   batches, and the same first value of every parameter that two models share.
 - **Verdict of a comparison.** Equivalent if the 90 % interval lies within {margin:.1%}; better or worse if the
   interval excludes 1 (from six seeds on, if the p-value corrected by Holm's method is below 0.05, the
-  paper's rows and those beyond it each for themselves); otherwise inconclusive.
+  paper's rows and those beyond it each for themselves); otherwise inconclusive. Smaller studies are judged by a
+  laxer rule.
   **Detectable** is what a paired t test on as many seeds finds in 80 % of studies. **Error from the text** is the
   part of the standard error that comes from which windows are scored; more seeds do not make it smaller.
-- **The second step pays** if T = {depth} is better than T = 1 *and* than T = 1 with a step {depth} times as long. It
-  does not if it is equivalent to one of them or worse. Otherwise this study has not decided.
+- **The second step helps** if T = {depth} is better than T = 1 *and* than T = 1 with a step {depth} times as long, at
+  equal tokens and so at more FLOPs. It does not if it is equivalent to one of them or worse. Otherwise this study
+  has not decided. The steps of T = {depth} have the size 1/{depth}: together they are as long as the one of T = 1.
 - **How the steps lie.** The *stream* is the state x that the steps are added to, x_t the state before step t, h the
   state at the start, from which the memory N(h) is made, and N the norm. Where the first step is longer than the
   stream, the second starts far from the state that the memory was made from. Where the cosine of two steps is near
@@ -165,7 +172,7 @@ def read(study: Found) -> Findings:
     against = " against a wider layer" if plan.row(WIDER) is not None else ""
     scale = f"{plan.size}, {plan.per_parameter:.3g} tokens a parameter"
     return Findings(
-        Page(f"Does a second step pay{against}? {LAYERS[plan.replaced]}, {scale}", blocks),
+        Page(f"Does a second step help{against}? {LAYERS[plan.replaced]}, {scale}", blocks),
         f"the second step: {summary.verdict}; {summary.why}",
         summary.pairs,
         figures={"verdict": {"word": summary.verdict, "why": summary.why}},
@@ -175,7 +182,11 @@ def read(study: Found) -> Findings:
 
 def _design(study: Found) -> str:
     plan, recipe = study.plan, study.plan.recipe
+    design = plan.rows[0].design
     return _DESIGN.format(
+        layers=f"{LAYERS[plan.replaced][0].upper()}{LAYERS[plan.replaced][1:]}",
+        P=design.preconditioner,
+        positions={"alibi": "ALiBi's", "rotary": "rotary"}[design.position],
         tokens=recipe.tokens,
         steps=recipe.steps,
         batch=recipe.batch,
@@ -198,12 +209,13 @@ def sentences(plan: Plan, summary: Summary) -> Iterator[str]:
     what = LAYERS[plan.replaced]
     count = max((len(pair.seeds) for pair in summary.pairs), default=0)
     answers = {
-        "pays": f"**A second step pays in {what} at this size.**",
-        "does not pay": f"**A second step does not pay in {what} at this size.**",
-        "undecided": f"**Whether a second step pays in {what} at this size is undecided.**",
+        "pays": f"**A second step helps in {what} at this size and at equal tokens.**",
+        "does not pay": f"**A second step does not help in {what} at this size and at equal tokens.**",
+        "undecided": f"**Whether a second step helps in {what} at this size and at equal tokens is undecided.**",
     }
     yield f"{answers[summary.verdict]} This page rests on {count} seed{'' if count == 1 else 's'}: {summary.why}."
     yield "T is the number of steps inside a layer and eta their size; a ratio below 1 means fewer bits."
+    yield from _price(plan)
     if not count:
         yield "What is there is the tuning: bits at each learning rate, with seeds that judge nothing."
         return
@@ -237,13 +249,25 @@ def sentences(plan: Plan, summary: Summary) -> Iterator[str]:
     yield f"The largest model has {scale:,} parameters."
 
 
+def _price(plan: Plan) -> Iterator[str]:
+    """What the second step and the wider layer cost."""
+    plain, deep, wider = (plan.row(name) for name in (one(), several(plan.depth), WIDER))
+    context = plan.recipe.context
+    if plain is not None and deep is not None:
+        times = cost(deep.design, context).training / cost(plain.design, context).training
+        yield f"*{deep.name}* takes {times:.2f} times the training FLOPs of *{plain.name}*."
+    if plain is not None and wider is not None:
+        more = parameters(wider.design) / parameters(plain.design) - 1
+        yield f"*{wider.name}* has {more:.0%} more parameters."
+
+
 def _beyond(summary: Summary) -> str:
     """What came of the rows that are beyond the paper."""
     told = []
     for word in ("pays", "does not pay", "undecided"):
         rows = [f"*{answer.row}*" for answer in summary.beyond if answer.verdict == word]
         if rows:
-            told.append(f"{'is undecided' if word == 'undecided' else word} in {joined(rows)}")
+            told.append(f"{'is undecided' if word == 'undecided' else SAID[word]} in {joined(rows)}")
     return f"Beyond the paper, by the same rule, a second step {'; '.join(told)}."
 
 
@@ -259,7 +283,7 @@ def beyond(plan: Plan, summary: Summary) -> list[Table]:
     for answer in summary.beyond:
         against = [summary.pair(answer.row, base) for base in bases]
         shown = [shown_ratio(None if pair is None else pair.comparison) for pair in against]
-        rows.append([answer.row, *shown, answer.verdict])
+        rows.append([answer.row, *shown, SAID[answer.verdict]])
     columns = ("row", *(f"over {base}" for base in bases), "a second step")
     return [Table(f"Beyond the paper: the same rule for each row in the place of T = {plan.depth}", columns, rows)]
 
