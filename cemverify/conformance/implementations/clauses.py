@@ -204,7 +204,7 @@ skipped and counts as discarded.
 The same call gives the same bits, whatever was called in between. The first call of a process is answered as
 correctly as any later one: compiling, tuning and filling caches show in the time alone.
 """,
-        ("contract/*/determinism", "contract/all/first-calls"),
+        ("contract/*/determinism", "contract/all/first-calls", "contract/all/training-after-other-uses"),
     ),
     Clause(
         "Threads",

@@ -28,7 +28,7 @@ from cemverify.conformance.questions.cases import Case, Layer
 from cemverify.conformance.questions.spaces import Space
 
 # the derivative of ReLU at zero is anybody's choice
-_SMOOTH = tuple(name for name in ACTIVATIONS if name != "relu")
+SMOOTH = tuple(name for name in ACTIVATIONS if name != "relu")
 _TEXTURES = ("plain", "repeated-tokens", "non-contiguous")
 
 Check = Callable[[Caller, Case], Evidence]
@@ -164,10 +164,10 @@ def properties() -> Iterator[Property]:
         ("mlp/silu", Space("mlp", {"activation": "silu"}, steps=(1, 2), textures=_TEXTURES), 0.15),
         ("mlp/relu", Space("mlp", {"activation": "relu"}, textures=_TEXTURES), 0.25),
         ("mlp/preconditioner-low-rank", Space("mlp", {}, PreconditionerConfig("low-rank"), textures=_TEXTURES), 0.15),
-        ("mlp/any-options", mixed("mlp", activations=_SMOOTH, steps=(1, 2, 5), textures=_TEXTURES), 0.4),
+        ("mlp/any-options", mixed("mlp", activations=SMOOTH, steps=(1, 2, 5), textures=_TEXTURES), 0.4),
         (
             "block/any-options",
-            mixed("block", activations=_SMOOTH, steps=(1, 2, 5), apart=False, textures=_TEXTURES),
+            mixed("block", activations=SMOOTH, steps=(1, 2, 5), apart=False, textures=_TEXTURES),
             0.3,
         ),
     )
@@ -176,11 +176,11 @@ def properties() -> Iterator[Property]:
         yield _products(name, f"{claim}.", _TRAINS, gradients_are_right, space, share)
     single: tuple[tuple[Layer, float], ...] = (("attention", 0.3), ("mlp", 0.3), ("block", 0.2))
     for layer, share in single:  # kernels, and autograd functions written by hand, have branches of their own there
-        space = mixed(layer, activations=_SMOOTH, steps=(1, 2), apart=layer != "block", textures=_TEXTURES)
+        space = mixed(layer, activations=SMOOTH, steps=(1, 2), apart=layer != "block", textures=_TEXTURES)
         name = f"{layer}/float32-any-options"
         yield _products(name, f"{claim}, in float32 too.", _TRAINS, gradients_are_right, space, share, torch.float32)
     bare = {"diagonal": ("none", "shared", "per-head"), "position": ("none", "alibi", "self-cross", "rotary")}
-    bends = Space("mlp", choices={"activation": _SMOOTH}, textures=_TEXTURES)
+    bends = Space("mlp", choices={"activation": SMOOTH}, textures=_TEXTURES)
     row = mixed("attention", steps=(1, 2), apart=False, textures=_TEXTURES)
     others: tuple[tuple[str, Explanation, Check, Space], ...] = (
         ("attention_energy", _ENERGY_TRAINS, energy_gradients_are_right,
@@ -207,14 +207,14 @@ def _in_other_ways() -> Iterator[Property]:
     )  # fmt: skip
     for function, layer in functions:
         apart = function in ("attention", "mlp")
-        space = mixed(layer, activations=_SMOOTH, steps=(1, 2), apart=apart, textures=("plain",))
+        space = mixed(layer, activations=SMOOTH, steps=(1, 2), apart=apart, textures=("plain",))
         decoded = function == "decode"
         check = decoded_gradients_of_some_are_right if decoded else gradients_of_some_are_right
         name, needs = f"{function}/frozen", {"decode"} if decoded else ()
         yield _products(name, f"{claim} of {function} {frozen}.", _SOME_TRAIN, check, space, 0.15, needs=needs)
     layers: tuple[Layer, ...] = ("attention", "mlp")
     for layer in layers:
-        space = mixed(layer, activations=_SMOOTH, steps=(1, 2), apart=False, textures=("plain",))
+        space = mixed(layer, activations=SMOOTH, steps=(1, 2), apart=False, textures=("plain",))
         what = f"{claim} of {layer} where x and h are one array."
         yield _products(f"{layer}/one-array", what, _ONE_ARRAY_TRAINS, gradients_are_right, space, 0.15)
     bends = Space("mlp", choices={"activation": tuple(ACTIVATIONS)}, textures=("plain",))

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cemverify.cem.layers import AttentionConfig
 from cemverify.conformance.implementations.contract import Implementation
 from cemverify.conformance.implementations.plain import Plain, Weights
 from cemverify.power.mutants.base import Function, Zoo, around
@@ -486,3 +487,38 @@ def differs_in_inference_mode(implementation: Implementation) -> Implementation:
         return function(*arguments) * (_OFF if torch.is_inference_mode_enabled() else 1)
 
     return _each(answer)(implementation)
+
+
+@ZOO.killed_by(
+    "The mask of each shape is kept, also one made in inference mode, which no backward pass can use.",
+    "contract/all/training-after-other-uses",
+    "*",
+)
+class KeepsItsMask(Plain):
+    def __init__(self) -> None:
+        self.masks: dict[tuple[Any, ...], Tensor] = {}
+
+    def hidden(self, i: Tensor, j: Tensor) -> Tensor:
+        return self.masks.setdefault((i.shape, j.shape, int(i.max())), super().hidden(i, j))
+
+
+@ZOO.killed_by(
+    "Rotary's angles for each length are kept in the dtype in which they were first wanted.",
+    "contract/all/training-after-other-uses",
+    "*after other uses*",
+    needs=("position:rotary",),
+)
+class KeepsAnglesOfAnotherDtype(Plain):
+    def __init__(self) -> None:
+        self.angles: dict[tuple[int, int, int], Tensor] = {}
+
+    def rotate(self, x: Tensor, rows: Tensor, c: AttentionConfig, sign: float) -> Tensor:
+        if c.position != "rotary":
+            return x
+        half = x.shape[-1] // 2
+        plane = torch.arange(half, dtype=torch.float64, device=x.device)
+        fresh = (rows[:, None] / 10000 ** (plane / half)).to(x.dtype)
+        angle = sign * self.angles.setdefault((int(rows[0]), len(rows), half), fresh).clone().double()
+        first, second = x.double().chunk(2, -1)
+        cos, sin = angle.cos(), angle.sin()
+        return torch.cat((first * cos - second * sin, second * cos + first * sin), -1).to(x.dtype)

@@ -13,9 +13,22 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.meanwhile import answered_while_another_runs
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
 from cemverify.conformance.properties.base import Asked, Explanation, Over, Property
-from cemverify.conformance.properties.contract.functions import EVERY, Function, contract_property, elsewhere, of_call
+from cemverify.conformance.properties.contract.functions import (
+    EVERY,
+    Function,
+    FunctionCall,
+    contract_property,
+    elsewhere,
+    of_call,
+)
 from cemverify.conformance.properties.function_calls import twice_gives_the_same
 from cemverify.conformance.properties.mixed import mixed
+from cemverify.conformance.properties.training import (
+    SMOOTH,
+    decoded_gradients_are_right,
+    energy_gradients_are_right,
+    gradients_are_right,
+)
 from cemverify.conformance.questions.cases import Case, Config
 from cemverify.conformance.questions.spaces import scattered_case
 
@@ -38,6 +51,34 @@ def first_is_as_good_as_later(caller: Caller, case: Case) -> Evidence:
         ]
         telling &= function.moved(due, part, room)
     return judge(*comparisons, telling=telling)
+
+
+def training_follows_other_uses(caller: Caller, case: Case) -> Evidence:
+    """Gradients after each function was called in inference mode and in a lower dtype, at the same shapes.
+
+    The first call of all is both, so that whatever is kept for these shapes is made there.
+    """
+    lower = next((d for n, d in _LOWER.items() if f"dtype:{n}" not in caller.subject.not_offered), caller.dtype)
+    compared: list[Comparison] = []
+    telling = True
+    for function in EVERY:
+        if function.name not in caller.subject.functions:  # type: ignore[union-attr]
+            continue
+        part = function.question(_part(function, case), caller.dtype)
+        for dtype in (lower, caller.dtype):
+            FunctionCall(function, caller.at(dtype), part).answer_within("in inference mode")
+        caller.at(lower).answer(function.name, part)
+        trained = _TRAINED.get(function.name, energy_gradients_are_right)(caller, part)
+        compared += [replace(c, what=f"{function.name} after other uses: {c.what}") for c in trained.comparisons]
+        telling &= trained.telling or function.is_energy  # which reads neither the norm's gain nor P
+    return judge(*compared, telling=telling)
+
+
+_LOWER = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+_TRAINED = {
+    **dict.fromkeys(("attention", "mlp", "block"), gradients_are_right),
+    "decode": decoded_gradients_are_right,
+}
 
 
 def _part(function: Function, case: Case) -> Case:
@@ -78,8 +119,9 @@ class OfAllFunctions(Over):
 
     def scattered(self, asked: Asked, seed: int) -> Case:
         space = self.space.within(asked.absent)
-        # without an activation there is no MLP to ask either
-        choices = {name: values or (self.space.choices[name][0],) for name, values in space.choices.items()}
+        # without an activation there is no MLP to ask either; without the positions asked for there are none
+        usual = {**{name: values[0] for name, values in self.space.choices.items()}, "position": "none"}
+        choices = {name: values or (usual[name],) for name, values in space.choices.items()}
         return scattered_case(replace(space, choices=choices), seed)
 
 
@@ -159,4 +201,27 @@ def properties() -> Iterator[Property]:
         once=True,
         premise="no right answer is that of a layer that does nothing",
         floor=0.5,
+    )
+    positions = mixed("block", SMOOTH, steps=(1, 2), textures=("plain",), tokens=3)
+    # angles are what is kept most often, and what a lower dtype spoils most
+    positions = replace(positions, choices={**positions.choices, "position": ("rotary",)})
+    yield Property(
+        "contract/all/training-after-other-uses",
+        "Gradients are right after calls of the same shapes in inference mode and in a lower dtype.",
+        "docs/contract.md",
+        Explanation(
+            "v^T dF/dw after F in inference mode, and after F in bfloat16, at the same shapes = golden",
+            "A model is evaluated before it is trained. Masks, slopes and angles that were kept from an evaluation "
+            "cannot be saved for a backward pass, or have the precision of another dtype.",
+        ),
+        training_follows_other_uses,
+        OfAllFunctions(positions),
+        frozenset({"gradients"}),
+        share=0.1,
+        sources=(),
+        scattered=3,
+        first=True,
+        once=True,
+        premise="the products with respect to all arrays are not zero",
+        floor=0.3,
     )
