@@ -79,4 +79,4 @@ def test_the_steps_of_the_page_add_a_property_and_a_mutant_that_dies_of_it(copy:
     assert '"id": "structure/mlp/idle-unit"' in added
     assert set(before) < set(after)
     assert " ".join(done.stdout.split()).count("1 run: 1 hold") == 2
-    assert re.search(r"[2-9] passed", done.stdout)
+    assert re.search(r"\d+ passed", done.stdout)

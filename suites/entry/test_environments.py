@@ -25,14 +25,14 @@ INTERPRETERS = {
     "usual": Interpreter(),
     "odd": Interpreter(variables=ODD, stripped=True),
 }
-# each command, as short as it can be, and its exit code (so small a language model is no better than bigrams);
-# {file} is what it writes, {store} what they share
+# each command, as short as it can be, and its exit code (so few examples leave two mutants alive, and so small a
+# language model is no better than bigrams). {file} is what it writes, {store} what they share
 COMMANDS = {
     "cemverify list": 0,
     "cemverify check reference --properties rejection/mlp/zero-steps --examples 4 --json {file}": 0,
     "cemverify claims 15-matched-mlp --json {file}": 0,
     "cemverify power --families rejection --seeds 1 --examples 4 --no-sweep --no-bank --workers 0 --store {store} "
-    "--json {file}": 0,
+    "--json {file}": 1,
     "cemverify replay {store}/none.json": 2,
     "reports tables {store}/result.json": 0,
     "synthetic examine rbf --train-points 12 --test-points 6 --output {file}": 0,

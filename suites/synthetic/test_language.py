@@ -320,7 +320,8 @@ def helps() -> dict[str, str]:
     return made
 
 
-def test_every_example_of_the_help_is_a_command() -> None:
+def test_every_example_of_the_help_is_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "240")  # each example on one line
     lines = [
         re.split(r" {3,}", line.partition(" language ")[2])[0]
         for text in helps().values()

@@ -33,7 +33,7 @@ from synthetic.training.frames import TINY
 from synthetic.training.paths import words
 
 SUMMARY = "repeat one of the paper's experiments, with several seeds, and read its statements"
-USAGE = "NAME [--size SIZE] [--seeds N] [--corpus NAME] [option ...]"
+USAGE = "NAME [--size SIZE] [--seeds N] [option ...]"
 
 DESCRIPTION = """\
 Trains every model of an experiment, compares them at equal tokens, FLOPs and parameters, and reads the
