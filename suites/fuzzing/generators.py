@@ -185,7 +185,8 @@ def _written(words: Sequence[str], made: Mapping[str, str]) -> tuple[str, ...]:
             if before == "--page":  # its readings and pictures lie beside it
                 stem = os.path.splitext(place)[0]
                 written += [f"{stem}.json", f"{stem}-"]
-        if before not in _WRITES:  # a name of a module, or of an implementation in one, is read as its file
+        # a name of a module, or of an implementation in one, is read as its file
+        if before not in _WRITES and not updated:
             module = word.partition(":")[0].replace(".layer", "/layer").removesuffix(".py")
             read += [place, _place(f"{module}.py", made)]
     return tuple(place for place in written if place not in read and place != ".")
