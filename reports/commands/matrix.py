@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cemverify.console.escaping import visible
 from cemverify.console.parsing import path
 
 if TYPE_CHECKING:
@@ -103,4 +104,4 @@ def _write(folder: Path, lines: Sequence[Line], sources: Sequence[ResultFile]) -
     check_outputs(*(folder / name for name in files), read=[source.path for source in sources])
     for name, content in files.items():
         write_text(folder / name, content)
-    print(f"wrote {folder}: matrix.md, matrix.csv, matrix.svg and {len(lines)} badges", file=sys.stderr)
+    print(f"wrote {visible(str(folder))}: matrix.md, matrix.csv, matrix.svg and {len(lines)} badges", file=sys.stderr)

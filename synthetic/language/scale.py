@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from cemverify.console.escaping import visible
 from cemverify.console.parsing import path
 from cemverify.results import envelope
 from cemverify.results.tables import terminal
@@ -47,5 +48,5 @@ def run(options: argparse.Namespace) -> int:
     envelope.show(terminal([scale.table(points)]))
     if options.page is not None:
         written = scale.write_page(options.page, options.again, points)
-        print(f"wrote {', '.join(map(str, written))}", file=sys.stderr)
+        print(f"wrote {visible(', '.join(map(str, written)))}", file=sys.stderr)
     return 0
