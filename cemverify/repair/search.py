@@ -184,7 +184,7 @@ def _task(name: str, records: Sequence[Record], effort: Effort) -> Task:
     for record in cheap[:_ASKED]:
         assert record.saved is not None
         violated[record.id] = request(restored(record.saved.question, record.saved.arrays))
-    held = [record.id for record in records if record.verdict == Verdict.HOLDS and not record.id.startswith(_COSTLY)]
+    held = [record.id for record in known if record.verdict == Verdict.HOLDS and not record.id.startswith(_COSTLY)]
     return Task(name, {}, violated, held[:_HELD], effort)
 
 
@@ -341,6 +341,3 @@ class _Trier:
             self.alive = False
             self.connection.close()
             nursery.end(self.process)
-
-
-__all__ = ["Outcome", "Progress", "Repair", "search"]

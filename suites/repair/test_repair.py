@@ -12,6 +12,9 @@ import jsonschema
 import pytest
 
 from cemverify.cli import main
+from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.verdicts import Record, Verdict
+from cemverify.repair.search import _task
 
 ROOT = Path(__file__).parents[2]
 PULL = """\
@@ -127,3 +130,8 @@ def test_source_that_is_not_at_hand_is_said(folder: Path, capsys: pytest.Capture
     (folder / "made.py").write_text(f"made = {{}}\nexec({wrong!r}, made)\nmine = made['mine']\n")
     assert asked("made:mine") == 2
     assert "No edit was tried: none of the lines that ran are in files of its own" in capsys.readouterr().out
+
+
+def test_a_process_that_tries_edits_is_asked_properties_that_it_can_look_up() -> None:
+    records = [Record(id_, "", "", Verdict.HOLDS) for id_ in ("own/mine", "gradient/layer/energy")]
+    assert list(_task("layer:mine", records, Effort()).held) == ["gradient/layer/energy"]
