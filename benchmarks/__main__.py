@@ -20,10 +20,11 @@ printed for a path that misses its error budget in the same process.
 """
 
 GPU = """\
-Every test and benchmark that needs a GPU: the GPU-marked suites, `cemverify check` on it in three dtypes, attention
-against flash attention, training and decoding at the paper's sizes, and a short training whose loss falls. Each stage
-has a time limit, and one that is finished is not done again, so you can stop the command and repeat it. Without a GPU
-the same stages run at small sizes, and the page lists what is still to be measured on a GPU.
+A rehearsal of every path on fake tensors, and then what needs a GPU: the GPU-marked suites, `cemverify check` on it
+in three dtypes, attention against flash attention, training and decoding at the paper's sizes, and a short training
+whose loss falls. Each stage has a time limit, and one that is finished is not done again, so you can stop the command
+and repeat it. Without a GPU the same stages run at small sizes, and the page lists what is still to be measured on a
+GPU.
 """
 
 EPILOG = """\
@@ -103,12 +104,18 @@ def _benchmarks(options: argparse.Namespace) -> int:
     from cemverify.results.tables import terminal
 
     envelope.check_outputs(options.output, pictured=options.page, read=[options.report])
-    result = _measured(options) if options.report is None else _read(options)
+    if options.report is None:
+        result = _measured(options)
+        if options.output:
+            envelope.write(options.output, result)
+        files = _page(options.page, result)
+    else:
+        result = _read(options)
+        with envelope.complete(options.report, result):
+            files = _page(options.page, result)
     envelope.show(terminal(envelope.tables_of(result)))
-    if options.output:
-        envelope.write(options.output, result)
-    if options.page:
-        _write_page(options.page, result)
+    for file, content in files.items():
+        envelope.write_text(file, content)
     return 0
 
 
@@ -137,15 +144,16 @@ def _read(options: argparse.Namespace) -> dict[str, Any]:
     return content
 
 
-def _write_page(path: Path, result: Mapping[str, Any]) -> None:
+def _page(path: Path | None, result: Mapping[str, Any]) -> dict[Path, str]:
+    """The page of a result, and beside it the picture, by where they go; nothing if no page is asked for."""
     from benchmarks import page
-    from cemverify.results import envelope
 
+    if path is None:
+        return {}
     drawn = page.roofline(result)
     beside = path.with_name(f"{path.stem}-roofline.svg")
-    if drawn is not None:
-        envelope.write_text(beside, drawn.svg)
-    envelope.write_text(path, page.page(result, None if drawn is None else (beside.name, drawn)))
+    pictures = {} if drawn is None else {beside: drawn.svg}
+    return {**pictures, path: page.page(result, None if drawn is None else (beside.name, drawn))}
 
 
 def _harvest_parser() -> Parser:
@@ -202,7 +210,7 @@ def _gpu(options: argparse.Namespace) -> int:
     result_file = options.folder / "gpu.json"
     envelope.check_outputs(result_file, options.page, folders=[options.folder])
     device = find_device(options.device)
-    options.folder.mkdir(parents=True, exist_ok=True)
+    options.folder.resolve().mkdir(parents=True, exist_ok=True)  # which a link may name before it is there
     configuration = {"stages": options.only or names, "budget_minutes": options.budget_minutes}
     maker = Maker.now(options.made_by, configuration, 0, device)
     if not options.report:
@@ -221,7 +229,7 @@ def _gpu(options: argparse.Namespace) -> int:
 def _gpu_stage(options: argparse.Namespace) -> int:
     from benchmarks import harvest
 
-    options.folder.mkdir(parents=True, exist_ok=True)
+    options.folder.resolve().mkdir(parents=True, exist_ok=True)  # which a link may name before it is there
     harvest.perform(options.stage, options.device, options.folder, options.seconds)
     return 0
 

@@ -23,6 +23,7 @@ import torch
 from benchmarks import attention, decoding, training
 from benchmarks.findings import Findings
 from benchmarks.measuring import peak_flops, synchronise
+from benchmarks.rehearsal import absent_gpu
 from cemverify.cem import blocked, presets
 from cemverify.cem.presets import CONTEXT
 from cemverify.results import envelope, provenance
@@ -62,17 +63,63 @@ class Stage:
     """One part of the harvest.
 
     Attributes:
-        run: yields its findings as they grow. seconds: its limit on a GPU; on a CPU a third of it.
-        owed: what a machine without a GPU cannot say.
+        run: yields its findings as they grow. seconds: its limit on a GPU; on a CPU a third of it, or `on_cpu`.
+        owed: what a machine without a GPU cannot say; None if it can say all.
     """
 
     name: str
     run: Callable[[Setting], Iterator[Findings]]
     seconds: float
-    owed: str
+    owed: str | None
+    on_cpu: float | None = None
+
+    def limit(self, device_: str) -> float:
+        """In seconds, on that device."""
+        return self.seconds if device_.startswith("cuda") else self.on_cpu or self.seconds / 3
 
 
 # --- the stages -----------------------------------------------------------------------------------
+
+
+def rehearse(setting: Setting) -> Iterator[Findings]:
+    """Every path of the reference on a GPU that is not there; a part of them where there is one."""
+    if why := absent_gpu.missing():
+        yield Findings(skipped=why)
+        return
+    file = setting.folder / "rehearsal.json"
+    part = setting.scaled(["--each", "6", "--sizes", "86M", "--steps", "2"], [])
+    code, text = _run(["-m", "benchmarks.rehearsal", *part, "--json", str(file)], setting.seconds)
+    if not file.exists():
+        raise RuntimeError((text.strip().splitlines() or [f"the rehearsal ended with {code} and said nothing"])[-1])
+    content = envelope.read_json(file)
+    yield Findings(_rehearsed(content), content)
+
+
+def _rehearsed(content: Mapping[str, Any]) -> list[Table]:
+    """The tables of a rehearsal: the paths of each area with what was found, and memory beside its formula."""
+    areas = list(dict.fromkeys(path["area"] for path in content["paths"]))
+    rows: list[list[Any]] = []
+    for area in areas:
+        of_area = [path for path in content["paths"] if path["area"] == area]
+        faults = [f"{path['name']}: {fault}" for path in of_area for fault in path["faults"]]
+        waits = sum(sum(path["waits"].values()) for path in of_area)
+        rows.append([area, len(of_area), len(faults), waits, "; ".join(faults[:3])])
+    weighed = [
+        [
+            one["size"],
+            "Llama" if one["steps"] is None else f"full CEM, T = {one['steps']}",
+            *(f"{one['counted'][part] / 1e6:,.0f}" for part in ("weights", "optimiser", "kept")),
+            *(f"{one['formula'][part] / one['counted'][part]:.3f}" for part in ("weights", "optimiser", "kept")),
+            f"{one['most'] / 1e6:,.0f}",
+        ]
+        for one in content["memory"]
+    ]
+    parts = ("weights", "optimiser", "kept")
+    columns = ("size", "model", *parts, *(f"{part}, formula / counted" for part in parts), "at most")
+    return [
+        Table("A GPU rehearsed on fake tensors", ("area", "paths", "faults", "allowed waits", "which faults"), rows),
+        Table("Memory on fake tensors, MB, one window of 2,048 tokens in bfloat16", columns, weighed),
+    ]
 
 
 def device(setting: Setting) -> Iterator[Findings]:
@@ -281,6 +328,7 @@ def smoke(setting: Setting) -> Iterator[Findings]:
 
 
 STAGES: Sequence[Stage] = (
+    Stage("rehearsal", rehearse, 120, None, on_cpu=900),
     Stage("device", device, 40, "the speed of a GPU"),
     Stage("training", train, 270, "utilisation and memory of training at 86M and 162M with T = 1, 2, 4, 8"),
     Stage("attention", attend, 220, "attention against flash attention at J = 1,024 to 16,384"),
@@ -397,7 +445,7 @@ def harvest(names: Sequence[str], device_: str, folder: Path, minutes: float, *,
             _say(f"{name}: finished before, in {before['seconds']:.0f} s; not done again")
             continue
         left = 60 * minutes - (time.monotonic() - started)
-        allowed = min(stage.seconds if device_.startswith("cuda") else stage.seconds / 3, left - _GRACE)
+        allowed = min(stage.limit(device_), left - _GRACE)
         if allowed < 10:
             _say(f"{name}: skipped, since the {minutes:g} minutes are spent")
             continue
@@ -452,7 +500,7 @@ def compose(folder: Path, maker: Maker) -> dict[str, Any]:
 def owed(found: Sequence[Mapping[str, Any]]) -> list[str]:
     """What no stage on a GPU has said."""
     said = {s["stage"] for s in found if s["device"]["type"].startswith("cuda") and s["tables"]}
-    return [stage.owed for stage in STAGES if stage.name not in said]
+    return [stage.owed for stage in STAGES if stage.owed and stage.name not in said]
 
 
 def _overview(found: Sequence[Mapping[str, Any]]) -> Table:
@@ -500,6 +548,10 @@ LEGEND = """\
   CEM makes as good use of the device as MHA. *formula* evaluates the energy's gradient as it is written; *blocks* a
   block of tokens at a time, recomputed in the backward pass. *Error / budget* is the worst error of the output and
   gradients of the path by blocks against float64, over twice the formula's own; no time is shown where it exceeds 1.
+- **Rehearsal**: paths on tensors that claim to be on a GPU and hold no numbers. A *fault* is what a GPU would refuse,
+  a product that autocast left in float32, or a place where the CPU would wait for the GPU and should not; *allowed
+  waits* lie between steps, where a loss is read, or outside training. Memory is counted on one layer and on two, and
+  every further one adds as much; *formula* is that of `--estimate`.
 - **Training**: forward, backward and update on random tokens, parameters in float32. *CEM* has a shared diagonal,
   ALiBi, and preconditioners that are diagonal and shared by the heads. *Full CEM* has the paper's low-rank ones per
   head, for which each head reads the states out by itself. *Utilisation* is the model's FLOPs, counted as above, over

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import statistics
 import sys
 import time
@@ -135,6 +134,8 @@ def peak_resident() -> int:
             (line,) = (line for line in status if line.startswith("VmHWM"))
         return 1024 * int(line.split()[1])
     except OSError:
+        import resource  # Windows has none, nor another way here
+
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return most if sys.platform == "darwin" else 1024 * most
 

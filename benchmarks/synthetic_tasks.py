@@ -9,7 +9,7 @@ import torch
 from benchmarks.measuring import in_turn, ratio, show_ratio
 from cemverify.results.envelope import Table
 from synthetic.gp.sampling import covariance, factorise
-from synthetic.gp.streams import Streams
+from synthetic.gp.tasks import Streams
 from synthetic.studies.recursion.regressors import CEMSpec, RegressorStack
 
 

@@ -270,7 +270,8 @@ class _Blocked(torch.autograd.Function):
                     kept += [x] if t > 0 else []  # x^(0) is there
                     x = window.step(x)
             output[:, a:b] = x
-        ctx.problem, ctx.rows = problem, rows
+        # the form of it alone: tensors that autograd does not know would outlive the backward pass
+        ctx.problem, ctx.rows = _replace(problem, (t.new_empty(0) for t in tensors)), rows
         ctx.autocast = torch.is_autocast_enabled(start.device.type), torch.get_autocast_dtype(start.device.type)
         ctx.save_for_backward(start, *tensors, *kept)
         return output

@@ -24,7 +24,7 @@ from cemverify.cem.beyond import PAPER, Beyond
 from cemverify.cem.descent import Descent, Own, Trajectory
 from cemverify.cem.energies import Elementwise, Energy, Interaction, InteractionMemory
 from cemverify.cem.norms import Norm, NormKind, norm
-from cemverify.cem.positions import Alibi, Bias, Rotary, SelfCross, alibi_slopes, printed_alibi
+from cemverify.cem.positions import Bias, Rotary, SelfCross, alibi, printed_alibi
 from cemverify.cem.preconditioners import Preconditioner, PreconditionerKind, preconditioner
 
 DiagonalKind = Literal["none", "shared", "per-head"]
@@ -139,12 +139,12 @@ class AttentionConfig(LayerConfig):
 
     @property
     def R(self) -> int:
-        """The head dimension."""
+        """R, the number of features of each attention head."""
         return self.dim // self.heads if self.head_dim is None else self.head_dim
 
     @property
     def tau(self) -> float:
-        """The temperature."""
+        """The temperature by which attention divides its scores."""
         return math.sqrt(self.R) if self.temperature is None else self.temperature
 
     @property
@@ -226,7 +226,7 @@ def normal(shape: tuple[int, ...], std: float, generator: torch.Generator) -> nn
     parameter = nn.Parameter(torch.empty(shape))
     if not parameter.is_meta:
         with torch.no_grad():
-            parameter.copy_(torch.randn(shape, generator=generator) * std)
+            parameter.copy_(torch.randn(shape, generator=generator, device=generator.device) * std)
     return parameter
 
 
@@ -349,7 +349,7 @@ class CEMAttention(CEMLayer):
 
     def _bias(self) -> Bias | None:
         if self.config.position == "alibi":
-            return Alibi(self.W_Q.new_tensor(alibi_slopes(self.config.heads)))
+            return alibi(self.config.heads, self.W_Q)
         if self.config.position == "alibi-printed":
             return printed_alibi(self.config.heads, self.W_Q)
         if self.to_self is not None and self.to_others is not None:

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from cemverify.cem.growing import Room, append
 from cemverify.cem.layers import check_word, normal
 from cemverify.cem.norms import rms_normalise
-from cemverify.cem.positions import Alibi, Rotary, alibi_slopes
+from cemverify.cem.positions import Rotary, alibi
 
 LlamaPositionKind = Literal["none", "rotary", "alibi"]
 
@@ -78,7 +78,7 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., D) -> (..., D)."""
+        """The output of the MLP for hidden states: (..., D) -> (..., D)."""
         return rms_normalise(x, self.gain, self.eps)
 
 
@@ -118,7 +118,7 @@ class LlamaAttention(nn.Module):
             columns = torch.arange(keys.shape[2], device=x.device)
             mask = torch.zeros(rows.shape[0], columns.shape[0], dtype=x.dtype, device=x.device)
             if self.config.position == "alibi":
-                mask = Alibi(x.new_tensor(alibi_slopes(self.config.heads)))(rows, columns)
+                mask = alibi(self.config.heads, x)(rows, columns)
             mask = mask.masked_fill(columns[None, :] > rows[:, None], float("-inf"))
             attended = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
         return torch.einsum("bkjr,krd->bjd", attended, self.W_O), KeyValueCache(keys, values, room)
@@ -144,7 +144,7 @@ class SwiGLU(nn.Module):
         self.norm = RMSNorm(config.dim, config.norm_eps)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, J, D) -> (B, J, D)."""
+        """The output of causal attention for hidden states: (B, J, D) -> (B, J, D)."""
         return (F.silu(x @ self.gate.mT) * (x @ self.up.mT)) @ self.down.mT
 
     def residual(self, h: Tensor) -> Tensor:

@@ -55,7 +55,7 @@ class LanguageModelConfig:
 
     @property
     def dim(self) -> int:
-        """The model dimension, D."""
+        """The number of features of the hidden states, D."""
         return self.block.attention.dim
 
 

@@ -37,6 +37,17 @@ def alibi_slopes(heads: int) -> list[float]:
     return slopes + above[0::2][: heads - below]
 
 
+def alibi(heads: int, like: Tensor) -> Alibi:
+    """ALiBi with its authors' slopes, made on the device: numbers that came from the CPU would have a GPU wait.
+
+    Args:
+        like: gives dtype and device.
+    """
+    below = 2 ** math.floor(math.log2(heads))
+    k = torch.arange(heads, dtype=like.dtype, device=like.device)  # (K,), exact, and so are these products with it
+    return Alibi(torch.exp2(torch.where(k < below, (k + 1) * (-8 / below), (k - below + 0.5) * (-8 / below))))
+
+
 @dataclass(frozen=True)
 class Alibi:
     """b_ijk = -m_k |i - j|: the further, the less (Press et al. 2022).
@@ -60,7 +71,7 @@ def printed_alibi(heads: int, like: Tensor) -> Alibi:
     Args:
         like: gives dtype and device.
     """
-    return Alibi(like.new_tensor([2.0**-k for k in range(1, heads + 1)]), sign=+1.0)
+    return Alibi(torch.exp2(-torch.arange(1, heads + 1, dtype=like.dtype, device=like.device)), sign=+1.0)
 
 
 @dataclass(frozen=True)

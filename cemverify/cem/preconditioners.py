@@ -44,7 +44,7 @@ class Preconditioner(Protocol):
 
 @dataclass(frozen=True)
 class Identity:
-    """No preconditioning: P = I."""
+    """The preconditioner that changes nothing: P = I."""
 
     @property
     def per_head(self) -> bool:

@@ -62,7 +62,7 @@ class PrintedAlgorithm1(nn.Module):
         object.__setattr__(self, "attention", attention)  # borrowed: not a submodule
 
     def forward(self, h: Tensor) -> Tensor:
-        """(B, J, D) -> (B, J, D)."""
+        """The state after all steps of Algorithm 1 as printed: (B, J, D) -> (B, J, D)."""
         energy, descent = self.attention.energy, self.attention.descent
         h = descent.norm.into(h)
         memory = energy.remember(h)

@@ -37,7 +37,7 @@ class Convexified:
         return -(gate.abs() * self.activation.primitive(gate.sign() * (x @ self.V.mT))).sum(-1)
 
     def remember(self, h: Tensor) -> ElementwiseMemory:
-        """The memory of h (B, J, D)."""
+        """What this energy keeps of the hidden states h (B, J, D) while the state moves."""
         return ElementwiseMemory(h @ self.W.mT)
 
     def gradient(self, x: Tensor, memory: ElementwiseMemory) -> Tensor:

@@ -33,5 +33,5 @@ class Curvature:
 
         `inf` where concave. The bound is tight (docs/mathematics.md §9).
         """
-        largest = torch.as_tensor(largest_eigenvalue, dtype=self.upper.dtype, device=self.upper.device)
+        largest = largest_eigenvalue.to(self.upper) if isinstance(largest_eigenvalue, Tensor) else largest_eigenvalue
         return torch.where(self.upper == 0, torch.inf, 2.0 / (self.upper * largest))

@@ -48,7 +48,7 @@ class Elementwise:
         return -(memory.gate * self.activation.primitive(x @ self.V.mT)).sum(-1)
 
     def remember(self, h: Tensor) -> ElementwiseMemory:
-        """The memory of h (B, J, D)."""
+        """What this energy keeps of the hidden states h (B, J, D) while the state moves."""
         return ElementwiseMemory(h @ self.W.mT)
 
     def window(self, memory: ElementwiseMemory, _tokens: int, start: int, stop: int) -> ElementwiseMemory:

@@ -129,7 +129,7 @@ class Interaction:
 
     @property
     def heads(self) -> int:
-        """The number of heads, K."""
+        """The number of attention heads, K."""
         return self.W_Q.shape[0]
 
     # --- the parts of the formula ---------------------------------------------------------------

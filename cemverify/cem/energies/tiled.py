@@ -66,7 +66,8 @@ class TiledInteraction(Interaction):
             return low_rank
         if per_head:
             return low_rank - (self.diagonal[:, None] * context).sum(dim=1)
-        return torch.addcmul(low_rank, self.diagonal, context, value=-1)
+        # in the dtype of both, or autocast would widen what was read, and keep it
+        return torch.addcmul(low_rank, self.diagonal.to(context.dtype), context, value=-1)
 
     def head_gradients(self, x: Tensor, memory: InteractionMemory) -> Tensor:
         """The gradient of each head's share of the energy, (B, K, J, D)."""
@@ -74,7 +75,8 @@ class TiledInteraction(Interaction):
         low_rank = torch.einsum("bkjr,krd->bkjd", self._unrotate(attended, memory), -self.W_Q)
         if self.diagonal is None:
             return low_rank
-        return torch.addcmul(low_rank, self.diagonal.expand(self.heads, -1)[:, None, :], context, value=-1)
+        diagonal = self.diagonal.expand(self.heads, -1)[:, None, :].to(context.dtype)
+        return torch.addcmul(low_rank, diagonal, context, value=-1)
 
     def reading_width(self, *, per_head: bool) -> int:
         """Numbers in a `Reading` for each token, where the gradients of heads are asked for or only their sum."""

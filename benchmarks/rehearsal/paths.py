@@ -1,0 +1,490 @@
+"""Every path of the reference, each run once on a GPU that is not there."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, get_args
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.rehearsal.watching import Watch, a_gpu
+from benchmarks.training import shared_preconditioners
+from cemverify.cem import blocked, presets
+from cemverify.cem.activations import ACTIVATIONS
+from cemverify.cem.beyond import Beyond
+from cemverify.cem.energies import Convexified, Hopfield
+from cemverify.cem.layers import (
+    AttentionConfig,
+    CEMAttention,
+    CEMGatedMLP,
+    DiagonalKind,
+    LayerConfig,
+    MLPConfig,
+    PositionKind,
+    PreconditionerConfig,
+)
+from cemverify.cem.llama import LlamaAttentionConfig, SwiGLUConfig
+from cemverify.cem.models import Block, BlockConfig, LanguageModel, LanguageModelConfig
+from cemverify.cem.norms import NormKind
+from cemverify.cem.printed import PrintedAlgorithm1
+from cemverify.conformance.implementations import fast, reference
+from cemverify.conformance.questions.cases import weight_shapes
+from cemverify.conformance.questions.coverage import covering
+from synthetic.gp.tasks import Stream, Streams
+from synthetic.studies.recursion import ensembles
+from synthetic.studies.recursion.regressors import CEMSpec, DrawnSpec, GatedMLPSpec, RegressorStack
+from synthetic.training import steps as probes
+from synthetic.training.machine import Machine
+from synthetic.training.recipe import Recipe
+from synthetic.training.training import adamw, train, update
+
+# Makes what it needs, has the watch forget that, and gives back what it left on the GPU.
+Run = Callable[[Watch], list[Tensor]]
+
+AREAS = ("attention", "mlp", "beyond", "energies", "blocks", "decoding", "training", "regressors", "contract")
+
+B, J, D, K, R, M = 2, 24, 16, 2, 8, 32
+
+
+@dataclass(frozen=True)
+class Path:
+    """One way through the code.
+
+    Attributes:
+        area: one of `AREAS`. name: what it is. run: takes it; what it makes lies on the GPU.
+        waits: whether the CPU may wait for the GPU; nowhere in a step of training, nor in a layer.
+        narrow: whether its matrix products are to be in bfloat16, all of them.
+    """
+
+    area: str
+    name: str
+    run: Run
+    waits: bool = False
+    narrow: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a path.
+
+    Attributes:
+        fault: what the GPU would have refused, in a sentence; None if nothing.
+        waits: places where the CPU waits, each with how often. wide: matrix products in float32.
+    """
+
+    path: Path
+    fault: str | None
+    waits: dict[str, int]
+    wide: int
+
+    @property
+    def faults(self) -> list[str]:
+        """What is wrong with the path, each in a sentence."""
+        found = [self.fault] if self.fault else []
+        if not self.path.waits:
+            found += [f"{what}, {count} times" for what, count in self.waits.items()]
+        if self.path.narrow and self.wide:
+            found.append(f"products in float32, {self.wide} times")
+        return found
+
+
+def take(path: Path) -> Outcome:
+    """Runs a path on a GPU of its own."""
+    fault, watch = None, Watch()
+    try:
+        with a_gpu() as watch:
+            for tensor in path.run(watch):
+                if not tensor.is_cuda:
+                    fault = f"its result is on the {tensor.device.type}"
+    except Exception as error:
+        fault = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+    return Outcome(path, fault, dict(watch.waits), watch.products[torch.float32])
+
+
+def paths(areas: Sequence[str] = AREAS) -> Iterator[Path]:
+    """All paths of some areas."""
+    for area in areas:
+        yield from _OF_AREA[area]()
+
+
+# --- layers -------------------------------------------------------------------------------------------------
+
+
+def _preconditioners(per_head: bool) -> list[PreconditionerConfig]:
+    kinds = [PreconditionerConfig()]
+    for kind in ("diagonal", "low-rank", "low-rank-printed"):
+        kinds += [PreconditionerConfig(kind, 2, own) for own in ((False, True) if per_head else (False,))]
+    return kinds
+
+
+def _rows(*options: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+    """Few rows in which every pair of values of any two options occurs."""
+    for row in covering(tuple(map(len, options))):
+        yield tuple(values[i] for values, i in zip(options, row, strict=True))
+
+
+def _attention() -> Iterator[Path]:
+    options = (
+        get_args(DiagonalKind),
+        get_args(PositionKind),
+        _preconditioners(per_head=True),
+        get_args(NormKind),
+        ("fixed", "learned"),
+        (1, 2, 3, 8),
+        (True, False),
+        get_args(blocked.Path),
+        ("float32", "bfloat16", "autocast"),
+    )
+    for diagonal, position, P, norm, step, T, causal, path, precision in _rows(*options):
+        config = AttentionConfig(
+            *(D, K),
+            diagonal=diagonal,
+            position=position,
+            causal=causal,
+            preconditioner=P,
+            norm=norm,
+            steps=T,
+            step=step,
+        )
+        name = f"{diagonal} {position} {_of(P)} {norm} {step} T={T} causal={causal} {path} {precision}"
+        yield Path("attention", name, _layer(config, path, precision), narrow=precision != "float32")
+
+
+def _mlp() -> Iterator[Path]:
+    options = (
+        tuple(ACTIVATIONS),
+        _preconditioners(per_head=False),
+        get_args(NormKind),
+        ("fixed", "learned"),
+        (1, 2, 3, 8),
+        get_args(blocked.Path),
+        ("float32", "bfloat16", "autocast"),
+    )
+    for sigma, P, norm, step, T, path, precision in _rows(*options):
+        config = MLPConfig(D, M, sigma, preconditioner=P, norm=norm, steps=T, step=step)
+        name = f"{sigma} {_of(P)} {norm} {step} T={T} {path} {precision}"
+        yield Path("mlp", name, _layer(config, path, precision), narrow=precision != "float32")
+
+
+def _of(P: PreconditionerConfig) -> str:
+    return f"{P.kind}{' per head' if P.per_head else ''}"
+
+
+def _beyond() -> Iterator[Path]:
+    for name, beyond in (
+        ("momentum", Beyond(momentum=0.5)),
+        ("learned momentum", Beyond(momentum=0.5, learn_momentum=True)),
+        ("steps of their own", Beyond(own_steps=True)),
+        ("preconditioners of their own", Beyond(own_preconditioners=True)),
+        ("cooling", Beyond(cooling=0.9)),
+    ):
+        shared: dict[str, Any] = {"preconditioner": PreconditionerConfig("diagonal"), "steps": 3, "step": "learned"}
+        shared |= {"norm": "channel", "beyond": beyond}
+        attention = AttentionConfig(D, K, diagonal="shared", position="alibi", **shared)
+        yield Path("beyond", f"attention, {name}", _layer(attention, None, "autocast"), narrow=True)
+        if beyond.cooling == 1:
+            run = _layer(MLPConfig(D, M, **shared), None, "autocast")
+            yield Path("beyond", f"MLP, {name}", run, narrow=True)
+    for config in (AttentionConfig(D, K, steps=3), MLPConfig(D, M, steps=3)):
+        yield Path("beyond", f"tokens that stop, {type(config).__name__}", _layer(config, None, "float32", fall=0.1))
+
+
+def _layer(config: LayerConfig, path: blocked.Path | None, precision: str, *, fall: float = 0.0) -> Run:
+    """A layer forward and backward, to its input and to every parameter."""
+
+    def run(watch: Watch) -> list[Tensor]:
+        dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+        layer = _built(config)
+        if precision == "bfloat16":
+            layer = _narrowed(layer)
+        layer.set_steps(config.steps, config.step_size, fall) if fall else None
+        h = torch.zeros(B, J, D, dtype=dtype, requires_grad=True)
+        watch.waits.clear()
+        with torch.autocast("cuda", torch.bfloat16, enabled=precision == "autocast"):
+            if path is None:
+                out = layer.residual(h)
+            else:
+                with blocked.using(path, rows=10, tile=4):
+                    out = layer.residual(h)
+        out = out[0] if isinstance(out, tuple) else out
+        _check(out, h, "a layer's output")
+        out.sum().backward()
+        return [out, *_gradients(layer, h)]
+
+    return run
+
+
+def _built(config: LayerConfig) -> Any:
+    kind: Any = CEMAttention if isinstance(config, AttentionConfig) else CEMGatedMLP
+    return kind(config, torch.Generator("cpu"))
+
+
+def _narrowed(module: nn.Module) -> nn.Module:
+    for part in module.modules():
+        for name, parameter in part._parameters.items():
+            if parameter is not None:
+                part._parameters[name] = nn.Parameter(parameter.detach().to(torch.bfloat16))
+    return module
+
+
+def _gradients(module: nn.Module, *others: Tensor) -> list[Tensor]:
+    found = []
+    for name, tensor in [*module.named_parameters(), *(("its input", t) for t in others)]:
+        if tensor.grad is not None:
+            _check(tensor.grad, tensor, f"the gradient of {name}")
+            found.append(tensor.grad)
+    return found
+
+
+def _check(found: Tensor, like: Tensor, what: str) -> None:
+    """What a GPU gives back has the shape and the dtype of what it was given."""
+    if found.shape != like.shape or found.dtype != like.dtype:
+        raise TypeError(f"{what} is {found.dtype} {tuple(found.shape)}, not {like.dtype} {tuple(like.shape)}")
+
+
+# --- energies, blocks, models -------------------------------------------------------------------------------
+
+
+def _energies() -> Iterator[Path]:
+    for diagonal, position in itertools.product(get_args(DiagonalKind), get_args(PositionKind)):
+        config = AttentionConfig(D, K, diagonal=diagonal, position=position, steps=2)
+        yield Path("energies", f"trajectory of attention, {diagonal}, {position}", _trajectory(config))
+    for sigma in ACTIVATIONS:
+        # the nodes of a quadrature come from the CPU, where an energy has a value: not in training
+        waits = sigma == "gelu-tanh"
+        yield Path("energies", f"trajectory of an MLP, {sigma}", _trajectory(MLPConfig(D, M, sigma, steps=2)), waits)
+        yield Path("energies", f"convexified, {sigma}", _convexified(sigma), waits)
+    yield Path("energies", "Hopfield", _hopfield)
+    yield Path("energies", "Algorithm 1 as printed", _printed)
+
+
+def _trajectory(config: LayerConfig) -> Run:
+    def run(watch: Watch) -> list[Tensor]:
+        layer, h = _built(config), torch.zeros(B, J, D, requires_grad=True)
+        watch.waits.clear()
+        found = layer.trajectory(h)
+        (gradient,) = torch.autograd.grad(found.energies.sum(), h)
+        return [found.states, found.energies, gradient, layer.energy.curvature(layer.energy.remember(h)).upper]
+
+    return run
+
+
+def _convexified(sigma: str) -> Run:
+    def run(watch: Watch) -> list[Tensor]:
+        energy, h = Convexified(torch.zeros(M, D), torch.zeros(M, D), ACTIVATIONS[sigma]), torch.zeros(B, J, D)
+        watch.waits.clear()
+        memory = energy.remember(h)
+        return [energy(h, memory), energy.gradient(h, memory), energy.curvature(memory).upper]
+
+    return run
+
+
+def _hopfield(watch: Watch) -> list[Tensor]:
+    energy, h = Hopfield(), torch.zeros(B, J, D)
+    watch.waits.clear()
+    memory = energy.remember(h)
+    return [energy(h, memory), energy.gradient(h, memory), energy.curvature(memory).safe_step()]
+
+
+def _printed(watch: Watch) -> list[Tensor]:
+    layer = PrintedAlgorithm1(_built(AttentionConfig(D, K, diagonal="shared", steps=2)))
+    watch.waits.clear()
+    return [layer(torch.zeros(B, J, D))]
+
+
+def _blocks() -> Iterator[Path]:
+    for rounds in (1, 2):
+        config = BlockConfig(
+            AttentionConfig(D, K, diagonal="shared", position="alibi", norm="channel", steps=2),
+            MLPConfig(D, M, norm="channel", steps=2),
+            rounds,
+        )
+        yield Path("blocks", f"CEM, {rounds} round(s)", _block(config), narrow=True)
+    for position in ("none", "rotary", "alibi"):
+        yield Path("blocks", f"Llama, {position}", _block(_llama(position)), narrow=True)
+
+
+def _llama(position: Any) -> BlockConfig:
+    return BlockConfig(LlamaAttentionConfig(D, K, position), SwiGLUConfig(D, M))
+
+
+def _block(config: BlockConfig) -> Run:
+    def run(watch: Watch) -> list[Tensor]:
+        block, h = Block(config, torch.Generator("cpu")), torch.zeros(B, J, D, requires_grad=True)
+        watch.waits.clear()
+        with torch.autocast("cuda", torch.bfloat16):
+            out, _ = block(h)
+        _check(out, h, "a block's output")
+        out.sum().backward()
+        return [out, *_gradients(block, h)]
+
+    return run
+
+
+def _small(steps: int | None) -> LanguageModelConfig:
+    """A model of the paper's kind with two small layers; None is Llama."""
+    config = presets.llama("86M") if steps is None else presets.full_cem("86M", steps)
+    attention: Any = replace(config.block.attention, dim=D, heads=K)
+    mlp: Any = replace(config.block.mlp, dim=D, hidden=M)
+    return replace(config, vocabulary=64, layers=2, block=BlockConfig(attention, mlp))
+
+
+def _decoding() -> Iterator[Path]:
+    for steps, graded in itertools.product((None, 1, 2, 4), (False, True)):
+        name = "Llama" if steps is None else f"full CEM, T={steps}"
+        yield Path("decoding", f"{name}, {'with' if graded else 'without'} gradients", _generated(steps, graded))
+
+
+def _generated(steps: int | None, graded: bool) -> Run:
+    """The likeliest continuation, token by token from the cache."""
+
+    def run(watch: Watch) -> list[Tensor]:
+        model = LanguageModel(_small(steps), torch.Generator("cpu"))
+        watch.waits.clear()
+        with torch.set_grad_enabled(graded):
+            logits, cache = model.decode(torch.zeros(B, J, dtype=torch.int64))
+            found = [logits]
+            for _ in range(4):
+                logits, cache = model.decode(logits[:, -1:].argmax(-1), cache)
+                found.append(logits)
+        return found
+
+    return run
+
+
+# --- training -----------------------------------------------------------------------------------------------
+
+
+def _training() -> Iterator[Path]:
+    # accumulation, precision, clipping and optimiser as in the paper's Table 2
+    for steps in (None, 1, 2, 4, 8):
+        kinds = [("Llama", _small(None))] if steps is None else [(f"full CEM, T={steps}", _small(steps))]
+        if steps is not None:
+            kinds.append((f"CEM of the studies, T={steps}", shared_preconditioners(_small(steps))))
+        for name, config in kinds:
+            yield Path("training", f"a step of {name}, bfloat16", _step(config, "bfloat16"), narrow=True)
+    yield Path("training", "a step of full CEM, T=2, float32", _step(_small(2), "float32"))
+    yield Path("training", "two steps with what lies between them", _trained, waits=True)
+    yield Path("training", "probes of the steps of a layer", _probed, waits=True)
+
+
+def _step(config: LanguageModelConfig, precision: Any) -> Run:
+    def run(watch: Watch) -> list[Tensor]:
+        model, recipe = LanguageModel(config, torch.Generator("cpu")), _recipe(precision)
+        optimiser = adamw(model, recipe)
+        watch.waits.clear()
+        found = [update(model, model, optimiser, _WINDOWS, recipe, Machine("cuda")) for _ in range(2)]
+        return [*found, *model.parameters()]
+
+    return run
+
+
+def _recipe(precision: Any) -> Recipe:
+    return Recipe(2, batch=4, context=J, accumulate=2, precision=precision)
+
+
+_WINDOWS = torch.zeros(4, J + 1, dtype=torch.int64)  # of real numbers, on the CPU, as batches come
+
+
+def _batches(*_: int) -> Tensor:
+    return _WINDOWS
+
+
+def _trained(watch: Watch) -> list[Tensor]:
+    model = LanguageModel(_small(2), torch.Generator("cpu"))
+    watch.waits.clear()
+    train(model, _recipe("bfloat16"), _batches, Machine("cuda"))  # type: ignore[arg-type]
+    return list(model.parameters())
+
+
+def _probed(_: Watch) -> list[Tensor]:
+    model = LanguageModel(_small(2), torch.Generator("cpu"))
+    probes.steps_of(model, torch.zeros(B, J, dtype=torch.int64))
+    return list(model.parameters())
+
+
+def _regressors() -> Iterator[Path]:
+    specs = {
+        "CEM, T=2": CEMSpec(D, M, 2, norm="channel", preconditioner="low-rank", step_size="learned"),
+        "CEM with a T for each batch": DrawnSpec(D, M, 4, step_size="1/T"),
+        "gated MLP applied twice": GatedMLPSpec(D, M, 2),
+    }
+    for name, spec in specs.items():
+        # it waits where it looks at the points held out, every so many steps
+        yield Path("regressors", f"fitting three at once: {name}", _fitted(spec), waits=True)
+
+
+def _fitted(spec: Any) -> Run:
+    def run(watch: Watch) -> list[Tensor]:
+        streams = [Streams(0, "rbf", seed) for seed in range(3)]
+        with torch.device("cpu"):
+            stack = RegressorStack(spec, 10, streams)
+        model: Any = stack.to("cuda")
+        recipe = ensembles.Recipe(4, batch=16, check_every=2, device="cuda")
+        generators = [s.generator(Stream.BATCHES) for s in streams]
+        watch.waits.clear()
+        ensembles.fit(model, torch.zeros(3, 64, 10), torch.zeros(3, 64), recipe, generators)
+        return list(model.parameters())
+
+    return run
+
+
+# --- what the verifier judges -------------------------------------------------------------------------------
+
+
+def _contract() -> Iterator[Path]:
+    """The reference and the fast path behind the contract; they look at their arguments, for which a CPU waits."""
+    for name, judged in (("reference", reference.reference), ("fast", fast.fast)):
+        for diagonal, position, P, norm, T in _rows(
+            get_args(DiagonalKind),
+            get_args(PositionKind),
+            _preconditioners(per_head=True),
+            get_args(NormKind),
+            (1, 3),
+        ):
+            attention = AttentionConfig(
+                D, K, diagonal=diagonal, position=position, preconditioner=P, norm=norm, steps=T
+            )
+            shown = f"{name}, attention {diagonal} {position} {_of(P)} {norm} T={T}"
+            yield Path("contract", shown, _judged(judged, attention), waits=True)
+        for P, norm, T in _rows(_preconditioners(per_head=False), get_args(NormKind), (1, 3)):
+            mlp = MLPConfig(D, M, preconditioner=P, norm=norm, steps=T)
+            yield Path("contract", f"{name}, MLP {_of(P)} {norm} T={T}", _judged(judged, mlp), waits=True)
+
+
+def _judged(judged: Any, config: Any) -> Run:
+    def run(_: Watch) -> list[Tensor]:
+        x, h = (torch.zeros(B, J, D, requires_grad=True) for _ in range(2))
+        weights = {name: torch.zeros(shape, requires_grad=True) for name, shape in weight_shapes(config).items()}
+        kind = "attention" if isinstance(config, AttentionConfig) else "mlp"
+        found = [judged.functions[kind](x, h, weights, config)]
+        if f"{kind}_energy" in judged.functions:
+            found.append(judged.functions[f"{kind}_energy"](x, h, weights, config))
+        if kind == "attention":
+            found.append(judged.functions["decode"](h, weights, config))
+        gradients = torch.autograd.grad(found[0].sum(), [x, h, *weights.values()], allow_unused=True)
+        return [*found, *(g for g in gradients if g is not None)]
+
+    return run
+
+
+_OF_AREA: dict[str, Callable[[], Iterator[Path]]] = {
+    "attention": _attention,
+    "mlp": _mlp,
+    "beyond": _beyond,
+    "energies": _energies,
+    "blocks": _blocks,
+    "decoding": _decoding,
+    "training": _training,
+    "regressors": _regressors,
+    "contract": _contract,
+}
+
+
+def summary(outcomes: Sequence[Outcome]) -> Counter[str]:
+    """How often each fault was found, the most frequent first."""
+    return Counter(fault.rpartition(", ")[0] or fault for outcome in outcomes for fault in outcome.faults)
