@@ -12,15 +12,16 @@ from cemverify.catalogue.versions import check_version
 from cemverify.conformance.gate import known_violations
 from cemverify.conformance.gate.known_violations import KnownViolation, read_known, settle
 from cemverify.conformance.gate.pinning import pin
-from cemverify.conformance.implementations.contract import Subject, as_subject, load
+from cemverify.conformance.implementations.contract import Subject, as_subject, kind_of, load
 from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.judging import engine
 from cemverify.conformance.judging.diagnosis import Diagnosis, diagnose
 from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.ending import TO_THE_END, Ending
 from cemverify.conformance.judging.engine import applicable, judge_property, not_offered
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.telling import headline, violation
-from cemverify.conformance.judging.verdicts import Record, Verdict
+from cemverify.conformance.judging.verdicts import Record, Verdict, violations
 from cemverify.conformance.listeners import terminal
 from cemverify.conformance.listeners.terminal import too_new
 from cemverify.conformance.properties import Property, own_properties, select
@@ -38,6 +39,7 @@ def check_implementation(
     device: str = "cpu",
     timeout: float = 20.0,
     catalogue: str | None = None,
+    first: bool = False,
 ) -> Results:
     """Tests an implementation and returns one record per property, in catalogue order.
 
@@ -52,6 +54,7 @@ def check_implementation(
         timeout: seconds after which a call counts as hung; used for a name only.
         catalogue: a version of the catalogue, "2026.11"; records of properties that came later are marked by
             `newer_than`.
+        first: end at the first violation; `Results.finished.unasked` has the ids of what was not asked.
 
     Raises:
         LoadError: it is not an implementation, or cannot be loaded; or a file of properties cannot.
@@ -61,10 +64,15 @@ def check_implementation(
     pinned = None if catalogue is None else check_version(catalogue)
     effort = Effort(examples, seed, timeout=timeout, device=device)
     asked = select(properties, own_properties(properties_from))
+
+    def fails(record: Record) -> bool:
+        return bool(violations(pin([record], pinned)))
+
+    ending = Ending(fails) if first else TO_THE_END
     if isinstance(found, str):
-        events = isolation.run(found, asked, effort, workers=cores())
+        events = isolation.run(found, asked, effort, workers=cores(), ending=ending)
     else:
-        events = engine.run(as_subject(found), type(found).__name__, asked, effort)
+        events = engine.run(as_subject(found), type(found).__name__, asked, effort, ending)
     for event in events:
         if isinstance(event, RunFinished):
             return Results(replace(event, records=pin(event.records, pinned)))
@@ -115,9 +123,10 @@ def parametrize_with_properties(
         @parametrize_with_properties(my_implementation)
         def test_cem(check): check()
 
-    A violation fails with the smallest counterexample, and a property that could not be judged fails too. A feature
-    that is declared absent skips with its reason. A known violation is an expected failure (xfail) with its reason,
-    and so is a violation of a property that is newer than the pinned catalogue.
+    A violation fails with the smallest counterexample, and a property that could not be judged fails too; `pytest -x`
+    ends at the first of them. A feature that is declared absent skips with its reason. A known violation is an
+    expected failure (xfail) with its reason, and so is a violation of a property that is newer than the pinned
+    catalogue.
     An entry that has expired, or whose property holds again, fails.
 
     Args:
@@ -140,7 +149,7 @@ def parametrize_with_properties(
     except LoadError as error:
         raise LoadError(str(error)) from None
     effort = Effort(examples, seed, device=device)
-    chosen = applicable(subject, select(properties, own_properties(properties_from)))
+    chosen = applicable(kind_of(subject), select(properties, own_properties(properties_from)))
     excuses = None
     if known is not None:
         if not isinstance(found, str):

@@ -27,7 +27,7 @@ class Listed:
         id, claim, source: as it declares them. formula: the claim as a formula. why: what goes wrong without it.
         needs: the features that it needs, sorted.
         asked_up_to: the largest sizes of its questions, by letter; empty where they are not known.
-        door: what it is asked of: "cem", "energy layer" or "trained layer".
+        kind: what it is asked of: "CEM implementation", "energy layer" or "trained layer".
         since: the version of the catalogue that introduced it.
     """
 
@@ -38,7 +38,7 @@ class Listed:
     why: str
     needs: Sequence[str]
     asked_up_to: Mapping[str, int]
-    door: str
+    kind: str
     since: str
 
 
@@ -51,7 +51,7 @@ def recorded() -> Sequence[Listed]:
 @cache
 def listed() -> Sequence[Listed]:
     """Every property that `cemverify check` can ask, in the order of the catalogue."""
-    return tuple(property_ for property_ in recorded() if property_.door != TRAINED)
+    return tuple(property_ for property_ in recorded() if property_.kind != TRAINED)
 
 
 def chosen(patterns: Sequence[str], ids: Iterable[str]) -> list[str]:

@@ -40,7 +40,7 @@ def rows() -> Sequence[Listed]:
             claim.explanation.why,
             needs=[],
             asked_up_to={},
-            door=TRAINED,
+            kind=TRAINED,
             since=claim.since,
         )
         for claim in CLAIMS
@@ -57,7 +57,7 @@ def _told(property_: Property) -> Listed:
         property_.explanation.why,
         sorted(property_.needs),
         largest([property_.questions.reach()]),
-        property_.door,
+        property_.kind,
         property_.since,
     )
 

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from cemverify.commands import effort, gate, repair, trained
+from cemverify.commands import effort, gate, repair, trained, watching
 from cemverify.commands.slow_imports import slow_imports
 from cemverify.conformance.implementations import naming
 from cemverify.console.errors import UsageError
-from cemverify.console.parsing import path, percentage
-from cemverify.console.streams import columns, wrapped
+from cemverify.console.parsing import path, percentage, seconds
+from cemverify.console.streams import columns, note, wrapped
 
 if TYPE_CHECKING:
     from cemverify.conformance.gate.gate import Gate
+    from cemverify.conformance.judging.effort import Effort
     from cemverify.conformance.judging.events import RunFinished
+    from cemverify.conformance.properties import Property
     from cemverify.results.envelope import Table
     from cemverify.results.provenance import Maker
 
+QUICK = 1.5  # seconds of asking, which with its start is a run of three
 _SUGGESTING = 60.0  # seconds after which no further edit is tried
 
 DESCRIPTION = """\
@@ -33,15 +38,16 @@ instead, on what the model feeds it.
 IMPLEMENTATION is module:attribute (also found in the current folder), file.py:attribute, or the name of an installed
 entry point of the group "cemverify.implementations". The README shows how to write one in twenty lines.
 
-exit code: 0 if all properties hold, apart from known violations; 1 if some are violated, an entry of --known is
-stale, or --on-regression fail found a regression; 2 if there is no verdict (bad arguments, a failed import, nothing
-was run, or a property was inconclusive).
+exit code: 0 if all properties that were asked hold, apart from known violations (--quick and --within ask only some);
+1 if some are violated, an entry of --known is stale, or --on-regression fail found a regression; 2 if there is no
+verdict (bad arguments, a failed import, nothing was run, or a property was inconclusive).
 """
 
 
 EPILOG = """\
 examples:
   cemverify check reference                            the reference implementation
+  cemverify check mypkg.cem:implementation --watch --quick     while you edit
   cemverify check mypkg.cem:implementation --json r.json --junit r.xml
   cemverify check mypkg.cem:implementation --properties gradient descent --examples 500 --seed 7
   cemverify check mypkg.cem:implementation --known known.toml --update-known --reason "slopes: ticket 12"
@@ -54,13 +60,6 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `cemverify check`."""
     effort.add_arguments(parser)
-    parser.add_argument(
-        "--properties-from",
-        nargs="+",
-        default=[],
-        metavar="FILE",
-        help="test properties of your own too, stated in these files or modules; their ids begin with own/",
-    )
     parser.add_argument(
         "-v", "--verbose", action="store_true", help="show every property, also where a whole family holds"
     )
@@ -88,6 +87,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="judge by answers alone: do not record the lines that are reached, nor look around the numbers in them",
     )
     parser.add_argument(
+        "--within",
+        type=seconds,
+        metavar="S",
+        help="begin nothing more after S seconds; ask first what finds most faults for its time, and say how many",
+    )
+    parser.add_argument(
+        "--quick", dest="within", action="store_const", const=QUICK, help=f"the same as --within {QUICK:g}"
+    )
+    parser.add_argument(
+        "--watch",
+        action="store_true",
+        help="check again at every save, first what reaches the lines that changed, until Ctrl-C (exit code 130)",
+    )
+    parser.add_argument(
+        "--first", action="store_true", help="end at the first violation that fails the run; the rest is not asked"
+    )
+    parser.add_argument(
         "--suggest", action="store_true", help="where something is violated, look for the edit that mends it (60 s)"
     )
     trained.add_arguments(parser)
@@ -95,7 +111,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """`cemverify check`."""
+    """Runs `cemverify check` with parsed arguments; returns the exit code."""
     options.implementation = naming.settled(options.implementation)  # refused at once, before torch is imported
     return _run_trained(options) if trained.asked_for(options) else _run(options)
 
@@ -104,18 +120,17 @@ def _run(options: argparse.Namespace) -> int:
     with slow_imports():
         import torch
 
-        from cemverify.conformance.counterexamples.files import save_all
-        from cemverify.conformance.judging.events import RunFinished
-        from cemverify.conformance.listeners.progress import progress
-        from cemverify.conformance.properties import own_properties, select
-        from cemverify.conformance.workers import isolation, nursery
+        from cemverify.conformance.workers import nursery
         from cemverify.results.provenance import Maker
 
-    if not options.properties_from:
-        select(options.properties)  # refused before anything is started
+    if options.update_known and (options.first or options.within or options.watch):
+        raise UsageError("--update-known lists every violation: leave out --first, --within, --quick and --watch")
+    effort.refuse_unknown_properties(options)
     sys.path.insert(0, os.getcwd())  # as `python -m` would; workers inherit it
+    if options.watch:
+        watching.no_compiled_files()
     nursery.get_ready(options.implementation)
-    properties = select(options.properties, own_properties(options.properties_from))
+    effort.properties(options)  # refused before anything is started
     asked = effort.of(options, reads_code=not options.black_box)
     _check_files(options)
     measured_against = gate.read_gate(options)
@@ -125,26 +140,60 @@ def _run(options: argparse.Namespace) -> int:
         "catalogue": options.catalogue,
         "black_box": options.black_box,
     }
-    if options.properties_from:
-        configuration["properties_from"] = options.properties_from
-    maker = Maker.now(options.command, configuration, asked.seed, asked.device)
-    finished: RunFinished | None = None
-    with progress(verbose=options.verbose) as listener:
-        for event in isolation.run(options.implementation, properties, asked, options.workers, first_call=True):
+
+    def check(before: Sequence[str], ended: Callable[[], bool]) -> tuple[int, RunFinished] | None:
+        """The exit code and what was found; None if the run was to end."""
+        properties = effort.properties(options)  # since the last check a file of them may have been saved
+        maker = Maker.now(options.command, configuration, asked.seed, asked.device)
+        finished = _asked(options, properties, asked, measured_against, before, ended)
+        if finished is None:
+            return None
+        if options.suggest and any(record.verdict == "violated" for record in finished.records):
+            outcome = repair.searched(options, properties, finished.records, asked, _SUGGESTING)
+            finished = replace(finished, edit=next((found.edit for found in outcome.repairs if found.mends), None))
+        return _told(options, finished, measured_against, maker), finished
+
+    if options.watch:
+        return watching.run(options.implementation, options.properties_from, check)
+    found = check((), lambda: False)
+    assert found is not None
+    return found[0]
+
+
+def _asked(
+    options: argparse.Namespace,
+    properties: Sequence[Property],
+    asked: Effort,
+    measured_against: Gate,
+    before: Sequence[str],
+    ended: Callable[[], bool],
+) -> RunFinished | None:
+    """The run; None if it was to end.
+
+    Args:
+        before: ids of properties that are asked before the others. ended: looked at after each event.
+    """
+    from cemverify.conformance.judging.ending import Ending, never
+    from cemverify.conformance.judging.events import RunFinished
+    from cemverify.conformance.listeners.progress import progress
+    from cemverify.conformance.workers import isolation
+
+    at = measured_against.fails if options.first else never
+    ending = Ending(at, math.inf if options.within is None else options.within, before)
+    events = isolation.run(options.implementation, properties, asked, options.workers, first_call=True, ending=ending)
+    with progress(verbose=options.verbose) as listener, closing(events):
+        for event in events:
             listener(event)
             if isinstance(event, RunFinished):
-                finished = event
-    assert finished is not None
-    if options.suggest and any(record.verdict == "violated" for record in finished.records):
-        outcome = repair.searched(options, properties, finished.records, asked, _SUGGESTING)
-        finished = replace(finished, edit=next((found.edit for found in outcome.repairs if found.mends), None))
-    if options.save_counterexamples:
-        for saved in save_all(finished, options.save_counterexamples, maker):
-            print(f"counterexample saved: cemverify replay {saved}", file=sys.stderr)
-    return _tell(options, finished, measured_against, maker)
+                return event
+            if ended():
+                return None
+    raise AssertionError("a run ends with RunFinished")
 
 
 def _run_trained(options: argparse.Namespace) -> int:
+    if options.first or options.within or options.watch:
+        raise UsageError("--checkpoint asks everything at once: leave out --first, --within, --quick and --watch")
     if options.least_reach is not None:
         raise UsageError("--least-reach is about the code of an implementation; leave it out with --checkpoint")
     with slow_imports():
@@ -200,6 +249,15 @@ def _check_files(options: argparse.Namespace) -> None:
         check_apart(
             folder, [property_.id for property_ in select([], own_properties(options.properties_from))], others
         )
+
+
+def _told(options: argparse.Namespace, finished: RunFinished, measured_against: Gate, maker: Maker) -> int:
+    from cemverify.conformance.counterexamples.files import save_all
+
+    if options.save_counterexamples:
+        for saved in save_all(finished, options.save_counterexamples, maker):
+            note(f"counterexample saved: cemverify replay {saved}")
+    return _tell(options, finished, measured_against, maker)
 
 
 def _tell(

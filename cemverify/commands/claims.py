@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from cemverify.commands.slow_imports import slow_imports
 from cemverify.console.errors import UsageError
 from cemverify.console.parsing import MOST_WORKERS, path, whole
-from cemverify.console.streams import columns
+from cemverify.console.streams import columns, note
 from cemverify.processes.cores import cores
+from cemverify.processes.system import LINUX
 
 if TYPE_CHECKING:
     from cemverify.claims import Claim, JudgedClaim
@@ -74,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
     judged: list[JudgedClaim] = []
     for i, each in enumerate(_judged(chosen, options.workers), 1):
         judged.append(each)
-        print(f"[{i:>{len(str(len(chosen)))}}/{len(chosen)}] {each.verdict:<21} {each.claim.id}", file=sys.stderr)
+        note(f"[{i:>{len(str(len(chosen)))}}/{len(chosen)}] {each.verdict:<21} {each.claim.id}")
     if options.json:
         write(options.json, pages.as_json(judged, maker))
     if options.markdown:
@@ -95,7 +96,7 @@ def _judged(chosen: Sequence[Claim], workers: int) -> Iterator[JudgedClaim]:
     from cemverify.claims import JudgedClaim
     from cemverify.runs.executors import here, processes
 
-    alone = sys.platform == "linux" and threading.active_count() == 1
+    alone = LINUX and threading.active_count() == 1
     crew = processes(min(workers, len(chosen)), copies=True) if alone and min(workers, len(chosen)) > 1 else here()
     _CHOSEN[:] = chosen
     with crew.open() as executor:

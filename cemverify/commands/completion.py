@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """`cemverify completion`."""
+    """Runs `cemverify completion` with parsed arguments; returns the exit code."""
     from argcomplete.shell_integration import shellcode
 
     print(shellcode(["cemverify"], shell=options.shell))

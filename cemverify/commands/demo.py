@@ -32,7 +32,7 @@ ASKED = ("gradient/attention/plain", "descent/attention/any-step-size-identity",
 
 
 def run(_options: argparse.Namespace) -> int:
-    """`cemverify demo`."""
+    """Runs `cemverify demo` with parsed arguments; returns the exit code."""
     with slow_imports():
         from cemverify.conformance.judging.telling import violation
         from cemverify.conformance.judging.verdicts import counts, violations
@@ -59,7 +59,8 @@ def run(_options: argparse.Namespace) -> int:
     show_coloured(f"\n{wrapped(terminal.summary(right), width)}")
     show(
         "\nNow yours: `cemverify init` writes the files to start from. `cemverify check` also tells which of your\n"
-        "lines no question reached, and asks around the numbers in them."
+        "lines no question reached, and asks around the numbers in them. `cemverify repair` searches for the edit\n"
+        "that mends a layer, and shows it as a diff."
     )
     return 0 if found and counts(right.records)["holds"] == len(right.records) else 1
 

@@ -13,6 +13,7 @@ from cemverify.processes.cores import cores
 
 if TYPE_CHECKING:
     from cemverify.conformance.judging.effort import Effort
+    from cemverify.conformance.properties import Property
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,6 +32,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="test only these: ids, prefixes (gradient/mlp) or patterns",
     )
     complete_with(chosen, completers.property_ids)
+    parser.add_argument(
+        "--properties-from",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="test properties of your own too, stated in these files or modules; their ids begin with own/",
+    )
     parser.add_argument("--examples", type=count, default=60, metavar="N", help="examples per property (default 60)")
     parser.add_argument(
         "--seed", type=seed, default=0, metavar="N", help="seed of everything that is drawn (default 0)"
@@ -60,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=seconds,
         default=60.0,
         metavar="S",
-        help="time limit for each property, in seconds (default 60)",
+        help="seconds of a core that each property may take (default 60)",
     )
     parser.add_argument(
         "--timeout",
@@ -75,6 +83,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MB",
         help=f"memory limit of each worker, on Linux (default {USUAL_MEMORY} on the CPU, none on other devices)",
     )
+
+
+def refuse_unknown_properties(options: argparse.Namespace) -> None:
+    """Refuses ids that match nothing before anything is started, unless files may state them."""
+    from cemverify.conformance.properties import select
+
+    if not options.properties_from:
+        select(options.properties)
+
+
+def properties(options: argparse.Namespace) -> tuple[Property, ...]:
+    """The properties that the options choose, those of one's own among them.
+
+    Raises:
+        LoadError: a file of properties cannot be imported or states none. UsageError: an id matches nothing.
+    """
+    from cemverify.conformance.properties import own_properties, select
+
+    return select(options.properties, own_properties(options.properties_from))
 
 
 def of(options: argparse.Namespace, *, reads_code: bool = False) -> Effort:
@@ -108,6 +135,7 @@ def configuration(options: argparse.Namespace, effort: Effort) -> dict[str, Any]
     """The options, as a result file keeps them."""
     return {
         "properties": options.properties,
+        **({"properties_from": options.properties_from} if options.properties_from else {}),
         "examples": effort.examples,
         "seconds": effort.seconds,
         "timeout": effort.timeout,

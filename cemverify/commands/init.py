@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """`cemverify init`."""
+    """Runs `cemverify init` with parsed arguments; returns the exit code."""
     from cemverify.results.envelope import show
 
     found = plan(options.kind, options.folder, options.name, None if options.ci == "none" else options.ci)

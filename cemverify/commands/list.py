@@ -29,7 +29,8 @@ _FOR_SOURCES = 120  # columns from which on there is room for them
 DESCRIPTION = """\
 Lists the properties with their sources, the features that an implementation can have, or the contract. With the full
 id of one property, explains it: its claim and formula, why it matters, how it is tested, which mutants it kills, and
-how a violation looks (which takes a few seconds: a mutant is tested).
+how a violation looks (which takes a few seconds: a mutant is tested). Properties of your own are not listed: their
+files say what they are, and `cemverify check --properties-from FILE` tests them.
 """
 
 EPILOG = """\
@@ -60,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """`cemverify list`."""
+    """Runs `cemverify list` with parsed arguments; returns the exit code."""
     if options.json is not None and (options.features or options.contract):
         raise ValueError(f"--json writes properties; leave out --{'features' if options.features else 'contract'}")
     if options.contract:
@@ -130,7 +131,7 @@ def _table(properties: Sequence[Listed]) -> Table:
 
 
 def _families(properties: Sequence[Listed], width: int | None) -> None:
-    """One row for each family: how many properties it has, and one of them as an example."""
+    """One row for each family: how many properties it has, of what, and one of them as an example."""
     families: dict[str, list[Listed]] = {}
     for p in properties:
         families.setdefault(p.id.partition("/")[0], []).append(p)
@@ -138,11 +139,15 @@ def _families(properties: Sequence[Listed], width: int | None) -> None:
         (family, len(members), ", ".join(dict.fromkeys(p.id.split("/")[1] for p in members)), members[0].claim)
         for family, members in families.items()
     ]
-    table = Table("", ("family", "properties", "of", "for example"), rows)
-    show(grid(table, "terminal") if width is None else fitted(table, width))
+    columns = ("family", "properties", "of", "for example")
+    if width is None:
+        show(grid(Table("", columns, rows), "terminal"))
+    else:  # a narrow terminal has one screen, without room for the examples
+        shown = len(columns) - (width < _FOR_SOURCES)
+        show(fitted(Table("", columns[:shown], [row[:shown] for row in rows]), width))
     words = (
-        f"{len(properties)} properties, catalogue {versions.current()}. `cemverify list FAMILY` lists the properties "
-        "of a family, `cemverify list '*'` all of them, and `cemverify list --features` the features that they need."
+        f"{len(properties)} properties, catalogue {versions.current()}: `cemverify list FAMILY` and "
+        "`cemverify list '*'` list them, `cemverify list --features` the features that they need."
     )
     show(f"\n{wrapped(words, width)}")
 

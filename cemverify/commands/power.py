@@ -13,7 +13,7 @@ from cemverify.commands.slow_imports import slow_imports
 from cemverify.conformance.implementations import naming
 from cemverify.console.errors import UsageError
 from cemverify.console.parsing import count, path
-from cemverify.console.streams import columns
+from cemverify.console.streams import columns, note
 from cemverify.runs import ShardFinished, run_options
 from cemverify.runs.arguments import add_run_arguments
 
@@ -168,5 +168,5 @@ def _correct(implementation: str | None, patterns: Sequence[str]) -> tuple[str, 
         if reason is None:
             names.append(correct.name)
         else:
-            print(f"left out of the bank: {correct.name} ({reason})", file=sys.stderr)
+            note(f"left out of the bank: {correct.name} ({reason})")
     return tuple(names)

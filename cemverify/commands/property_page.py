@@ -34,7 +34,7 @@ def explanation(property_: Property, width: int | None) -> str:
         ("formula", [property_.explanation.formula]),
         ("source", [property_.source]),
         ("why", [property_.explanation.why]),
-        ("of", ["CEM implementations" if property_.door == "cem" else "energy layers"]),
+        ("of", [f"{property_.kind}s"]),
         ("needs", [_need(name) for name in sorted(property_.needs)] or ["nothing that could be absent"]),
         ("tested", list(_tested(property_))),
         ("telling", [_telling(property_)]),

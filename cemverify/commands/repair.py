@@ -14,7 +14,7 @@ from cemverify.commands.slow_imports import slow_imports
 from cemverify.conformance.implementations import naming
 from cemverify.console.errors import UsageError
 from cemverify.console.parsing import count, path, seconds
-from cemverify.console.streams import columns, wrapped
+from cemverify.console.streams import columns, note, wrapped
 
 if TYPE_CHECKING:
     from cemverify.conformance.judging.effort import Effort
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from cemverify.repair.search import Outcome, Progress, Repair
 
 DESCRIPTION = """\
-Tests an implementation, then looks for the edit that mends it. Tries all single edits of its source (another name,
-operator, sign, constant, factor, argument, letter of an einsum, a line moved into or out of the loop ...) on the
-smallest counterexamples. What passes is judged by every property and shown as a diff. Where no single edit suffices,
-two are tried. Nothing is written without --write.
+Tests an implementation until a few properties are violated, then looks for the edit that mends it. Tries all single
+edits of its source (another name, operator, sign, constant, factor, argument, letter of an einsum, a line moved into
+or out of the loop ...) on the smallest counterexamples. What passes is judged by every property and shown as a diff.
+Where no single edit suffices, two are tried. Nothing is written without --write.
 
 exit code: 0 if nothing is violated, or an edit makes all properties hold; 1 if no edit does; 2 if the implementation
 or its source cannot be read, or bad arguments.
@@ -36,6 +36,7 @@ EPILOG = """\
 examples:
   cemverify repair mylayer:mine
   cemverify repair mylayer:mine --properties gradient --examples 20
+  cemverify repair mylayer:mine --properties-from mypkg/properties.py
   cemverify repair mylayer:mine --write
 """
 
@@ -62,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """`cemverify repair`."""
+    """Runs `cemverify repair` with parsed arguments; returns the exit code."""
     options.implementation = naming.settled(options.implementation)
     with slow_imports():
         import torch
@@ -70,24 +71,24 @@ def run(options: argparse.Namespace) -> int:
         from cemverify.conformance.judging.events import RunFinished
         from cemverify.conformance.judging.verdicts import Verdict
         from cemverify.conformance.listeners.progress import progress
-        from cemverify.conformance.properties import select
         from cemverify.conformance.workers import isolation, nursery
-        from cemverify.repair.search import Outcome
+        from cemverify.repair.search import Outcome, enough, in_order
         from cemverify.repair.wording import as_json, told
         from cemverify.results.envelope import check_outputs, result, show, write
         from cemverify.results.provenance import Maker
 
-    properties = select(options.properties)
+    effort.refuse_unknown_properties(options)
+    sys.path.insert(0, os.getcwd())  # as `python -m` would; workers inherit it
     nursery.get_ready(options.implementation)
-    asked = effort.of(options)
+    properties = in_order(effort.properties(options))
+    asked = effort.of(options, reads_code=True)
     check_outputs(options.json, read=naming.files(options.implementation))
     torch.set_num_threads(1)  # as in the workers, and as the result says
-    sys.path.insert(0, os.getcwd())  # as `python -m` would; workers inherit it
     configuration = {**effort.configuration(options, asked), "search": options.search}
     maker = Maker.now(options.command, configuration, asked.seed, asked.device)
     finished: RunFinished | None = None
     with progress() as listener:
-        for event in isolation.run(options.implementation, properties, asked, options.workers):
+        for event in isolation.run(options.implementation, properties, asked, options.workers, ending=enough()):
             listener(event)
             if isinstance(event, RunFinished):
                 finished = event
@@ -98,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
         outcome = searched(options, properties, finished.records, asked, options.search)
     if options.json:
         write(options.json, result("repair", maker, [], as_json(outcome, options.implementation)))
-    show(wrapped(told(outcome, finished.records, options.implementation), columns(sys.stdout)))
+    show(wrapped(told(outcome, finished, options.implementation), columns(sys.stdout)))
     if violated and options.write is not None:
         _write(_chosen(outcome, options.write))
     if outcome.refusal is not None:
@@ -127,9 +128,9 @@ def searched(
 def _tell(progress: Progress) -> None:
     """One line for each tenth of the edits."""
     if progress.doing == "judging":
-        print(f"judging edit {progress.done + 1} of {progress.of} by every property ...", file=sys.stderr, flush=True)
+        note(f"judging edit {progress.done + 1} of {progress.of} by every property ...")
     elif progress.done % max(1, progress.of // 10 // 20 * 20 or 20) == 0:
-        print(f"{_DOING[progress.doing]}: {progress.done} of {progress.of}", file=sys.stderr, flush=True)
+        note(f"{_DOING[progress.doing]}: {progress.done} of {progress.of}")
 
 
 _DOING = {
@@ -168,4 +169,4 @@ def _write(repair: Repair) -> None:
             raise UsageError(f"nothing was written: {os.path.relpath(file)} has changed since it was read")
     for file, text in repair.texts.items():
         write_bytes(Path(file), text.encode())
-        print(f"wrote {os.path.relpath(file)}", file=sys.stderr)
+        note(f"wrote {os.path.relpath(file)}")

@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """`cemverify replay`."""
+    """Runs `cemverify replay` with parsed arguments; returns the exit code."""
     if options.implementation is not None:
         options.implementation = naming.settled(options.implementation)
     with slow_imports():

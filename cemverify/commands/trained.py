@@ -10,7 +10,7 @@ from cemverify.console.parsing import path
 
 if TYPE_CHECKING:
     from cemverify.conformance.trained.checkpoint import Weights
-    from cemverify.conformance.trained.judging import Findings
+    from cemverify.conformance.trained.records import Findings
 
 SEQUENCES, LENGTH = 4, 64  # of random tokens
 
@@ -70,8 +70,8 @@ def judge(options: argparse.Namespace) -> tuple[Findings, Weights]:
 
     from cemverify.conformance.trained.activations import own_tokens, random_tokens, read_tokens
     from cemverify.conformance.trained.checkpoint import load_weights
-    from cemverify.conformance.trained.judging import judge_trained, prepare
     from cemverify.conformance.trained.model import build
+    from cemverify.conformance.trained.records import judge_trained, prepare
     from cemverify.processes.devices import check_device
 
     check_device(options.device)

@@ -6,6 +6,7 @@ import argparse
 import itertools
 import math
 import os
+import re
 import shlex
 import shutil
 import textwrap
@@ -38,9 +39,10 @@ NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
-    """Help as wide as the terminal, and no wider than is readable: paragraphs are wrapped, examples are kept.
+    """Help as wide as the terminal, and no wider than is readable: paragraphs are wrapped, examples and lists kept.
 
-    An example that is too long is told over two lines: the command, and below it what is said of it.
+    An example that is too long is told over two lines: the command, and below it what is said of it. A row of a list,
+    whose two columns are at least two spaces apart, is wrapped in its second column.
     """
 
     def __init__(self, prog: str, **options: Any) -> None:
@@ -55,8 +57,9 @@ class Help(argparse.RawDescriptionHelpFormatter):
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         lines: list[str] = []
-        for indented, group in itertools.groupby(text.splitlines(), key=lambda line: not line or line[0].isspace()):
-            if indented:
+        lists = itertools.groupby(text.splitlines(), key=lambda line: not line or line[0] == " " or "  " in line)
+        for kept, group in lists:
+            if kept:
                 lines += [part for line in group for part in _example(line, width)]
             else:
                 lines += textwrap.wrap(" ".join(group), width, break_on_hyphens=False)
@@ -66,6 +69,8 @@ class Help(argparse.RawDescriptionHelpFormatter):
 def _example(line: str, width: int) -> list[str]:
     if len(line) <= width:
         return [line]
+    if row := re.match(r"( {8,}|\S.*?  +)(?=\S)", line):
+        return textwrap.wrap(line[row.end() :], width, initial_indent=row[1], subsequent_indent=" " * row.end())
     command, _, about = line.strip().partition("   ")
     return [
         *textwrap.wrap(command, width, initial_indent="  ", subsequent_indent="      ", break_on_hyphens=False),

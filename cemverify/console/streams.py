@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from textwrap import wrap
 from typing import TextIO
+
+from cemverify.console.escaping import visible
 
 # Less than this is not even tried: words would be cut.
 NARROWEST = 40
@@ -49,3 +52,8 @@ def wrapped(text: str, width: int | None) -> str:
         # an id is not broken at its hyphens
         lines += wrap(line, width, subsequent_indent=hanging, break_on_hyphens=False) if len(line) > width else [line]
     return "\n".join(lines)
+
+
+def note(text: str) -> None:
+    """Prints a line about the work on stderr; names of files in it, whatever they are, control no terminal."""
+    print(visible(text), file=sys.stderr, flush=True)

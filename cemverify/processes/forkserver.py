@@ -21,8 +21,9 @@ from multiprocessing import forkserver, resource_tracker, util
 from typing import Any
 
 from cemverify.processes.cores import one_thread
+from cemverify.processes.system import LINUX
 
-FORKS = sys.platform == "linux"
+FORKS = LINUX
 # what a terminal sends to all its processes
 OF_A_TERMINAL = [signal.Signals[name] for name in ("SIGINT", "SIGHUP", "SIGQUIT") if hasattr(signal, name)]
 
@@ -109,9 +110,18 @@ def ensure_server(*modules: str) -> None:
                     os.kill(running, signal.SIGCONT)  # a cell or an implementation may have stopped it
             _shorten_the_temporary_folder()
             forkserver.ensure_running()
+            if server() != running:  # it would go on importing after the end, before it looks whether it is wanted
+                util.Finalize(None, _end, (server(),), exitpriority=-50)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _end(pid: int | None) -> None:
+    """Ends a server; at the end of the command, whose workers have ended."""
+    if pid is not None and pid == server():  # or it may be another process by now
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _shorten_the_temporary_folder() -> None:

@@ -7,15 +7,17 @@ end, and a pipe without a writer would be waited for without an end.
 from __future__ import annotations
 
 import errno
+import json
 import os
 import select
 import stat
 from pathlib import Path
 
-from cemverify.processes.targets import printed_into
+from cemverify.processes.targets import AT_ONCE, printed_into
 
 # Bytes. The largest file that is written here, with the cells of a study, has less than a hundredth of it.
 MOST = 2**28
+_LONGEST_HEADER = 10**8  # bytes, as the library of safetensors allows
 
 
 def read_text(path: Path) -> str:
@@ -36,7 +38,7 @@ def read_bytes(path: Path, most: int = MOST) -> bytes:
     Raises:
         OSError: it cannot be read, is no file, or is larger; its `strerror` says so for a user.
     """
-    number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    number = os.open(path, os.O_RDONLY | AT_ONCE)
     with open(number, "rb", buffering=0) as file:
         found = os.fstat(number)
         _check_kind(found.st_mode)
@@ -70,6 +72,31 @@ def check_file(path: Path) -> None:
     if stat.S_ISFIFO(found.st_mode):
         raise OSError(errno.EINVAL, "it is a pipe; give a file")
     _check_kind(found.st_mode)
+
+
+def read_tensor_header(path: Path) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
+    """What a safetensors file says of itself: the shape of each tensor, and its metadata.
+
+    The library maps the whole file before it looks at it, which takes as many addresses as the file has bytes.
+
+    Raises:
+        OSError: it is no such file, or is longer or shorter than its header says; its `strerror` says so for a user.
+    """
+    check_file(path)
+    with open(path, "rb") as file:
+        size, length = os.fstat(file.fileno()).st_size, int.from_bytes(file.read(8), "little")
+        if not 2 <= length <= min(size - 8, _LONGEST_HEADER):
+            raise OSError(errno.EINVAL, f"a header of {length:,} bytes is announced, and it has {size:,} bytes")
+        try:
+            header = json.loads(file.read(length))
+            metadata = {str(key): str(value) for key, value in header.pop("__metadata__", {}).items()}
+            shapes = {name: tuple(int(n) for n in said["shape"]) for name, said in header.items()}
+            promised = 8 + length + max((int(said["data_offsets"][1]) for said in header.values()), default=0)
+        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
+            raise OSError(errno.EINVAL, "its header is not that of a safetensors file") from None
+    if promised != size:
+        raise OSError(errno.EINVAL, f"its header promises {promised:,} bytes, and it has {size:,}")
+    return shapes, metadata
 
 
 def _check_kind(mode: int) -> None:

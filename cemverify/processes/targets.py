@@ -12,7 +12,6 @@ Two paths are the same if they lead to the same thing, however they are written.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
 import stat
@@ -21,6 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cemverify.processes.atomic_files import replacing
+
+# Opens a pipe without waiting for its other end, and a terminal without making it this process's; not on Windows.
+AT_ONCE = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 
 # As Linux follows before it calls them a loop.
 _MOST_LINKS = 40
@@ -59,7 +61,7 @@ def target_of(path: Path) -> Target:
     """
     place, descriptor = _followed(path)
     if descriptor is not None:
-        if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+        if _reads_only(descriptor):
             raise OSError(errno.EBADF, "it is open for reading only")
         return Target(place, descriptor, True, _identity_of(descriptor))
     try:
@@ -110,7 +112,7 @@ def put(path: Path, content: bytes) -> None:
         _pour(target.descriptor, content)
     elif target.stream:
         try:
-            number = os.open(target.place, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+            number = os.open(target.place, os.O_WRONLY | AT_ONCE)
         except OSError as error:
             raise OSError(error.errno, _NO_READER if error.errno == errno.ENXIO else error.strerror) from error
         try:
@@ -155,6 +157,15 @@ def _followed(path: Path) -> tuple[Path, int | None]:
 def _is_descriptors(folder: Path) -> bool:
     """Whether the names in a folder are the open descriptors of this process."""
     return re.fullmatch(rf"/dev/fd|/proc/(self|{os.getpid()})(/task/\d+)?/fd", str(folder)) is not None
+
+
+def _reads_only(descriptor: int) -> bool:
+    """Whether nothing can be written to an open descriptor, where the system tells."""
+    try:
+        import fcntl
+    except ImportError:  # Windows has none, and no paths that stand for descriptors
+        return False
+    return fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
 
 
 def _identity_of(descriptor: int) -> tuple[int, int] | None:

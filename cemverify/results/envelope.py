@@ -19,7 +19,8 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -248,7 +249,31 @@ def read(path: Path) -> dict[str, Any]:
         raise ResultError(f"{path} lacks {', '.join(missing)}")
     if (found := flaw(content, result_schema())) is not None:
         raise ResultError(f"{path} is damaged{found}; create it again")
+    for table in content["tables"]:
+        if any(len(row) != len(table["columns"]) for row in table["rows"]):
+            raise ResultError(
+                f"{path} is damaged: table {table['title']!r} has rows of unequal length; create it again"
+            )
     return content
+
+
+@contextmanager
+def complete(path: Path, content: Mapping[str, Any]) -> Iterator[None]:
+    """Around whatever reads the payload of a result, of which the schema knows little: what it lacks is a sentence.
+
+    Args:
+        content: of the file, as `read` returned it.
+
+    Raises:
+        ResultError: it lacks what results of its kind have.
+    """
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, StopIteration, TypeError, ValueError) as error:
+        raise ResultError(
+            f"{path} lacks what a result of kind {content['kind']!r} has ({error!r}); "
+            f"cemverify {content['suite_version']} wrote it: create it again with this version"
+        ) from error
 
 
 def flaw(content: Any, schema: Mapping[str, Any]) -> str | None:

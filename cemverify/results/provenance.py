@@ -29,7 +29,7 @@ class Maker:
 
     @classmethod
     def now(cls, command: str, configuration: Mapping[str, Any], seed: int, device: str) -> Maker:
-        """A maker that starts now."""
+        """What a result says of how it was made, with the clock started now."""
         return cls(command, configuration, seed, device, time.monotonic())
 
     def describe(self) -> dict[str, Any]:

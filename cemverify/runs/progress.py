@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
+from cemverify.console.escaping import visible
 from cemverify.console.streams import columns, is_live
 
 # Elsewhere than on a terminal, there are no more lines than about this many.
@@ -55,7 +56,7 @@ class Progress:
 
     def note(self, text: str) -> None:
         """Prints a line that stays above the progress."""
-        print(f"{self._blank()}{text}", file=self._stream, flush=True)
+        print(f"{self._blank()}{visible(text)}", file=self._stream, flush=True)
 
     def close(self) -> None:
         """Leaves the terminal as a person wants to find it."""
@@ -79,7 +80,7 @@ class Progress:
     def _rewrite(self, running: int = 0) -> None:
         text = self.line() + (f" ({running} being computed)" if running else "")
         width = columns(self._stream) or len(text) + 1
-        print(f"{self._blank()}{text[: width - 1]}", end="", file=self._stream, flush=True)
+        print(f"{self._blank()}{visible(text)[: width - 1]}", end="", file=self._stream, flush=True)
 
     def _blank(self) -> str:
         return "\r\033[K" if self._live else ""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from cemverify.console.errors import UsageError
+from cemverify.console.streams import note
 from cemverify.results.provenance import commit_of
 from cemverify.runs.cells import Cell
 from cemverify.runs.executors import Crew, cluster, compute_all, here, processes
@@ -78,7 +78,7 @@ def _known(store: CellStore, asked: Mapping[str, Cell]) -> dict[str, StoredCell]
         try:
             record = store.get(key)
         except CorruptCell as error:
-            print(f"repaired store: {error}; its cell is computed again", file=sys.stderr, flush=True)
+            note(f"repaired store: {error}; its cell is computed again")
             continue
         if record is not None:
             known[key] = record
@@ -131,7 +131,7 @@ def _crew(options: RunOptions, todo: Sequence[Cell]) -> Crew:
 
 def _say(text: str, options: RunOptions) -> None:
     part = "" if options.shard is None else f" (shard {options.shard.number} of {options.shard.of})"
-    print(f"{text}{part}", file=sys.stderr, flush=True)
+    note(f"{text}{part}")
 
 
 def _tell_shard(

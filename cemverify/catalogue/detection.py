@@ -1,0 +1,107 @@
+"""What each property is known to detect, and how long it takes: which ones to ask first, and what some are worth.
+
+The file has a line for each property, in the order of the catalogue. A command measures it with the mutants of
+`cemverify power`, and tests hold it to the catalogue and to the mutants:
+
+    python -m cemverify.commands.detection            # all of it, which takes a quarter of an hour
+    python -m cemverify.commands.detection --missing  # only the mutants that it does not have
+
+Not every property was put to every mutant, so what is told from it is at least so much.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+FILE = Path(__file__).with_name("detection.jsonl")
+_UNKNOWN = 1.0  # seconds of a property that could not be asked where the file was written
+
+
+@dataclass(frozen=True)
+class Detects:
+    """What one property detects.
+
+    Attributes:
+        id: of the property. seconds: of CPU time that it takes where nothing is wrong; 0 if that is not known.
+        named: the mutants that it is named for, with the features that each needs besides the property's own.
+        kills: the mutants that it was seen to call wrong, those among them.
+    """
+
+    id: str
+    seconds: float
+    named: Mapping[str, Sequence[str]]
+    kills: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Share:
+    """How many of the mutants whose fault an implementation can have some properties kill, at least."""
+
+    killed: int
+    of: int
+
+    @property
+    def percent(self) -> float:
+        """The share."""
+        return 100 * self.killed / self.of if self.of else 0.0
+
+
+@cache
+def detected() -> Mapping[str, Detects]:
+    """What is known of each property, by id."""
+    lines = FILE.read_text(encoding="utf-8").splitlines()
+    return {row.id: row for row in (Detects(**json.loads(line)) for line in lines)}
+
+
+def share(asked: Collection[str], offered: Iterable[str], absent: Collection[str]) -> Share:
+    """How many of the mutants that such an implementation could be some properties kill.
+
+    Args:
+        asked: ids of those properties. offered: of those that the implementation can be asked.
+        absent: features that it lacks.
+    """
+    possible = _possible(offered, absent)
+    killed = {mutant for id_ in asked if id_ in detected() for mutant in detected()[id_].kills}
+    return Share(len(killed & possible), len(possible))
+
+
+def most_telling_first(offered: Sequence[str], absent: Collection[str]) -> list[str]:
+    """Ids of properties, each time the one that kills most mutants that are left for its seconds.
+
+    Args:
+        offered: those that the implementation can be asked. absent: features that it lacks.
+
+    Returns:
+        all of them; at the end what kills no further mutant, in the order given.
+    """
+    left, waiting, ordered = _possible(offered, absent), list(offered), []
+    while waiting:
+        rates = {id_: _rate(id_, left) for id_ in waiting}
+        best = max(waiting, key=lambda id_: rates[id_])  # the first of equal ones
+        if not rates[best]:
+            break
+        ordered.append(best)
+        waiting.remove(best)
+        left -= set(detected()[best].kills)
+    return ordered + waiting
+
+
+def _possible(offered: Iterable[str], absent: Collection[str]) -> set[str]:
+    """The mutants whose fault such an implementation can have: it is asked the property that is named for them."""
+    return {
+        mutant
+        for id_ in offered
+        if id_ in detected()
+        for mutant, needs in detected()[id_].named.items()
+        if not set(needs) & set(absent)
+    }
+
+
+def _rate(id_: str, left: Collection[str]) -> float:
+    if (row := detected().get(id_)) is None:
+        return 0.0
+    return sum(mutant in left for mutant in row.kills) / (row.seconds or _UNKNOWN)

@@ -1,0 +1,54 @@
+"""Notices that files were saved, by looking again and again: wherever they lie, and however they are saved."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+_POLL = 0.1  # seconds between looks
+_GONE = 10  # looks after which a file that is missing is taken for deleted
+
+Stamp = tuple[int, int, int] | None  # time of the last change, size and inode; None if there is no such file
+Seen = Mapping[Path, Stamp]
+
+
+def look(paths: Iterable[Path]) -> Seen:
+    """How files are now. Of a folder, the Python files in it."""
+    found: dict[Path, Stamp] = {}
+    for path in paths:
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            found[file] = _stamp(file)
+    return found
+
+
+def wait(paths: Iterable[Path], before: Seen, sleep: Callable[[float], None] = time.sleep) -> list[Path]:
+    """Waits until something differs from before, and then until it stays as it is; returns what differs.
+
+    An editor that saves by renaming leaves a moment in which there is no file, and one that writes in pieces a moment
+    in which half of it is there. A file that stays missing for a second is deleted.
+    """
+    paths = list(paths)
+    now = look(paths)
+    while now == before:
+        sleep(_POLL)
+        now = look(paths)
+    same = 0
+    while same < (_GONE if _lacks(now, before) else 1):
+        sleep(_POLL)
+        again = look(paths)
+        now, same = again, same + 1 if again == now else 0
+    return sorted(file for file in before.keys() | now.keys() if before.get(file) != now.get(file))
+
+
+def _lacks(now: Seen, before: Seen) -> bool:
+    """Whether a file is missing that was there."""
+    return any(stamp is None and before.get(file) is not None for file, stamp in now.items())
+
+
+def _stamp(file: Path) -> Stamp:
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
