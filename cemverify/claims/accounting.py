@@ -29,7 +29,7 @@ _TABLE_1 = tuple(SIZES)
 
 
 def claims() -> Iterator[Claim]:
-    """The sections' claims."""
+    """Every claim about the costs and sizes of layers, each with its arguments."""
     yield from _diagonal_claims()
     yield from _operation_claims()
     yield from _parameter_claims()

@@ -47,7 +47,7 @@ _STEPS = st.sampled_from((Fraction(1, 1000), Fraction(1), Fraction(1000)))
 
 
 def claims() -> Iterator[Claim]:
-    """The section's claims."""
+    """Every claim about Algorithm 1, each with its arguments."""
     yield from _algorithm_1()
     yield from _norm_inside()
     yield from _printed_block()

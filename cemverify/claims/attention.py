@@ -41,7 +41,7 @@ from cemverify.claims.exact import (
 
 
 def claims() -> Iterator[Claim]:
-    """The sections' claims."""
+    """Every claim about the energy of attention, each with its arguments."""
     yield from _gradient_step()
     yield from _concavity()
 

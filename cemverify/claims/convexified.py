@@ -40,7 +40,7 @@ _SMALL = st.integers(-3, 3)
 
 
 def claims() -> Iterator[Claim]:
-    """The section's claims."""
+    """Every claim about the convexified attention energy, each with its arguments."""
     yield Claim(
         id="10-convex",
         kind="paper",

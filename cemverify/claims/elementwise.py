@@ -55,7 +55,7 @@ _PAIR = st.tuples(_SMALL, _SMALL)
 
 
 def claims() -> Iterator[Claim]:
-    """The sections' claims."""
+    """Every claim about the element-wise energy, each with its arguments."""
     yield from _tying()
     yield from _safe_steps()
 
@@ -559,7 +559,7 @@ def _is_semidefinite(matrix: tuple[Number, Number, Number]) -> bool:
 
 
 def _top(matrix: tuple[Number, Number, Number]) -> Number:
-    """Its largest eigenvalue."""
+    """The largest eigenvalue of a symmetric matrix of two rows, exactly."""
     a, b, c = (sympy.Rational(str(v)) for v in matrix)
     return (a + c + sympy.sqrt((a - c) ** 2 + 4 * b**2)) / 2
 

@@ -17,7 +17,7 @@ from cemverify.claims.exact import DIGITS, PAIR, Vector, energy, shown, simplifi
 
 
 def claims() -> Iterator[Claim]:
-    """The section's claims."""
+    """Every claim about Hopfield networks, each with its arguments."""
     yield Claim(
         id="11-cccp",
         kind="paper",

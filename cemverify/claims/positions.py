@@ -30,7 +30,7 @@ from cemverify.claims.exact import DIGITS
 
 
 def claims() -> Iterator[Claim]:
-    """The sections' claims."""
+    """Every claim about positions, each with its arguments."""
     yield from _bias_claims()
     yield from _rotary_claims()
 

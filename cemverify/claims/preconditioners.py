@@ -38,7 +38,7 @@ _PRINTED = "P = diag(softplus(d)) + U V^T + V U^T"
 
 
 def claims() -> Iterator[Claim]:
-    """The sections' claims."""
+    """Every claim about preconditioners, each with its arguments."""
     yield from _per_head()
     yield from _definiteness()
     yield from _safe_forms()
@@ -588,7 +588,7 @@ def _product_bound_at_rank_two() -> Working:
 
 
 def _mp(matrix: Any) -> Any:
-    """As an mpmath matrix."""
+    """A matrix of whole numbers as one of mpmath."""
     return mpmath.matrix([[mpmath.mpf(int(v)) for v in row] for row in matrix.tolist()])
 
 

@@ -33,7 +33,7 @@ _MONOTONE = ("identity", "relu", "relu2", "tanh", "sigmoid", "softplus")
 
 
 def claims() -> Iterator[Claim]:
-    """The section's claims."""
+    """Every claim about primitives of activations, each with its arguments."""
     yield from _primitives()
     yield from _slopes()
 

@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from cemverify.claims.arguments import Side
-from cemverify.results.envelope import ResultError, read, read_json
+from cemverify.results.envelope import complete, read, read_json
 
 Expected = Literal["better", "worse", "close", "no worse", "no better"]
 Interval = tuple[float, float]
@@ -124,10 +124,8 @@ def collect(folder: Path | None) -> Results:
         content = read(path)
         if content["kind"] != "readings":
             continue
-        try:
+        with complete(path, content):
             readings = _parse(content)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ResultError(f"{path} is no complete file of readings ({error!r}); make its page again") from error
         found[readings.study] = (*found.get(readings.study, ()), readings)
     return MappingProxyType(found)
 

@@ -37,7 +37,7 @@ _ETA = st.integers(1, 4).map(lambda n: Fraction(n, 2))
 
 
 def claims() -> Iterator[Claim]:
-    """The sections' claims."""
+    """Every claim about recursion, each with its arguments."""
     yield from _recursion()
     yield from _not_established()
 

@@ -29,7 +29,7 @@ _SEVENTHS = st.integers(1, 6)
 
 
 def claims() -> Iterator[Claim]:
-    """The section's claims."""
+    """Every claim about roundoff, each with its arguments."""
     example = (
         "In two dimensions h = (1, 1), (1, -1) and x = (S, y) have the logits S + y and S - y and the update "
         "(1, tanh y). When the logits alone are rounded to float32 and all else is exact, its error"

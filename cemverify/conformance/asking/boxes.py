@@ -116,7 +116,7 @@ class Box:
         return self.layer.update(*arguments, **named)
 
     def answer_as_it_comes(self, q: Question, mask: Tensor | None = None) -> Arrays:
-        """The same from a plain call, with exactly these rows."""
+        """What the update returns from a plain call, with exactly these rows."""
         return self._answered(q, mask, compiled=False)
 
     @experiment(lambda asked: shapes(asked.q.x))
@@ -235,7 +235,7 @@ class Box:
         return values if self.layer.stated.per == "batch" else values[:B]
 
     def energies_as_they_come(self, g: Named, memory: Named, mask: Tensor | None = None) -> Tensor:
-        """The same from a plain call, with exactly these rows."""
+        """What the energy returns from a plain call, with exactly these rows."""
         return self._energies(g, memory, mask, compiled=False)
 
     def energy_shape(self, g: Named) -> torch.Size:

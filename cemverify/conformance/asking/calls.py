@@ -56,6 +56,11 @@ class Caller:
         """The library whose arrays it takes."""
         return ARRAY_KINDS[self.subject.arrays]
 
+    @property
+    def processes(self) -> tuple[int, ...]:
+        """The ids of those that take part in a call: this one, and the one that holds the functions."""
+        return (os.getpid(),) if self.elsewhere is None else self.elsewhere.processes
+
     def at(self, dtype: torch.dtype) -> Caller:
         """This caller with arrays of another dtype."""
         return replace(self, dtype=dtype)

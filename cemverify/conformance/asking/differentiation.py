@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from cemverify.conformance.implementations.faults import NotFinite
 from cemverify.conformance.questions.cases import Case
 
 
-@experiment(lambda asked: (asked.cotangent.shape, shapes(differentiated(asked.case, asked.name, asked.recorded))))
+@experiment(lambda asked: (asked.cotangent.shape, shapes(arguments_of(asked.case, asked.name, asked.recorded))))
 def products(
     caller: Caller, case: Case, cotangent: Tensor, name: str, recorded: Sequence[str] | None
 ) -> tuple[Tensor, dict[str, Tensor]]:
@@ -27,22 +28,26 @@ def products(
             for all of them.
 
     Returns:
-        The products by name, as `differentiated` has the arrays; zeros if no gradient arrives.
+        The products by name, as `arguments_of` has the arrays; zeros if no gradient arrives.
 
     Raises:
         Fault: there is no output or no product to compare.
     """
-    arrays = {key: caller.array(array) for key, array in differentiated(case, name, None).items()}
+    arrays = {key: caller.array(array) for key, array in arguments_of(case, name).items()}
+    return products_at(caller, case, cotangent, name, arrays, recorded)
+
+
+def products_at(
+    caller: Caller, case: Case, cotangent: Tensor, name: str, arrays: dict[str, Any], recorded: Sequence[str] | None
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """An output and its vector-Jacobian products at given arrays, by name, within an experiment."""
     leaves = {key: array for key, array in arrays.items() if recorded is None or key in recorded}
 
-    def layer(given: dict[str, Any]) -> Any:
-        given = {**arrays, **given}
-        # x is h itself where the case has one array for both
-        states = [given["h"]] if _starts_at_the_memory(name) else [given.get("x", given["h"]), given["h"]]
-        return caller.functions[name](*states, {weight: given[weight] for weight in case.weights}, case.config)
-
+    function = of_named_arrays(caller, name, case)
     with torch.enable_grad(), caller.guarded():
-        answer, pulled = caller.kind.pulled(layer, leaves, caller.array(cotangent))
+        answer, pulled = caller.kind.pulled(
+            lambda given: function({**arrays, **given}), leaves, caller.array(cotangent)
+        )
         result = as_tensor(answer, cotangent.shape)
         found = {key: as_tensor(product, as_tensor(leaves[key]).shape) for key, product in pulled.items()}
     for key, product in found.items():
@@ -51,15 +56,27 @@ def products(
     return result, found
 
 
-def differentiated(case: Case, name: str, recorded: Sequence[str] | None) -> dict[str, Tensor]:
-    """What a function is differentiated in, by name: x, unless it takes none or x is h itself, h and every weight.
+def of_named_arrays(caller: Caller, name: str, case: Case) -> Callable[[dict[str, Any]], Any]:
+    """A function of the implementation as one of its arrays by name, as `arguments_of` has them."""
+    function, config = caller.functions[name], copy.deepcopy(case.config)
+
+    def of_arrays(arrays: dict[str, Any]) -> Any:
+        # x is h itself where the case has one array for both
+        states = [arrays["h"]] if _starts_at_the_memory(name) else [arrays.get("x", arrays["h"]), arrays["h"]]
+        return function(*states, {weight: arrays[weight] for weight in case.weights}, config)
+
+    return of_arrays
+
+
+def arguments_of(case: Case, name: str, chosen: Sequence[str] | None = None) -> dict[str, Tensor]:
+    """What a function is given, by name: x, unless it takes none or x is h itself, h and every weight.
 
     Args:
-        recorded: the names that are wanted; None for all.
+        chosen: the names that are wanted; None for all.
     """
     apart = {} if case.x is case.h or _starts_at_the_memory(name) else {"x": case.x}
     arrays = {**apart, "h": case.h, **case.weights}
-    return {key: array for key, array in arrays.items() if recorded is None or key in recorded}
+    return {key: array for key, array in arrays.items() if chosen is None or key in chosen}
 
 
 def _starts_at_the_memory(name: str) -> bool:

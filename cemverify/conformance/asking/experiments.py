@@ -78,13 +78,13 @@ class Elsewhere(Protocol):
 
 @dataclass(frozen=True)
 class Rows:
-    """Of an array: its first axis has so many entries, and the other axes are anybody's choice."""
+    """The shape that is due where only the first axis is known: it has `batch` entries, the others are free."""
 
     batch: int
 
 
 def shapes(named: Mapping[str, Tensor]) -> dict[str, torch.Size]:
-    """The shape of each array."""
+    """The shape of each array, by its name."""
     return {name: array.shape for name, array in named.items()}
 
 

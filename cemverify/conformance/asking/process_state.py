@@ -112,6 +112,13 @@ def _deterministic() -> tuple[bool, bool]:
     return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
 
 
+def _device() -> torch.device:
+    try:
+        return torch.get_default_device()
+    except AttributeError:  # of torch 2.6, once it was told that there is none
+        return torch.device("cpu")
+
+
 def _put_device(device: torch.device) -> None:
     # the CPU needs no mode that says so
     torch.set_default_device(None if device.type == "cpu" else device)
@@ -260,7 +267,7 @@ SETTINGS: Sequence[Setting] = (
     ),
     Setting("gradient mode", torch.is_grad_enabled, torch.set_grad_enabled, decides=True),
     Setting("default dtype", torch.get_default_dtype, torch.set_default_dtype, decides=True),
-    Setting("default device", torch.get_default_device, _put_device, decides=True),
+    Setting("default device", _device, _put_device, decides=True),
     Setting("number of threads", torch.get_num_threads, torch.set_num_threads, decides=True),
     Setting(
         "precision of matrix products",
@@ -320,7 +327,7 @@ class ProcessState:
 
     @classmethod
     def now(cls, settings: Sequence[Setting] = SETTINGS) -> ProcessState:
-        """The state as it is now."""
+        """The settings of this process at the moment."""
         return cls(settings, tuple([setting.read() for setting in settings]))
 
     def changed(self) -> list[str]:
@@ -328,7 +335,7 @@ class ProcessState:
         return [setting.name for setting, value in self._pairs() if value != setting.read()]
 
     def restore(self) -> None:
-        """Sets back what changed."""
+        """Sets every setting that has changed since back to what it was."""
         for setting, value in self._pairs():
             if value != setting.read():
                 setting.put(value)

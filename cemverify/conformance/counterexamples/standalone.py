@@ -131,12 +131,12 @@ class _AttentionOptions:
 
     @property
     def R(self) -> int:
-        """The head dimension."""
+        """R, the number of features of each attention head."""
         return self.dim // self.heads if self.head_dim is None else self.head_dim
 
     @property
     def tau(self) -> float:
-        """The temperature."""
+        """The temperature by which attention divides its scores."""
         return math.sqrt(self.R) if self.temperature is None else self.temperature
 
 
@@ -338,7 +338,7 @@ def judge_from_outside(within: float) -> int:
 
 
 def main() -> int:
-    """`python NAME.py`."""
+    """Asks the saved question and prints what came of it; what `python NAME.py` does."""
     parser = argparse.ArgumentParser(
         description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )

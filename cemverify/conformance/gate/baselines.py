@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any
 
 from cemverify.conformance.judging.verdicts import Record, Verdict
-from cemverify.results.envelope import ResultError, read
+from cemverify.results.envelope import ResultError, complete, read
 
 GROWTH = 3.0
 FLOOR = 0.6
@@ -120,7 +120,7 @@ class Compared:
 
     @property
     def failed(self) -> bool:
-        """Whether the run fails."""
+        """Whether the run is to end with a failure."""
         return self.strict and bool(self.regressions)
 
 
@@ -128,14 +128,20 @@ def read_baseline(path: Path) -> Baseline:
     """A result of `cemverify check --json`.
 
     Raises:
-        ResultError: it cannot be read, or is no such result.
+        ResultError: it cannot be read, is no such result, or is that of a run that ended before it asked everything.
     """
     content = read(path)
     if content["kind"] != "check":
         raise ResultError(
             f"{path} is a result of kind {content['kind']!r}; a baseline is written by `cemverify check --json`"
         )
-    try:
+    with complete(path, content):
+        if unasked := content.get("unasked"):
+            raise ResultError(
+                f"{path} is of a run that ended before it asked everything, and as a baseline would leave "
+                f"{len(unasked)} of {content['counts']['applicable']} properties unguarded; "
+                "write one without --first, --quick and --within"
+            )
         made = content["made_by"]
         how = made["configuration"]
         device = made["device"]["type"].partition(":")[0]
@@ -144,10 +150,6 @@ def read_baseline(path: Path) -> Baseline:
         held = (p for p in content["properties"] if p["verdict"] == Verdict.HOLDS)
         margins = {p["id"]: p["margin"] for p in held if p["margin"] is not None}
         return Baseline(path, conditions, content["suite_version"], how["properties"], verdicts, margins)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ResultError(
-            f"{path} is not a complete result of `cemverify check` ({error!r}); write it again"
-        ) from error
 
 
 def check_comparable(baseline: Baseline, now: Conditions) -> None:
@@ -171,7 +173,11 @@ def check_comparable(baseline: Baseline, now: Conditions) -> None:
 
 
 def compare(
-    baseline: Baseline, records: Sequence[Record], properties: Sequence[str], suite_version: str
+    baseline: Baseline,
+    records: Sequence[Record],
+    properties: Sequence[str],
+    suite_version: str,
+    unasked: Sequence[str] = (),
 ) -> list[Difference]:
     """The differences between a run and its baseline, regressions first.
 
@@ -180,11 +186,11 @@ def compare(
             catalogue, is noted and is no regression.
         properties: the patterns that were asked about. Where they are narrower than the baseline's, what was not
             asked is not missing.
-        suite_version: of the run.
+        suite_version: of the run. unasked: ids that are not missing, as the run ended before them.
     """
     found = [f for record in records if (f := _of_property(record, baseline)) is not None]
     if not properties or list(properties) == list(baseline.properties):
-        there = {record.id for record in records}
+        there = {record.id for record in records} | set(unasked)
         held = (id_ for id_, verdict in baseline.verdicts.items() if verdict == Verdict.HOLDS)
         found += [_missing(id_) for id_ in held if id_ not in there]
     found += _together(baseline, records)

@@ -13,6 +13,7 @@ from cemverify.conformance.gate.baselines import Baseline, Compared, compare
 from cemverify.conformance.gate.known_violations import KnownViolation, Settled, read_known, settle
 from cemverify.conformance.gate.pinning import pin
 from cemverify.conformance.judging.events import RunFinished
+from cemverify.conformance.judging.verdicts import Record, violations
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,11 @@ class Gate:
     baseline: Baseline | None
     strict: bool
 
+    def fails(self, record: Record) -> bool:
+        """Whether the record is a violation that fails the run: neither known nor too new."""
+        (marked,), _ = settle(self.implementation, pin([record], self.pinned), self.entries, "", self.today)
+        return bool(violations([marked]))
+
     def measure(
         self, finished: RunFinished, properties: Sequence[str]
     ) -> tuple[RunFinished, Settled | None, Compared | None]:
@@ -55,6 +61,6 @@ class Gate:
             records, settled = settle(self.implementation, finished.records, entries, str(self.known), self.today)
             finished = replace(finished, records=records)
         if self.baseline is not None:
-            differences = compare(self.baseline, finished.records, properties, VERSION)
+            differences = compare(self.baseline, finished.records, properties, VERSION, finished.unasked)
             compared = Compared(self.baseline.path, differences, self.strict)
         return finished, settled, compared

@@ -97,7 +97,7 @@ class ArrayKind(ABC):
         raise NotImplementedError(self.lacks["vmap"])
 
     def mapped_once(self, function: Function) -> Function:
-        """The same over all arguments, compiled where each operation would be otherwise."""
+        """The function mapped over all arguments, and compiled where each operation would be compiled otherwise."""
         return self.mapped(function)
 
     def unrecorded(self, function: Function) -> Function:

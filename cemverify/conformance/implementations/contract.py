@@ -20,7 +20,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -64,6 +64,12 @@ class Implementation:
 
 
 Subject = Implementation | EnergyLayer
+Kind = Literal["CEM implementation", "energy layer"]
+
+
+def kind_of(subject: Subject) -> Kind:
+    """Which kind of implementation it is, as properties name it."""
+    return "energy layer" if isinstance(subject, EnergyLayer) else "CEM implementation"
 
 
 def implementation(
@@ -211,10 +217,10 @@ def as_subject(found: Any, name: str = "the object") -> Subject:
             return energy_layer(**said, **common)
     except (TypeError, ValueError) as error:
         raise LoadError(f"{name} is not a valid implementation: {error}") from error
-    raise LoadError(f"{name} is {_kind_of(found)}")
+    raise LoadError(f"{name} is {_what_it_is(found)}")
 
 
-def _kind_of(found: Any) -> str:
+def _what_it_is(found: Any) -> str:
     """What something is that is not an implementation, and what makes one of it."""
     if isinstance(found, torch.nn.Module):
         how = "cemverify.implementation_from_modules(...), or cemverify.energy_layer(update=..., parameters=module)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import spec_from_file_location
@@ -50,9 +50,13 @@ def use(texts: Mapping[str, str]) -> None:
         sys.meta_path.insert(0, EditedFiles(texts))
 
 
-def forget(files: Mapping[str, str]) -> None:
-    """Has the modules of these files, by absolute path, imported anew when they are asked for next."""
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if isinstance(file, str) and os.path.abspath(file) in files:
-            del sys.modules[name]
+def modules_of(files: Mapping[str, str]) -> list[str]:
+    """The names under which these files, by absolute path, have been imported."""
+    found = [(name, getattr(module, "__file__", None)) for name, module in list(sys.modules.items())]
+    return [name for name, file in found if isinstance(file, str) and os.path.abspath(file) in files]
+
+
+def forget(modules: Iterable[str]) -> None:
+    """Has these modules imported anew when they are asked for next."""
+    for name in modules:
+        sys.modules.pop(name, None)

@@ -64,6 +64,7 @@ class Step:
         smoothness: a bound on the Hessian of the energy in x, if one is known.
         tolerance: of an equilibrium: the largest gradient that counts as stationary.
         noise: sigma, if the step adds sigma times a standard normal array that the caller passes as `noise`.
+        learned: gives the sizes as torch tensors that may record gradients; None where they are plain numbers.
     """
 
     kind: StepKind = "gradient"
@@ -75,6 +76,7 @@ class Step:
     smoothness: float | None = None
     tolerance: float | None = None
     noise: float = 0.0
+    learned: Callable[[], Sequence[torch.Tensor]] | None = None
 
     @property
     def unknown_preconditioner(self) -> bool:
@@ -151,7 +153,7 @@ def energy_layer(
     leak: bool = False,
     step: StepKind = "gradient",
     steps: int = 1,
-    step_size: float | Sequence[float] = 1.0,
+    step_size: float | Sequence[float] | torch.Tensor | Callable[[], torch.Tensor] = 1.0,
     momentum: float = 0.0,
     preconditioner: Any = None,
     returns: Returns = "difference",
@@ -168,7 +170,7 @@ def energy_layer(
     """Any energy layer: `update(x, memory)` and, if it has one, `energy(g, memory)`.
 
     A shape is written without the batch axis, as in a comment: `("J", 8)` is J tokens of dimension 8, (B, J, 8).
-    A letter is a size that varies, the same one wherever it stands; "J" counts tokens. Several arrays are a mapping
+    A letter stands for a size that varies, the same one everywhere; "J" counts tokens. Several arrays are a mapping
     of shapes, `{"visible": (12,), "hidden": (5,)}`, and come as a named tuple: `x.visible`. Give `dim=D` instead of
     shapes where both state and memory are ("J", D).
 
@@ -188,7 +190,8 @@ def energy_layer(
         state_map: G. lagrangian: L(x), a value per token or per sequence; G = dL/dx. Either, or both.
         leak: the whole energy is x.g - L(x) + energy(g, memory), so that the update is -eta P (x + dE/dg).
         step: "gradient", "cccp", "equilibrium" or "free"; see `Step`.
-        steps, step_size: T steps of size eta, or of a list of T sizes.
+        steps, step_size: T steps of size eta, or of a list of T sizes. Of a learned size give the tensor, () or (T,),
+            or a function without arguments that computes it from parameters: `lambda: softplus(module.raw)`.
         momentum: mu, at least 0 and below 1: each step also adds mu times the one before it (heavy ball).
         preconditioner: None, an array (D,) or (D, D), a function of the gradient, or SOME_POSITIVE_DEFINITE.
         returns: "difference" or "next state".
@@ -220,7 +223,7 @@ def energy_layer(
             raise ValueError("an energy layer with state=(...) needs memory=(...), or memory=None if it has none")
         memory = (TOKENS, dim)
     states, memories = _shapes(state, "x"), _shapes(memory, "memory")
-    sizes = _sizes(step_size, steps)
+    sizes, learned = _sizes(step_size, steps, arrays)
     named = _parameters(parameters)
     if isinstance(momentum, bool) or not isinstance(momentum, float | int | torch.Tensor):
         raise ValueError(f"the momentum of an energy layer is a number, not {momentum!r}")
@@ -235,6 +238,7 @@ def energy_layer(
         smoothness,
         tolerance,
         float(noise),
+        learned,
     )
     assert not isinstance(states, str)
     layer = EnergyLayer(
@@ -357,10 +361,25 @@ def _shapes(given: Any, name: str) -> Mapping[str, Shape] | str:
     return MappingProxyType(shapes)
 
 
-def _sizes(step_size: Any, steps: Any) -> tuple[float, ...]:
+def _sizes(
+    step_size: Any, steps: Any, arrays: str
+) -> tuple[tuple[float, ...], Callable[[], Sequence[torch.Tensor]] | None]:
+    """The sizes as numbers, and what gives them as tensors if they are learned, which only torch layers can be."""
     if type(steps) is not int or steps < 1:
         raise ValueError(f"the steps of an energy layer must be a whole number of at least 1, not {steps!r}")
-    if hasattr(step_size, "tolist"):  # a learned step size
+    given, learned = step_size, None
+    if callable(given):
+        try:
+            step_size = given()
+        except TypeError as error:
+            raise ValueError(f"a step size that is a function takes no arguments: {error}") from error
+    if isinstance(step_size, torch.Tensor) and arrays == "torch":
+
+        def learned() -> Sequence[torch.Tensor]:
+            now = torch.as_tensor(given() if callable(given) else given)
+            return [now] * steps if now.dim() == 0 else list(now)
+
+    if hasattr(step_size, "tolist"):
         step_size = step_size.tolist()
     sizes = tuple(step_size) if isinstance(step_size, Sequence) else (step_size,) * steps
     if len(sizes) != steps:
@@ -368,7 +387,7 @@ def _sizes(step_size: Any, steps: Any) -> tuple[float, ...]:
     for size in sizes:
         if isinstance(size, bool) or not isinstance(size, float | int) or not 0 < size < math.inf:
             raise ValueError(f"the step size of an energy layer must be a positive number, not {size!r}")
-    return tuple(map(float, sizes))
+    return tuple(map(float, sizes)), learned
 
 
 def _parameters(given: Any) -> Mapping[str, Any]:

@@ -106,25 +106,25 @@ class Fault(Exception):
 
 
 class Raised(Fault):
-    """It raised an exception."""
+    """A call of the implementation raised an exception."""
 
     cause = "raised"
 
 
 class NotAnArray(Fault):
-    """It returned something that is not an array."""
+    """The implementation returned something that is not an array."""
 
     cause = "not an array"
 
 
 class WrongShape(Fault):
-    """It returned an array of another shape."""
+    """The implementation returned an array of another shape than the one that is due."""
 
     cause = "wrong shape"
 
 
 class NotFinite(Fault):
-    """It returned NaN or infinity where the correct result is finite."""
+    """The implementation returned NaN or infinity where the correct result is finite."""
 
     cause = "not finite"
 
@@ -136,19 +136,19 @@ class Hung(Fault):
 
 
 class OutOfMemory(Fault):
-    """It asked for more memory than it may have."""
+    """The implementation asked for more memory than it may have."""
 
     cause = "out of memory"
 
 
 class Tampered(Fault):
-    """It replaced functions that the whole process uses, the verifier included."""
+    """The implementation replaced functions that the whole process uses, the verifier included."""
 
     cause = "tampered"
 
 
 class Crashed(Fault):
-    """It ended the interpreter."""
+    """The implementation ended its process during a call."""
 
     cause = "crashed"
 

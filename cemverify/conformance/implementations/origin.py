@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from cemverify.conformance.implementations.contract import Subject
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import LIBRARIES, printable
 
+_PROGRAMS = ("__main__", "__mp_main__")  # whatever called the verifier
 _DEEPEST = 16  # wrappers around a function that are looked through
 
 
@@ -79,7 +80,7 @@ def shown(path: str) -> str:
 
 
 def functions_of(subject: Subject) -> Iterator[tuple[str, Any]]:
-    """Its functions that are asked, each with its name."""
+    """The functions of an implementation that are asked, each with its name."""
     if not isinstance(subject, EnergyLayer):
         yield from subject.functions.items()
         return
@@ -124,6 +125,17 @@ def _code(function: Any) -> Any:
     return None
 
 
+def imported() -> Iterator[tuple[str, str, ModuleType]]:
+    """Every imported module of Python source, but for the program itself: its name, its file and the module."""
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        # some modules of libraries have relative names, of files that are not there
+        if name in _PROGRAMS or not isinstance(file, str) or not file.endswith(".py") or not os.path.isabs(file):
+            continue
+        if isinstance(module, ModuleType):
+            yield name, os.path.abspath(file), module
+
+
 def _of_parameters(subject: Subject) -> str | None:
     held = subject.parameters if isinstance(subject, EnergyLayer) else {}
     found = hashlib.sha256()
@@ -136,14 +148,11 @@ def _of_parameters(subject: Subject) -> str | None:
 def _digest(files: set[str]) -> str | None:
     folders = tuple(os.path.join(os.path.dirname(file), "") for file in files if not file.startswith(LIBRARIES))
     named = {file: os.path.basename(file) for file in files if os.path.isfile(file)}
-    for name, module in list(sys.modules.items()):
-        given = getattr(module, "__file__", None)
-        if not isinstance(given, str) or not given.endswith(".py") or name == "__main__":
-            continue
-        file = os.path.abspath(given)
-        # some modules of libraries have names of files that are not there
-        if folders and file.startswith(folders) and not file.startswith(LIBRARIES) and os.path.isfile(file):
-            named[file] = name
+    named |= {
+        file: name
+        for name, file, _ in imported()
+        if folders and file.startswith(folders) and not file.startswith(LIBRARIES) and os.path.isfile(file)
+    }
     if not named:
         return None
     found = hashlib.sha256()

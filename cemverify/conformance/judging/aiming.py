@@ -35,7 +35,7 @@ class Aiming:
 
     @property
     def numbers(self) -> Sequence[Number]:
-        """The most telling ones."""
+        """The numbers that are asked about: the most telling ones, up to a limit."""
         return self.code.numbers[:_MOST_NUMBERS]
 
     def ordered(self, found: Sequence[Aim], seed: int) -> list[Aim]:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
-from cemverify.conformance.implementations.faults import Fault
+from cemverify.conformance.implementations.faults import Crashed, Fault, Hung, OutOfMemory, Tampered
 from cemverify.conformance.implementations.origin import Origin, Place
 from cemverify.conformance.judging.events import Edit, RunFinished
 from cemverify.conformance.judging.verdicts import Record, Verdict, is_random, violations
@@ -41,8 +41,15 @@ class Cause:
 
     @property
     def first(self) -> Record:
-        """The violation to look at."""
+        """The violation to look at first."""
         return self.records[0]
+
+    @property
+    def may_be_mended(self) -> bool:
+        """Whether an edit of its source may clear it, and none is known: not where a call ended its process, say."""
+        lost = {kind.cause for kind in (Hung, OutOfMemory, Tampered, Crashed)}
+        likely = self.name != _RANDOM and self.first.cause not in lost
+        return likely and self.edit is None and self.place is not None
 
 
 @dataclass(frozen=True)
@@ -52,12 +59,14 @@ class Diagnosis:
     Attributes:
         implementation: its name. run: how many properties were run. causes: the most fundamental first.
         unexplained: violations that may follow from the first cause.
+        unasked: how many properties were not asked, as the run ended before.
     """
 
     implementation: str
     run: int
     causes: Sequence[Cause]
     unexplained: Sequence[Record] = ()
+    unasked: int = 0
 
     @property
     def violated(self) -> int:
@@ -69,6 +78,8 @@ class Diagnosis:
         """How much is violated, by how many causes, and the first of them."""
         first, n = self.causes[0], len(self.causes)
         share = f"{self.violated} of {self.run} violated"
+        if self.unasked:
+            share += f" ({self.unasked} not asked)"
         if n > 1:
             return f"{share}, {n} causes; the most fundamental: {first.name}"
         if self.unexplained:
@@ -97,7 +108,7 @@ def diagnose(event: RunFinished) -> Diagnosis | None:
     causes = [_cause(records, event.origin) for records in groups.values()]
     causes[:1] = [replace(cause, edit=event.edit) for cause in causes[:1]]
     run = sum(record.verdict != Verdict.NOT_OFFERED for record in event.records)
-    return Diagnosis(event.implementation, run, causes, unexplained)
+    return Diagnosis(event.implementation, run, causes, unexplained, len(event.unasked))
 
 
 def _cause_of(record: Record, first: Hashable | None) -> Hashable | None:

@@ -18,7 +18,8 @@ class Effort:
     Attributes:
         examples: roughly the number for each property; a property that mixes options asks more.
         seed: determines everything that is drawn.
-        seconds: the time budget of one property. A property that runs out of time is inconclusive.
+        seconds: the time budget of one property, of work and not of waiting for a core (`CoreBudget`). A property
+            that runs out of it is inconclusive.
         timeout: seconds after which a single call counts as hung (isolated runs only).
         dtype: of properties that have none of their own. device: of torch arrays.
         shrink: whether to look for the smallest counterexample, or stop at the first.

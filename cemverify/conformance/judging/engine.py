@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -13,14 +13,15 @@ import torch
 
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.experiments import Elsewhere, Lost, long_experiment
-from cemverify.conformance.implementations.contract import Subject, load
+from cemverify.conformance.implementations.contract import Kind, Subject, kind_of, load
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Discard, Fault, Hung, NotAnArray, Raised, WrongShape, words
 from cemverify.conformance.implementations.features import FUNCTIONS
-from cemverify.conformance.implementations.origin import origin_of
+from cemverify.conformance.implementations.origin import Origin, origin_of
 from cemverify.conformance.judging.aiming import Aiming
 from cemverify.conformance.judging.controls import control
 from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.ending import TO_THE_END, Ending, worth
 from cemverify.conformance.judging.events import Event, PropertyFinished, PropertyStarted, RunFinished, RunStarted
 from cemverify.conformance.judging.localisation.bench import WrongPart
 from cemverify.conformance.judging.localisation.layers import localise_layer, localise_mask
@@ -30,33 +31,29 @@ from cemverify.conformance.judging.search import PropertySearch, SuiteBroke, Vio
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.judging.wording import conclude, unanswered
 from cemverify.conformance.oracle.evidence import Evidence
-from cemverify.conformance.properties import Door, Property, by_id
+from cemverify.conformance.oracle.remembering import remembering
+from cemverify.conformance.properties import Property, by_id
 from cemverify.conformance.properties.base import CONTROLS
 from cemverify.conformance.questions.black_boxes import Question
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.saving import Saved, Values
-from cemverify.processes.time_limits import TimeLimit
+from cemverify.processes.time_limits import CoreBudget
+from cemverify.source.reach.summary import Reach
 
 _CLOSE = 1e-7  # a solver's tolerance at which differences of its answers tell
 _MOST_WEIGHTS = 2**22  # attention weights times features, of cases that are taken apart to find the wrong part
 
 
-def door_of(subject: Subject) -> Door:
-    """Which kind of implementation it is."""
-    return "energy layer" if isinstance(subject, EnergyLayer) else "cem"
-
-
-def applicable(subject: Subject, properties: Sequence[Property]) -> list[Property]:
-    """The properties that apply to this kind of subject.
+def applicable(kind: Kind, properties: Sequence[Property]) -> list[Property]:
+    """The properties that apply to this kind of implementation.
 
     Raises:
         ValueError: none of them does.
     """
-    door = door_of(subject)
-    chosen = [p for p in properties if p.door == door]
+    chosen = [p for p in properties if p.kind == kind]
     if not chosen:
         raise ValueError(
-            f"none of these properties applies to this kind of implementation ({door}); see `cemverify list`"
+            f"none of these properties applies to this kind of implementation ({kind}); see `cemverify list`"
         )
     return chosen
 
@@ -85,20 +82,51 @@ def _missing(features: Sequence[str], absent: Mapping[str, str]) -> str:
     return "; ".join(f"{name}: {absent[name]}" for name in functions or features)
 
 
-def run(subject: Subject, name: str, properties: Sequence[Property], effort: Effort) -> Iterator[Event]:
-    """Runs in this process. A call that hangs or crashes ends the run; `isolation.run` survives both."""
+def run(
+    subject: Subject, name: str, properties: Sequence[Property], effort: Effort, ending: Ending = TO_THE_END
+) -> Generator[Event, None, None]:
+    """Runs in this process. A call that hangs or crashes ends the run; `isolation.run` survives both.
+
+    Args:
+        ending: when the run ends before everything is asked.
+    """
     started = time.monotonic()
-    asked = applicable(subject, properties)
-    records = []
-    yield RunStarted(name, len(asked), sum(not_offered(p, subject.not_offered, effort.dtype) is None for p in asked))
-    for property_ in asked:
-        record = not_offered(property_, subject.not_offered, effort.dtype)
-        if record is None:
-            yield PropertyStarted(property_.id)
-            record = judge_property(subject, property_, effort)
-        records.append(record)
+    asked, absent = applicable(kind_of(subject), properties), subject.not_offered
+    records = {p.id: r for p in asked if (r := not_offered(p, absent, effort.dtype)) is not None}
+    offered = [p for p in asked if p.id not in records]
+    yield RunStarted(name, len(asked), len(offered))
+    for record in records.values():
         yield PropertyFinished(record)
-    yield RunFinished(name, records, time.monotonic() - started, origin_of(subject))
+    until = time.monotonic() + ending.after
+    for property_ in ending.ordered(offered, absent.keys()):
+        if time.monotonic() > until:
+            break
+        yield PropertyStarted(property_.id)
+        record = records[property_.id] = judge_property(subject, property_, effort)
+        yield PropertyFinished(record)
+        if ending.at(record):
+            break
+    yield finished(name, asked, records, time.monotonic() - started, origin_of(subject), absent.keys())
+
+
+def finished(
+    name: str,
+    asked: Sequence[Property],
+    records: Mapping[str, Record],
+    seconds: float,
+    origin: Origin,
+    absent: Collection[str],
+    reach: Reach | None = None,
+) -> RunFinished:
+    """The end of a run.
+
+    Args:
+        asked: the properties for this kind of implementation, in the order of the catalogue.
+        records: of those that were judged or are not offered, by id. absent: features that it lacks.
+    """
+    in_order = [records[p.id] for p in asked if p.id in records]
+    unasked = [p.id for p in asked if p.id not in records]
+    return RunFinished(name, in_order, seconds, origin, reach, None, unasked, worth(in_order, unasked, absent))
 
 
 def judge_property(
@@ -116,30 +144,26 @@ def judge_property(
     """
     started = time.monotonic()
     caller = Caller(subject, property_.dtype or effort.dtype, effort.device, elsewhere)
-    search = PropertySearch(caller, property_, time_limit(effort.seconds, elsewhere), aiming)
+    search = PropertySearch(caller, property_, CoreBudget(effort.seconds, lambda: caller.processes), aiming)
     record = unanswered(property_)
     try:
-        search.look(effort)
-        record = conclude(record, search.tally, once=property_.once, seconds=effort.seconds)
-        if record.verdict == Verdict.HOLDS:
-            record = _against_controls(record, search)
-        if record.verdict == Verdict.HOLDS:
-            record = _against_mutants(record, search, effort)
-        elif record.verdict == Verdict.INCONCLUSIVE:
-            record = _advised(record, subject)
-        elif record.verdict == Verdict.VIOLATED and effort.shrink and search.tally.found is not None:
-            record = _explained(record, search, search.tally.found)
+        with remembering():  # for the controls, and for what is judged again while a violation is made smaller
+            search.look(effort)
+            record = conclude(record, search.tally, once=property_.once, seconds=effort.seconds)
+            if record.verdict == Verdict.HOLDS:
+                record = _against_controls(record, search)
+            if record.verdict == Verdict.HOLDS:
+                record = _against_mutants(record, search, effort)
+            elif record.verdict == Verdict.INCONCLUSIVE:
+                record = _advised(record, subject)
+            elif record.verdict == Verdict.VIOLATED and effort.shrink and search.tally.found is not None:
+                record = _explained(record, search, search.tally.found)
     except SuiteBroke as broke:
         record = replace(record, reason=str(broke))
     except Exception as error:  # while drawing, shrinking or trying the controls: the suite's doing
         verdict = Verdict.VIOLATED if record.verdict == Verdict.VIOLATED else Verdict.SUITE_ERROR
         record = replace(record, verdict=verdict, reason=f"the suite itself failed: {words(error)}")
     return replace(record, seconds=time.monotonic() - started)
-
-
-def time_limit(seconds: float, elsewhere: Elsewhere | None) -> TimeLimit:
-    """For a property, of the processes that take part."""
-    return TimeLimit(seconds) if elsewhere is None else TimeLimit(seconds, lambda: elsewhere.processes)
 
 
 def judge_again(
@@ -154,7 +178,7 @@ def judge_again(
     started = time.monotonic()
     if (misfit := _misfit(property_, question, dtype)) is not None:
         return replace(unanswered(property_), verdict=Verdict.INCONCLUSIVE, reason=misfit)
-    search = PropertySearch(Caller(subject, dtype, device, elsewhere), property_, TimeLimit(math.inf))
+    search = PropertySearch(Caller(subject, dtype, device, elsewhere), property_, CoreBudget(math.inf))
     record = unanswered(property_)
     try:
         search.look_at(question)
@@ -177,7 +201,7 @@ def _misfit(property_: Property, question: Any, dtype: torch.dtype) -> str | Non
     """
     if property_.stated_in is not None:  # its own check may be what is wrong
         return None
-    if property_.door != "cem":
+    if property_.kind != "CEM implementation":
         return None if isinstance(question, Question) else f"{_MISFIT} (it holds a {type(question).__name__})"
     right = load("reference")
     if not_offered(property_, right.not_offered, dtype) is not None:
@@ -207,11 +231,11 @@ def _advised(record: Record, subject: Subject) -> Record:
 
 def _against_controls(record: Record, search: PropertySearch) -> Record:
     """The record, inconclusive if a trivial implementation passes the latest telling examples: it proves nothing."""
-    told = list(search.tally.told)[::-1]  # the scattered ones first, which are generic
+    examples = list(search.tally.latest)[::-1]  # the scattered ones first, which are generic
     outcomes = {}
     try:
         for name in sorted(search.property.controls):
-            failed = any(_control_fails(search.caller, search.property, name, question) for question in told)
+            failed = any(_control_fails(search.caller, search.property, name, question) for question in examples)
             outcomes[name] = "failed" if failed else "passed"
     except Lost as lost:
         if lost.cause != Hung.cause:
@@ -221,7 +245,7 @@ def _against_controls(record: Record, search: PropertySearch) -> Record:
     record = replace(record, controls=outcomes)
     if passed := [name for name, outcome in outcomes.items() if outcome == "passed"]:
         listed = ", ".join(f"{name} ({CONTROLS[name]})" for name in passed)
-        reason = f"trivial implementations pass too, on {len(told)} of these examples: {listed}"
+        reason = f"trivial implementations pass too, on {len(examples)} of these examples: {listed}"
         return replace(record, verdict=Verdict.INCONCLUSIVE, reason=reason)
     return record
 
@@ -241,7 +265,7 @@ def _against_mutants(record: Record, search: PropertySearch, effort: Effort) -> 
         absent = not_offered(search.property, mutant.not_offered, caller.dtype)
         if absent is not None:
             return _toothless(record, name, f"is not asked, as it does not offer {absent.reason}")
-        tried = PropertySearch(caller, replace(search.property, check=checked), search.limit)
+        tried = PropertySearch(caller, replace(search.property, check=checked), search.budget)
         try:
             tried.look(replace(effort, shrink=False))
         except SuiteBroke as broke:
@@ -354,7 +378,7 @@ def _untied(caller: Caller, _: Question, found: Violation) -> WrongPart | None:
     because = (
         f"the update is right at these values, and depends on {name} in another way than the energy's gradient: a "
         "weight that is stored twice instead of tied, or one that the energy has not (a learned step size a: declare "
-        "preconditioner=lambda g: a * g)"
+        "step_size=a, the tensor itself)"
     )
     return WrongPart("untied parameters", because)
 

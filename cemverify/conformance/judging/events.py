@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from cemverify.catalogue.detection import Share
 from cemverify.conformance.implementations.origin import Origin, Place
 from cemverify.conformance.judging.verdicts import Record
 from cemverify.source.reach.summary import Reach
@@ -52,11 +53,13 @@ class Edit:
 
 @dataclass(frozen=True)
 class RunFinished:
-    """Sent at the end, with every record in catalogue order.
+    """Sent at the end, with the record of every property that was judged, in catalogue order.
 
     Attributes:
         origin: where the implementation is written. reach: what was reached of its code, if that was read.
         edit: one with which every property holds, if one was looked for and found.
+        unasked: ids of properties that it offers and that were not asked, or not to the end: the run ended before.
+        worth: how many mutants those kill that were asked, where some were not.
     """
 
     implementation: str
@@ -65,6 +68,8 @@ class RunFinished:
     origin: Origin = field(default_factory=Origin)
     reach: Reach | None = None
     edit: Edit | None = None
+    unasked: Sequence[str] = ()
+    worth: Share | None = None
 
 
 Event = RunStarted | PropertyStarted | PropertyFinished | RunFinished

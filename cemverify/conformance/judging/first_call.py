@@ -14,17 +14,21 @@ from functools import partial
 from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.layers import AttentionConfig, MLPConfig
 from cemverify.cem.models import BlockConfig
-from cemverify.conformance.asking.boxes import Box, form_of
+from cemverify.conformance.asking.boxes import Box, flat, form_of
 from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.asking.experiments import Lost
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Discard, Fault, NotFinite
 from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.properties.contract.answers import dtype_is_kept
 from cemverify.conformance.properties.contract.functions import EVERY, Function
 from cemverify.conformance.properties.layers.contract import answers_have_the_arguments_dtype
-from cemverify.conformance.questions.black_boxes import scattered
+from cemverify.conformance.questions.black_boxes import Question, scattered
 from cemverify.conformance.questions.cases import Case, Config, dense_case
 
+Answer = list[float]
+
+_ALIKE = 1e-3  # of the largest number: far above roundoff, in float32 too, and far below other weights
 _B, _J, _D, _K = 2, 3, 4, 2  # rows, tokens, dimensions and heads of the call
 _LOWER = dict.fromkeys(("dtype:float32", "dtype:bfloat16"), "the first call is in one dtype")
 _DTYPE = (
@@ -60,6 +64,36 @@ def first_calls(caller: Caller, functions: Collection[str]) -> str | None:
     return None
 
 
+def shown_twice(caller: Caller) -> Answer | None:
+    """What an energy layer answers to the ordinary question, as numbers to compare with those of another process.
+
+    Returns:
+        None if the layer declares its parameters, which are compared themselves, or answers two calls differently.
+
+    Raises:
+        Lost: the process hangs or is gone.
+    """
+    subject = caller.subject
+    if not isinstance(subject, EnergyLayer) or subject.parameters:
+        return None
+    box = Box.of(caller)
+    try:
+        first, second = (flat(box.displacement(_question(box)))[0].tolist() for _ in range(2))
+    except Lost:
+        raise
+    except (Fault, Discard):
+        return None
+    return first if alike(first, second) else None
+
+
+def alike(first: Answer, second: Answer) -> bool:
+    """Whether two answers differ by no more than two processors or two orders of adding would make them."""
+    largest = max(map(abs, (*first, *second)), default=0.0)
+    return len(first) == len(second) and all(
+        abs(a - b) <= _ALIKE * largest for a, b in zip(first, second, strict=True)
+    )
+
+
 def _said(name: str, call: Callable[[], Evidence]) -> str | None:
     try:
         evidence = call()
@@ -72,12 +106,16 @@ def _said(name: str, call: Callable[[], Evidence]) -> str | None:
 
 
 def _of_a_layer(box: Box) -> Evidence:
-    form = replace(form_of(box.layer), shapes=None)
-    question = box.rounded(scattered(form, 0, {"J": max(2, box.layer.shortest)}))
+    question = _question(box)
     box.displacement(question)
     if box.layer.energy is not None:
         box.energies(box.mapped(question.x), question.memory)
     return answers_have_the_arguments_dtype(box, question)
+
+
+def _question(box: Box) -> Question:
+    form = replace(form_of(box.layer), shapes=None)
+    return box.rounded(scattered(form, 0, {"J": max(2, box.layer.shortest)}))
 
 
 def _ordinary(function: Function, absent: Collection[str]) -> Case:

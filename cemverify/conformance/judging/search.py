@@ -29,7 +29,7 @@ from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.properties import Asked, Property
 from cemverify.conformance.questions.hypothesis_draws import from_the_seed_alone
-from cemverify.processes.time_limits import TimeLimit
+from cemverify.processes.time_limits import CoreBudget
 
 _SEARCHES = 3  # the usual ones: small, dense and scattered questions
 _TRIES = 400  # smaller forms of a violation that are looked at
@@ -86,7 +86,7 @@ class Tally:
         found: the smallest violation so far. largest: the one with the largest margin, among those with an output.
         flaky: whether a case failed once and then passed. cut_short: whether time ran out. asked: examples that there
             are to be, about; 0 before that is known.
-        told: the latest telling examples that held. sizes: the largest of each size among them all.
+        latest: the last telling examples that held. sizes: the largest of each size among them all.
     """
 
     examples: int = 0
@@ -99,7 +99,7 @@ class Tally:
     cut_short: bool = False
     asked: int = 0
     discard_reasons: list[str] = field(default_factory=list)
-    told: deque[Any] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    latest: deque[Any] = field(default_factory=lambda: deque(maxlen=_KEPT))
     sizes: dict[str, int] = field(default_factory=dict)
 
     def held(self, question: Any, margin: float, *, telling: bool, asked: Any = None) -> None:
@@ -113,7 +113,7 @@ class Tally:
         self.examples += 1
         self.telling += telling
         if telling:
-            self.told.append(question)
+            self.latest.append(question)
             self.sizes = largest((self.sizes, getattr(asked or question, "sizes", {})))
         self.margin = max(self.margin, margin)
 
@@ -138,12 +138,12 @@ class PropertySearch:
     """One property, the implementation that is asked, and the results so far.
 
     Attributes:
-        limit: its time budget. aiming: what is known of the implementation's code, if anything is.
+        budget: its time budget. aiming: what is known of the implementation's code, if anything is.
     """
 
     caller: Caller
     property: Property
-    limit: TimeLimit
+    budget: CoreBudget
     aiming: Aiming | None = None
     tally: Tally = field(default_factory=Tally)
 
@@ -154,7 +154,8 @@ class PropertySearch:
             SuiteBroke: the check itself failed.
         """
         subject = self.caller.subject
-        asked = Asked(frozenset(subject.not_offered), subject if isinstance(subject, EnergyLayer) else None)
+        layer = subject if isinstance(subject, EnergyLayer) else None
+        asked = Asked(frozenset(subject.not_offered), layer, self.caller.kind)
         each = max(2, round(effort.examples * self.property.share / _SEARCHES))
         number = max(2, round(effort.examples * self.property.share / _SEARCHES * self.property.scattered))
         searched = {source: self.property.questions.search(source, asked) for source in self.property.sources}
@@ -181,7 +182,7 @@ class PropertySearch:
     def _ask(self, question: Any) -> float:
         """Judges one question, counts it, raises on a violation, and returns the margin."""
         tally = self.tally
-        if self.limit.passed():
+        if self.budget.passed():
             tally.cut_short = True
             if tally.found is None:
                 raise _TimeUp
@@ -270,7 +271,7 @@ class PropertySearch:
         if not found:
             return
         aims, seed, left = deque(aiming.ordered(found, effort.seed)), effort.seed, most
-        while aims and left and self.limit.spent() < self.limit.seconds / 2:
+        while aims and left and self.budget.spent() < self.budget.seconds / 2:
             aim, seed = aims.popleft(), seed + 1
             question = questions.aimed(asked, aim, seed)
             if question is None:
@@ -298,7 +299,7 @@ class PropertySearch:
     def _reduce(self, asked: Asked) -> None:
         """Shrinks the violation as long as it still fails, within a number of tries."""
         tries = _TRIES
-        while tries > 0 and not self.limit.passed() and (found := self.tally.found) is not None:
+        while tries > 0 and not self.budget.passed() and (found := self.tally.found) is not None:
             for question in self.property.questions.smaller(asked, found.question):
                 tries -= 1
                 if self._still_fails(question, found) or tries <= 0:

@@ -70,7 +70,7 @@ def size(case: Mapping[str, Any]) -> str:
 
 
 def number(count: int, noun: str) -> str:
-    """A count with its noun."""
+    """A number and what it counts, in the singular or the plural."""
     plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
     return f"{count} {noun if count == 1 else plural}"
 

@@ -173,23 +173,27 @@ def asked_up_to(records: Iterable[Record]) -> dict[str, int]:
     return largest(record.asked_up_to for record in records if record.verdict == Verdict.HOLDS)
 
 
-def counts(records: Iterable[Record]) -> dict[str, int]:
+def counts(records: Iterable[Record], unasked: int = 0) -> dict[str, int]:
     """The denominator: properties applicable, run, and each verdict.
 
     Of the violated ones, how many are known; of those that are not green, how many are not enforced.
+
+    Args:
+        unasked: properties that are offered and have no record, as the run ended before.
     """
     records = list(records)
     tally = Counter(record.verdict for record in records)
-    applicable = sum(tally.values())
+    judged = sum(tally.values())
     return {
-        "applicable": applicable,
-        "run": applicable - tally[Verdict.NOT_OFFERED],
+        "applicable": judged + unasked,
+        "run": judged - tally[Verdict.NOT_OFFERED],
         "holds": tally[Verdict.HOLDS],
         "violated": tally[Verdict.VIOLATED],
         "known": sum(record.known is not None for record in records),
         "not_enforced": sum(record.not_enforced for record in records),
         "inconclusive": tally[Verdict.INCONCLUSIVE],
         "not_offered": tally[Verdict.NOT_OFFERED],
+        "not_asked": unasked,
         "suite_error": tally[Verdict.SUITE_ERROR],
     }
 

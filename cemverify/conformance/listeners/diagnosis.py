@@ -23,7 +23,7 @@ def report(diagnosis: Diagnosis, width: int | None = None) -> str:
     lines += [f"  {line}" for line in _of(first)]
     lines += [f"  {line}" for line in _case(first.first)]
     lines += [f"  again: {diagnosis.again}"]
-    if first.edit is None and first.place is not None:
+    if first.may_be_mended:
         lines += [f"  mend: cemverify repair {diagnosis.implementation}"]
     for cause in diagnosis.causes[1:_FEW]:
         where = f", {cause.place}" if cause.place is not None else ""

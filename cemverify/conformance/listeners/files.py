@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 from xml.etree import ElementTree
 
@@ -34,9 +35,9 @@ def as_json(
         tables, more: further tables, and what else the payload holds. pinned: the catalogue that was enforced.
     """
     violated, diagnosis = violations(event.records), diagnose(event)
-    payload = {
+    payload: dict[str, Any] = {
         "implementation": event.implementation,
-        "counts": counts(event.records),
+        "counts": counts(event.records, len(event.unasked)),
         "headline": violated[0].id if violated else None,
         "asked_up_to": asked_up_to(event.records),
         "catalogue": {"version": versions.current(), "pinned": pinned},
@@ -48,6 +49,10 @@ def as_json(
         },
         "properties": [record.describe() for record in event.records],
     }
+    if event.unasked:
+        payload["unasked"] = list(event.unasked)
+    if event.worth is not None:
+        payload["worth"] = asdict(event.worth)
     if event.reach is not None:
         payload["reach"] = reach.as_json(event.reach)
     content = result("check", maker, [*_tables(event), *tables], {**payload, **(more or {})})
@@ -76,7 +81,7 @@ def as_markdown(event: RunFinished, maker: Maker, tables: Sequence[Table] = (), 
     parts = [
         f"# {table.title}",
         *([] if diagnosis is None else [f"**{diagnosis.sentence}**", f"```\n{conclusion(diagnosis)}\n```"]),
-        *filter(None, [terminal.how_far(event), terminal.summary(event)]),
+        *filter(None, [terminal.how_far(event), terminal.worth(event), terminal.summary(event)]),
         *([f"```\n{reached}\n```"] if (reached := reach.as_text(event)) else []),
         f"`{made['command']}`, torch {made['versions']['torch']}, {made['device']['type']}, {made['created']}",
         grid(table, "markdown"),
@@ -96,7 +101,7 @@ def as_junit(event: RunFinished, pinned: str | None = None) -> str:
     Args:
         pinned: the version of the catalogue that was enforced; None if all of it was.
     """
-    c = counts(event.records)
+    c = counts(event.records, len(event.unasked))
     enforced = counts(record for record in event.records if not record.not_enforced)
     suite = ElementTree.Element(
         "testsuite",
@@ -104,7 +109,7 @@ def as_junit(event: RunFinished, pinned: str | None = None) -> str:
         tests=str(c["applicable"]),
         failures=str(enforced["violated"] - enforced["known"]),
         errors=str(enforced["inconclusive"] + enforced["suite_error"]),
-        skipped=str(c["not_offered"] + c["known"] + c["not_enforced"]),
+        skipped=str(c["not_offered"] + c["not_asked"] + c["known"] + c["not_enforced"]),
         time=f"{event.seconds:.3f}",
     )
     properties, diagnosis = ElementTree.SubElement(suite, "properties"), diagnose(event)
@@ -120,6 +125,9 @@ def as_junit(event: RunFinished, pinned: str | None = None) -> str:
         ElementTree.SubElement(properties, "property", name=name, value=printable(value))
     for record in event.records:
         suite.append(_test_case(record))
+    for id_ in event.unasked:
+        case = ElementTree.SubElement(suite, "testcase", classname=_class(id_), name=_name(id_), time="0.000")
+        ElementTree.SubElement(case, "skipped", type="not asked", message="the run ended before")
     if output is not None:
         suite.append(output)
     root = ElementTree.Element("testsuites")
@@ -129,8 +137,9 @@ def as_junit(event: RunFinished, pinned: str | None = None) -> str:
 
 
 def _test_case(record: Record) -> ElementTree.Element:
-    family, _, name = record.id.partition("/")
-    case = ElementTree.Element("testcase", classname=f"cemverify.{family}", name=name, time=f"{record.seconds:.3f}")
+    case = ElementTree.Element(
+        "testcase", classname=_class(record.id), name=_name(record.id), time=f"{record.seconds:.3f}"
+    )
     tags = {
         Verdict.VIOLATED: "failure",
         Verdict.INCONCLUSIVE: "error",
@@ -153,6 +162,14 @@ def _test_case(record: Record) -> ElementTree.Element:
         if record.verdict == Verdict.VIOLATED:
             outcome.text = printable(violation(record))
     return case
+
+
+def _class(id_: str) -> str:
+    return f"cemverify.{id_.partition('/')[0]}"
+
+
+def _name(id_: str) -> str:
+    return id_.partition("/")[2]
 
 
 def printable(text: str) -> str:

@@ -94,7 +94,7 @@ def as_json(reach: Reach) -> dict[str, Any]:
 
 
 def table(reach: Reach) -> Table:
-    """One row for each file."""
+    """A table of how much of each file was reached, one row for each."""
     rows = []
     for file in reach.files:
         reached, statements = file.counts

@@ -22,7 +22,7 @@ _COLUMNS = ("property", "verdict", "examples", "telling", "discarded", "margin")
 
 
 def verdict_table(event: RunFinished) -> Table:
-    """One row per property."""
+    """The verdicts as a table, one row for each property."""
     rows = [
         (
             r.id,
@@ -93,7 +93,7 @@ def _families(records: Sequence[Record]) -> list[list[Record]]:
 
 
 def _of_family(records: Sequence[Record]) -> tuple[str, ...]:
-    """Its verdicts, its sums, and the largest margin in it."""
+    """The verdicts of a family of properties, their sums, and its largest margin."""
     tally = Counter(sorted(("hold" if r.verdict == Verdict.HOLDS else _verdict(r) for r in records), key=_order))
     every = "all " if list(tally) == ["hold"] and len(records) > 1 else ""
     verdicts = ", ".join(f"{every}{count} {verdict}" for verdict, count in tally.items())
@@ -146,7 +146,7 @@ def findings(event: RunFinished, *, verbose: bool = False, width: int | None = N
     if verbose or diagnosis is None:
         if absent := _absences(event.records):
             parts.append(fill(absent, READABLE, subsequent_indent="  ") if width is None else absent)
-        parts += filter(None, [reach.as_text(event), how_far(event)])
+        parts += filter(None, [reach.as_text(event), how_far(event), worth(event)])
     parts.append(summary(event))
     if diagnosis is not None:
         parts.append(conclusion(diagnosis))
@@ -172,6 +172,17 @@ def how_far(event: RunFinished) -> str:
     return f"tested up to {listed}" if listed else ""
 
 
+def worth(event: RunFinished) -> str:
+    """What a run is worth that did not ask everything and found nothing; empty for any other."""
+    if event.worth is None or violations(event.records):
+        return ""
+    asked = sum(record.verdict != Verdict.NOT_OFFERED for record in event.records)
+    return (
+        f"not everything was asked: these {number(asked, 'property')} kill at least {event.worth.killed} of the "
+        f"{event.worth.of} mutants that such an implementation could be ({event.worth.percent:.0f} %)"
+    )
+
+
 def _absences(records: Sequence[Record]) -> str:
     """How many properties are not offered for want of what; each one's reason stands in the files."""
     absent = [r.reason or "" for r in records if r.verdict == Verdict.NOT_OFFERED]
@@ -182,7 +193,8 @@ def _absences(records: Sequence[Record]) -> str:
 
 def summary(event: RunFinished) -> str:
     """The denominator in one line."""
-    c = counts(event.records)
+    c = counts(event.records, len(event.unasked))
+    unasked = f", {c['not_asked']} not asked, as the run ended before" if event.unasked else ""
     examples = sum(r.examples for r in event.records)
     known = f" ({c['known']} known)" if c["known"] else ""
     too_new = f" ({c['not_enforced']} of these not enforced)" if c["not_enforced"] else ""
@@ -191,7 +203,7 @@ def summary(event: RunFinished) -> str:
         f"{event.implementation}: {number(c['applicable'], 'property')}, {c['run']} run: {c['holds']} hold, "
         f"{c['violated']} violated{known}, {c['inconclusive']} inconclusive, "
         f"{number(c['suite_error'], 'suite error')}{too_new}; "
-        f"{c['not_offered']} not offered. {number(examples, 'valid example')}, {discarded} discarded, "
+        f"{c['not_offered']} not offered{unasked}. {number(examples, 'valid example')}, {discarded} discarded, "
         f"{event.seconds:.1f} s."
     )
 

@@ -6,13 +6,13 @@ from dataclasses import asdict
 from typing import Any
 
 from cemverify.conformance.trained.checkpoint import Weights
-from cemverify.conformance.trained.judging import Findings
 from cemverify.conformance.trained.measuring import Share
+from cemverify.conformance.trained.records import Findings
 from cemverify.results.envelope import Table
 
 
 def table(found: Findings) -> Table:
-    """One row per step."""
+    """What was measured of a trained layer, one row for each of its steps."""
     B, J = found.trained.tokens.ids.shape
     rows = [
         (

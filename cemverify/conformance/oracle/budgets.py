@@ -28,6 +28,7 @@ from torch import Tensor
 from cemverify.cem.activations import Activation, activation
 from cemverify.cem.layers import AttentionConfig
 from cemverify.cem.positions import alibi_slopes
+from cemverify.conformance.oracle.remembering import remembered
 from cemverify.conformance.questions.cases import Case
 
 Array = NDArray[np.float64]  # operations on small arrays take NumPy a third of torch's time
@@ -38,6 +39,7 @@ def unit_roundoff(dtype: torch.dtype) -> float:
     return torch.finfo(dtype).eps / 2
 
 
+@remembered
 def output_budget(case: Case, dtype: torch.dtype) -> Tensor:
     """Bound on |implementation - golden|, both float64 values of the same rounded case: (B, J, D).
 
@@ -49,6 +51,7 @@ def output_budget(case: Case, dtype: torch.dtype) -> Tensor:
         return torch.from_numpy(share * _output(_Arrays.of(case), unit_roundoff(dtype)).error)
 
 
+@remembered
 def energy_budget(case: Case, x: Tensor, dtype: torch.dtype) -> Tensor:
     """Bound on the error of the energies at x, which are off by at most their roundoff: (B, J)."""
     share = 1 + unit_roundoff(torch.float64) / unit_roundoff(dtype)

@@ -19,9 +19,11 @@ from cemverify.cem.activations import activation, without_values
 from cemverify.cem.energies import Elementwise, Energy, Interaction
 from cemverify.cem.layers import MLPConfig
 from cemverify.cem.positions import Alibi, Bias, Rotary, SelfCross, alibi_slopes
+from cemverify.conformance.oracle.remembering import remembered
 from cemverify.conformance.questions.cases import Case
 
 
+@remembered
 def golden(case: Case) -> Tensor:
     """The output that the layer must return: (B, J, D), float64."""
     case = case.to(torch.float64)
@@ -67,6 +69,7 @@ def golden_update(case: Case, x: Tensor) -> Tensor:
     return -case.layer_config.step_size * torch.einsum("kde,bkje->bjd", P, gradients)
 
 
+@remembered
 def energies_at(case: Case, x: Tensor) -> Tensor:
     """The energy of each token at x (not at N(x)) with memory h: (B, J)."""
     case = case.to(torch.float64)

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from cemverify.catalogue.index import chosen
 from cemverify.conformance.properties import (
+    contexts,
     contract,
     decoding,
     descent,
@@ -24,7 +25,7 @@ from cemverify.conformance.properties import (
     training,
     tying,
 )
-from cemverify.conformance.properties.base import Asked, Door, Property
+from cemverify.conformance.properties.base import Asked, Property
 from cemverify.conformance.properties.own import own_properties, properties_of
 
 # The most fundamental first: reports keep this order, so the first violation is the headline.
@@ -42,6 +43,7 @@ _FAMILIES = (
     extremes,
     sizes,
     modes,
+    contexts,
     precision,
     rejection,
     layers,
@@ -85,4 +87,4 @@ def select(patterns: Sequence[str], own: Sequence[Property] = ()) -> tuple[Prope
     return tuple(p for p in every if p.id in wanted)
 
 
-__all__ = ["Asked", "Door", "Property", "by_id", "catalogue", "own_properties", "select"]
+__all__ = ["Asked", "Property", "by_id", "catalogue", "own_properties", "select"]

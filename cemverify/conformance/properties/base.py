@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import torch
 from hypothesis.strategies import SearchStrategy
 
 from cemverify.conformance.asking.calls import Caller
-from cemverify.conformance.implementations.contract import Subject
+from cemverify.conformance.implementations.arrays import TORCH, ArrayKind
+from cemverify.conformance.implementations.contract import Kind, Subject
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.questions.aimed import aimed_case, quantities
@@ -19,8 +20,6 @@ from cemverify.conformance.questions.aims import Aim, aims
 from cemverify.conformance.questions.shrinking import smaller
 from cemverify.conformance.questions.spaces import Source, Space, cases, scattered_case
 from cemverify.source.reading.numbers import Number
-
-Door = Literal["cem", "energy layer"]
 
 FIRST = "2026.11"  # the first version of the catalogue
 
@@ -60,10 +59,12 @@ class Asked:
 
     Attributes:
         absent: features it does not offer. layer: the declaration, of an energy layer.
+        kind: of arrays that it takes.
     """
 
     absent: frozenset[str] = frozenset()
     layer: EnergyLayer | None = None
+    kind: ArrayKind = TORCH
 
     @property
     def declared(self) -> EnergyLayer:
@@ -173,7 +174,7 @@ class Property:
         check: judges one question; raises `Fault` or `Discard`.
         questions: where the questions come from.
         needs: features without which it cannot be asked.
-        door: which kind of implementation it is for.
+        kind: of implementation that it is for.
         dtype: the dtype it is asked in, if not the run's.
         share: of the run's examples, how many it takes; costly properties take fewer.
         sources: the searches that come before the scattered questions.
@@ -197,7 +198,7 @@ class Property:
     check: Callable[[Caller, Any], Evidence] = field(repr=False)
     questions: Questions = field(repr=False)
     needs: frozenset[str] = frozenset()
-    door: Door = "cem"
+    kind: Kind = "CEM implementation"
     dtype: torch.dtype | None = None
     share: float = 1.0
     sources: tuple[Source, ...] = ("small", "dense")

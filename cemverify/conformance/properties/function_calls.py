@@ -8,71 +8,90 @@ checks below hold for both kinds: `contract` and `modes` ask them of CEM's funct
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Self, TypeVar
 
 import torch
 from torch import Tensor
 
 from cemverify.conformance.asking.process_state import SETTINGS
-from cemverify.conformance.asking.surroundings import GENERATORS
+from cemverify.conformance.asking.surroundings import GENERATORS, SURROUNDINGS
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
+
+_MAPPED = 3  # questions that are mapped over at once
 
 Answer = Mapping[str, Tensor]  # the arrays that a function returned, by name, in float64
 
 
-class Call(Protocol):
+class Call(ABC):
     """One function of an implementation, asked one question."""
 
     @property
     def leads(self) -> bool:
         """Whether it is the function whose answers decide if an example is telling."""
-        ...
-
-    def said(self, what: str) -> str:
-        """A claim about its answers, with the function's name where that is not plain."""
-        ...
-
-    def answer(self) -> Answer:
-        """What a usual call returns."""
-        ...
-
-    def answer_between(self) -> Answer:
-        """What the same function returns for another question."""
-        ...
-
-    def room(self, usual: Answer) -> Tensor:
-        """How far roundoff may lead from the right answer."""
-        ...
-
-    def compared(self, what: str, got: Answer, due: Answer, room: Tensor | None = None) -> list[Comparison]:
-        """The comparisons of two answers; bit for bit where there is no room."""
-        ...
-
-    def moved(self, usual: Answer, room: Tensor) -> bool:
-        """Whether the answer is another one than that of a function that does nothing, by more than the room."""
-        ...
-
-    def changes(self) -> tuple[list[str], list[str]]:
-        """The settings of the process that the call changes, and the libraries whose random generator it seeds."""
-        ...
+        return True
 
     @property
     def surroundings(self) -> Sequence[str]:
         """The settings of `SURROUNDINGS` in which it may be made."""
-        ...
+        return tuple(SURROUNDINGS)
 
+    def said(self, what: str) -> str:
+        """A claim about its answers, with the function's name where that is not plain."""
+        return what
+
+    @abstractmethod
+    def answer(self) -> Answer:
+        """The arrays that a call in usual circumstances returns."""
+
+    @abstractmethod
+    def answer_between(self) -> Answer:
+        """What the same function returns for another question."""
+
+    @abstractmethod
+    def room(self, usual: Answer) -> Tensor:
+        """How far roundoff may lead from the right answer."""
+
+    @abstractmethod
+    def compared(self, what: str, got: Answer, due: Answer, room: Tensor | None = None) -> list[Comparison]:
+        """The comparisons of two answers; bit for bit where there is no room."""
+
+    @abstractmethod
+    def moved(self, usual: Answer, room: Tensor) -> bool:
+        """Whether the answer is another one than that of a function that does nothing, by more than the room."""
+
+    @abstractmethod
+    def changes(self) -> tuple[list[str], list[str]]:
+        """The settings of the process that the call changes, and the libraries whose random generator it seeds."""
+
+    @abstractmethod
     def answer_within(self, surroundings: str) -> Answer:
         """What it returns under such a setting."""
-        ...
 
+    @abstractmethod
+    def recorded(self) -> Mapping[str, Answer]:
+        """What it returns with gradients recorded of some arguments and of others, each by the claim about it."""
+
+    def unrecorded(self) -> Answer:
+        """What it returns where no gradients are recorded."""
+        return self.answer()
+
+    @abstractmethod
     def compiled(self) -> Answer:
         """What the compiled function returns."""
-        ...
 
+    @abstractmethod
     def on(self, device: str) -> Answer:
         """What it returns for arrays on a device."""
-        ...
+
+    @abstractmethod
+    def scaled(self, factor: float) -> Self:
+        """The same call with arrays that are a multiple of these."""
+
+    @abstractmethod
+    def mapped(self, calls: Sequence[Self]) -> Mapping[str, tuple[Sequence[Self], Answer]]:
+        """Calls that a mapped function makes at once, and its answers along a first axis, by the claim about them."""
 
 
 Calls = Sequence[Call]
@@ -111,6 +130,24 @@ def settings_are_left_alone(calls: Calls) -> Evidence:
 def surroundings_change_no_answer(calls: Calls) -> Evidence:
     """The answer is one, in inference mode, with another default dtype, another seed, another number of threads."""
     return unchanged(calls, lambda call: {f"{one} = as usual": call.answer_within(one) for one in call.surroundings})
+
+
+def gradients_change_no_answer(calls: Calls) -> Evidence:
+    """The output is one, with gradients recorded for all arrays or for some of them, and without."""
+    return unchanged(calls, lambda call: call.recorded(), lambda call: call.unrecorded())
+
+
+def mapped_is_looped(calls: Sequence[Kind]) -> Evidence:
+    """Mapped over a further axis of its arrays, the function gives what a loop gives."""
+    comparisons, telling = [], False
+    for call in calls:
+        for what, (several, answers) in call.mapped([call.scaled(1 - i / 4) for i in range(_MAPPED)]).items():
+            for i, one in enumerate(several):
+                due = one.answer()
+                room = 2 * one.room(due)
+                comparisons += one.compared(what, {name: array[i] for name, array in answers.items()}, due, room)
+                telling |= one.moved(due, room)
+    return judge(*comparisons, telling=telling)
 
 
 def compiled_is_eager(calls: Calls) -> Evidence:

@@ -107,7 +107,7 @@ _OF_DIAGONALS = Explanation(
 _OF_ROTARY = Explanation(
     f"{_STEP},  beta_kij = W_Q,k^T R(i)^T R(j) W_K,k h_j",
     "The values are the rotated keys, and the sum is rotated back by R(i)^T. The usual rotary attention leaves "
-    "values unrotated, which looks right and is no gradient.",
+    "values unrotated, which looks right and is not a gradient.",
 )
 _OF_PRECONDITIONERS = Explanation(
     f"{_STEP},  P = diag(softplus(d)), or with U V^T + V U^T, per head or shared",

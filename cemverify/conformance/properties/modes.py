@@ -3,55 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
 import torch
 
 from cemverify.conformance.asking.calls import Caller
-from cemverify.conformance.oracle.budgets import output_budget
-from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.properties.base import Explanation, Over, Property
-from cemverify.conformance.properties.contract.functions import Function, FunctionCall, answered_in_mode
-from cemverify.conformance.properties.function_calls import compiled_is_eager, cuda_is_cpu, unchanged
+from cemverify.conformance.properties.contract.functions import Function, FunctionCall
+from cemverify.conformance.properties.function_calls import (
+    compiled_is_eager,
+    cuda_is_cpu,
+    gradients_change_no_answer,
+    mapped_is_looped,
+)
 from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.questions.cases import Case, Layer
 from cemverify.conformance.questions.spaces import Space
-
-_ROWS = 3  # cases that are mapped over at once
-
-
-def mapped_is_looped(caller: Caller, case: Case) -> Evidence:
-    """Mapped over another axis of x, h and every weight, the function gives what a loop gives."""
-    case = case.to(caller.dtype).to(torch.float64)
-    cases = [_scaled(case, 1 - i / 4) for i in range(_ROWS)]
-    looped = torch.stack([caller.output(one) for one in cases])  # (rows, B, J, D)
-    budget = torch.stack([output_budget(one, caller.dtype) for one in cases])
-    starts = torch.stack([one.x for one in cases])
-    everything = Comparison(
-        "mapped = looped", answered_in_mode(caller, _stacked(cases), "mapped", {}), looped, 2 * budget
-    )
-    # one layer for many states, as an ensemble of inputs asks it
-    cases = [replace(one, weights=case.weights) for one in cases]
-    shared = replace(_stacked(cases), weights=case.weights)
-    states = Comparison(
-        "mapped over x and h alone = looped",
-        answered_in_mode(caller, shared, "mapped", {"axes": (0, None)}),
-        torch.stack([caller.output(one) for one in cases]),
-        2 * torch.stack([output_budget(one, caller.dtype) for one in cases]),
-    )
-    return judge(everything, states, telling=moved(looped - starts, budget))
-
-
-def gradients_change_no_answer(calls: Sequence[FunctionCall]) -> Evidence:
-    """The output is one, with gradients recorded for all arrays, for the states, for the weights, and without."""
-    return unchanged(
-        calls,
-        lambda call: {
-            f"output with gradients recorded{of} = without": call.in_mode("recorded", which=which)
-            for of, which in _RECORDED.items()
-        },
-        lambda call: call.in_mode("unrecorded"),
-    )
 
 
 def _of_call(check: Callable[[Sequence[FunctionCall]], Evidence]) -> Callable[[Caller, Case], Evidence]:
@@ -92,7 +59,7 @@ def properties() -> Iterator[Property]:
     for layer, space in layers:
         for name, feature, claim, explanation, check, share in (
             ("vmap", "vmap", "Mapping over an additional axis gives what a loop gives.",
-             MAPPED, mapped_is_looped, 0.3),
+             MAPPED, _of_call(mapped_is_looped), 0.3),
             ("no-gradients", "gradients", "Recording gradients changes no output.",
              UNRECORDED, _of_call(gradients_change_no_answer), 0.3),
             ("cuda", "cuda", "On a CUDA device the output is that on the CPU.", ON_CUDA, _of_call(cuda_is_cpu), 0.5),
@@ -119,20 +86,3 @@ def properties() -> Iterator[Property]:
                 floor=0.1,
                 controls=frozenset({"random"}) if name == "vmap" else frozenset(),
             )
-
-
-_RECORDED = {"": (0, 1), " for x and h alone": (0,), " for the weights alone": (1,)}  # of states and weights
-
-
-def _scaled(case: Case, factor: float) -> Case:
-    """Another case of the same shape, scaled by a factor."""
-    x = case.x * factor
-    h = x if case.h is case.x else case.h * factor
-    return replace(case, x=x, h=h, weights={name: w * factor for name, w in case.weights.items()})
-
-
-def _stacked(cases: list[Case]) -> Case:
-    first = cases[0]
-    x, h = (torch.stack([getattr(case, name) for case in cases]) for name in ("x", "h"))
-    weights = {name: torch.stack([case.weights[name] for case in cases]) for name in first.weights}
-    return replace(first, x=x, h=x if first.h is first.x else h, weights=weights)

@@ -27,6 +27,7 @@ from torch import Tensor
 from cemverify.conformance.asking.boxes import Arrays, Box
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.contract import Subject, as_subject, module
+from cemverify.conformance.implementations.edited import forget
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.implementations.features import FEATURES, LAYER_FEATURES, SHARED_FEATURES
@@ -238,7 +239,7 @@ def layer_property(
                 OwnCheck(function, claim, at_most),
                 questions,
                 features,
-                door="energy layer" if of == "energy layer" else "cem",
+                kind="energy layer" if of == "energy layer" else "CEM implementation",
                 dtype=torch.float64 if of == "energy layer" else None,
                 premise=premise or f"{sides} by more than twice what is allowed",
                 floor=floor,
@@ -352,6 +353,12 @@ def properties_of(name: str) -> Mapping[str, Property]:
             raise LoadError(f"{name!r} states {own.property.id} twice; give one of them an id of its own")
         properties[own.property.id] = replace(own.property, stated_in=name)
     return properties
+
+
+def forget_properties(names: Sequence[str | Path]) -> None:
+    """Has these modules or files of properties imported anew when they are asked for next."""
+    forget(module_name(str(name)) for name in names)
+    properties_of.cache_clear()
 
 
 def own_properties(names: Sequence[str | Path]) -> tuple[Property, ...]:

@@ -14,7 +14,6 @@ lower precision than the layer's, and sums that stop growing because their terms
 from __future__ import annotations
 
 import math
-import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -38,6 +37,7 @@ from cemverify.conformance.questions.aims import Aim
 from cemverify.conformance.questions.cases import Case, Layer
 from cemverify.conformance.questions.shrinking import smaller
 from cemverify.conformance.questions.spaces import Source, Space, scattered_case
+from cemverify.processes.time_limits import CoreBudget
 from cemverify.source.reading.numbers import Number
 
 _SOURCE = "Eq. 1, 7; docs/mathematics.md §1, §2, §16"
@@ -202,12 +202,12 @@ def _beginning(case: Case, tokens: int) -> Case:
 
 
 def _fastest(answer: Answer, caller: Caller, case: Case) -> float:
-    """Seconds of the fastest of a few calls: other programs make calls slow, and none fast. The first may compile."""
+    """Seconds of the fastest of a few calls, which other programs do not change; the first may compile."""
     seconds = []
     for _ in range(4):
-        started = time.monotonic()
+        work = CoreBudget(_PATIENCE, lambda: caller.processes)
         answer(caller, case)
-        seconds.append(time.monotonic() - started)
+        seconds.append(work.spent())
     return min(seconds)
 
 

@@ -15,19 +15,20 @@ from torch import Tensor
 from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.layers import PreconditionerConfig
 from cemverify.conformance.asking.calls import Caller
-from cemverify.conformance.asking.differentiation import differentiated, products
+from cemverify.conformance.asking.differentiation import products
 from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.oracle import golden
 from cemverify.conformance.oracle.budgets import energy_budget, output_budget, unit_roundoff
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.perturbation import movement
+from cemverify.conformance.oracle.remembering import remembered
 from cemverify.conformance.properties.base import Explanation, Over, Property
 from cemverify.conformance.properties.extremes import underflow, with_every_d, with_every_magnitude
 from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.questions.cases import Case, Layer
 from cemverify.conformance.questions.spaces import Space
 
-# the derivative of ReLU at zero is anybody's choice
+# without ReLU, whose derivative at zero is not defined
 SMOOTH = tuple(name for name in ACTIVATIONS if name != "relu")
 _TEXTURES = ("plain", "repeated-tokens", "non-contiguous")
 
@@ -36,111 +37,98 @@ Check = Callable[[Caller, Case], Evidence]
 
 def gradients_are_right(caller: Caller, case: Case) -> Evidence:
     """v^T d x^(T) / d w for every array w, and x^(T) itself while gradients are recorded."""
-    return _right(caller, case, case.layer, golden.golden, lambda case: output_budget(case, caller.dtype))
+    return products_are_right(caller, case, case.layer, golden.golden, lambda case: output_budget(case, caller.dtype))
 
 
 def energy_gradients_are_right(caller: Caller, case: Case) -> Evidence:
     """v^T d eps / d w for every array w, eps the stated energy at x, and eps itself while gradients are recorded."""
-    return _right(
+    return products_are_right(
         caller,
         case,
         f"{case.layer}_energy",
-        lambda case: golden.energies_at(case, case.x),
+        _energies,
         lambda case: energy_budget(case, case.x, caller.dtype),
     )
+
+
+def _energies(case: Case) -> Tensor:
+    """The energy of each token at the case's x: (B, J)."""
+    return golden.energies_at(case, case.x)
 
 
 def decoded_gradients_are_right(caller: Caller, case: Case) -> Evidence:
     """v^T d x^(T) / d w for every array w, of a row that is decoded token by token."""
     case = replace(case, x=case.h)
-    return _right(caller, case, "decode", golden.golden, lambda case: output_budget(case, caller.dtype))
-
-
-def gradients_of_some_are_right(caller: Caller, case: Case) -> Evidence:
-    """The same where x, h, the weights or one weight alone record gradients, and everything else is frozen.
-
-    Frozen states are what the first layer of a model gets, and frozen weights what an adapter trains beside.
-    """
-    return _right_of_some(caller, case, case.layer)
-
-
-def decoded_gradients_of_some_are_right(caller: Caller, case: Case) -> Evidence:
-    """The same of a row that is decoded token by token."""
-    return _right_of_some(caller, replace(case, x=case.h), "decode")
+    return products_are_right(caller, case, "decode", golden.golden, lambda case: output_budget(case, caller.dtype))
 
 
 def gradients_at_every_magnitude(caller: Caller, case: Case) -> Evidence:
-    """The same where pre-activations have every magnitude at which an exponential overflows or a formula branches."""
+    """Gradients if pre-activations have every magnitude at which an exponential overflows or a formula branches."""
     return _right_at_extremes(caller, with_every_magnitude(case.to(torch.float64)))
 
 
 def gradients_at_every_d(caller: Caller, case: Case) -> Evidence:
-    """The same where entries of the preconditioner's d have every magnitude, of either sign."""
+    """Gradients where entries of the preconditioner's d have every magnitude, of either sign."""
     return _right_at_extremes(caller, with_every_d(case.to(torch.float64)))
 
 
 def _right_at_extremes(caller: Caller, case: Case) -> Evidence:
     room = lambda case: output_budget(case, caller.dtype) + underflow(case)  # noqa: E731
-    return replace(_right(caller, case, case.layer, golden.golden, room), asked=case)
+    return replace(products_are_right(caller, case, case.layer, golden.golden, room), asked=case)
 
 
-def _right_of_some(caller: Caller, case: Case, name: str) -> Evidence:
-    states = [key for key in ("x", "h") if key in differentiated(case, name, None)]
-    weights = tuple(case.weights)
-    some = [(state,) for state in states] + [weights, (weights[case.turn(len(weights))],)]
-    return _right(caller, case, name, golden.golden, lambda case: output_budget(case, caller.dtype), some)
+Asking = Callable[[Caller, Case, Tensor, str, Sequence[str] | None], tuple[Tensor, dict[str, Tensor]]]
 
 
-def _right(
+def products_are_right(
     caller: Caller,
     case: Case,
     name: str,
     due: Callable[[Case], Tensor],
     room: Callable[[Case], Tensor],
-    some: Sequence[tuple[str, ...]] = (),
+    recorded: tuple[str, ...] | None = None,
+    ask: Asking = products,
 ) -> Evidence:
     """Outputs and products beside the golden ones.
 
     Args:
-        some: the arrays that alone record gradients, in one call after the other; if none, all do, in one call.
+        name: of the function. due, room: its right answer and what roundoff may explain; due is the same function
+            in each call, as its products are remembered by it. recorded: the arrays that alone record gradients, by
+            name; None for all. ask: the experiment that calls it.
     """
     case = case.to(caller.dtype).to(torch.float64)
     _refuse_kinks(case)
     exact, allowed = due(case), room(case)
     cotangent = _cotangent(exact).to(caller.dtype).double()
+    expected, rooms = _due_products(case, cotangent, due, caller.dtype)
+    answer, got = ask(caller, case, cotangent, name, recorded)
+    alone = f", where only {', '.join(recorded)} record{'s' * (len(recorded) == 1)} gradients" if recorded else ""
+    compared = [
+        Comparison(f"vector-Jacobian product with respect to {key}{alone}", product, expected[key], rooms[key])
+        for key, product in got.items()
+    ]
+    output = Comparison(f"output with gradients recorded{alone}", answer, exact, allowed)
+    return judge(output, *compared, telling=all(moved(expected[key], rooms[key]) for key in got))
+
+
+@remembered
+def _due_products(
+    case: Case, cotangent: Tensor, due: Callable[[Case], Tensor], dtype: torch.dtype
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The golden products, and by how much others may differ from them."""
+    unit = unit_roundoff(dtype)
     terms = max(case.h.shape[1], *(n for w in case.weights.values() for n in w.shape)) * _heads(case)
     expected = golden.products(case, cotangent, due)
-    unit = unit_roundoff(caller.dtype)
     # below this, what roundoff would be is no normal number any more: exp(-z) overflows, products underflow
-    least = torch.finfo(caller.dtype).tiny / unit
+    least = torch.finfo(dtype).tiny / unit
     moves = movement(lambda: golden.products(case, cotangent, due), expected, terms, unit)
-    rooms = {name: room + least for name, room in moves.items()}
-    compared = []
-    for recorded in some or (None,):
-        answer, got = products(caller, case, cotangent, name, recorded)
-        alone = f", where only {', '.join(recorded)} record{'s' * (len(recorded) == 1)} gradients" if recorded else ""
-        compared.append(Comparison(f"output with gradients recorded{alone}", answer, exact, allowed))
-        compared += [
-            Comparison(f"vector-Jacobian product with respect to {key}{alone}", product, expected[key], rooms[key])
-            for key, product in got.items()
-        ]
-    return judge(*compared, telling=all(moved(product, rooms[key]) for key, product in expected.items()))
+    return expected, {name: room + least for name, room in moves.items()}
 
 
 _TRAINS = Explanation(
     "v^T d x^(T)/dw, for x, h and every weight w",
     "Training follows these products. A detached key, an in-place edit or a custom backward pass leaves the output "
     "right and trains towards something else.",
-)
-_SOME_TRAIN = Explanation(
-    "v^T d x^(T)/dw for w among x, h and the weights, while all others are frozen",
-    "The first layer of a model gets states that record nothing, and a frozen model weights that record nothing. A "
-    "layer that looks at one argument to decide whether gradients are needed loses those of the others.",
-)
-_ONE_ARRAY_TRAINS = Explanation(
-    "v^T d F(h, h)/dh: the product through x and the product through h, added",
-    "Self-attention passes one array twice. A layer that detaches or reuses one of the two loses a part of its "
-    "gradient, and only there.",
 )
 _TRAINS_AT_EVERY_MAGNITUDE = Explanation(
     "v^T d x^(T)/dw, at arguments of every magnitude, of either sign",
@@ -195,28 +183,13 @@ def properties() -> Iterator[Property]:
         name = f"{function.replace('_', '-')}/any-options"
         needs = {function, "start"} if space.apart else {function}
         yield _products(name, claim, explanation, check, space, 0.3, needs=needs)
-    yield from _in_other_ways()
+    yield from _at_every_magnitude()
 
 
-def _in_other_ways() -> Iterator[Property]:
-    """Some arguments alone, one array in two places, and every magnitude."""
+def _at_every_magnitude() -> Iterator[Property]:
+    """Gradients where pre-activations, or entries of d, have every magnitude."""
     claim = "Vector-Jacobian products are those of the reference descent"
-    frozen = "where x, h, the weights or one weight alone record gradients and the others are frozen"
-    functions: tuple[tuple[str, Layer], ...] = (
-        ("attention", "attention"), ("mlp", "mlp"), ("block", "block"), ("decode", "attention"),
-    )  # fmt: skip
-    for function, layer in functions:
-        apart = function in ("attention", "mlp")
-        space = mixed(layer, activations=SMOOTH, steps=(1, 2), apart=apart, textures=("plain",))
-        decoded = function == "decode"
-        check = decoded_gradients_of_some_are_right if decoded else gradients_of_some_are_right
-        name, needs = f"{function}/frozen", {"decode"} if decoded else ()
-        yield _products(name, f"{claim} of {function} {frozen}.", _SOME_TRAIN, check, space, 0.15, needs=needs)
     layers: tuple[Layer, ...] = ("attention", "mlp")
-    for layer in layers:
-        space = mixed(layer, activations=SMOOTH, steps=(1, 2), apart=False, textures=("plain",))
-        what = f"{claim} of {layer} where x and h are one array."
-        yield _products(f"{layer}/one-array", what, _ONE_ARRAY_TRAINS, gradients_are_right, space, 0.15)
     bends = Space("mlp", choices={"activation": tuple(ACTIVATIONS)}, textures=("plain",))
     what = f"{claim} at pre-activations of any size from 0.01 to 730, for every activation."
     needs = {"mlp", "start"}

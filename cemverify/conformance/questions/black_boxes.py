@@ -77,7 +77,7 @@ class Question:
         return next(iter(self.x.values())).shape[0]
 
     def rows(self, rows: Sequence[int]) -> Question:
-        """Some rows of the batch."""
+        """The question of some rows of the batch alone, in this order."""
         return self.each(lambda array: array[list(rows)])
 
     def each(self, change: Any) -> Question:
@@ -94,7 +94,7 @@ class Question:
         printer.text(repr(self))
 
     def describe(self) -> dict[str, Any]:
-        """The question as JSON."""
+        """The question in values that JSON can hold."""
         first = next(iter(self.x.values()))
         sizes = {"tokens": first.shape[1]} if first.dim() > 2 else {}
         noise = {f"noise.{name}": array.tolist() for name, array in self.noise.items()}

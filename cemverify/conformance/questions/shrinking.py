@@ -85,7 +85,8 @@ def _take_out(case: Case, axis: str, index: range, space: Space) -> Case | None:
     config = _config_without(case.config, axis, len(index), space)
     if config is None:
         return None
-    x, h = (_drop(array, "BJD", axis, index) for array in (case.x, case.h))
+    h = _drop(case.h, "BJD", axis, index)
+    x = h if case.x is case.h else _drop(case.x, "BJD", axis, index)
     weights = {name: _drop(w, _axes_of(name, w), axis, index) for name, w in case.weights.items()}
     return Case(config, x, h, weights)
 

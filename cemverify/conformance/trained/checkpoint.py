@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from cemverify.console.errors import UsageError
+from cemverify.processes.inputs import read_tensor_header
 
 _NAMED = 4  # names in a sentence; the rest are counted
 
@@ -47,12 +48,12 @@ def load_weights(model: nn.Module, path: Path) -> Weights:
         raise UsageError(f"there is no checkpoint {path}")
     own = model.state_dict()
     try:
-        with safe_open(path, framework="pt") as file:
-            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+        shapes, _ = read_tensor_header(path)
         _check(path, shapes, own)
         found = load_file(path)
     except (OSError, SafetensorError) as error:
-        raise UsageError(f"the checkpoint {path} cannot be read: {error}") from error
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(f"the checkpoint {path} cannot be read: {why}") from error
     with torch.no_grad():
         for name, tensor in found.items():
             own[name].copy_(tensor)

@@ -146,7 +146,7 @@ def describe(subject: Subject) -> dict[str, Any]:
     common = {"arrays": subject.arrays, "not_offered": dict(subject.not_offered)}
     if isinstance(subject, Implementation):
         return {**common, "functions": list(subject.functions)}
-    step = {**vars(subject.step)}
+    step = {name: value for name, value in vars(subject.step).items() if name != "learned"}  # which is asked here
     P = step["preconditioner"]
     step["preconditioner"] = "a function" if callable(P) else P if P is None else _as_word_or_array(P)
     declared = {name: value for name, value in vars(subject).items() if name not in _NOT_PLAIN}

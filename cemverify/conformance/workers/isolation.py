@@ -20,7 +20,7 @@ import contextlib
 import os
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from multiprocessing.connection import wait
 from typing import Any
@@ -31,13 +31,15 @@ from cemverify.conformance.implementations.features import FUNCTIONS
 from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.implementations.origin import Origin
 from cemverify.conformance.judging.effort import Effort
-from cemverify.conformance.judging.engine import not_offered
-from cemverify.conformance.judging.events import Event, PropertyFinished, PropertyStarted, RunFinished, RunStarted
+from cemverify.conformance.judging.ending import TO_THE_END, Ending
+from cemverify.conformance.judging.engine import applicable, finished, not_offered
+from cemverify.conformance.judging.events import Event, PropertyFinished, PropertyStarted, RunStarted
+from cemverify.conformance.judging.first_call import Answer, alike
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import Property
 from cemverify.conformance.workers import nursery
 from cemverify.conformance.workers.giving_up import LostWorkers
-from cemverify.conformance.workers.judging import (
+from cemverify.conformance.workers.judge import (
     Again,
     Called,
     Finished,
@@ -51,6 +53,7 @@ from cemverify.conformance.workers.limits import check_memory, descendants, end_
 from cemverify.conformance.workers.wire import request
 from cemverify.console.interrupts import heed
 from cemverify.processes.cores import one_thread
+from cemverify.processes.system import LINUX
 from cemverify.processes.time_limits import TimeLimit, busy
 from cemverify.source.reach.summary import Trail, summed
 
@@ -61,15 +64,22 @@ _SILENT = 10.0  # seconds without a sign of life after which a process is taken 
 
 
 def run(
-    name: str, properties: Sequence[Property], effort: Effort, workers: int = 1, *, first_call: bool = False
-) -> Iterator[Event]:
+    name: str,
+    properties: Sequence[Property],
+    effort: Effort,
+    workers: int = 1,
+    *,
+    first_call: bool = False,
+    ending: Ending = TO_THE_END,
+) -> Generator[Event, None, None]:
     """Asks the implementation of that name, in worker processes.
 
     Args:
         first_call: whether to call each function once before, and to refuse an implementation of which that fails.
+        ending: when the run ends before everything is asked; what other workers are at is left if a record ends it.
 
     Raises:
-        LoadError: it cannot be loaded, or its first call failed. ValueError: none of the properties is for its door,
+        LoadError: it cannot be loaded, or its first call failed. ValueError: none of the properties is for its kind,
             or memory cannot be limited so.
     """
     check_memory(effort.memory)
@@ -78,18 +88,22 @@ def run(
     crew = [first]
     try:
         introduction = first.introduce()
-        asked = _for_its_door(properties, introduction)
+        asked = applicable(introduction.kind, properties)
         records = {p.id: r for p in asked if (r := not_offered(p, introduction.absent, effort.dtype)) is not None}
-        queue = deque(p for p in asked if p.id not in records)
+        queue = deque(ending.ordered([p for p in asked if p.id not in records], introduction.absent.keys()))
         if first_call:
             first.call(sorted({function for p in queue for function in p.needs & FUNCTIONS.keys()}))
+        first_answer = first.first_answer
         yield RunStarted(name, len(asked), len(queue))
         for record in records.values():
             yield PropertyFinished(record)
         lost, trails, untold, around = LostWorkers(), dict[str, Trail](), list[str](), set[float]()
         crew += [_Worker(name, effort) for _ in range(min(workers, len(queue)) - 1)]
-        while queue or any(worker.busy for worker in crew):
+        over, until = False, time.monotonic() + ending.after
+        while not over and (queue or any(worker.busy for worker in crew)):
             heed()
+            if time.monotonic() > until:
+                queue.clear()
             for record in lost.give_up(queue):
                 records[record.id] = record
                 yield PropertyFinished(record)
@@ -100,28 +114,31 @@ def run(
                         worker.dismiss()
                         crew[i] = _Worker(name, effort)
                     asked_next = queue.popleft()
+                    if first_call and first_answer is not None and not asked_next.first:
+                        crew[i].call_beside()
                     crew[i].ask(asked_next)
                     yield PropertyStarted(asked_next.id)
             for worker in _ready(crew):
-                worker.must_have(introduction.origin.parameters)
+                worker.must_have(introduction.origin.parameters, first_answer)
                 asked_now = worker.asked
-                if asked_now is not None and (finished := worker.answer()) is not None:
-                    lost.note(asked_now, finished, lost=not worker.alive)
-                    records[finished.id] = finished
+                if asked_now is not None and (answer := worker.answer()) is not None:
+                    lost.note(asked_now, answer, lost=not worker.alive)
+                    records[answer.id] = answer
+                    over = over or ending.at(answer)
                     around |= worker.around
                     if worker.trail is None:
-                        untold.append(finished.id)
+                        untold.append(answer.id)
                     else:
-                        trails[finished.id] = worker.trail
-                    yield PropertyFinished(finished)
+                        trails[answer.id] = worker.trail
+                    yield PropertyFinished(answer)
     finally:
         for worker in crew:
             worker.dismiss()
     # in the order of the catalogue, whichever worker was quicker
     in_order = {p.id: trails[p.id] for p in asked if p.id in trails}
     reach = summed(introduction.code, in_order, untold, len(around)) if effort.reads_code else None
-    records_in_order = [records[p.id] for p in asked]
-    yield RunFinished(name, records_in_order, time.monotonic() - started, introduction.origin, reach)
+    seconds = time.monotonic() - started
+    yield finished(name, asked, records, seconds, introduction.origin, introduction.absent.keys(), reach)
 
 
 def ask_again(
@@ -139,12 +156,12 @@ def ask_again(
         parameters: numbers that an energy layer's parameters are given first, by name.
 
     Raises:
-        LoadError: it cannot be loaded. ValueError: the property is not for its door.
+        LoadError: it cannot be loaded. ValueError: the property is for another kind of implementation.
     """
     worker = _Worker(name, replace(effort, dtype=dtype, device=device, reads_code=False))
     try:
         introduction = worker.introduce()
-        _for_its_door([property_], introduction)
+        applicable(introduction.kind, [property_])
         absent = not_offered(property_, introduction.absent, dtype)
         if absent is not None:
             return absent
@@ -159,13 +176,6 @@ def ask_again(
         worker.dismiss()
 
 
-def _for_its_door(properties: Sequence[Property], introduction: Introduction) -> list[Property]:
-    asked = [p for p in properties if p.door == introduction.door]
-    if not asked:
-        raise ValueError("none of these properties applies to this kind of implementation; see `cemverify list`")
-    return asked
-
-
 class _Worker:
     """A pair of processes, and the property they are at."""
 
@@ -177,7 +187,8 @@ class _Worker:
         self.around: frozenset[float] = frozenset()
         self.introduced = False
         self.origin: Origin | None = None
-        self.used = False
+        self.used = self.called = False
+        self.first_answer: Answer | None = None
         self.alive = True
         with one_thread():
             self.process, self.connection = nursery.start(judge, name, effort, dict(os.environ), LOADING)
@@ -216,6 +227,7 @@ class _Worker:
         while not limit.passed() and self.alive and not self._is_silent():
             said = self._said(_POLL)
             if isinstance(said, Called):
+                self.called, self.first_answer = True, said.answer
                 if said.reason is not None:
                     self.dismiss()
                     raise LoadError(f"{self.name} cannot be tested, as its first call failed. {said.reason}")
@@ -224,16 +236,24 @@ class _Worker:
         self.dismiss()
         raise LoadError(f"{self.name} cannot be tested, as its first call failed: {reason}")
 
-    def must_have(self, parameters: str | None) -> None:
+    def call_beside(self) -> None:
+        """Has its layer answer what the first worker's did, once, before it is given a property."""
+        if not self.called:
+            self.called = True
+            with contextlib.suppress(OSError):  # it died since: `answer` will say so
+                self.connection.send(FirstCalls(()))
+
+    def must_have(self, parameters: str | None, due: Answer | None) -> None:
         """Looks whether its layer has the same parameters as that of the first worker.
 
         Args:
-            parameters: their digest.
+            parameters: their digest, where they are declared. due: what the first worker's layer answered.
 
         Raises:
             LoadError: it has others, so that no counterexample could be found again.
         """
-        if self.origin is not None and self.origin.parameters != parameters:
+        other = self.origin is not None and self.origin.parameters != parameters
+        if other or (due is not None and self.first_answer is not None and not alike(due, self.first_answer)):
             raise LoadError(
                 f"{self.name} has other parameters in each process, so no violation could be shown again: "
                 "seed what draws them, as by torch.manual_seed(0) before the module is made"
@@ -275,6 +295,8 @@ class _Worker:
         if isinstance(said, Introduction):
             self.introduced, self.since, self.origin = True, time.monotonic(), said.origin
             self.limit = TimeLimit(self._most(), self._processes)
+        elif isinstance(said, Called):
+            self.first_answer = said.answer
         elif isinstance(said, NotLoaded):
             self.dismiss()
             return self._unjudged(f"importing it in another worker failed: {said.reason}")
@@ -294,7 +316,7 @@ class _Worker:
             return self._unjudged(_SILENCE)
         if self.limit.passed():
             self.dismiss()
-            return self._unjudged("it took more than twice its time budget")
+            return self._unjudged("it took more than twice its time budget; --seconds gives it more")
         return None
 
     def _most(self) -> float:
@@ -306,8 +328,8 @@ class _Worker:
         return [] if pid is None else [pid, *descendants(pid)]
 
     def _is_silent(self) -> bool:
-        """Whether the thread that works was neither heard from nor seen to compute."""
-        if time.monotonic() - self.heard <= _SILENT:
+        """Whether the thread that works was neither heard from nor seen to compute; elsewhere nobody can see that."""
+        if not LINUX or time.monotonic() - self.heard <= _SILENT:
             return False
         worked = busy(self.process.pid or 0)
         if worked > self.worked:  # in one long operation

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 from cemverify.processes.forkserver import OF_A_TERMINAL
+from cemverify.processes.system import LINUX
 
 LEAST_MEMORY = 512  # MB; a worker holds 200 for itself, and 500 with JAX and transformers imported
 USUAL_MEMORY = 4096
@@ -33,14 +34,15 @@ def check_memory(limit: int | None) -> None:
     if limit is None:
         return
     if not limits_memory():
-        raise ValueError(f"memory can be limited on Linux only, and this is {sys.platform}: leave out --memory")
+        here = "CEMVERIFY_PORTABLE is set" if sys.platform == "linux" else f"this is {sys.platform}"
+        raise ValueError(f"memory can be limited on Linux only, and {here}: leave out --memory")
     if limit < LEAST_MEMORY:
         raise ValueError(f"a worker needs at least {LEAST_MEMORY} MB, and --memory is {limit}: give more")
 
 
 def limits_memory() -> bool:
     """Whether this platform can limit the memory of a process."""
-    return sys.platform == "linux"
+    return LINUX
 
 
 def usual_memory(device: str) -> int | None:
@@ -50,6 +52,8 @@ def usual_memory(device: str) -> int | None:
 
 def descendants(pid: int) -> list[int]:
     """The descendants of this process, as Linux lists them, including adopted orphans (see `adopt_orphans`)."""
+    if not LINUX:
+        return []
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:
@@ -62,7 +66,7 @@ def leave_terminal() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the server that forked it ignores these
     for number in OF_A_TERMINAL[1:]:
         signal.signal(number, signal.SIG_DFL)
-    if hasattr(os, "setsid"):
+    if LINUX:
         os.setsid()
     # whatever an implementation prints would end up in the middle of a table
     silence = os.open(os.devnull, os.O_WRONLY)
@@ -82,6 +86,8 @@ def end_all(pid: int) -> None:
 
 def is_gone(pid: int) -> bool:
     """Whether the process ended, waited for or not."""
+    if not LINUX:
+        return True
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
     except OSError:
@@ -95,7 +101,8 @@ def adopt_orphans() -> None:
 
 def die_with_parent() -> None:
     """Has this process killed when its parent ends, where the platform allows it."""
-    _prctl(_SET_PDEATHSIG, signal.SIGKILL)
+    if LINUX:
+        _prctl(_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def guard_memory() -> None:
@@ -104,7 +111,7 @@ def guard_memory() -> None:
 
 
 def _prctl(option: int, value: int) -> None:
-    if sys.platform == "linux":
+    if LINUX:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 

@@ -9,7 +9,6 @@ answer is killed, and the next process starts another.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
 import signal
@@ -47,8 +46,6 @@ def get_ready(name: str) -> None:
         ours = package == __name__.partition(".")[0]
         start = forkserver.fork_server if ours or package not in sys.modules else forkserver.ensure_server
         start(PRELOADED)
-        atexit.unregister(_kill_server)
-        atexit.register(_kill_server)  # for a command that is refused since: the server would import to the end
 
 
 def start(life: Callable[..., None], *arguments: Any) -> tuple[Any, Connection]:

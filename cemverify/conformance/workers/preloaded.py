@@ -13,10 +13,10 @@ with importing():
     import scipy.special
 
     from cemverify.conformance.questions.hypothesis_draws import get_ready
-    from cemverify.conformance.workers import judging
+    from cemverify.conformance.workers import judge
 
     get_ready()
 
-__all__ = ["judging", "scipy"]
+__all__ = ["judge", "scipy"]
 
 gc.freeze()  # or each worker's collector would look through all that is imported, and copy its pages

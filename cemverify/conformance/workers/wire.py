@@ -33,15 +33,15 @@ _LONGEST_HEADER = 2**23  # bytes of JSON in it
 
 
 class Overdue(Exception):
-    """Nothing came in time."""
+    """The other process sent nothing before the deadline."""
 
 
 class Closed(Exception):
-    """Nothing will come any more."""
+    """The other process closed its end of the connection: nothing more will come."""
 
 
 class Unreadable(Exception):
-    """What came is no answer."""
+    """What the other process sent cannot be read as a message."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def request(content: Any) -> bytes:
 
 
 def requested(content: bytes) -> Any:
-    """The request."""
+    """The request in a message, with its arrays."""
     return pickle.loads(content)  # noqa: S301 - from the judge
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from cemverify.conformance.oracle.budgets import energy_budget, output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, moved
 from cemverify.conformance.oracle.golden import energies_at, golden
 from cemverify.conformance.properties.base import Explanation, Over, Property
-from cemverify.conformance.properties.function_calls import Answer, Calls
+from cemverify.conformance.properties.function_calls import Answer, Call, Calls
 from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.questions.cases import Case, Layer
 
@@ -78,58 +78,80 @@ EVERY: Sequence[Function] = tuple(
 
 
 @dataclass(frozen=True)
-class FunctionCall:
-    """A call of one function of an implementation, as checks of all kinds of implementation make it."""
+class FunctionCall(Call):
+    """A call of one function of a CEM implementation. Its answer is one array, which has no name."""
 
     function: Function
     caller: Caller
     case: Case
-    leads: ClassVar[bool] = True
-    surroundings: ClassVar[Sequence[str]] = tuple(SURROUNDINGS)
-
-    def said(self, what: str) -> str:
-        """The claim as it is: a property is about one function."""
-        return what
 
     def answer(self) -> Answer:
-        """What a usual call returns."""
         return {"": self.caller.answer(self.function.name, self.case)}
 
     def answer_between(self) -> Answer:
-        """What it returns at another state and memory."""
         return {"": self.caller.answer(self.function.name, elsewhere(self.case))}
 
     def room(self, usual: Answer) -> Tensor:  # noqa: ARG002
-        """The budget of the golden answer, of the answer's shape."""
         return self.function.room(self.case, self.caller.dtype)
 
     def compared(self, what: str, got: Answer, due: Answer, room: Tensor | None = None) -> list[Comparison]:
-        """One comparison."""
         return [Comparison(what, got[""], due[""], torch.zeros(()) if room is None else room)]
 
     def moved(self, usual: Answer, room: Tensor) -> bool:
-        """Whether the answer is another one than doing nothing gives."""
         return self.function.moved(usual[""], self.case, room)
 
     def changes(self) -> tuple[list[str], list[str]]:
-        """The settings that calls change, and the generators that they seed."""
         return _changes(self.caller, self.function.name, self.case)
 
     def answer_within(self, surroundings: str) -> Answer:
-        """What it returns under a setting of `SURROUNDINGS`."""
         return {"": _answer_within(self.caller, self.function.name, self.case, surroundings)}
 
+    def recorded(self) -> Mapping[str, Answer]:
+        return {
+            f"output with gradients recorded{of} = without": self._in_mode("recorded", which=which)
+            for of, which in _RECORDED.items()
+        }
+
+    def unrecorded(self) -> Answer:
+        return self._in_mode("unrecorded")
+
     def compiled(self) -> Answer:
-        """What the compiled function returns."""
-        return self.in_mode("compiled")
+        return self._in_mode("compiled")
 
     def on(self, device: str) -> Answer:
-        """What it returns for arrays on a device."""
         return {"": replace(self.caller, device=device).answer(self.function.name, self.case)}
 
-    def in_mode(self, mode: str, **options: Any) -> Answer:
+    def scaled(self, factor: float) -> FunctionCall:
+        x, weights = self.case.x * factor, {name: w * factor for name, w in self.case.weights.items()}
+        h = x if self.case.h is self.case.x else self.case.h * factor
+        return replace(self, case=replace(self.case, x=x, h=h, weights=weights))
+
+    def mapped(self, calls: Sequence[FunctionCall]) -> Mapping[str, tuple[Sequence[FunctionCall], Answer]]:
+        cases, weights = [call.case for call in calls], self.case.weights
+        shared = [replace(case, weights=weights) for case in cases]  # as an ensemble of inputs asks one layer
+        everything, states = replace(self, case=_stacked(cases)), replace(self, case=_stacked(shared, weights))
+        return {
+            "mapped = looped": (calls, everything._in_mode("mapped")),
+            "mapped over x and h alone = looped": (
+                [replace(self, case=case) for case in shared],
+                states._in_mode("mapped", axes=(0, None)),
+            ),
+        }
+
+    def _in_mode(self, mode: str, **options: Any) -> Answer:
         """What the function returns in a mode: what a method of `ArrayKind` makes of it, with these options."""
-        return {"": answered_in_mode(self.caller, self.case, mode, options)}
+        return {"": _answered_in_mode(self.caller, self.case, mode, options)}
+
+
+_RECORDED = {"": (0, 1), " for x and h alone": (0,), " for the weights alone": (1,)}  # of states and weights
+
+
+def _stacked(cases: Sequence[Case], weights: Mapping[str, Tensor] | None = None) -> Case:
+    """Cases along a further first axis of x, h and the weights, or of x and h beside these weights."""
+    first = cases[0]
+    x, h = (torch.stack([getattr(case, name) for case in cases]) for name in ("x", "h"))
+    several = {name: torch.stack([case.weights[name] for case in cases]) for name in first.weights}
+    return replace(first, x=x, h=x if first.h is first.x else h, weights=weights or several)
 
 
 def elsewhere(case: Case) -> Case:
@@ -171,7 +193,7 @@ def _changes(caller: Caller, name: str, case: Case) -> tuple[list[str], list[str
 
 
 @experiment(lambda asked: asked.case.h.shape)
-def answered_in_mode(caller: Caller, case: Case, mode: str, options: dict[str, Any]) -> Tensor:
+def _answered_in_mode(caller: Caller, case: Case, mode: str, options: dict[str, Any]) -> Tensor:
     """The output of a layer, a function of states and weights, in a mode. A block is a function of h alone."""
     x, h, weights = caller.arguments(case)
     states = (h,) if case.layer == "block" else (x, h)

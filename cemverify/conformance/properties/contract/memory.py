@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from cemverify.conformance.asking.answers import as_tensor
 from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.asking.contexts import halved
 from cemverify.conformance.asking.experiments import experiment, long_experiment
+from cemverify.conformance.asking.views import expanded, inner_window, repeated, reverse_strided, transposed, window
 from cemverify.conformance.implementations.arrays import NUMPY
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
 from cemverify.conformance.properties.base import Explanation, Property
@@ -34,7 +34,7 @@ def numbers_are_read_anew(function: Function, caller: Caller, case: Case) -> Evi
     What was returned before keeps its numbers, and writing into it changes no argument and no later answer. That
     holds where no weight does anything, too: the state that comes back then has the numbers of x, not its memory.
     """
-    other = _half(case)
+    other = halved(case)
     first, fresh = caller.answer(function.name, case), caller.answer(function.name, other)
     later, edited, kept, again, still, still_again = _of_edited_arrays(
         caller, function.name, case, other, function.shape(case)
@@ -103,7 +103,7 @@ def _overwrite(answer: Any) -> None:
 
 def windows_are_read_as_they_are(function: Function, caller: Caller, case: Case) -> Evidence:
     """Windows of larger arrays, reversed and transposed ones, expanded ones, and weights in any order are read."""
-    h = _repeated(case.h, _axis(case.h)).contiguous()
+    h = repeated(case.h, _axis(case.h)).contiguous()
     weights = {name: _level(w) if name.split(".")[-1] in _FLAT else w for name, w in case.weights.items()}
     case = replace(case, x=h if case.x is case.h else case.x, h=h, weights=weights)
     shape = function.shape(case)
@@ -117,16 +117,16 @@ def windows_are_read_as_they_are(function: Function, caller: Caller, case: Case)
 def _of_windows(caller: Caller, name: str, case: Case, shape: torch.Size) -> Tensor:
     x, h, weights = caller.arguments(case)
     if caller.kind.editable:  # others have no views
-        x, h = _window(x), _window(h)
-        layouts = (_window, _transposed, _inner_window)
+        x, h = window(x), window(h)
+        layouts = (window, transposed, inner_window)
         weights = {
-            name: _expanded(array) if name.split(".")[-1] in _FLAT else layouts[i % len(layouts)](array)
+            name: expanded(array) if name.split(".")[-1] in _FLAT else layouts[i % len(layouts)](array)
             for i, (name, array) in enumerate(weights.items())
         }
     if isinstance(h, Tensor):
-        h = _repeated(h, _axis(h))
+        h = repeated(h, _axis(h))
     elif caller.kind is NUMPY:
-        x, h = _reversed(x), _repeated(h, _axis(h))
+        x, h = reverse_strided(x), repeated(h, _axis(h))
     weights = {name: weights[name] for name in reversed(weights)}
     return as_tensor(caller.call(name, case, x, h, weights), shape)
 
@@ -199,13 +199,6 @@ def _of_one_array(caller: Caller, name: str, case: Case, shape: torch.Size) -> T
     return as_tensor(caller.call(name, case, h, h, weights), shape)
 
 
-def _half(case: Case) -> Case:
-    """Every number halved, and x read backwards, so that all of them change."""
-    weights = {name: w / 2 for name, w in case.weights.items()}
-    h = case.h / 2
-    return replace(case, x=h if case.x is case.h else case.x.flip(1) / 2, h=h, weights=weights)
-
-
 def _level(weight: Tensor) -> Tensor:
     """A weight whose every number is the first one."""
     return weight.flatten()[0].expand_as(weight).contiguous()
@@ -218,53 +211,9 @@ def _twins(weights: dict[str, Any]) -> list[tuple[str, str]]:
     return [(a, b) for a, b in pairs if a in weights]
 
 
-# --- views --------------------------------------------------------------------------------------------
-
-
-def _window(array: Any) -> Any:
-    """An array's values at every second place of a larger one, between NaN that must not be read."""
-    larger = array.repeat_interleave(2, 0) if isinstance(array, Tensor) else array.repeat(2, 0)
-    larger[::2] = math.nan
-    return larger[1::2]
-
-
-def _inner_window(array: Any) -> Any:
-    """An array's values at every second place of a larger one along the last axis, between nines."""
-    last = array.ndim - 1
-    larger = array.repeat_interleave(2, last) if isinstance(array, Tensor) else array.repeat(2, last)
-    larger[..., 1::2] = 9.0
-    return larger[..., ::2]
-
-
-def _transposed(array: Any) -> Any:
-    """An array's values with its axes in reverse order in memory."""
-    if isinstance(array, Tensor):
-        axes = list(range(array.ndim))[::-1]
-        return array.permute(axes).contiguous().permute(axes)
-    return array.T.copy().T
-
-
 def _axis(array: Any) -> int:
     """The axis whose turn it is: of rows, of tokens or of channels, by the sizes of the last two."""
     return int(sum(array.shape[1:]) % 3)
-
-
-def _repeated(array: Any, axis: int) -> Any:
-    """What comes first along an axis, read again for every place of it: its stride is zero."""
-    first = array[tuple(slice(1) if i == axis else slice(None) for i in range(array.ndim))]
-    return first.expand(array.shape) if isinstance(array, Tensor) else np.broadcast_to(first, array.shape)
-
-
-def _expanded(array: Any) -> Any:
-    """The first number, read again for every place: all strides are zero."""
-    if isinstance(array, Tensor):
-        return array.flatten()[:1].reshape((1,) * array.ndim).expand(array.shape)
-    return np.broadcast_to(array.ravel()[:1], array.shape)
-
-
-def _reversed(array: Any) -> Any:
-    """An array's values with a negative stride along the tokens."""
-    return array[:, ::-1].copy()[:, ::-1]
 
 
 READ_ANEW = Explanation(

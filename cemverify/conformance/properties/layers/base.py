@@ -112,7 +112,7 @@ class Asking:
         return self.check(box, box.rounded(question))
 
 
-def layer_property(
+def energy_layer_property(
     id_: str,
     claim: str,
     explanation: Explanation,
@@ -140,7 +140,7 @@ def layer_property(
         Asking(check, cases.texture if cases is not None else None),
         Cases() if cases is None else cases,
         frozenset(needs),
-        door="energy layer",
+        kind="energy layer",
         dtype=dtype,
         share=share,
         sources=sources,

@@ -24,12 +24,14 @@ from cemverify.conformance.properties import modes
 from cemverify.conformance.properties.base import Explanation, Property
 from cemverify.conformance.properties.contract import arguments, calls, memory, settings
 from cemverify.conformance.properties.function_calls import (
+    Call,
+    gradients_change_no_answer,
     settings_are_left_alone,
     surroundings_change_no_answer,
     twice_gives_the_same,
     unchanged,
 )
-from cemverify.conformance.properties.layers.base import Cases, layer_property
+from cemverify.conformance.properties.layers.base import Cases, energy_layer_property
 from cemverify.conformance.properties.layers.oracle import along, rounding, token_count
 from cemverify.conformance.questions.black_boxes import Named, Question
 
@@ -59,7 +61,7 @@ def edits_are_seen(box: Box, q: Question) -> Evidence:
     for name, asked in box.functions(q).items():
         edited = others[name]
         first, kept, again = _around_an_edit(box, name, asked, edited, mask)
-        fresh = answered(box, name, edited, mask)
+        fresh = _answered(box, name, edited, mask)
         room = rounding(box, edited, _rows(fresh, q.batch))
         zero = torch.zeros(q.batch, dtype=torch.float64)
         comparisons += _compared(name, "an output after its arguments were edited = before", kept, first, zero)
@@ -72,17 +74,6 @@ def edits_are_seen(box: Box, q: Question) -> Evidence:
 def windows_are_read_as_they_lie(calls: Sequence[BoxCall]) -> Evidence:
     """Arrays that are windows into larger ones give what arrays of their own give."""
     return unchanged(calls, lambda call: {"update for views = update for separate arrays": call.of_windows()})
-
-
-def gradients_change_no_answer(calls: Sequence[BoxCall]) -> Evidence:
-    """With gradients recorded for the arguments and without: the same answer."""
-    return unchanged(
-        calls,
-        lambda call: {
-            "output with gradients recorded = as usual": call.recorded(gradients=True),
-            "output without gradients = as usual": call.recorded(gradients=False),
-        },
-    )
 
 
 def answers_have_the_arguments_dtype(box: Box, q: Question) -> Evidence:
@@ -99,8 +90,8 @@ def answers_have_the_arguments_dtype(box: Box, q: Question) -> Evidence:
 
 
 @dataclass(frozen=True)
-class BoxCall:
-    """A call of one function that a layer declares, as checks of all kinds of implementation make it.
+class BoxCall(Call):
+    """A call of one function that a layer declares.
 
     Attributes:
         name: of the function, as `Box.functions` has it. q: what it is asked. others: what every function is asked
@@ -115,63 +106,64 @@ class BoxCall:
 
     @property
     def leads(self) -> bool:
-        """Whether it is the update."""
         return self.name == "update"
 
     @property
     def surroundings(self) -> Sequence[str]:
-        """Those in which the layer may be called."""
         without = "inference" in self.box.layer.not_offered
         return [one for one in SURROUNDINGS if not (without and "inference" in one)]
 
     def said(self, what: str) -> str:
-        """The claim, with the function's name if it is not the update."""
         return _said(self.name, what)
 
     def answer(self) -> Arrays:
-        """What a plain call returns."""
-        return answered(self.box, self.name, self.q, self.mask)
+        return _answered(self.box, self.name, self.q, self.mask)
 
     def answer_between(self) -> Arrays:
-        """What it returns where every number is larger by one."""
-        return answered(self.box, self.name, self.others()[self.name], self.mask)
+        return _answered(self.box, self.name, self.others()[self.name], self.mask)
 
-    def room(self, usual: Named) -> Tensor:
-        """What roundoff may do: (B,)."""
+    def room(self, usual: Named) -> Tensor:  # (B,)
         return rounding(self.box, self.q, _rows(usual, self.q.batch))
 
     def compared(self, what: str, got: Named, due: Named, room: Tensor | None = None) -> list[Comparison]:
-        """One comparison per array."""
         return _compared(self.name, what, got, due, torch.zeros(self.q.batch) if room is None else room)
 
     def moved(self, usual: Named, room: Tensor) -> bool:
-        """Whether the update is not zero."""
         return moved(flat(usual), along(room, flat(usual)))
 
     def changes(self) -> tuple[list[str], list[str]]:
-        """The settings that two calls change, and the generators that they seed."""
         return _after_calls(self.box, self.name, self.q)
 
     def answer_within(self, surroundings: str) -> Arrays:
-        """What it returns under a setting of `SURROUNDINGS`."""
         return _answer_within(self.box, self.name, self.q, self.mask, surroundings)
 
-    def recorded(self, *, gradients: bool) -> Arrays:
-        """What it returns while gradients of its arguments are recorded, or none."""
-        return _recorded(self.box, self.name, self.q, self.mask, gradients=gradients)
+    def recorded(self) -> Mapping[str, Arrays]:
+        return {
+            f"output {what} = as usual": _recorded(self.box, self.name, self.q, self.mask, gradients=gradients)
+            for what, gradients in (("with gradients recorded", True), ("without gradients", False))
+        }
 
     def of_windows(self) -> Arrays:
         """What it says of arrays that are windows into wider ones."""
-        return of_windows(self.box, self.name, self.q, self.mask)
+        return _of_windows(self.box, self.name, self.q, self.mask)
 
     def compiled(self) -> Arrays:
-        """What the compiled update returns."""
-        return compiled_answer(self.box, self.q)
+        return _compiled(self.box, self.q)
 
     def on(self, device: str) -> Arrays:
-        """What it returns for arrays on a device."""
         there = replace(self.box, caller=replace(self.box.caller, device=device))
-        return answered(there, self.name, self.q, self.mask)
+        return _answered(there, self.name, self.q, self.mask)
+
+    def scaled(self, factor: float) -> BoxCall:
+        x, memory = (_each(lambda array: factor * array, part) for part in (self.q.x, self.q.memory))
+        return replace(self, q=self.box.rounded(replace(self.q, x=x, memory=memory)))
+
+    def mapped(self, calls: Sequence[BoxCall]) -> Mapping[str, tuple[Sequence[BoxCall], Arrays]]:
+        def stacked(part: str) -> Arrays:
+            return {k: torch.stack([getattr(call.q, part)[k] for call in calls]) for k in getattr(self.q, part)}
+
+        whole = replace(self.q, x=stacked("x"), memory=stacked("memory"), noise=stacked("noise"))
+        return {"mapped = looped": (calls, _answered_in_mode(self.box, whole, "mapped_once"))}
 
 
 @dataclass(frozen=True)
@@ -201,11 +193,6 @@ def mask_of(box: Box, q: Question) -> Tensor | None:
     mask = drawn < _MASKED
     mask[:, : box.layer.shortest] = True
     return mask
-
-
-def answered(box: Box, name: str, q: Question, mask: Tensor | None) -> Arrays:
-    """What a plain call of a function returns."""
-    return _answered(box, name, q, mask)
 
 
 def _due(asked: Any) -> dict[str, Any]:
@@ -273,7 +260,7 @@ def _around_an_edit(
 
 
 @experiment(_due)
-def of_windows(box: Box, name: str, q: Question, mask: Tensor | None) -> Arrays:
+def _of_windows(box: Box, name: str, q: Question, mask: Tensor | None) -> Arrays:
     """What a function says of arrays that are windows into wider ones."""
     around = replace(q, x=_each(_wider, q.x), memory=_each(_wider, q.memory))
     state, memory, _, _ = _own(box, name, around, None)
@@ -286,7 +273,7 @@ def of_windows(box: Box, name: str, q: Question, mask: Tensor | None) -> Arrays:
 
 
 @experiment(lambda asked: shapes(asked.q.x))
-def answered_in_mode(box: Box, q: Question, mode: str) -> Arrays:
+def _answered_in_mode(box: Box, q: Question, mode: str) -> Arrays:
     """The answer of the update in a mode: what a method of `ArrayKind` makes of it."""
     state, memory, noise, _ = box.own(q)
     if noise is None:
@@ -303,9 +290,9 @@ def answered_in_mode(box: Box, q: Question, mode: str) -> Arrays:
 
 
 @compiling_experiment(lambda asked: shapes(asked.q.x))
-def compiled_answer(box: Box, q: Question) -> Arrays:
+def _compiled(box: Box, q: Question) -> Arrays:
     """The answer of the compiled update."""
-    return answered_in_mode(box, q, "compiled")
+    return _answered_in_mode(box, q, "compiled")
 
 
 @experiment(lambda asked: ([None] * (1 if asked.name in SCALARS else len(asked.q.x)),) * 2)
@@ -428,7 +415,7 @@ def properties() -> Iterator[Property]:
         ("modes/layer/surroundings", "Settings of the process change no output.",
          settings.UNMOVED, OfCalls(surroundings_change_no_answer), "the update is not zero", set(), 0.15),
     ):  # fmt: skip
-        yield layer_property(
+        yield energy_layer_property(
             id_,
             claim,
             explanation,

@@ -16,7 +16,7 @@ from cemverify.conformance.asking.boxes import Arrays, Box, flat
 from cemverify.conformance.asking.boxes import Fixed as FixedMemory
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.properties.base import Explanation, Property
-from cemverify.conformance.properties.layers.base import Cases, layer_property
+from cemverify.conformance.properties.layers.base import Cases, energy_layer_property
 from cemverify.conformance.properties.layers.oracle import (
     along,
     compared,
@@ -190,7 +190,7 @@ def finite_step(box: Box, q: Question, u: Named) -> tuple[Tensor, Tensor, Tensor
 def properties() -> Iterator[Property]:
     """The slope along the update, whole steps, declared bounds, Lagrangians and equilibria."""
     crowd = Cases(crowd=_CROWD)
-    yield layer_property(
+    yield energy_layer_property(
         "descent/layer/slope",
         "To first order, the stated energy falls along the update.",
         Explanation(
@@ -203,7 +203,7 @@ def properties() -> Iterator[Property]:
         cases=crowd,
         controls={"random"},
     )
-    yield layer_property(
+    yield energy_layer_property(
         "descent/layer/along-steps",
         "To first order, the stated energy falls at every step.",
         Explanation(
@@ -218,7 +218,7 @@ def properties() -> Iterator[Property]:
         share=0.5,
         controls={"random"},
     )
-    yield layer_property(
+    yield energy_layer_property(
         "descent/layer/whole-step",
         "The whole step, however long, does not raise the stated energy.",
         Explanation(
@@ -233,7 +233,7 @@ def properties() -> Iterator[Property]:
         cases=crowd,
         controls={"random"},
     )
-    yield layer_property(
+    yield energy_layer_property(
         "descent/layer/smoothness",
         "The step respects the declared bound on the energy's curvature and lowers the energy.",
         Explanation(
@@ -248,7 +248,7 @@ def properties() -> Iterator[Property]:
         cases=crowd,
         controls={"random"},
     )
-    yield layer_property(
+    yield energy_layer_property(
         "descent/layer/lagrangian-convex",
         "The Lagrangian is convex, so the energy falls along -dE/dg.",
         Explanation(
@@ -261,7 +261,7 @@ def properties() -> Iterator[Property]:
         source="Krotov & Hopfield, arXiv 2008.06996",
         cases=crowd,
     )
-    yield layer_property(
+    yield energy_layer_property(
         "descent/layer/stationary",
         "The returned state is an equilibrium: the gradient there is within the declared tolerance.",
         Explanation(

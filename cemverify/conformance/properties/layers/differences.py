@@ -25,7 +25,7 @@ from cemverify.conformance.asking.extrapolation import extrapolated
 from cemverify.conformance.implementations.faults import Discard, Fault
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.properties.base import Explanation, Property
-from cemverify.conformance.properties.layers.base import Cases, layer_property
+from cemverify.conformance.properties.layers.base import Cases, energy_layer_property
 from cemverify.conformance.properties.layers.oracle import aside, rounding, solved, terms
 from cemverify.conformance.properties.layers.parameters import displacement_with, parameters_of, some_of
 from cemverify.conformance.properties.layers.training import ROUNDINGS, gradients_of_update
@@ -140,7 +140,7 @@ def _spacing(array: Tensor) -> float:
 
 def properties() -> Iterator[Property]:
     """Derivatives of an energy layer's update against differences of its values."""
-    yield layer_property(
+    yield energy_layer_property(
         "training/layer/derivatives-agree",
         "Automatic derivatives of the update agree with finite differences of its values.",
         Explanation(

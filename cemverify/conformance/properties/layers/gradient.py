@@ -14,7 +14,7 @@ from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.properties import extremes, gradient
 from cemverify.conformance.properties.base import Explanation, Property
-from cemverify.conformance.properties.layers.base import Cases, layer_property
+from cemverify.conformance.properties.layers.base import Cases, energy_layer_property
 from cemverify.conformance.properties.layers.oracle import (
     UPDATE,
     along,
@@ -144,7 +144,7 @@ def lagrangian_moves_with_the_state(box: Box, q: Question) -> Evidence:
 def properties() -> Iterator[Property]:
     """The update against the stated energy, its field, its preconditioner and its Lagrangian; extreme states."""
     gradient_step = {"energy", "gradient-step"}
-    yield layer_property(
+    yield energy_layer_property(
         "gradient/layer/energy",
         "At every step, the update is -eta P times the gradient of the stated energy.",
         Explanation(
@@ -157,7 +157,7 @@ def properties() -> Iterator[Property]:
         controls={"constant"},
         looks_around=True,
     )
-    yield layer_property(
+    yield energy_layer_property(
         "gradient/layer/derivatives-agree",
         "The automatic derivative of the energy agrees with finite differences of its values.",
         Explanation(
@@ -170,7 +170,7 @@ def properties() -> Iterator[Property]:
         needs={"energy", "autograd"},
         share=0.5,
     )
-    yield layer_property(
+    yield energy_layer_property(
         "gradient/layer/conservative-field",
         "The update field is a gradient: its Jacobian is symmetric, up to the preconditioner and the state map.",
         gradient.CONSERVATIVE,
@@ -178,7 +178,7 @@ def properties() -> Iterator[Property]:
         "the Jacobian is not zero",
         needs={"conservative"},
     )
-    yield layer_property(
+    yield energy_layer_property(
         "gradient/layer/symmetric-coupling",
         "Coupled tokens influence each other equally: off-diagonal blocks of the Jacobian are transposes.",
         Explanation(
@@ -192,7 +192,7 @@ def properties() -> Iterator[Property]:
         cases=Cases({"J": 2}),
         share=0.5,
     )
-    yield layer_property(
+    yield energy_layer_property(
         "gradient/layer/preconditioner",
         "A single symmetric positive definite matrix P makes every update -P times the gradient.",
         Explanation(
@@ -204,7 +204,7 @@ def properties() -> Iterator[Property]:
         needs={*gradient_step, "unknown-preconditioner"},
         share=0.3,
     )
-    yield layer_property(
+    yield energy_layer_property(
         "gradient/layer/lagrangian",
         "The state map is the gradient of the Lagrangian.",
         Explanation(
@@ -216,7 +216,7 @@ def properties() -> Iterator[Property]:
         needs={"lagrangian", "both-maps"},
         source="g = dL/dx (Krotov & Hopfield, arXiv 2008.06996)",
     )
-    yield layer_property(
+    yield energy_layer_property(
         "gradient/layer/lagrangian-rate",
         "Along the update, the Lagrangian changes by g . dx.",
         Explanation(
@@ -238,7 +238,7 @@ def properties() -> Iterator[Property]:
         ("zero-states", "At a state of zeros,", extremes.AT_ZERO),
         ("ties", "If tokens and memories are equal,", extremes.AT_TIES),
     ):
-        yield layer_property(
+        yield energy_layer_property(
             f"extremes/layer/{texture}",
             f"{title} the update is -eta P times the gradient of the stated energy.",
             explanation,
@@ -249,7 +249,7 @@ def properties() -> Iterator[Property]:
             share=0.3,
             floor=0.05,
         )
-    yield layer_property(
+    yield energy_layer_property(
         "extremes/layer/long-rows",
         "With dozens of tokens, the update is -eta P times the gradient of the stated energy.",
         extremes.IN_LONG_ROWS,

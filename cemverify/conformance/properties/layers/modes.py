@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -14,37 +13,14 @@ from cemverify.conformance.implementations.faults import Fault
 from cemverify.conformance.oracle.evidence import Evidence, judge, moved
 from cemverify.conformance.properties import modes
 from cemverify.conformance.properties.base import Property
-from cemverify.conformance.properties.function_calls import compiled_is_eager, cuda_is_cpu
-from cemverify.conformance.properties.layers.base import Cases, layer_property
-from cemverify.conformance.properties.layers.contract import OfCalls, answered_in_mode
-from cemverify.conformance.properties.layers.oracle import along, compared, nudged, rounding
+from cemverify.conformance.properties.function_calls import compiled_is_eager, cuda_is_cpu, mapped_is_looped
+from cemverify.conformance.properties.layers.base import Cases, energy_layer_property
+from cemverify.conformance.properties.layers.contract import OfCalls
+from cemverify.conformance.properties.layers.oracle import along, compared, nudged
 from cemverify.conformance.properties.precision import BOUNDED
 from cemverify.conformance.questions.black_boxes import Named, Question
 
-_MAPPED = 3  # questions that are mapped over at once
 _ROUNDINGS = 8
-
-
-def mapped_is_looped(box: Box, q: Question) -> Evidence:
-    """Mapped over a further axis of the state and the memory, the update gives what a loop gives."""
-    several = [
-        replace(q, x={k: a * f for k, a in q.x.items()}, memory={k: a * f for k, a in q.memory.items()})
-        for f in (1 - i / 4 for i in range(_MAPPED))
-    ]
-    several = [box.rounded(one) for one in several]
-    looped = [box.answer_as_it_comes(one) for one in several]
-    stacked = replace(
-        q,
-        x={k: torch.stack([one.x[k] for one in several]) for k in q.x},
-        memory={k: torch.stack([one.memory[k] for one in several]) for k in q.memory},
-        noise={k: torch.stack([a] * _MAPPED) for k, a in q.noise.items()},
-    )
-    got = answered_in_mode(box, stacked, "mapped_once")
-    comparisons = []
-    for i, (one, due) in enumerate(zip(several, looped, strict=True)):
-        room = 2 * rounding(box, one, due)
-        comparisons += compared("mapped = looped", {k: a[i] for k, a in got.items()}, due, room)
-    return judge(*comparisons, telling=any(moved(c.expected, c.budget) for c in comparisons))
 
 
 def low_precision_is_close(box: Box, q: Question) -> Evidence:
@@ -85,25 +61,25 @@ def _rounded_once(box: Box, exact: Box, q: Question, due: Named) -> Tensor:
 def properties() -> Iterator[Property]:
     """An energy layer compiled, mapped, on a CUDA device, and in lower precision."""
     plain = "the update is not zero"
-    yield layer_property(
+    yield energy_layer_property(
         "modes/layer/compiled", "Compiling changes no output.", modes.COMPILED,
         OfCalls(compiled_is_eager, update_alone=True), plain,
         needs={"compile"}, share=0.05, source="contract", cases=Cases(few=True, plain=True),
         sources=(), scattered=4.0,  # each takes a second to compile
     )  # fmt: skip
-    yield layer_property(
+    yield energy_layer_property(
         "modes/layer/vmap", "Mapping over an additional axis gives what a loop gives.", modes.MAPPED,
-        mapped_is_looped, plain,
+        OfCalls(mapped_is_looped, update_alone=True), plain,
         needs={"vmap"}, share=0.2, source="contract", controls={"random"}, cases=Cases(plain=True),
     )  # fmt: skip
-    yield layer_property(
+    yield energy_layer_property(
         "modes/layer/cuda", "On a CUDA device the output is that on the CPU.", modes.ON_CUDA,
         OfCalls(cuda_is_cpu, update_alone=True), plain,
         needs={"cuda", "torch"}, share=0.5, source="contract",
     )  # fmt: skip
     for dtype in (torch.float32, torch.bfloat16):
         name = str(dtype).removeprefix("torch.")
-        yield layer_property(
+        yield energy_layer_property(
             f"precision/layer/{name}",
             f"In {name}, the update is as close to the float64 one as the dtype allows.",
             BOUNDED,

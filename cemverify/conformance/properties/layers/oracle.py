@@ -251,7 +251,7 @@ def nudged(q: Question, size: float, seed: int) -> Question:
 
 
 def aside(box: Box, q: Question, generator: torch.Generator) -> Question:
-    """A question beside this one, where derivatives are compared: off any kink that it was drawn at."""
+    """The question moved a little at random: derivatives are not compared at kinks, where round numbers often lie."""
     distance = 2.0 ** round(math.log2(_ASIDE * box.eps**0.2 / 4))  # 2^-10 in float64, 2^-4 in float32
 
     def moved(array: Tensor) -> Tensor:
@@ -270,7 +270,7 @@ def compared(what: str, got: Named, expected: Named, room: Tensor) -> list[Compa
 
 
 def along(room: Tensor, like: Tensor) -> Tensor:
-    """A number per batch row as an array."""
+    """One number for each batch row, (B,), expanded to the shape of an array."""
     return room.reshape(-1, *[1] * (like.dim() - 1)).expand_as(like)
 
 

@@ -17,7 +17,7 @@ from cemverify.conformance.asking.experiments import experiment, long_experiment
 from cemverify.conformance.implementations.faults import Discard, Fault
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
 from cemverify.conformance.properties.base import Explanation, Property
-from cemverify.conformance.properties.layers.base import layer_property
+from cemverify.conformance.properties.layers.base import energy_layer_property
 from cemverify.conformance.questions.black_boxes import Named, Question, scattered
 
 _AT_ONCE = 64  # parameters of one question; the seed says which
@@ -130,7 +130,7 @@ def _copy(box: Box, values: Named) -> None:
 
 def properties() -> Iterator[Property]:
     """Every parameter that an energy layer declares must matter."""
-    yield layer_property(
+    yield energy_layer_property(
         "training/layer/parameters-matter",
         "Every declared parameter, where it is changed, changes the update or the energy.",
         Explanation(

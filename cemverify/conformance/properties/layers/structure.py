@@ -13,7 +13,7 @@ from cemverify.conformance.asking.boxes import Arrays, Box, Fixed, flat
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.properties import structure
 from cemverify.conformance.properties.base import Explanation, Property
-from cemverify.conformance.properties.layers.base import Cases, layer_property
+from cemverify.conformance.properties.layers.base import Cases, energy_layer_property
 from cemverify.conformance.properties.layers.oracle import (
     along,
     compared,
@@ -145,7 +145,7 @@ def masked_tokens_do_not_count(box: Box, q: Question) -> Evidence:
                 mask[i, j] = True
     got = box.displacement(q, mask)
     g = box.mapped(q.x)
-    comparisons, told = [], False
+    comparisons, telling = [], False
     state = box.layer.state
     for i in range(q.batch):
         kept = mask[i].nonzero().flatten()
@@ -164,7 +164,7 @@ def masked_tokens_do_not_count(box: Box, q: Question) -> Evidence:
         room = rounding(box, q.rows([i]), due) + solved(box)
         there = with_tokens({name: a[i : i + 1] for name, a in got.items()}, state, only)
         comparisons += compared("update with tokens masked = update without them", there, due, room)
-        told = told or (len(kept) < J and moved(flat(due), along(room, flat(due))))
+        telling = telling or (len(kept) < J and moved(flat(due), along(room, flat(due))))
         if box.layer.energy is not None and box.layer.stated.per != "batch":
             one = {k: a[i : i + 1] for k, a in g.items()}
             held = {k: a[i : i + 1] for k, a in q.memory.items()}
@@ -174,7 +174,7 @@ def masked_tokens_do_not_count(box: Box, q: Question) -> Evidence:
             wide = rounding(box, row, {"E": short.reshape(1, -1)})
             what = "energy with tokens masked = energy without them"
             comparisons += compared(what, {"E": masked}, {"E": short}, wide)
-    return replace(judge(*comparisons, telling=told), drawn={"mask": mask})
+    return replace(judge(*comparisons, telling=telling), drawn={"mask": mask})
 
 
 # --- helpers ----------------------------------------------------------------------------------------------
@@ -258,7 +258,7 @@ def properties() -> Iterator[Property]:
          masked_tokens_do_not_count, "a token is masked, and the others' updates are not zero",
          {"masked"}, several, set()),
     ):  # fmt: skip
-        yield layer_property(
+        yield energy_layer_property(
             f"structure/layer/{name}",
             claim,
             explanation,

@@ -16,7 +16,7 @@ from cemverify.conformance.implementations.arrays import JAX
 from cemverify.conformance.implementations.faults import Discard, Fault, NotFinite
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.properties.base import Explanation, Property
-from cemverify.conformance.properties.layers.base import Cases, layer_property
+from cemverify.conformance.properties.layers.base import Cases, energy_layer_property
 from cemverify.conformance.properties.layers.oracle import terms
 from cemverify.conformance.questions.black_boxes import Question
 
@@ -168,7 +168,7 @@ def _descended(box: Box, x: Leaves, memory: Leaves, noise: Any) -> list[Any]:  #
     energy = layer.energy
     assert energy is not None
     now, before, mu = dict(x), dict(x), layer.step.momentum
-    for eta in layer.step.sizes:
+    for eta in layer.step.sizes if layer.step.learned is None else layer.step.learned():
         if layer.state_map is not None:
             g = dict(zip(now, unpacked(layer.state_map(packed(now, "State")), now), strict=True))
         elif layer.lagrangian is not None:
@@ -215,7 +215,7 @@ def properties() -> Iterator[Property]:
         "then trains on gradients of something else.",
     )
     needs = {"energy", "gradient-step", "autograd", "gradients", "known-preconditioner"}
-    yield layer_property(
+    yield energy_layer_property(
         "training/layer/parameters",
         "Gradients of the update with respect to the parameters are those of -eta P dE/dg.",
         explanation,
@@ -225,7 +225,7 @@ def properties() -> Iterator[Property]:
         share=0.5,
         looks_around=True,
     )
-    yield layer_property(
+    yield energy_layer_property(
         "training/layer/states",
         "Gradients of the update with respect to the state and the memory are those of -eta P dE/dg.",
         explanation,

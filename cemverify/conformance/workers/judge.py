@@ -14,7 +14,6 @@ import multiprocessing
 import os
 import signal
 import socket
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,7 +25,7 @@ import torch
 
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.experiments import Allowance, Lost
-from cemverify.conformance.implementations.contract import Subject, load
+from cemverify.conformance.implementations.contract import Kind, Subject, kind_of, load
 from cemverify.conformance.implementations.faults import (
     Crashed,
     Fault,
@@ -38,11 +37,11 @@ from cemverify.conformance.implementations.faults import (
 from cemverify.conformance.implementations.origin import Origin
 from cemverify.conformance.judging.aiming import Aiming
 from cemverify.conformance.judging.effort import Effort
-from cemverify.conformance.judging.engine import door_of, judge_again, judge_property, recorded
-from cemverify.conformance.judging.first_call import first_calls
+from cemverify.conformance.judging.engine import judge_again, judge_property, recorded
+from cemverify.conformance.judging.first_call import Answer, first_calls, shown_twice
 from cemverify.conformance.judging.recording import restore_parameters
 from cemverify.conformance.judging.verdicts import Record, Verdict
-from cemverify.conformance.properties import Door, Property, by_id
+from cemverify.conformance.properties import Property, by_id
 from cemverify.conformance.questions.saving import Packing, Saved
 from cemverify.conformance.workers.answering import REACHED, STATE, Request, declared, live, whence
 from cemverify.conformance.workers.limits import (
@@ -54,6 +53,7 @@ from cemverify.conformance.workers.limits import (
 from cemverify.conformance.workers.wire import Closed, Line, Overdue, Unreadable, answered, request, requested
 from cemverify.processes.forkserver import OF_A_TERMINAL
 from cemverify.processes.parent_death import end_with_parent
+from cemverify.processes.system import LINUX
 from cemverify.processes.time_limits import TimeLimit
 from cemverify.source.reach.summary import Trail, trail_of
 from cemverify.source.reading.code import Code, from_plain
@@ -66,7 +66,7 @@ _BEAT = 0.5  # seconds between signs of life
 class Introduction:
     """What is said of an implementation once it is loaded; its code, if that is read."""
 
-    door: Door
+    kind: Kind
     absent: Mapping[str, str]
     origin: Origin = field(default_factory=Origin)
     code: Code = Code()
@@ -81,7 +81,7 @@ class NotLoaded:
 
 @dataclass(frozen=True)
 class Alive:
-    """A sign of life."""
+    """What the judge's process sends twice a second while it works."""
 
 
 @dataclass(frozen=True)
@@ -107,9 +107,14 @@ class FirstCalls:
 
 @dataclass(frozen=True)
 class Called:
-    """What came of the first calls: why they failed, or None."""
+    """What came of the first calls.
+
+    Attributes:
+        reason: why they failed, or None. answer: what an energy layer answered, to compare between processes.
+    """
 
     reason: str | None
+    answer: Answer | None = None
 
 
 @dataclass(frozen=True)
@@ -221,7 +226,7 @@ class Respondent:
         return _outcome(said)
 
     def ending(self) -> str:
-        """How its process ended."""
+        """How the implementation's process ended, as a sentence."""
         self.process.join(1.0)
         code = self.process.exitcode
         if code is None:
@@ -255,8 +260,8 @@ def judge(connection: Connection, name: str, effort: Effort, environment: Mappin
     torch.set_num_threads(1)
     ours, theirs = socket.socketpair()
     # forked from here it shares what is imported, and its end is told at once
-    context: Any = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
-    start = _forked if sys.platform == "linux" else live
+    context: Any = multiprocessing.get_context("fork" if LINUX else "spawn")
+    start = _forked if LINUX else live
     process = context.Process(target=start, args=(theirs, name, effort, dict(environment)))
     process.start()
     theirs.close()
@@ -285,7 +290,7 @@ class _Heart:
             self.say(Alive())
 
     def say(self, message: Any) -> None:
-        """Says something."""
+        """Sends a message to whoever started this process."""
         self.last = time.monotonic()
         with contextlib.suppress(OSError):  # nobody listens any more
             self.connection.send(message)
@@ -299,7 +304,7 @@ def _serve(heart: _Heart, respondent: Respondent, name: str, effort: Effort, loa
         return
     subject, code = introduced
     respondent.not_offered = subject.not_offered
-    heart.say(Introduction(door_of(subject), dict(subject.not_offered), respondent.origin, code))
+    heart.say(Introduction(kind_of(subject), dict(subject.not_offered), respondent.origin, code))
     while True:
         try:
             wanted = heart.connection.recv()
@@ -348,7 +353,9 @@ def _introduced(respondent: Respondent, name: str, loading: float) -> tuple[Subj
 
 def _called(subject: Subject, wanted: FirstCalls, effort: Effort, respondent: Respondent) -> Called:
     try:
-        called = Called(first_calls(Caller(subject, effort.dtype, effort.device, respondent), wanted.functions))
+        caller = Caller(subject, effort.dtype, effort.device, respondent)
+        reason = first_calls(caller, wanted.functions)
+        called = Called(reason, None if reason is not None else shown_twice(caller))
         respondent.reached(finished=True)  # what comes next is a property's
         return called
     except Lost as lost:
@@ -394,7 +401,7 @@ def _judged(subject: Subject, wanted: Wanted | Again, effort: Effort, respondent
 def _case_of(property_: Property, question: Any, dtype: torch.dtype, effort: Effort, arrays: str) -> Saved | None:
     """The question as a case to save, with the calls that the reference makes of it in the lost process's place."""
     try:
-        if property_.door != "cem":  # there is no reference to ask
+        if property_.kind != "CEM implementation":  # there is no reference to ask
             packing = Packing()
             tree, word = packing.tree(question), str(dtype).removeprefix("torch.")
             return Saved(tree, word, effort.device, arrays, packing.arrays, [], within=effort.timeout)

@@ -177,7 +177,8 @@ class Judging:
         slope = self._kept("trained/slope", lambda: measuring.slopes(moment)) if stated else None
         whole = self._kept("trained/whole-step", lambda: measuring.whole_step(moment)) if stated else None
         field_ = None
-        if self.box.caller.dtype == torch.float64:
+        # of several steps in one call, no single one can be asked for
+        if self.box.caller.dtype == torch.float64 and len(self.box.layer.step.sizes) == 1:
             field_ = self._kept("trained/symmetry", lambda: measuring.asymmetry(moment))
         identity = {"energy", "gradient-step"} & self.box.layer.not_offered.keys()
         update = None if identity else self._kept("trained/update", lambda: (update_is_gradient(self.box, moment.q),))

@@ -1,0 +1,179 @@
+"""A call in a context: after another call, with its arguments laid out otherwise, in a mode, or mapped over."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cemverify.conformance.asking.answers import as_tensor
+from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.asking.differentiation import arguments_of, of_named_arrays, products_at
+from cemverify.conformance.asking.experiments import long_experiment, shapes
+from cemverify.conformance.asking.views import in_one_storage, inner_window, transposed
+from cemverify.conformance.implementations.arrays import NUMPY
+from cemverify.conformance.implementations.faults import Fault
+from cemverify.conformance.questions.cases import Case
+from cemverify.conformance.questions.contexts import USUAL, Context
+
+Arrays = dict[str, Any]
+
+
+def halved(case: Case) -> Case:
+    """The case with every number halved, and x read backwards, so that all of them change."""
+    weights = {name: w / 2 for name, w in case.weights.items()}
+    h = case.h / 2
+    return replace(case, x=h if case.x is case.h else case.x.flip(1) / 2, h=h, weights=weights)
+
+
+@long_experiment(lambda asked: [asked.shape] * (2 if asked.context.mode == "mapped" else 1))
+def answered_in(caller: Caller, name: str, case: Case, context: Context, shape: torch.Size) -> list[Tensor]:
+    """What the function of that name answers in a context that records nothing; mapped, for `mapped_cases`.
+
+    Raises:
+        Fault: a call gave no array of that shape.
+    """
+    _come_before(caller, name, case, context)
+    if context.mode == "mapped":
+        return _mapped(caller, name, case, context, shape)
+    arrays = _laid_out(caller, case, name, context.arrays)
+    with caller.guarded(), _MODES.get(context.mode, nullcontext)():
+        answer = of_named_arrays(caller, name, case)(arrays)
+        return [as_tensor(answer, shape)]
+
+
+@long_experiment(lambda asked: (asked.cotangent.shape, shapes(arguments_of(asked.case, asked.name, asked.recorded))))
+def products_in(
+    caller: Caller, case: Case, cotangent: Tensor, name: str, recorded: Sequence[str], context: Context
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The output and the vector-Jacobian products of a call in a context, where some arguments record gradients.
+
+    Raises:
+        Fault: there is no output or no product to compare.
+    """
+    _come_before(caller, name, case, context)
+    return products_at(caller, case, cotangent, name, _laid_out(caller, case, name, context.arrays), recorded)
+
+
+def mapped_cases(case: Case, name: str) -> list[Case]:
+    """The two questions that a mapped call asks: the case, and another in the arguments that are mapped over."""
+    other, axes = halved(case), mapped_arguments(case, name)
+    weights = {key: other.weights[key] if key in axes else weight for key, weight in case.weights.items()}
+    h = other.h if "h" in axes else case.h
+    x = h if case.x is case.h else other.x if "x" in axes else case.x
+    return [case, replace(case, x=x, h=h, weights=weights)]
+
+
+def mapped_arguments(case: Case, name: str) -> frozenset[str]:
+    """The arguments that are mapped over: states, weights, some weights or all, which changes from case to case."""
+    weights, states = list(case.weights), [key for key in arguments_of(case, name) if key in ("x", "h")]
+    subsets = ([*states, *weights], states, weights, weights[::2], states[:1], [states[-1], *weights[1::2]])
+    return frozenset(subsets[case.turn(len(subsets))])
+
+
+def _mapped(caller: Caller, name: str, case: Case, context: Context, shape: torch.Size) -> list[Tensor]:
+    axes = mapped_arguments(case, name)
+    one, other = (arguments_of(asked, name) for asked in mapped_cases(case, name))
+    stacked = {key: torch.stack([one[key], other[key]]) if key in axes else one[key] for key in one}
+    arrays = _arranged(caller, {key: caller.array(array) for key, array in stacked.items()}, context.arrays)
+    along = {key: 0 if key in axes else None for key in arrays}
+    with caller.guarded(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what vmap says of its own speed
+        answer = caller.kind.mapped(of_named_arrays(caller, name, case), (along,))(arrays)
+        both = as_tensor(answer, torch.Size((2, *shape)))
+    return [both[0], both[1]]
+
+
+# --- arrays --------------------------------------------------------------------------------------------------
+
+
+def _laid_out(caller: Caller, case: Case, name: str, how: str) -> Arrays:
+    return _arranged(caller, {key: caller.array(array) for key, array in arguments_of(case, name).items()}, how)
+
+
+def _arranged(caller: Caller, arrays: Arrays, how: str) -> Arrays:
+    """The same numbers; arrays that are no views of anything stay as they are."""
+    if how == USUAL or not caller.kind.editable:
+        return arrays
+    if how == "in one storage":
+        return in_one_storage(arrays)
+    if how == "read-only":
+        for array in arrays.values() if caller.kind is NUMPY else ():
+            array.setflags(write=False)
+        return arrays
+    arrange = inner_window if how == "in windows" else transposed
+    return {name: arrange(array) for name, array in arrays.items()}
+
+
+# --- modes, and what came before ---------------------------------------------------------------------------------
+
+
+def _autocast() -> AbstractContextManager[Any]:
+    return torch.autocast("cpu", torch.bfloat16)
+
+
+_MODES: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
+    "in inference mode": torch.inference_mode,
+    "under autocast": _autocast,
+}
+
+
+def _come_before(caller: Caller, name: str, case: Case, context: Context) -> None:
+    """The call before: what it does itself is not judged here."""
+    if context.before == USUAL:
+        return
+    with suppress(Fault):
+        _BEFORE[context.before](caller, name, halved(case))
+
+
+def _in_another_dtype(caller: Caller, name: str, case: Case) -> None:
+    lower = torch.float32 if caller.dtype == torch.float64 else torch.float64
+    caller.at(lower).raw(name, case)
+
+
+def _of_other_sizes(caller: Caller, name: str, case: Case) -> None:
+    h = torch.cat((case.h, case.h[:, :1]), 1)
+    caller.raw(name, replace(case, x=h if case.x is case.h else torch.cat((case.x, case.x[:, :1]), 1), h=h))
+
+
+def _in_inference_mode(caller: Caller, name: str, case: Case) -> None:
+    with torch.inference_mode():
+        caller.raw(name, case)
+
+
+def _refused(caller: Caller, name: str, case: Case) -> None:
+    first = next(iter(case.weights))
+    wrong = {**case.weights, first: torch.cat((case.weights[first], case.weights[first]), -1)}
+    caller.raw(name, replace(case, weights=wrong))
+
+
+def _in_another_thread(caller: Caller, name: str, case: Case) -> None:
+    def call() -> None:
+        with suppress(BaseException):
+            caller.bound(name, case)()
+
+    thread = threading.Thread(target=call, daemon=True)
+    with caller.guarded():
+        thread.start()
+        thread.join()
+
+
+def _in_training(caller: Caller, name: str, case: Case) -> None:
+    cotangent = torch.ones(caller.shape(name, case), dtype=torch.float64)
+    products_at(caller, case, cotangent, name, _laid_out(caller, case, name, USUAL), None)
+
+
+_BEFORE: Mapping[str, Callable[[Caller, str, Case], None]] = {
+    "after another dtype": _in_another_dtype,
+    "after other sizes": _of_other_sizes,
+    "after inference mode": _in_inference_mode,
+    "after a refused call": _refused,
+    "after another thread": _in_another_thread,
+    "after training": _in_training,
+}

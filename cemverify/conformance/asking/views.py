@@ -1,0 +1,64 @@
+"""The same numbers laid out otherwise in memory: windows of larger arrays, transposed, repeated, in one storage."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def window(array: Any) -> Any:
+    """An array's values at every second place of a larger one, between NaN that must not be read."""
+    larger = array.repeat_interleave(2, 0) if isinstance(array, Tensor) else array.repeat(2, 0)
+    larger[::2] = math.nan
+    return larger[1::2]
+
+
+def inner_window(array: Any) -> Any:
+    """An array's values at every second place of a larger one along the last axis, between nines."""
+    last = array.ndim - 1
+    larger = array.repeat_interleave(2, last) if isinstance(array, Tensor) else array.repeat(2, last)
+    larger[..., 1::2] = 9.0
+    return larger[..., ::2]
+
+
+def transposed(array: Any) -> Any:
+    """An array's values with its axes in reverse order in memory, as Fortran has them."""
+    if isinstance(array, Tensor):
+        axes = list(range(array.ndim))[::-1]
+        return array.permute(axes).contiguous().permute(axes)
+    return array.T.copy().T
+
+
+def repeated(array: Any, axis: int) -> Any:
+    """What comes first along an axis, read again for every place of it: its stride is zero."""
+    first = array[tuple(slice(1) if i == axis else slice(None) for i in range(array.ndim))]
+    return first.expand(array.shape) if isinstance(array, Tensor) else np.broadcast_to(first, array.shape)
+
+
+def expanded(array: Any) -> Any:
+    """The first number, read again for every place: all strides are zero."""
+    if isinstance(array, Tensor):
+        return array.flatten()[:1].reshape((1,) * array.ndim).expand(array.shape)
+    return np.broadcast_to(array.ravel()[:1], array.shape)
+
+
+def reverse_strided(array: Any) -> Any:
+    """A NumPy array's values with a negative stride along the tokens."""
+    return array[:, ::-1].copy()[:, ::-1]
+
+
+def in_one_storage(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """The arrays as windows of one array that holds all of their numbers, one after the other."""
+    flat = [array.reshape(-1) for array in arrays.values()]
+    joined = torch.cat(flat) if isinstance(flat[0], Tensor) else np.concatenate(flat)
+    found, start = {}, 0
+    for name, array in arrays.items():
+        size = math.prod(array.shape)
+        found[name] = joined[start : start + size].reshape(array.shape)
+        start += size
+    return found

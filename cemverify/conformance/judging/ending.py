@@ -1,0 +1,55 @@
+"""When a run ends before everything is asked, what is asked first then, and what such a run is worth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from cemverify.catalogue.detection import Share, most_telling_first, share
+from cemverify.conformance.judging.verdicts import Record, Verdict
+from cemverify.conformance.properties import Property
+
+
+def never(_: Record) -> bool:
+    """No record ends the run."""
+    return False
+
+
+@dataclass(frozen=True)
+class Ending:
+    """When a run ends before everything is asked.
+
+    Attributes:
+        at: whether a record ends it at once.
+        after: seconds of asking after which nothing more is begun; what is begun is finished.
+        before: ids of properties that are asked before the others.
+    """
+
+    at: Callable[[Record], bool] = never
+    after: float = math.inf
+    before: Collection[str] = ()
+
+    def ordered(self, offered: Sequence[Property], absent: Collection[str]) -> list[Property]:
+        """The properties in the order in which they are asked: the most telling first, if not all may be.
+
+        Args:
+            offered: those that the implementation can be asked, in the order of the catalogue.
+            absent: features that it lacks.
+        """
+        by_id, limited = {p.id: p for p in offered}, not math.isinf(self.after)
+        ids = most_telling_first(list(by_id), absent) if limited else list(by_id)
+        # a limited run begins no process anew before its end
+        return sorted((by_id[id_] for id_ in ids), key=lambda p: (p.first and limited, p.id not in self.before))
+
+
+TO_THE_END = Ending()
+
+
+def worth(records: Iterable[Record], unasked: Collection[str], absent: Collection[str]) -> Share | None:
+    """How many mutants the asked properties kill; None if all were asked, or nothing is known of the mutants."""
+    if not unasked:
+        return None
+    asked = [record.id for record in records if record.verdict != Verdict.NOT_OFFERED]
+    found = share(asked, [*asked, *unasked], absent)
+    return found if found.of else None

@@ -1,0 +1,84 @@
+"""Keeps the oracle's answers for each case while a property or a repair runs.
+
+A repair asks a thousand edited implementations the same questions, and a property asks trivial implementations the
+questions that the real one answered rightly. The right answer to a question, and how exact an answer must be, stay
+the same meanwhile, and take longer to compute than the implementation's answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from hashlib import blake2b
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+from cemverify.conformance.questions.cases import Case
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_known: list[dict[Any, Any]] = []  # one, where something is remembered
+
+
+@contextmanager
+def remembering() -> Iterator[None]:
+    """What is asked meanwhile is computed once for each case; within another such block, that one remembers."""
+    if _known:
+        yield
+        return
+    _known.append({})
+    try:
+        yield
+    finally:
+        _known.pop()
+
+
+def remembered(function: Callable[P, R]) -> Callable[P, R]:
+    """The same function of cases, arrays and plain values; within `remembering`, what it returned is returned again.
+
+    Nobody may change what it returns. Where autograd or a dispatch mode watches, it is computed.
+    """
+
+    @wraps(function)
+    def asked(*args: P.args, **kwargs: P.kwargs) -> R:
+        arguments = (*args, *kwargs.values())
+        if not _known or _is_watched(arguments):
+            return function(*args, **kwargs)
+        key = (function, *map(_key, arguments), *kwargs)
+        if key not in _known[-1]:
+            _known[-1][key] = function(*args, **kwargs)
+        found: R = _known[-1][key]
+        return found
+
+    return asked
+
+
+def _is_watched(arguments: tuple[Any, ...]) -> bool:
+    arrays = [array for argument in arguments for array in _arrays(argument)]
+    return _get_current_dispatch_mode() is not None or (
+        torch.is_grad_enabled() and any(array.requires_grad for array in arrays)
+    )
+
+
+def _arrays(argument: Any) -> list[Tensor]:
+    if isinstance(argument, Case):
+        return [argument.x, argument.h, *argument.weights.values()]
+    return [argument] if isinstance(argument, Tensor) else []
+
+
+def _key(argument: Any) -> Any:
+    match argument:
+        case Case(config=config, x=x, h=h, weights=weights):
+            return config, h is x, _key(x), _key(h), *((name, _key(array)) for name, array in weights.items())
+        case Tensor():
+            # a copy, as one number of an expanded array keeps its stride of zero; bfloat16 is none of NumPy's
+            flat = argument.detach().reshape(-1).clone(memory_format=torch.contiguous_format)
+            numbers = flat.view(torch.uint8).numpy().tobytes() if len(flat) else b""
+            # products of arrays that lie otherwise in memory are rounded otherwise
+            return flat.dtype, argument.shape, argument.stride(), blake2b(numbers, digest_size=16).digest()
+    return argument

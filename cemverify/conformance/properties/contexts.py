@@ -1,0 +1,99 @@
+"""Every function in every context of a table: whatever surrounds a call, its answers and gradients are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.asking.contexts import answered_in, mapped_cases, products_in
+from cemverify.conformance.asking.differentiation import arguments_of
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
+from cemverify.conformance.properties.base import Explanation, Property
+from cemverify.conformance.properties.contract.functions import EVERY, Function
+from cemverify.conformance.properties.extremes import underflow
+from cemverify.conformance.properties.mixed import mixed
+from cemverify.conformance.properties.training import SMOOTH, products_are_right
+from cemverify.conformance.questions.cases import Case
+from cemverify.conformance.questions.contexts import InContext, Table
+
+# Questions as a multiple of those of one search, 20 where 60 examples are asked for. The layers are asked every row
+# of the table. Blocks and decoding take long, and are made of the layers; an energy has no steps.
+_EVERY_ROW, _SOME_ROWS = 3.3, 1.0
+
+_ANYWHERE = Explanation(
+    "F(x, h, w) and v^T dF/dw = golden, whatever came before, however arrays lie, whichever of them record gradients",
+    "Faults that need two circumstances at once pass a suite that asks for one at a time: gradients that are "
+    "lost where the state is frozen, a table made in inference mode and reused in training, a window under vmap.",
+)
+
+
+def holds_in_context(function: Function) -> Callable[[Caller, InContext], Evidence]:
+    """The function's answer in the context of the question, or its products where arguments record gradients."""
+
+    def check(caller: Caller, question: InContext) -> Evidence:
+        case, context = function.question(question.case, caller.dtype), question.context
+
+        def room(case: Case) -> Tensor:
+            return function.room(case, caller.dtype) + underflow(case)
+
+        recorded = _recorded(context.mode, case, function.name)
+        if recorded:
+
+            def ask(
+                caller: Caller, case: Case, cotangent: Tensor, name: str, recorded: Sequence[str] | None
+            ) -> tuple[Tensor, dict[str, Tensor]]:
+                return products_in(caller, case, cotangent, name, recorded or (), context)
+
+            found = products_are_right(caller, case, function.name, function.due, room, recorded, ask)
+            surrounded = [replace(c, what=f"{c.what}: {context}") for c in found.comparisons]
+            return replace(found, comparisons=surrounded, asked=case)
+        asked = mapped_cases(case, function.name) if context.mode == "mapped" else [case]
+        answers = answered_in(caller, function.name, case, context, function.shape(case))
+        compared, telling = [], False
+        for one, answer in zip(asked, answers, strict=True):
+            due, allowed = function.due(one), room(one)
+            compared.append(Comparison(f"output = golden output: {context}", answer, due, allowed))
+            telling |= function.moved(due, one, allowed)
+        return replace(judge(*compared, telling=telling), asked=case)
+
+    return check
+
+
+def _recorded(mode: str, case: Case, name: str) -> tuple[str, ...]:
+    """The arguments that record gradients in a mode; none in the others."""
+    weights = tuple(case.weights)
+    return {
+        "x records gradients": ("x",),
+        "h records gradients": ("h",),
+        "weights record gradients": weights,
+        "one weight records gradients": (weights[case.turn(len(weights))],),
+        "everything records gradients": tuple(arguments_of(case, name)),
+    }.get(mode, ())
+
+
+def properties() -> Iterator[Property]:
+    """The functions of an implementation, each in every context."""
+    for function in EVERY:
+        name = function.name.replace("_", "-")
+        space = mixed(function.layer, activations=SMOOTH, apart=not function.starts_at_the_memory)
+        every = function.name in ("attention", "mlp")
+        crossed = "every pair of them" if every else "a sample of their pairs"
+        yield Property(
+            f"contexts/{name}/any-options",
+            f"{function.name} answers alike in every context: ways to call it, calls before it, layouts of arrays, "
+            f"numbers in them, batches and steps; {crossed}.",
+            "docs/contract.md",
+            _ANYWHERE,
+            holds_in_context(function),
+            Table(space),
+            frozenset({function.name}),
+            dtype=torch.float64,
+            sources=(),
+            scattered=_EVERY_ROW if every else _SOME_ROWS,
+            premise="the right answer is not that of a layer that does nothing",
+            controls=frozenset({"zero", "constant", "random"}),
+        )

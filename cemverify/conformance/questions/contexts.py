@@ -1,0 +1,314 @@
+"""The table of contexts in which every function is asked, crossed by a covering array.
+
+Many faults that nobody had thought of need two things at once: a frozen state after an evaluation, a window that is
+mapped over, a pruned weight at the fourth step. A property that asks for one special circumstance sees the faults of
+that circumstance alone. In the rows of this table every value of every factor meets every value of every other one
+that it can meet.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cemverify.cem.layers import AttentionConfig
+from cemverify.cem.models import BlockConfig
+from cemverify.conformance.questions.cases import Case
+from cemverify.conformance.questions.coverage import Row, covering, meetings
+from cemverify.conformance.questions.shrinking import smaller
+from cemverify.conformance.questions.spaces import Space, scattered_case
+
+USUAL = "as usual"
+_A_RUN = 128  # more seeds in a row than a run takes
+_X_ALONE = "x records gradients"
+_READ_ONLY = "read-only"
+_GOLDEN = (5**0.5 - 1) / 2  # its multiples fill an interval evenly
+
+# How the call is made, with the features that this takes.
+MODES: Mapping[str, frozenset[str]] = {
+    USUAL: frozenset(),
+    "in inference mode": frozenset(),
+    "under autocast": frozenset(),
+    "mapped": frozenset({"vmap"}),
+    _X_ALONE: frozenset({"gradients", "start"}),
+    "h records gradients": frozenset({"gradients"}),
+    "weights record gradients": frozenset({"gradients"}),
+    "one weight records gradients": frozenset({"gradients"}),
+    "everything records gradients": frozenset({"gradients"}),
+}
+# Which call of the same function came before it, with other numbers.
+BEFORE: Mapping[str, frozenset[str]] = {
+    USUAL: frozenset(),
+    "after another dtype": frozenset({"dtype:float32"}),
+    "after other sizes": frozenset(),
+    "after inference mode": frozenset(),
+    "after a refused call": frozenset(),
+    "after another thread": frozenset({"threads"}),
+    "after training": frozenset({"gradients"}),
+}
+# How the arrays lie in memory.
+ARRAYS: tuple[str, ...] = (USUAL, "in windows", "in one storage", "in Fortran order", _READ_ONLY)
+
+
+@dataclass(frozen=True)
+class Context:
+    """What surrounds one call: the circumstances in which nothing may change.
+
+    Attributes:
+        mode: one of MODES. before: one of BEFORE. arrays: one of ARRAYS.
+    """
+
+    mode: str = USUAL
+    before: str = USUAL
+    arrays: str = USUAL
+
+    def __str__(self) -> str:
+        unusual = [value for f in fields(self) if (value := getattr(self, f.name)) != USUAL]
+        return ", ".join(unusual) or USUAL
+
+    def simpler(self) -> Iterator[Context]:
+        """The contexts with one circumstance fewer."""
+        for f in fields(self):
+            if getattr(self, f.name) != USUAL:
+                yield replace(self, **{f.name: USUAL})
+
+
+@dataclass(frozen=True, repr=False)
+class InContext:
+    """A case that is asked in a context.
+
+    Attributes:
+        case: the question. context: what surrounds the call.
+    """
+
+    case: Case
+    context: Context = field(default_factory=Context)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """How large the case is."""
+        return self.case.sizes
+
+    def describe(self) -> dict[str, Any]:
+        """The case and its context as JSON."""
+        return {**self.case.describe(), "context": str(self.context)}
+
+    def __repr__(self) -> str:
+        return f"{self.case!r} {self.context}"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cases of a space, in every context.
+
+    Attributes:
+        space: the cases.
+    """
+
+    space: Space
+
+    def search(self, source: Any, asked: Any) -> None:  # noqa: ARG002
+        """Nothing: the rows of the table take their turns."""
+        return
+
+    def emptied(self, absent: Iterable[str]) -> str | None:
+        """The name of a choice of which no value is offered, if there is one."""
+        return self.space.emptied(absent)
+
+    def scattered(self, asked: Any, seed: int) -> InContext:
+        """The question of a row. As many consecutive seeds as there are rows ask all of them.
+
+        Where every shape and option is compiled anew, the rows of a run share a case.
+        """
+        found = factors(self.space, asked)
+        rows = _crossed(tuple(found), tuple(found.values()))
+        # neighbours in the array have values in common: whoever asks a few rows takes them from all over it
+        stride = next(n for n in range(round(_GOLDEN * len(rows)) or 1, len(rows) + 2) if math.gcd(n, len(rows)) == 1)
+        chosen = rows[seed * stride % len(rows)]
+        if asked.kind.compiles:
+            seed //= _A_RUN
+            chosen = {**chosen, "numbers": USUAL, "rows": "any", "steps": found["steps"][:2][-1]}
+            chosen["apart"] = found["apart"][0]
+        return _in_row(self.space.within(asked.absent), chosen, seed)
+
+    def smaller(self, asked: Any, question: InContext) -> Iterator[InContext]:
+        """The same case in a simpler context, then smaller cases."""
+        yield from (replace(question, context=simpler) for simpler in question.context.simpler())
+        case = question.case
+        space = replace(self.space.within(asked.absent), steps=STEPS, apart=case.x is not case.h)
+        yield from (replace(question, case=case) for case in smaller(case, space))
+
+    def aims(self, asked: Any, numbers: Any) -> Iterator[Any]:  # noqa: ARG002
+        """None: other properties look around the numbers in the code."""
+        return iter(())
+
+    def aimed(self, asked: Any, aim: Any, seed: int) -> None:  # noqa: ARG002
+        """Nothing, likewise."""
+        return
+
+    def reach(self) -> Mapping[str, int]:
+        """The largest sizes that a question can have, by letter."""
+        return {**self.space.reach(), "T": max(STEPS)}
+
+
+def factors(space: Space, asked: Any) -> dict[str, tuple[Any, ...]]:
+    """The factors of the table with their values, as far as the implementation offers what they take."""
+    missing = set(asked.absent)
+    apart = (True, False) if space.apart and "start" not in missing else (False,)
+    arrays = ARRAYS if asked.kind.editable else ARRAYS[:1]
+    return {
+        "mode": _offered(MODES, missing if apart[0] else missing | {"start"}),
+        "before": _offered(BEFORE, missing),
+        "arrays": tuple(how for how in arrays if how != _READ_ONLY or asked.kind.name == "numpy"),
+        "numbers": tuple(NUMBERS),
+        "rows": tuple(ROWS),
+        "steps": STEPS if "steps" not in missing else STEPS[:1],
+        "apart": apart,
+    }
+
+
+def _offered(values: Mapping[str, frozenset[str]], missing: set[str]) -> tuple[str, ...]:
+    return tuple(value for value, needed in values.items() if not needed & missing)
+
+
+@lru_cache(maxsize=64)
+def _crossed(names: tuple[str, ...], values: tuple[tuple[Any, ...], ...]) -> tuple[Mapping[str, Any], ...]:
+    """Rows in which all pairs of values meet that can: x records no gradient of its own where it is h."""
+    mode, apart = names.index("mode"), names.index("apart")
+
+    def allowed(row: Row) -> Row:
+        clash = values[mode][row[mode]] == _X_ALONE and not values[apart][row[apart]]
+        return tuple(0 if clash and i == apart else value for i, value in enumerate(row))
+
+    array = covering(tuple(map(len, values)))
+    rows = [allowed(row) for row in array]
+    due = set().union(*map(meetings, array)) - set().union(*map(meetings, rows))
+    for i, a, j, b in sorted(due):
+        row = list(array[0])
+        row[i], row[j] = a, b
+        if allowed(tuple(row)) == tuple(row):
+            rows.append(tuple(row))
+        elif mode not in (i, j):  # as usual is the first mode
+            row[mode] = 0
+            rows.append(tuple(row))
+    return tuple(
+        {name: of[value] for name, of, value in zip(names, values, row, strict=True)} for row in dict.fromkeys(rows)
+    )
+
+
+def _in_row(space: Space, chosen: Mapping[str, Any], seed: int) -> InContext:
+    context = Context(chosen["mode"], chosen["before"], chosen["arrays"])
+    rows = ROWS[chosen["rows"]]
+    case = scattered_case(
+        replace(space, steps=(chosen["steps"],), apart=chosen["apart"], batch=rows.batch, textures=("plain",)),
+        seed,
+    )
+    rng = np.random.default_rng((seed, 1))
+    return InContext(rows.dressed(NUMBERS[chosen["numbers"]](case, rng)), context)
+
+
+# --- the numbers in the arrays and in the configuration ----------------------------------------------------
+
+
+def _states(case: Case, change: Callable[[Tensor], Tensor]) -> Case:
+    h = change(case.h)
+    return replace(case, x=h if case.x is case.h else change(case.x), h=h)
+
+
+def _weights(case: Case, names: tuple[str, ...], change: Callable[[Tensor], Tensor]) -> Case:
+    weights = {k: change(w) if k.split(".")[-1] in names else w for k, w in case.weights.items()}
+    return replace(case, weights=weights)
+
+
+def _sparse(case: Case, rng: np.random.Generator) -> Case:
+    """All tokens are zero but one, or but every third or so."""
+    tokens, alone = case.h.shape[1], rng.integers(2) == 0
+    kept = np.arange(tokens) == rng.integers(tokens) if alone else rng.integers(3, size=tokens) == 0
+    return _states(case, lambda states: states * torch.from_numpy(kept)[:, None])
+
+
+def _tiny(case: Case, _: np.random.Generator) -> Case:
+    """States so small that their squares are subnormal."""
+    return _states(case, lambda states: 2.0**-530 * states)
+
+
+def _pruned(case: Case, rng: np.random.Generator) -> Case:
+    """Weights as pruning leaves them, half of them zero, or as they begin: whole rows and factors of zeros."""
+    names = ("W_Q", "W_K", "V", "W")
+    if rng.integers(2) == 0:
+        return _weights(
+            case, (*names, "P_U", "P_V"), lambda w: w * torch.from_numpy(rng.integers(2, size=tuple(w.shape)))
+        )
+
+    def without_first(weight: Tensor) -> Tensor:
+        weight = weight.clone()
+        weight[..., :1, :] = 0.0
+        return weight
+
+    return _weights(_weights(case, names, without_first), ("P_U",), torch.zeros_like)
+
+
+def _huge(case: Case, _: np.random.Generator) -> Case:
+    """Logits and pre-activations far in their tails."""
+    return _weights(case, ("W_K", "V"), lambda w: 24.0 * w)
+
+
+def _any_options(case: Case, rng: np.random.Generator) -> Case:
+    """Temperatures and step sizes of every magnitude: log-uniform between 1e-4 and 1e4.
+
+    At more than one step the step size is at most 1: larger steps would leave the range of numbers.
+    """
+
+    def varied(config: Any) -> Any:
+        # what is not drawn is not offered: eta and tau are then at their defaults
+        if config.step_size != 1.0:
+            config = replace(config, step_size=10.0 ** rng.uniform(-4, 4 if config.steps == 1 else 0))
+        if isinstance(config, AttentionConfig) and not math.isclose(config.tau, math.sqrt(config.R)):
+            config = replace(config, temperature=10.0 ** rng.uniform(-4, 4))
+        return config
+
+    if isinstance(case.config, BlockConfig):
+        return case.having(attention=varied(case.config.attention), mlp=varied(case.config.mlp))
+    return replace(case, config=varied(case.config))
+
+
+NUMBERS: Mapping[str, Callable[[Case, np.random.Generator], Case]] = {
+    USUAL: lambda case, _: case,
+    "most tokens zero": _sparse,
+    "tiny states": _tiny,
+    "pruned weights": _pruned,
+    "huge pre-activations": _huge,
+    "any step size and temperature": _any_options,
+}
+STEPS = (1, 2, 3, 4, 5)
+
+
+# --- the rows of the batch -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A form of batch.
+
+    Attributes:
+        batch: the smallest number of rows. alike: how many of the first ones are made alike.
+    """
+
+    batch: int
+    alike: int = 1
+
+    def dressed(self, case: Case) -> Case:
+        """The case with its first rows alike."""
+        which = torch.arange(case.h.shape[0])
+        which[: self.alike] = 0
+        return _states(case, lambda states: states[which]) if self.alike > 1 else case
+
+
+ROWS: Mapping[str, Rows] = {"any": Rows(1), "three and more": Rows(3), "two of three alike": Rows(3, 2)}
