@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from cemverify.conformance.implementations.contract import Implementation, Subject, load
+from cemverify.conformance.implementations.contract import Implementation, Subject, kind_of, load
 from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_property, not_offered
@@ -21,7 +21,7 @@ from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import Property, catalogue
 from cemverify.console.errors import UsageError
 from cemverify.power.code import Code
-from cemverify.power.injection import door_of, falling_short, inject
+from cemverify.power.injection import falling_short, inject
 from cemverify.power.mutants import Mutant, mutants
 from cemverify.power.mutants.base import sound
 from cemverify.runs import Cell, algorithm
@@ -165,13 +165,13 @@ def measure(cell: DetectionCell | FalseAlarmCell | SmallestFaultCell | MatrixCel
 
 def offered_to(subject: Subject, dtype: torch.dtype = torch.float64) -> list[Property]:
     """The properties that it can be asked."""
-    door = door_of(subject)
-    return [p for p in catalogue() if p.door == door and not_offered(p, subject.not_offered, dtype) is None]
+    kind = kind_of(subject)
+    return [p for p in catalogue() if p.kind == kind and not_offered(p, subject.not_offered, dtype) is None]
 
 
 @lru_cache(maxsize=1)
 def by_id() -> Mapping[str, Property]:
-    """The catalogue by id."""
+    """Every property of the catalogue, by its id."""
     return {p.id: p for p in catalogue()}
 
 
@@ -184,7 +184,7 @@ def _inapplicable(mutant: Mutant, subject: Subject, *, as_it_is: bool) -> str | 
         except LoadError as error:
             return str(error)
         return None if absent is None else absent.reason or ""
-    if property_.door != door_of(subject):
+    if property_.kind != kind_of(subject):
         return "the fault belongs to another kind of implementation"
     if missing := sorted(mutant.needs & subject.not_offered.keys()):
         return f"not offered: {', '.join(missing)}"

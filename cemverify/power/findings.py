@@ -61,7 +61,7 @@ class Measured:
         return bool(self.detections) and self.detections[-1].detected == self.detections[-1].seeds
 
     def describe(self) -> dict[str, Any]:
-        """As JSON."""
+        """What became of one mutant, in values that JSON can hold."""
         return {
             "id": self.mutant.id,
             "family": self.mutant.family,
@@ -159,7 +159,7 @@ class Power:
         ]  # fmt: skip
 
     def describe(self) -> dict[str, Any]:
-        """As JSON."""
+        """The figures of the whole run, in values that JSON can hold."""
         return {
             "killed": self.killed,
             "total": len(self.applicable),

@@ -26,11 +26,6 @@ _IN_PLACE = "it takes JAX arrays, which cannot be edited in place"
 _OF_TORCH = ("training", "modes")
 
 
-def door_of(subject: Subject) -> str:
-    """Which kind of implementation it is, as properties name it."""
-    return "energy layer" if isinstance(subject, EnergyLayer) else "cem"
-
-
 def inject(mutant: Mutant, subject: Subject) -> Subject:
     """The implementation with the mutant's fault.
 

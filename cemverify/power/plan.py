@@ -107,7 +107,7 @@ class PowerPlan:
         seeds = tuple(range(min(self.seeds, SWEPT_SEEDS)))
         for id_ in properties:
             property_ = by_id()[id_]
-            if property_.door != "cem" or property_.family in _UNSWEPT:
+            if property_.kind != "CEM implementation" or property_.family in _UNSWEPT:
                 continue
             places = _PLACES.get(property_.family, ("feature", "position"))
             for dtype, asked in DTYPES.items():

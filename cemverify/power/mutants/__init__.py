@@ -1,6 +1,6 @@
 """Mutants: implementations with exactly one fault, each with the property that must kill it, and for which cause.
 
-A green verdict is worth what it would have caught. One file per family; most mutants override one method of `Plain`,
+A green verdict is worth what it would have caught. One file per family; most mutants replace one method of `Plain`,
 and those that misbehave rather than miscalculate wrap a sound implementation.
 """
 
@@ -11,6 +11,7 @@ from cemverify.power.mutants import (
     behaviour,
     block,
     conditional,
+    contexts,
     contract,
     decoding,
     diagonals,
@@ -54,6 +55,7 @@ _FAMILIES = (
     contract,
     settings,
     conditional,
+    contexts,
     precision,
     rejection,
     subtle,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,61 +35,27 @@ class Ascent(Plain):
         return -heads.sum(1)
 
 
-@ZOO.killed_by("Values are W_Q h instead of the keys.", "gradient/attention/plain")
-class UntiedValues(Plain):
-    def values(self, keys: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:  # noqa: ARG002
-        return torch.einsum("bjd,krd->bkjr", h, w["W_Q"])
-
-
-@ZOO.killed_by(
-    "The output projection is W_K instead of W_Q.",
-    "gradient/attention/conservative-field",
-    "the Jacobian equals its transpose",
-    also=("gradient/attention/plain",),
-)
-class UntiedOutput(Plain):
-    def output(self, w: Weights) -> Tensor:
-        return w["W_K"]
-
-
-@ZOO.killed_by(
-    "The temperature grows with the model dimension, as the printed sqrt(D_h) does.",
-    "tying/attention/multi-head-attention",
-    "update = eta*",
-    also=("tying/attention/scaled-dot-product-attention", "gradient/attention/plain"),
-)
-class ModelDimensionTemperature(Plain):
-    def temperature(self, c: AttentionConfig) -> float:
-        return c.tau * math.sqrt(c.dim / c.R)
-
-
-@ZOO.killed_by("The softmax normalises over queries.", "gradient/attention/plain")
-class SoftmaxOverQueries(Plain):
-    def softmax(self, logits: Tensor) -> Tensor:
-        return torch.softmax(logits, -2)
-
-
-@ZOO.killed_by("Heads are averaged instead of summed.", "gradient/attention/plain")
-class MeanOverHeads(Plain):
-    def sum_heads(self, heads: Tensor) -> Tensor:
-        return heads.mean(1)
-
-
-@ZOO.killed_by("No token except the first sees its own key.", "gradient/attention/plain")
-class OwnTokenHidden(Plain):
-    def hidden(self, i: Tensor, j: Tensor) -> Tensor:
-        return (j > i) | ((j == i) & (i > 0))
-
-
-@ZOO.killed_by(
-    "The causal mask is off by one.",
-    "structure/attention/causality",
-    "outputs before token i are unchanged*",
-    also=("structure/attention/causality*", "structure/block/causality"),
-)
-class SeesTheNextToken(Plain):
-    def hidden(self, i: Tensor, j: Tensor) -> Tensor:
-        return j > i + 1
+ZOO += [
+    ZOO.but("untied-values", "Values are W_Q h instead of the keys.",
+        "gradient/attention/plain", values=lambda _, keys, h, w, c: torch.einsum("bjd,krd->bkjr", h, w["W_Q"])),
+    ZOO.but("untied-output", "The output projection is W_K instead of W_Q.",
+        "gradient/attention/conservative-field", "the Jacobian equals its transpose",
+        also=("gradient/attention/plain",), output=lambda _, w: w["W_K"]),
+    ZOO.but("model-dimension-temperature",
+        "The temperature grows with the model dimension, as the printed sqrt(D_h) does.",
+        "tying/attention/multi-head-attention", "update = eta*",
+        also=("tying/attention/scaled-dot-product-attention", "gradient/attention/plain"),
+        temperature=lambda _, c: c.tau * math.sqrt(c.dim / c.R)),
+    ZOO.but("softmax-over-queries", "The softmax normalises over queries.",
+        "gradient/attention/plain", softmax=lambda _, logits: torch.softmax(logits, -2)),
+    ZOO.but("mean-over-heads", "Heads are averaged instead of summed.",
+        "gradient/attention/plain", sum_heads=lambda _, heads: heads.mean(1)),
+    ZOO.but("own-token-hidden", "No token except the first sees its own key.",
+        "gradient/attention/plain", hidden=lambda _, i, j: (j > i) | ((j == i) & (i > 0))),
+    ZOO.but("sees-the-next-token", "The causal mask is off by one.",
+        "structure/attention/causality", "outputs before token i are unchanged*",
+        also=("structure/attention/causality*", "structure/block/causality"), hidden=lambda _, i, j: j > i + 1),
+]  # fmt: skip
 
 
 @ZOO.killed_by(
@@ -115,43 +80,22 @@ class OneInABillion(Plain):
         return scaled
 
 
-@ZOO.killed_by(
-    "The first head's direction is counted twice.",
-    "structure/attention/head-order",
-    "output with the heads reversed",
-    also=("structure/attention/head-order*",),
-)
-class FirstHeadCountsTwice(Plain):
-    def sum_heads(self, heads: Tensor) -> Tensor:
-        return heads.sum(1) + heads[:, 0]
-
-
-@ZOO.killed_by(
-    "A step size above one is cut to one.",
-    "descent/attention/any-step-size-identity",
-    "energy(x - eta P g) <= *",
-    needs=("step-size",),
-)
-class StepSizeForgotten(Plain):
-    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-        return super().advance(x, heads, w, replace(c, step_size=min(1.0, c.step_size)))
-
-
-@ZOO.killed_by(
-    "Updates are pushed away from their mean over the batch.",
-    "structure/attention/batch-independence",
-    "a batch row alone*",
-    also=("structure/mlp/batch-independence", "structure/block/batch-independence"),
-)
-class BatchLeans(Plain):
-    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-        return super().advance(x, heads + 1e-3 * (heads - heads.mean(0, keepdim=True)), w, c)
-
-
-@ZOO.killed_by("Scores are negated, so tokens attend to what they resemble least.", "gradient/attention/plain")
-class NegatedScores(Plain):
-    def scores(self, q: Tensor, k: Tensor, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        return -super().scores(q, k, x, h, w, c)
+ZOO += [
+    ZOO.but("first-head-counts-twice", "The first head's direction is counted twice.",
+        "structure/attention/head-order", "output with the heads reversed",
+        also=("structure/attention/head-order*",), sum_heads=lambda _, heads: heads.sum(1) + heads[:, 0]),
+    ZOO.but("step-size-forgotten", "A step size above one is cut to one.",
+        "descent/attention/any-step-size-identity", "energy(x - eta P g) <= *", needs=("step-size",),
+        advance=lambda usual, x, heads, w, c:
+            usual.advance(x, heads, w, replace(c, step_size=min(1.0, c.step_size)))),
+    ZOO.but("batch-leans", "Updates are pushed away from their mean over the batch.",
+        "structure/attention/batch-independence", "a batch row alone*",
+        also=("structure/mlp/batch-independence", "structure/block/batch-independence"),
+        advance=lambda usual, x, heads, w, c:
+            usual.advance(x, heads + 1e-3 * (heads - heads.mean(0, keepdim=True)), w, c)),
+    ZOO.but("negated-scores", "Scores are negated, so tokens attend to what they resemble least.",
+        "gradient/attention/plain", scores=lambda usual, q, k, x, h, w, c: -usual.scores(q, k, x, h, w, c)),
+]  # fmt: skip
 
 
 @ZOO.killed_by("Scores read W_K^T W_Q instead of W_Q^T W_K; outputs are right.", "gradient/attention/plain")
@@ -162,72 +106,34 @@ class TransposedScoreMatrix(Plain):
         return torch.einsum("bjd,krd->bkjr", x, w["W_K"]) @ torch.einsum("bjd,krd->bkjr", h, w["W_Q"]).mT
 
 
-@ZOO.killed_by("W_Q and W_K are exchanged everywhere.", "gradient/attention/plain")
-class QueriesAndKeysSwapped(Plain):
-    def attention(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        return super().attention(x, h, {**w, "W_Q": w["W_K"], "W_K": w["W_Q"]}, c)
-
-
-@ZOO.killed_by(
-    "The output projection reads the features of each head in reverse order.",
-    "gradient/attention/conservative-field",
-    "the Jacobian equals its transpose",
-)
-class ReversedOutputFeatures(Plain):
-    def output(self, w: Weights) -> Tensor:
-        return w["W_Q"].flip(1)
-
-
-@ZOO.killed_by("The output projection is the mean of W_Q and W_K.", "gradient/attention/plain")
-class HalfTiedOutput(Plain):
-    def output(self, w: Weights) -> Tensor:
-        return (w["W_Q"] + w["W_K"]) / 2
-
-
-@ZOO.killed_by("Each head's output goes through the next head's projection.", "gradient/attention/plain")
-class OutputOfTheNextHead(Plain):
-    def output(self, w: Weights) -> Tensor:
-        return w["W_Q"].roll(1, 0)
-
-
-@ZOO.killed_by("Scores are divided by tau twice.", "gradient/attention/plain")
-class SquaredTemperature(Plain):
-    def temperature(self, c: AttentionConfig) -> float:
-        return c.tau**2
-
-
-@ZOO.killed_by(
-    "The temperature is the square root of the head dimension, whatever the configuration says.",
-    "gradient/attention/plain",
-    needs=("temperature",),
-)
-class TemperatureOfTheHead(Plain):
-    def temperature(self, c: AttentionConfig) -> float:
-        return math.sqrt(c.R)
-
-
-@ZOO.killed_by("The update is divided by tau, as if the energy lacked its factor tau.", "gradient/attention/plain")
-class TemperatureOutside(Plain):
-    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-        return super().advance(x, heads / getattr(c, "tau", 1.0), w, c)
-
-
-@ZOO.killed_by("The softmax normalises over heads.", "gradient/attention/plain")
-class SoftmaxOverHeads(Plain):
-    def softmax(self, logits: Tensor) -> Tensor:
-        return torch.softmax(logits, 1).nan_to_num()
-
-
-@ZOO.killed_by("The softmax has one extra logit of zero that belongs to no token.", "gradient/attention/plain")
-class SoftmaxWithSink(Plain):
-    def softmax(self, logits: Tensor) -> Tensor:
-        return torch.softmax(torch.cat((logits, torch.zeros_like(logits[..., :1])), -1), -1)[..., :-1]
-
-
-@ZOO.killed_by("Attention weights are exponentials that are not normalised.", "gradient/attention/plain")
-class UnnormalisedSoftmax(Plain):
-    def softmax(self, logits: Tensor) -> Tensor:
-        return logits.exp()
+ZOO += [
+    ZOO.but("queries-and-keys-swapped", "W_Q and W_K are exchanged everywhere.",
+        "gradient/attention/plain",
+        attention=lambda usual, x, h, w, c: usual.attention(x, h, {**w, "W_Q": w["W_K"], "W_K": w["W_Q"]}, c)),
+    ZOO.but("reversed-output-features", "The output projection reads the features of each head in reverse order.",
+        "gradient/attention/conservative-field", "the Jacobian equals its transpose",
+        output=lambda _, w: w["W_Q"].flip(1)),
+    ZOO.but("half-tied-output", "The output projection is the mean of W_Q and W_K.",
+        "gradient/attention/plain", output=lambda _, w: (w["W_Q"] + w["W_K"]) / 2),
+    ZOO.but("output-of-the-next-head", "Each head's output goes through the next head's projection.",
+        "gradient/attention/plain", output=lambda _, w: w["W_Q"].roll(1, 0)),
+    ZOO.but("squared-temperature", "Scores are divided by tau twice.",
+        "gradient/attention/plain", temperature=lambda _, c: c.tau**2),
+    ZOO.but("temperature-of-the-head",
+        "The temperature is the square root of the head dimension, whatever the configuration says.",
+        "gradient/attention/plain", needs=("temperature",), temperature=lambda _, c: math.sqrt(c.R)),
+    ZOO.but("temperature-outside", "The update is divided by tau, as if the energy lacked its factor tau.",
+        "gradient/attention/plain",
+        advance=lambda usual, x, heads, w, c: usual.advance(x, heads / getattr(c, "tau", 1.0), w, c)),
+    ZOO.but("softmax-over-heads", "The softmax normalises over heads.",
+        "gradient/attention/plain", softmax=lambda _, logits: torch.softmax(logits, 1).nan_to_num()),
+    ZOO.but("softmax-with-sink", "The softmax has one extra logit of zero that belongs to no token.",
+        "gradient/attention/plain",
+        softmax=lambda _, logits:
+            torch.softmax(torch.cat((logits, torch.zeros_like(logits[..., :1])), -1), -1)[..., :-1]),
+    ZOO.but("unnormalised-softmax", "Attention weights are exponentials that are not normalised.",
+        "gradient/attention/plain", softmax=lambda _, logits: logits.exp()),
+]  # fmt: skip
 
 
 @ZOO.killed_by(
@@ -239,56 +145,29 @@ class SoftmaxWithoutShift(Plain):
         return weights / weights.sum(-1, keepdim=True)
 
 
-@ZOO.killed_by("Logits are clipped to [-30, 30].", "gradient/attention/plain")
-class ClippedLogits(Plain):
-    def softmax(self, logits: Tensor) -> Tensor:
-        return torch.softmax(torch.where(logits.isfinite(), logits.clamp(-30.0, 30.0), logits), -1)
-
-
-@ZOO.killed_by("Logits pass through 50 tanh(z / 50), a soft cap.", "gradient/attention/plain")
-class CappedLogits(Plain):
-    def softmax(self, logits: Tensor) -> Tensor:
-        return torch.softmax(torch.where(logits.isfinite(), 50 * torch.tanh(logits / 50), logits), -1)
-
-
-@ZOO.killed_by(
-    "Every token sees every other.", "structure/attention/causality", "outputs before token i are unchanged*"
-)
-class NotCausal(Plain):
-    def hidden(self, i: Tensor, j: Tensor) -> Tensor:
-        return (j > i) & False
-
-
-@ZOO.killed_by(
-    "Logits of hidden tokens are multiplied by zero instead of set to minus infinity.",
-    "structure/attention/causality",
-    "outputs before token i are unchanged*",
-)
-class MaskMultiplied(Plain):
-    def attend(self, logits: Tensor, hidden: Tensor) -> Tensor:
-        return self.softmax(logits * ~hidden)
-
-
-@ZOO.killed_by(
-    "Hidden tokens are removed after the softmax, which has already counted them.",
-    "structure/attention/causality",
-    "outputs before token i are unchanged*",
-)
-class MaskAfterSoftmax(Plain):
-    def attend(self, logits: Tensor, hidden: Tensor) -> Tensor:
-        return self.softmax(logits).masked_fill(hidden, 0.0)
-
-
-@ZOO.killed_by("From the third token on, the first is not seen.", "gradient/attention/plain")
-class OldestTokenHidden(Plain):
-    def hidden(self, i: Tensor, j: Tensor) -> Tensor:
-        return (j > i) | ((j == 0) & (i > 1))
-
-
-@ZOO.killed_by("A token sees the last four tokens only.", "gradient/attention/plain")
-class SlidingWindow(Plain):
-    def hidden(self, i: Tensor, j: Tensor) -> Tensor:
-        return (j > i) | (j < i - 3)
+ZOO += [
+    ZOO.but("clipped-logits", "Logits are clipped to [-30, 30].",
+        "gradient/attention/plain",
+        softmax=lambda _, logits:
+            torch.softmax(torch.where(logits.isfinite(), logits.clamp(-30.0, 30.0), logits), -1)),
+    ZOO.but("capped-logits", "Logits pass through 50 tanh(z / 50), a soft cap.",
+        "gradient/attention/plain",
+        softmax=lambda _, logits:
+            torch.softmax(torch.where(logits.isfinite(), 50 * torch.tanh(logits / 50), logits), -1)),
+    ZOO.but("not-causal", "Every token sees every other.",
+        "structure/attention/causality", "outputs before token i are unchanged*",
+        hidden=lambda _, i, j: (j > i) & False),
+    ZOO.but("mask-multiplied", "Logits of hidden tokens are multiplied by zero instead of set to minus infinity.",
+        "structure/attention/causality", "outputs before token i are unchanged*",
+        attend=lambda usual, logits, hidden: usual.softmax(logits * ~hidden)),
+    ZOO.but("mask-after-softmax", "Hidden tokens are removed after the softmax, which has already counted them.",
+        "structure/attention/causality", "outputs before token i are unchanged*",
+        attend=lambda usual, logits, hidden: usual.softmax(logits).masked_fill(hidden, 0.0)),
+    ZOO.but("oldest-token-hidden", "From the third token on, the first is not seen.",
+        "gradient/attention/plain", hidden=lambda _, i, j: (j > i) | ((j == 0) & (i > 1))),
+    ZOO.but("sliding-window", "A token sees the last four tokens only.",
+        "gradient/attention/plain", hidden=lambda _, i, j: (j > i) | (j < i - 3)),
+]  # fmt: skip
 
 
 @ZOO.killed_by("A token's own key counts twice: from the cache and as the new key.", "gradient/attention/plain")
@@ -298,10 +177,12 @@ class OwnKeyTwice(Plain):
         return self.softmax((logits + math.log(2) * own).masked_fill(hidden, -math.inf))
 
 
-@ZOO.killed_by("Keys are normalised to unit length for the scores, but not as values.", "gradient/attention/plain")
-class KeysNormalised(Plain):
-    def scores(self, q: Tensor, k: Tensor, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        return super().scores(q, k / (k.norm(dim=-1, keepdim=True) + 1e-12), x, h, w, c)
+ZOO += [
+    ZOO.but("keys-normalised", "Keys are normalised to unit length for the scores, but not as values.",
+        "gradient/attention/plain",
+        scores=lambda usual, q, k, x, h, w, c:
+            usual.scores(q, k / (k.norm(dim=-1, keepdim=True) + 1e-12), x, h, w, c)),
+]  # fmt: skip
 
 
 @ZOO.killed_by("Values are projections of x; keys are those of h.", "gradient/attention/plain", needs=("start",))
@@ -318,36 +199,20 @@ class _ValuesFrom(Plain):
     def __init__(self, state: Tensor) -> None:
         self.state = state
 
-    def values(self, keys: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:  # noqa: ARG002
+    def values(self, keys: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
         return super().keys(self.state, w, c)
 
 
-@ZOO.killed_by("With more than two heads, the last is left out of the sum.", "gradient/attention/plain")
-class LastHeadForgotten(Plain):
-    def sum_heads(self, heads: Tensor) -> Tensor:
-        return heads[:, :-1].sum(1) if heads.shape[1] > 2 else heads.sum(1)
-
-
-@ZOO.killed_by(
-    "The update is multiplied by eta twice, which is right at eta = 1 only.",
-    "gradient/attention/plain",
-    needs=("step-size",),
-)
-class StepSizeTwice(Plain):
-    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-        return super().advance(x, heads, w, replace(c, step_size=c.step_size**2))
-
-
-@ZOO.killed_by(
-    "The state that the update is added to is too large by one part in a thousand.",
-    "gradient/attention/plain",
-)
-class ResidualScaled(Plain):
-    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-        return super().advance(1.001 * x, heads, w, c)
-
-
-@ZOO.killed_by("The descent starts at h, whatever x is.", "gradient/attention/plain", needs=("start",))
-class StartsAtTheMemory(Plain):
-    def attention(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        return super().attention(h + 0 * x, h, w, c)
+ZOO += [
+    ZOO.but("last-head-forgotten", "With more than two heads, the last is left out of the sum.",
+        "gradient/attention/plain",
+        sum_heads=lambda _, heads: heads[:, :-1].sum(1) if heads.shape[1] > 2 else heads.sum(1)),
+    ZOO.but("step-size-twice", "The update is multiplied by eta twice, which is right at eta = 1 only.",
+        "gradient/attention/plain", needs=("step-size",),
+        advance=lambda usual, x, heads, w, c: usual.advance(x, heads, w, replace(c, step_size=c.step_size**2))),
+    ZOO.but("residual-scaled", "The state that the update is added to is too large by one part in a thousand.",
+        "gradient/attention/plain", advance=lambda usual, x, heads, w, c: usual.advance(1.001 * x, heads, w, c)),
+    ZOO.but("starts-at-the-memory", "The descent starts at h, whatever x is.",
+        "gradient/attention/plain", needs=("start",),
+        attention=lambda usual, x, h, w, c: usual.attention(h + 0 * x, h, w, c)),
+]  # fmt: skip

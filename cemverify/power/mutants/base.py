@@ -19,6 +19,7 @@ Wrap = Callable[[Any], Any]
 Function = Callable[..., Any]
 Kind = TypeVar("Kind", bound=type[Plain])
 Condition = Callable[[Tensor, Any], bool]  # of a state (B, J, D) and a configuration
+Part = Callable[..., Any]  # of the usual methods, and of a method's arguments
 
 UPDATE = "update = -eta P grad energy*"  # the cause of whatever moves a layer's output
 
@@ -81,6 +82,22 @@ class Mutant:
 
 
 @dataclass(frozen=True)
+class Call:
+    """A function that a fault is put around.
+
+    Attributes:
+        name, function: its own. kept: what faults remember between the calls of all functions of an implementation.
+    """
+
+    name: str
+    function: Function
+    kept: dict[Any, Any]
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.function(*arguments)
+
+
+@dataclass(frozen=True)
 class TooLarge(Plain):
     """`Plain`, whose updates are too large where a condition holds.
 
@@ -94,6 +111,16 @@ class TooLarge(Plain):
 
     def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
         return super().advance(x, heads * self.factor if isinstance(c, self.of) and self.where(x, c) else heads, w, c)
+
+
+def plain_but(parts: Mapping[str, Part]) -> Plain:
+    """`Plain` with other parts in the place of its methods of these names; each part may call the usual methods."""
+
+    def instead(part: Part) -> Part:
+        return lambda self, *arguments: part(super(kind, self), *arguments)
+
+    kind: type[Plain] = type("PlainBut", (Plain,), {name: instead(part) for name, part in parts.items()})
+    return kind()
 
 
 class Zoo(list[Mutant]):
@@ -125,6 +152,25 @@ class Zoo(list[Mutant]):
             return kind
 
         return enter
+
+    def but(
+        self,
+        id_: str,
+        fault: str,
+        property_: str,
+        cause: str = UPDATE,
+        *,
+        also: tuple[str, ...] = (),
+        own_dtype: bool = False,
+        needs: tuple[str, ...] = (),
+        **parts: Part,
+    ) -> Mutant:
+        """A mutant that is `Plain` but for some parts.
+
+        Args:
+            fault, property_, cause, also, own_dtype, needs: as for `killed_by`. parts: as for `plain_but`.
+        """
+        return self._of_plain(id_, fault, property_, cause, lambda: plain_but(parts), also, own_dtype, needs)
 
     def too_large(
         self,
@@ -170,6 +216,48 @@ class Zoo(list[Mutant]):
             needs=frozenset(needs),
         )
 
+    def calling(
+        self,
+        id_: str,
+        fault: str,
+        property_: str,
+        cause: str,
+        *,
+        answer: Function,
+        of: str = "*",
+        also: tuple[str, ...] = (),
+        original: Callable[[], Implementation] = sound,
+        edits: bool = False,
+    ) -> Mutant:
+        """A mutant of any implementation, some of whose functions answer otherwise.
+
+        Args:
+            fault, property_, cause, also: as for `killed_by`. answer: gets the right function as a `Call`, then the
+            arguments. of: a pattern of the names of functions that it stands in for. original: what is wrapped.
+            edits: as in `Mutant`.
+        """
+
+        def wrap(implementation: Implementation) -> Implementation:
+            kept: dict[Any, Any] = {}
+
+            def change(name: str, function: Function) -> Function:
+                call = Call(name, function, kept)
+                return (lambda *arguments: answer(call, *arguments)) if fnmatchcase(name, of) else function
+
+            return around(implementation, change)
+
+        return self._of_any(id_, fault, property_, cause, wrap, also, original, edits)
+
+    def calls(self, fault: str, property_: str, cause: str, **more: Any) -> Callable[[Function], Function]:
+        """Enters a function as the `answer` of `calling`, which names the arguments; its name becomes the id."""
+
+        def enter(answer: Function) -> Function:
+            id_ = answer.__name__.replace("_", "-")
+            self.append(self.calling(id_, fault, property_, cause, answer=answer, **more))
+            return answer
+
+        return enter
+
     def wraps(
         self,
         fault: str,
@@ -188,24 +276,35 @@ class Zoo(list[Mutant]):
         """
 
         def enter(wrap: Wrap) -> Wrap:
-            words = wrap.__name__.replace("_", "-")
-            self.append(
-                Mutant(
-                    words,
-                    fault,
-                    property_,
-                    cause,
-                    lambda: wrap(original()),
-                    self.family,
-                    also,
-                    wrap=wrap,
-                    original=original,
-                    edits=edits,
-                )
-            )
+            id_ = wrap.__name__.replace("_", "-")
+            self.append(self._of_any(id_, fault, property_, cause, wrap, also, original, edits))
             return wrap
 
         return enter
+
+    def _of_any(
+        self,
+        id_: str,
+        fault: str,
+        property_: str,
+        cause: str,
+        wrap: Wrap,
+        also: tuple[str, ...],
+        original: Callable[[], Subject],
+        edits: bool,
+    ) -> Mutant:
+        return Mutant(
+            id_,
+            fault,
+            property_,
+            cause,
+            lambda: wrap(original()),
+            self.family,
+            also,
+            wrap=wrap,
+            original=original,
+            edits=edits,
+        )
 
 
 def around(implementation: Implementation, change: Callable[[str, Function], Function]) -> Implementation:

@@ -10,50 +10,38 @@ import torch
 from torch import Tensor
 
 from cemverify.conformance.implementations.contract import Implementation
-from cemverify.power.mutants.base import Function, Zoo, around
+from cemverify.power.mutants.base import Call, Zoo, around
 
 ZOO = Zoo("behaviour")
 
 _INPUTS = ("contract/*/inputs-unchanged",)
 
 
-@ZOO.wraps(
+@ZOO.calls(
     "The first array is overwritten by the output.",
     "contract/attention/inputs-unchanged",
     "x after the call",
     also=tuple(f"contract/{name}/inputs-unchanged" for name in ("mlp", "block", "decode")),
     edits=True,
 )
-def edits_its_input(implementation: Implementation) -> Implementation:
-    def change(_: str, function: Function) -> Function:
-        def edits(first: Any, *others: Any) -> Any:
-            answer = function(first, *others)
-            if answer.shape == first.shape:
-                first[...] = answer
-            return answer
-
-        return edits
-
-    return around(implementation, change)
+def edits_its_input(call: Call, first: Any, *others: Any) -> Any:
+    answer = call(first, *others)
+    if answer.shape == first.shape:
+        first[...] = answer
+    return answer
 
 
-@ZOO.wraps(
+@ZOO.calls(
     "The first array is filled with NaN after use.",
     "contract/attention/inputs-unchanged",
     "x after the call",
     also=_INPUTS,
     edits=True,
 )
-def wipes_its_input(implementation: Implementation) -> Implementation:
-    def change(_: str, function: Function) -> Function:
-        def wipes(first: Any, *others: Any) -> Any:
-            answer = function(first, *others)
-            first[...] = math.nan
-            return answer
-
-        return wipes
-
-    return around(implementation, change)
+def wipes_its_input(call: Call, first: Any, *others: Any) -> Any:
+    answer = call(first, *others)
+    first[...] = math.nan
+    return answer
 
 
 @ZOO.wraps(
@@ -69,14 +57,11 @@ def counts_its_calls(implementation: Implementation) -> Implementation:
     )
 
 
-@ZOO.wraps(
-    "The output is float32, whatever the dtype of the input.",
-    "contract/attention/shape-and-dtype",
-    "float64 in, float32 out: the dtype is kept*",
-    also=("contract/*/shape-and-dtype",),
-)
-def always_float32(implementation: Implementation) -> Implementation:
-    return around(implementation, lambda _, function: lambda *arguments: _single(function(*arguments)))
+ZOO += [
+    ZOO.calling("always-float32", "The output is float32, whatever the dtype of the input.",
+        "contract/attention/shape-and-dtype", "float64 in, float32 out: the dtype is kept*",
+        also=("contract/*/shape-and-dtype",), answer=lambda call, *arguments: _single(call(*arguments))),
+]  # fmt: skip
 
 
 def _single(array: Any) -> Any:

@@ -14,15 +14,11 @@ from cemverify.power.mutants.base import Zoo
 ZOO = Zoo("block")
 
 
-@ZOO.killed_by(
-    "The block overwrites h by N(h) and starts there, as Algorithm 1 prints it.",
-    "tying/block/pre-norm",
-    "block = standard*",
-    also=("gradient/block/any-options",),
-)
-class BlockStartsAtTheNorm(Plain):
-    def sublayer(self, layer: Any, h: Tensor, w: Weights, c: Any) -> Tensor:
-        return super().sublayer(layer, self.norm(h, w, c), w, c)
+ZOO += [
+    ZOO.but("block-starts-at-the-norm", "The block overwrites h by N(h) and starts there, as Algorithm 1 prints it.",
+        "tying/block/pre-norm", "block = standard*", also=("gradient/block/any-options",),
+        sublayer=lambda usual, layer, h, w, c: usual.sublayer(layer, usual.norm(h, w, c), w, c)),
+]  # fmt: skip
 
 
 @ZOO.killed_by(

@@ -5,7 +5,6 @@ Those of sizes and of dtypes compute wrongly; those of layouts, modes and calls 
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +13,8 @@ from torch import Tensor
 
 from cemverify.cem.layers import AttentionConfig, MLPConfig
 from cemverify.conformance.implementations.contract import Implementation
-from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import UPDATE, Function, Zoo, around
+from cemverify.conformance.implementations.plain import Plain
+from cemverify.power.mutants.base import UPDATE, Call, Function, Zoo, around
 
 ZOO = Zoo("conditional")
 
@@ -65,32 +64,18 @@ ZOO += [
 ]  # fmt: skip
 
 
-@ZOO.killed_by(
-    "Keys are made once where the first and the last row of the batch have the same memory.",
-    "gradient/attention/any-options",
-)
-class KeysSharedByTheEndsOfTheBatch(Plain):
-    def keys(self, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        return super().keys(h[:1].expand_as(h) if torch.equal(h[0], h[-1]) else h, w, c)
-
-
-@ZOO.killed_by(
-    "A memory whose first and last tokens are the same is taken for one token, repeated.",
-    "gradient/attention/any-options",
-)
-class TokensSharedByTheEndsOfTheRow(Plain):
-    def keys(self, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        return super().keys(h[:, :1].expand_as(h) if torch.equal(h[:, 0], h[:, -1]) else h, w, c)
-
-
-@ZOO.killed_by(
-    "Beyond thirty-two tokens, the first sixteen are not read by the last ones.",
-    "precision/attention/float32",
-    "|error| of*",
-)
-class MissesTheFirstBlock(Plain):
-    def hidden(self, i: Tensor, j: Tensor) -> Tensor:
-        return (j > i) | ((i >= 32) & (j < 16))
+ZOO += [
+    ZOO.but("keys-shared-by-the-ends-of-the-batch",
+        "Keys are made once where the first and the last row of the batch have the same memory.",
+        "gradient/attention/any-options",
+        keys=lambda usual, h, w, c: usual.keys(h[:1].expand_as(h) if torch.equal(h[0], h[-1]) else h, w, c)),
+    ZOO.but("tokens-shared-by-the-ends-of-the-row",
+        "A memory whose first and last tokens are the same is taken for one token, repeated.",
+        "gradient/attention/any-options",
+        keys=lambda usual, h, w, c: usual.keys(h[:, :1].expand_as(h) if torch.equal(h[:, 0], h[:, -1]) else h, w, c)),
+    ZOO.but("misses-the-first-block", "Beyond thirty-two tokens, the first sixteen are not read by the last ones.",
+        "precision/attention/float32", "|error| of*", hidden=lambda _, i, j: (j > i) | ((i >= 32) & (j < 16))),
+]  # fmt: skip
 
 
 @ZOO.killed_by("If two logits of a token are equal, the later one is left out.", "gradient/attention/plain")
@@ -101,21 +86,20 @@ class WrongForTies(Plain):
         return self.softmax(seen.masked_fill(same.any(-1), -torch.inf))
 
 
-@ZOO.killed_by("Wrong only if x differs from h: the residual is h.", "gradient/attention/plain", needs=("start",))
-class WrongWhereTheStateIsTheMemory(Plain):
-    def attention(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        return super().attention(x, h, w, c) - x + h
+ZOO += [
+    ZOO.but("wrong-where-the-state-is-the-memory", "Wrong only if x differs from h: the residual is h.",
+        "gradient/attention/plain", needs=("start",),
+        attention=lambda usual, x, h, w, c: usual.attention(x, h, w, c) - x + h),
+]  # fmt: skip
 
 
 # --- layouts, modes and calls -----------------------------------------------------------------------
 
 
-@ZOO.wraps("Arrays that are not contiguous are read as if they were contiguous.", "gradient/attention/plain", UPDATE)
-def wrong_on_views(implementation: Implementation) -> Implementation:
-    def change(_: str, function: Function) -> Function:
-        return lambda first, *others: function(_misread(first), *others)
-
-    return around(implementation, change)
+ZOO += [
+    ZOO.calling("wrong-on-views", "Arrays that are not contiguous are read as if they were contiguous.",
+        "gradient/attention/plain", UPDATE, answer=lambda call, first, *others: call(_misread(first), *others)),
+]  # fmt: skip
 
 
 def _misread(array: Any) -> Any:
@@ -127,61 +111,41 @@ def _misread(array: Any) -> Any:
     return array.ravel(order="K").reshape(array.shape)
 
 
-@ZOO.wraps(
+@ZOO.calls(
     "Every second output is one part in a thousand too large.",
     "contract/attention/determinism",
     "third call = second call",
     also=("contract/mlp/determinism",),
 )
-def wrong_every_second_call(implementation: Implementation) -> Implementation:
-    calls = itertools.count()
-
-    def change(_: str, function: Function) -> Function:
-        return lambda *arguments: function(*arguments) * (1.001 if next(calls) % 2 else 1)
-
-    return around(implementation, change)
+def wrong_every_second_call(call: Call, *arguments: Any) -> Any:
+    call.kept["calls"] = call.kept.get("calls", 0) + 1
+    return call(*arguments) * (1 if call.kept["calls"] % 2 else 1.001)
 
 
-@ZOO.wraps(
+@ZOO.calls(
     "The first call with each shape is right; later outputs are one part in a million too large.",
     "contract/attention/determinism",
     "second call = first call",
     also=("contract/mlp/determinism",),
 )
-def wrong_once_a_shape_is_known(implementation: Implementation) -> Implementation:
-    known = set()
-
-    def change(name: str, function: Function) -> Function:
-        def answers(*arguments: Any) -> Any:
-            shapes = (name, tuple(arguments[0].shape), arguments[-1])
-            scale = 1 + 1e-6 * (shapes in known)
-            known.add(shapes)
-            return function(*arguments) * scale
-
-        return answers
-
-    return around(implementation, change)
+def wrong_once_a_shape_is_known(call: Call, *arguments: Any) -> Any:
+    shapes = (call.name, tuple(arguments[0].shape), arguments[-1])
+    scale = 1 + 1e-6 * (shapes in call.kept)
+    call.kept[shapes] = True
+    return call(*arguments) * scale
 
 
-@ZOO.wraps(
+@ZOO.calls(
     "A thousandth of the previous output of that shape is added: state leaks from call to call.",
     "contract/attention/determinism",
     "second call = first call",
     also=("contract/mlp/determinism",),
 )
-def remembers_the_last_call(implementation: Implementation) -> Implementation:
-    last: dict[tuple[str, tuple[int, ...]], Any] = {}
-
-    def change(name: str, function: Function) -> Function:
-        def leaks(*arguments: Any) -> Any:
-            answer = function(*arguments)
-            key = (name, tuple(answer.shape))
-            before, last[key] = last.get(key, 0.0 * answer), answer + 0
-            return answer + before / 1000
-
-        return leaks
-
-    return around(implementation, change)
+def remembers_the_last_call(call: Call, *arguments: Any) -> Any:
+    answer = call(*arguments)
+    key = (call.name, tuple(answer.shape))
+    before, call.kept[key] = call.kept.get(key, 0.0 * answer), answer + 0
+    return answer + before / 1000
 
 
 @ZOO.wraps(
@@ -199,108 +163,78 @@ def draws_noise(implementation: Implementation) -> Implementation:
     return around(implementation, change)
 
 
-@ZOO.wraps(
-    "Outputs are one part in a thousand too large while torch records gradients, which it does by default.",
-    "gradient/attention/plain",
-    UPDATE,
-    also=("gradient/mlp/silu",),
-)
-def wrong_with_gradients_enabled(implementation: Implementation) -> Implementation:
-    def change(_: str, function: Function) -> Function:
-        return lambda *arguments: function(*arguments) * (1.001 if torch.is_grad_enabled() else 1)
-
-    return around(implementation, change)
+ZOO += [
+    ZOO.calling("wrong-with-gradients-enabled",
+        "Outputs are one part in a thousand too large while torch records gradients, which it does by default.",
+        "gradient/attention/plain", UPDATE, also=("gradient/mlp/silu",),
+        answer=lambda call, *arguments: call(*arguments) * (1.001 if torch.is_grad_enabled() else 1)),
+]  # fmt: skip
 
 
-@ZOO.wraps(
+@ZOO.calls(
     "Outputs are cached by shapes and configuration, ignoring the weights.",
     "gradient/attention/plain",
     UPDATE,
 )
-def answers_from_a_stale_cache(implementation: Implementation) -> Implementation:
-    cache: dict[Any, Any] = {}
-
-    def change(name: str, function: Function) -> Function:
-        def cached(*arguments: Any) -> Any:
-            key = (name, arguments[0].shape, str(arguments[0].dtype), arguments[-1])
-            if key not in cache:
-                cache[key] = function(*arguments)
-            return cache[key] + 0
-
-        return cached
-
-    return around(implementation, change)
+def answers_from_a_stale_cache(call: Call, *arguments: Any) -> Any:
+    key = (call.name, arguments[0].shape, str(arguments[0].dtype), arguments[-1])
+    if key not in call.kept:
+        call.kept[key] = call(*arguments)
+    return call.kept[key] + 0
 
 
-@ZOO.wraps(
-    "Outputs are larger by one part in a million for every batch row after the first.",
-    "structure/attention/batch-independence",
-    "a batch row alone*",
-    also=("structure/mlp/batch-independence",),
+ZOO += [
+    ZOO.calling("scales-by-the-batch",
+        "Outputs are larger by one part in a million for every batch row after the first.",
+        "structure/attention/batch-independence", "a batch row alone*", also=("structure/mlp/batch-independence",),
+        answer=lambda call, first, *others: call(first, *others) * (1 + 1e-6 * (first.shape[0] - 1))),
+]  # fmt: skip
+
+
+@ZOO.calls(
+    "W_Q is scaled in place.",
+    "contract/attention/inputs-unchanged",
+    "W_Q after the call",
+    edits=True,
 )
-def scales_by_the_batch(implementation: Implementation) -> Implementation:
-    def change(_: str, function: Function) -> Function:
-        return lambda first, *others: function(first, *others) * (1 + 1e-6 * (first.shape[0] - 1))
-
-    return around(implementation, change)
-
-
-@ZOO.wraps("W_Q is scaled in place.", "contract/attention/inputs-unchanged", "W_Q after the call", edits=True)
-def edits_its_weights(implementation: Implementation) -> Implementation:
-    def change(name: str, function: Function) -> Function:
-        def edits(*arguments: Any) -> Any:
-            answer, weights = function(*arguments), arguments[-2]
-            if "W_Q" in weights and name == "attention":
-                weights["W_Q"][...] = weights["W_Q"] * 2
-            return answer
-
-        return edits
-
-    return around(implementation, change)
+def edits_its_weights(call: Call, *arguments: Any) -> Any:
+    answer, weights = call(*arguments), arguments[-2]
+    if "W_Q" in weights and call.name == "attention":
+        weights["W_Q"][...] = weights["W_Q"] * 2
+    return answer
 
 
-@ZOO.wraps(
+@ZOO.calls(
     "The memory is overwritten with zeros after use.",
     "contract/attention/inputs-unchanged",
     "h after the call",
     edits=True,
 )
-def edits_its_memory(implementation: Implementation) -> Implementation:
-    def change(_: str, function: Function) -> Function:
-        def edits(*arguments: Any) -> Any:
-            answer = function(*arguments)
-            if len(arguments) == 4:
-                arguments[1][...] = 0.0
-            return answer
-
-        return edits
-
-    return around(implementation, change)
+def edits_its_memory(call: Call, *arguments: Any) -> Any:
+    answer = call(*arguments)
+    if len(arguments) == 4:
+        arguments[1][...] = 0.0
+    return answer
 
 
-@ZOO.wraps("A batch of one row is returned without its batch axis.", "gradient/attention/plain", "wrong shape")
-def drops_a_batch_of_one(implementation: Implementation) -> Implementation:
-    def change(_: str, function: Function) -> Function:
-        return lambda first, *others: _squeezed(function(first, *others))
-
-    return around(implementation, change)
+@ZOO.calls(
+    "A batch of one row is returned without its batch axis.",
+    "gradient/attention/plain",
+    "wrong shape",
+)
+def drops_a_batch_of_one(call: Call, first: Any, *others: Any) -> Any:
+    return _squeezed(call(first, *others))
 
 
 def _squeezed(answer: Any) -> Any:
     return answer[0] if answer.shape[0] == 1 else answer
 
 
-@ZOO.wraps(
-    "Outputs are rounded to float32 and returned in the dtype of the input.",
-    "gradient/attention/plain",
-    UPDATE,
-    also=("gradient/mlp/silu",),
-)
-def rounds_to_float32(implementation: Implementation) -> Implementation:
-    def change(_: str, function: Function) -> Function:
-        return lambda *arguments: _rounded(function(*arguments))
-
-    return around(implementation, change)
+ZOO += [
+    ZOO.calling("rounds-to-float32", "Outputs are rounded to float32 and returned in the dtype of the input.",
+        "gradient/attention/plain", UPDATE, also=("gradient/mlp/silu",),
+        answer=lambda call, *arguments: _rounded(call(*arguments))),
+]  # fmt: skip
 
 
 def _rounded(answer: Any) -> Any:
@@ -322,35 +256,22 @@ def returns_the_update(implementation: Implementation) -> Implementation:
     return around(implementation, change)
 
 
-@ZOO.killed_by(
-    "Only the first three ranks of a low-rank preconditioner are used.",
-    "gradient/mlp/preconditioner-low-rank-printed",
-)
-class ThreeRanksAtMost(Plain):
-    def cross(self, w: Weights) -> Tensor:
-        return super().cross({name: w[name][..., :3] for name in ("P_U", "P_V")})
+ZOO += [
+    ZOO.but("three-ranks-at-most", "Only the first three ranks of a low-rank preconditioner are used.",
+        "gradient/mlp/preconditioner-low-rank-printed",
+        cross=lambda usual, w: usual.cross({name: w[name][..., :3] for name in ("P_U", "P_V")})),
+    ZOO.but("states-clipped", "States are clipped to 20 before the gradient is computed.",
+        "gradient/mlp/silu", mlp_direction=lambda usual, x, h, w, c: usual.mlp_direction(x.clamp(-20, 20), h, w, c)),
+    ZOO.but("step-size-in-float32", "The step size passes through float32.",
+        "gradient/mlp/silu", needs=("step-size",),
+        advance=lambda usual, x, heads, w, c:
+            usual.advance(x, heads, w, replace(c, step_size=float(torch.tensor(c.step_size))))),
+]  # fmt: skip
 
 
-@ZOO.killed_by("States are clipped to 20 before the gradient is computed.", "gradient/mlp/silu")
-class StatesClipped(Plain):
-    def mlp_direction(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
-        return super().mlp_direction(x.clamp(-20, 20), h, w, c)
-
-
-@ZOO.killed_by("The step size passes through float32.", "gradient/mlp/silu", needs=("step-size",))
-class StepSizeInFloat32(Plain):
-    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-        return super().advance(x, heads, w, replace(c, step_size=float(torch.tensor(c.step_size))))
-
-
-@ZOO.wraps(
-    "If x and h are the same array, outputs are one part in a thousand too large.",
-    "contract/attention/one-array",
-    "output with x and h as one array*",
-    also=("contract/*/one-array",),
-)
-def wrong_where_arrays_are_one(implementation: Implementation) -> Implementation:
-    def change(_: str, function: Function) -> Function:
-        return lambda *arguments: function(*arguments) * (1.001 if arguments[0] is arguments[1] else 1)
-
-    return around(implementation, change)
+ZOO += [
+    ZOO.calling("wrong-where-arrays-are-one",
+        "If x and h are the same array, outputs are one part in a thousand too large.",
+        "contract/attention/one-array", "output with x and h as one array*", also=("contract/*/one-array",),
+        answer=lambda call, *arguments: call(*arguments) * (1.001 if arguments[0] is arguments[1] else 1)),
+]  # fmt: skip

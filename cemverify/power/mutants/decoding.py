@@ -7,93 +7,41 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from cemverify.cem.layers import AttentionConfig, PreconditionerConfig
-from cemverify.conformance.implementations.plain import Plain, Weights
+from cemverify.cem.layers import PreconditionerConfig
+from cemverify.conformance.implementations.plain import Plain
 from cemverify.power.mutants.base import Zoo
 
 ZOO = Zoo("decoding")
 
 
-@ZOO.killed_by(
-    "The cache lacks the newest token from the second one on.",
-    "structure/decode/cached-equals-uncached-plain",
-    "cached = uncached",
-    also=("structure/decode/cached-*",),
-)
-class StaleCache(Plain):
-    def cached(self, h: Tensor, i: int) -> Tensor:
-        return torch.cat((h[:, :i], h[:, i - 1 : i]), 1) if i else h[:, :1]
-
-
-@ZOO.killed_by(
-    "Incremental decoding forgets the norm inside.",
-    "structure/decode/cached-equals-uncached-any-options",
-    "cached = uncached",
-    needs=("norm:channel",),
-)
-class DecodesWithoutNorm(Plain):
-    def decode(self, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        return super().decode(h, w, replace(c, norm="none"))
-
-
-@ZOO.killed_by(
-    "The cache holds three tokens, and drops the oldest.",
-    "structure/decode/cached-equals-uncached-plain",
-    "cached = uncached",
-)
-class CacheForgetsTheOldest(Plain):
-    def cached(self, h: Tensor, i: int) -> Tensor:
-        return h[:, max(0, i - 2) : i + 1]
-
-
-@ZOO.killed_by(
-    "The newest token is appended to a cache that already contains it.",
-    "structure/decode/cached-equals-uncached-plain",
-    "cached = uncached",
-)
-class CacheHoldsTheNewestTwice(Plain):
-    def cached(self, h: Tensor, i: int) -> Tensor:
-        return torch.cat((h[:, : i + 1], h[:, i : i + 1]), 1)
-
-
-@ZOO.killed_by(
-    "Incremental decoding takes one step, whatever T is.",
-    "structure/decode/cached-equals-uncached-any-options",
-    "cached = uncached",
-    needs=("steps",),
-)
-class DecodesOneStep(Plain):
-    def decode(self, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        return super().decode(h, w, replace(c, steps=1))
-
-
-@ZOO.killed_by(
-    "Incremental decoding forgets the preconditioner.",
-    "structure/decode/cached-equals-uncached-any-options",
-    "cached = uncached",
-    needs=("preconditioner:diagonal",),
-)
-class DecodesWithoutPreconditioner(Plain):
-    def decode(self, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        return super().decode(h, w, replace(c, preconditioner=PreconditionerConfig()))
-
-
-@ZOO.killed_by(
-    "Incremental decoding forgets the diagonal.",
-    "structure/decode/cached-equals-uncached-diagonal-shared",
-    "cached = uncached",
-)
-class DecodesWithoutDiagonal(Plain):
-    def decode(self, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        return super().decode(h, w, replace(c, diagonal="none"))
-
-
-@ZOO.killed_by(
-    "Incremental decoding does not rotate.", "structure/decode/cached-equals-uncached-rotary", "cached = uncached"
-)
-class DecodesUnrotated(Plain):
-    def decode(self, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        return super().decode(h, w, replace(c, position="none") if c.position == "rotary" else c)
+ZOO += [
+    ZOO.but("stale-cache", "The cache lacks the newest token from the second one on.",
+        "structure/decode/cached-equals-uncached-plain", "cached = uncached", also=("structure/decode/cached-*",),
+        cached=lambda _, h, i: torch.cat((h[:, :i], h[:, i - 1 : i]), 1) if i else h[:, :1]),
+    ZOO.but("decodes-without-norm", "Incremental decoding forgets the norm inside.",
+        "structure/decode/cached-equals-uncached-any-options", "cached = uncached", needs=("norm:channel",),
+        decode=lambda usual, h, w, c: usual.decode(h, w, replace(c, norm="none"))),
+    ZOO.but("cache-forgets-the-oldest", "The cache holds three tokens, and drops the oldest.",
+        "structure/decode/cached-equals-uncached-plain", "cached = uncached",
+        cached=lambda _, h, i: h[:, max(0, i - 2) : i + 1]),
+    ZOO.but("cache-holds-the-newest-twice", "The newest token is appended to a cache that already contains it.",
+        "structure/decode/cached-equals-uncached-plain", "cached = uncached",
+        cached=lambda _, h, i: torch.cat((h[:, : i + 1], h[:, i : i + 1]), 1)),
+    ZOO.but("decodes-one-step", "Incremental decoding takes one step, whatever T is.",
+        "structure/decode/cached-equals-uncached-any-options", "cached = uncached", needs=("steps",),
+        decode=lambda usual, h, w, c: usual.decode(h, w, replace(c, steps=1))),
+    ZOO.but("decodes-without-preconditioner", "Incremental decoding forgets the preconditioner.",
+        "structure/decode/cached-equals-uncached-any-options", "cached = uncached",
+        needs=("preconditioner:diagonal",),
+        decode=lambda usual, h, w, c: usual.decode(h, w, replace(c, preconditioner=PreconditionerConfig()))),
+    ZOO.but("decodes-without-diagonal", "Incremental decoding forgets the diagonal.",
+        "structure/decode/cached-equals-uncached-diagonal-shared", "cached = uncached",
+        decode=lambda usual, h, w, c: usual.decode(h, w, replace(c, diagonal="none"))),
+    ZOO.but("decodes-unrotated", "Incremental decoding does not rotate.",
+        "structure/decode/cached-equals-uncached-rotary", "cached = uncached",
+        decode=lambda usual, h, w, c:
+            usual.decode(h, w, replace(c, position="none") if c.position == "rotary" else c)),
+]  # fmt: skip
 
 
 @ZOO.killed_by(
@@ -107,7 +55,8 @@ class CacheOfTheFirstRow(Plain):
         return memory[:1].expand_as(memory)
 
 
-@ZOO.killed_by("The cache is kept in bfloat16.", "structure/decode/cached-equals-uncached-plain", "cached = uncached")
-class CacheInBfloat16(Plain):
-    def cached(self, h: Tensor, i: int) -> Tensor:
-        return super().cached(h, i).bfloat16().to(h.dtype)
+ZOO += [
+    ZOO.but("cache-in-bfloat16", "The cache is kept in bfloat16.",
+        "structure/decode/cached-equals-uncached-plain", "cached = uncached",
+        cached=lambda usual, h, i: usual.cached(h, i).bfloat16().to(h.dtype)),
+]  # fmt: skip

@@ -14,19 +14,13 @@ from cemverify.power.mutants.base import Zoo
 ZOO = Zoo("diagonals")
 
 
-@ZOO.killed_by(
-    "The diagonal enters the scores but not the values, as Algorithm 1 prints it.",
-    "gradient/attention/diagonal-shared",
-)
-class ScoreOnlyDiagonal(Plain):
-    def diagonal_value(self, a: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor | float:  # noqa: ARG002
-        return 0.0
-
-
-@ZOO.killed_by("Every head uses the first head's diagonal.", "gradient/attention/diagonal-per-head")
-class DiagonalOfTheFirstHead(Plain):
-    def diagonal(self, w: Weights, c: AttentionConfig) -> Tensor:
-        return super().diagonal(w, c)[:1].expand(c.heads, -1)
+ZOO += [
+    ZOO.but("score-only-diagonal", "The diagonal enters the scores but not the values, as Algorithm 1 prints it.",
+        "gradient/attention/diagonal-shared", diagonal_value=lambda _, a, h, w, c: 0.0),
+    ZOO.but("diagonal-of-the-first-head", "Every head uses the first head's diagonal.",
+        "gradient/attention/diagonal-per-head",
+        diagonal=lambda usual, w, c: usual.diagonal(w, c)[:1].expand(c.heads, -1)),
+]  # fmt: skip
 
 
 @ZOO.killed_by(
@@ -40,10 +34,11 @@ class RotaryLosesTheDiagonal(Plain):
         return super().diagonal(w, c) * (0.0 if both else 1.0)
 
 
-@ZOO.killed_by("The diagonal enters the values but not the scores.", "gradient/attention/diagonal-shared")
-class ValueOnlyDiagonal(Plain):
-    def scores(self, q: Tensor, k: Tensor, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        return super().scores(q, k, x, h, w, replace(c, diagonal="none"))
+ZOO += [
+    ZOO.but("value-only-diagonal", "The diagonal enters the values but not the scores.",
+        "gradient/attention/diagonal-shared",
+        scores=lambda usual, q, k, x, h, w, c: usual.scores(q, k, x, h, w, replace(c, diagonal="none"))),
+]  # fmt: skip
 
 
 @ZOO.killed_by("The diagonal enters the scores twice.", "gradient/attention/diagonal-shared")
@@ -53,23 +48,13 @@ class DiagonalTwiceInTheScores(Plain):
         return 2 * super().scores(q, k, x, h, w, c) - without
 
 
-@ZOO.killed_by(
-    "The diagonal enters the values twice.",
-    "gradient/attention/diagonal-shared",
-    also=("gradient/attention/rotary-with-shared-diagonal",),
-)
-class DiagonalTwiceInTheValues(Plain):
-    def diagonal_value(self, a: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor | float:
-        return 2 * super().diagonal_value(a, h, w, c)
-
-
-@ZOO.killed_by(
-    "A shared diagonal is divided by the number of heads.",
-    "gradient/attention/diagonal-per-head",
-)
-class DiagonalOnceForAllHeads(Plain):
-    def diagonal(self, w: Weights, c: AttentionConfig) -> Tensor:
-        return super().diagonal(w, c) / c.heads
+ZOO += [
+    ZOO.but("diagonal-twice-in-the-values", "The diagonal enters the values twice.",
+        "gradient/attention/diagonal-shared", also=("gradient/attention/rotary-with-shared-diagonal",),
+        diagonal_value=lambda usual, a, h, w, c: 2 * usual.diagonal_value(a, h, w, c)),
+    ZOO.but("diagonal-once-for-all-heads", "A shared diagonal is divided by the number of heads.",
+        "gradient/attention/diagonal-per-head", diagonal=lambda usual, w, c: usual.diagonal(w, c) / c.heads),
+]  # fmt: skip
 
 
 @ZOO.killed_by(
@@ -91,7 +76,8 @@ class DiagonalReadsTheOwnToken(Plain):
         return torch.einsum("kd,bid->bkid", self.diagonal(w, c), h[:, -a.shape[-2] :])
 
 
-@ZOO.killed_by("Every head uses the mean of the diagonals.", "gradient/attention/diagonal-per-head")
-class AveragedDiagonal(Plain):
-    def diagonal(self, w: Weights, c: AttentionConfig) -> Tensor:
-        return super().diagonal(w, c).mean(0, keepdim=True).expand(c.heads, -1)
+ZOO += [
+    ZOO.but("averaged-diagonal", "Every head uses the mean of the diagonals.",
+        "gradient/attention/diagonal-per-head",
+        diagonal=lambda usual, w, c: usual.diagonal(w, c).mean(0, keepdim=True).expand(c.heads, -1)),
+]  # fmt: skip

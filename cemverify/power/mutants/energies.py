@@ -14,33 +14,25 @@ from cemverify.cem.layers import AttentionConfig, MLPConfig
 from cemverify.conformance.implementations import reference
 from cemverify.conformance.implementations.contract import Implementation
 from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import Function, Mutant, Zoo, around, sound
+from cemverify.power.mutants.base import Call, Function, Mutant, Zoo, around, sound
 
 ZOO = Zoo("energies")
 
 _STATED = "stated energy = energy"
 
 
-@ZOO.wraps(
+@ZOO.calls(
     "Asking for an energy overwrites x.",
     "contract/attention-energy/inputs-unchanged",
     "x after the call",
+    of="*_energy",
     also=("contract/mlp-energy/inputs-unchanged",),
     edits=True,
 )
-def energies_edit_their_input(implementation: Implementation) -> Implementation:
-    def change(name: str, function: Function) -> Function:
-        if not name.endswith("_energy"):
-            return function
-
-        def edits(x: Any, *others: Any) -> Any:
-            value = function(x, *others)
-            x[...] = 0.0
-            return value
-
-        return edits
-
-    return around(implementation, change)
+def energies_edit_their_input(call: Call, x: Any, *others: Any) -> Any:
+    value = call(x, *others)
+    x[...] = 0.0
+    return value
 
 
 def _mean(x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:

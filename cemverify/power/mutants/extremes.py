@@ -13,17 +13,16 @@ from torch.nn import functional
 from cemverify.cem.layers import AttentionConfig, MLPConfig
 from cemverify.conformance.implementations.contract import Implementation
 from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import Function, Zoo, around
+from cemverify.power.mutants.base import Call, Function, Zoo, around
 
 ZOO = Zoo("extremes")
 
 
-@ZOO.killed_by(
-    "The softmax does not subtract its largest logit first.", "extremes/attention/large-logits", "not finite"
-)
-class NaiveSoftmax(Plain):
-    def softmax(self, logits: Tensor) -> Tensor:
-        return logits.exp() / logits.exp().sum(-1, keepdim=True)
+ZOO += [
+    ZOO.but("naive-softmax", "The softmax does not subtract its largest logit first.",
+        "extremes/attention/large-logits", "not finite",
+        softmax=lambda _, logits: logits.exp() / logits.exp().sum(-1, keepdim=True)),
+]  # fmt: skip
 
 
 @ZOO.killed_by(
@@ -38,18 +37,15 @@ class DividesByLength(Plain):
         return super().norm(x / length * length, w, c)
 
 
-@ZOO.killed_by("Keys more than 128 tokens back are not read.", "extremes/attention/long-row", "update in a long row")
-class ForgetsAfterABlock(Plain):
-    def hidden(self, i: Tensor, j: Tensor) -> Tensor:
-        return super().hidden(i, j) | (j < i - 128)
-
-
-@ZOO.killed_by(
-    "A token of zeros is taken for padding and left unchanged.", "extremes/attention/exact-ties", "update at x = 0"
-)
-class ZerosArePadding(Plain):
-    def attention(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        return torch.where((x == 0).all(-1, keepdim=True), x, super().attention(x, h, w, c))
+ZOO += [
+    ZOO.but("forgets-after-ablock", "Keys more than 128 tokens back are not read.",
+        "extremes/attention/long-row", "update in a long row",
+        hidden=lambda usual, i, j: usual.hidden(i, j) | (j < i - 128)),
+    ZOO.but("zeros-are-padding", "A token of zeros is taken for padding and left unchanged.",
+        "extremes/attention/exact-ties", "update at x = 0",
+        attention=lambda usual, x, h, w, c:
+            torch.where((x == 0).all(-1, keepdim=True), x, usual.attention(x, h, w, c))),
+]  # fmt: skip
 
 
 @ZOO.killed_by(
@@ -106,39 +102,26 @@ class DecodesEvenRowsOff(Plain):
         return decoded if h.shape[1] % 2 else h + 1.001 * (decoded - h)
 
 
-@ZOO.killed_by(
-    "The preconditioner's softplus is log(1 + e^d), which overflows.",
-    "extremes/mlp/large-preconditioner",
-    "not finite",
-    also=("extremes/attention/large-preconditioner",),
-)
-class NaivePreconditioner(Plain):
-    def positive(self, d: Tensor) -> Tensor:
-        return torch.log1p(torch.exp(d))
+ZOO += [
+    ZOO.but("naive-preconditioner", "The preconditioner's softplus is log(1 + e^d), which overflows.",
+        "extremes/mlp/large-preconditioner", "not finite", also=("extremes/attention/large-preconditioner",),
+        positive=lambda _, d: torch.log1p(torch.exp(d))),
+]  # fmt: skip
 
 
-@ZOO.wraps(
-    "The MLP's energy saturates at ten million.",
-    "extremes/mlp/energy-large-preactivations",
-    "stated energy at pre-activations of 1e4 = energy",
-)
-def mlp_energy_saturates(implementation: Implementation) -> Implementation:
-    def change(name: str, function: Function) -> Function:
-        if name != "mlp_energy":
-            return function
-        return lambda *arguments: function(*arguments).clip(-1e7, 1e7)
-
-    return around(implementation, change)
+ZOO += [
+    ZOO.calling("mlp-energy-saturates", "The MLP's energy saturates at ten million.",
+        "extremes/mlp/energy-large-preactivations", "stated energy at pre-activations of 1e4 = energy",
+        of="mlp_energy", answer=lambda call, *arguments: call(*arguments).clip(-1e7, 1e7)),
+]  # fmt: skip
 
 
-@ZOO.killed_by(
-    "Softplus is taken for the identity from 20 on, as torch's does by default.",
-    "extremes/mlp/every-magnitude",
-    "update at pre-activations of every magnitude",
-)
-class SoftplusTurnsLinearAtTwenty(Plain):
-    def sigma(self, z: Tensor, c: MLPConfig) -> Tensor:
-        return functional.softplus(z) if c.activation == "softplus" else super().sigma(z, c)
+ZOO += [
+    ZOO.but("softplus-turns-linear-at-twenty",
+        "Softplus is taken for the identity from 20 on, as torch's does by default.",
+        "extremes/mlp/every-magnitude", "update at pre-activations of every magnitude",
+        sigma=lambda usual, z, c: functional.softplus(z) if c.activation == "softplus" else usual.sigma(z, c)),
+]  # fmt: skip
 
 
 @ZOO.killed_by(
@@ -153,41 +136,24 @@ class SigmoidLevelsOffAtThirty(Plain):
         return super().sigma(z, c) if value is None else value
 
 
-@ZOO.killed_by(
-    "The preconditioner's softplus is taken for the identity from 20 on.",
-    "extremes/mlp/preconditioner-every-magnitude",
-    "update at d of every magnitude",
-    also=("extremes/attention/preconditioner-every-magnitude",),
-)
-class PreconditionerTurnsLinearAtTwenty(Plain):
-    def positive(self, d: Tensor) -> Tensor:
-        return functional.softplus(d)
+ZOO += [
+    ZOO.but("preconditioner-turns-linear-at-twenty",
+        "The preconditioner's softplus is taken for the identity from 20 on.",
+        "extremes/mlp/preconditioner-every-magnitude", "update at d of every magnitude",
+        also=("extremes/attention/preconditioner-every-magnitude",), positive=lambda _, d: functional.softplus(d)),
+    ZOO.but("preconditioner-is-not-positive",
+        "The preconditioner's softplus is log(1 + e^d), which is 0 where d is below -37.",
+        "extremes/attention/preconditioner-every-magnitude", "update at d of every magnitude",
+        positive=lambda _, d: torch.where(d < 30, (1 + d.clamp(max=30.0).exp()).log(), d)),
+]  # fmt: skip
 
 
-@ZOO.killed_by(
-    "The preconditioner's softplus is log(1 + e^d), which is 0 where d is below -37.",
-    "extremes/attention/preconditioner-every-magnitude",
-    "update at d of every magnitude",
-)
-class PreconditionerIsNotPositive(Plain):
-    def positive(self, d: Tensor) -> Tensor:
-        return torch.where(d < 30, (1 + d.clamp(max=30.0).exp()).log(), d)
-
-
-@ZOO.wraps(
+@ZOO.calls(
     "The MLP's energy is wrong by one part in a million while it lies between 20 and 1000.",
     "extremes/mlp/energy-every-magnitude",
     "stated energy at pre-activations of every magnitude = energy",
+    of="mlp_energy",
 )
-def mlp_energy_off_in_between(implementation: Implementation) -> Implementation:
-    def change(name: str, function: Function) -> Function:
-        if name != "mlp_energy":
-            return function
-
-        def energy(*arguments: Any) -> Tensor:
-            found: Tensor = function(*arguments)
-            return torch.where((found.abs() > 20) & (found.abs() < 1000), found * (1 + 1e-6), found)
-
-        return energy
-
-    return around(implementation, change)
+def mlp_energy_off_in_between(call: Call, *arguments: Any) -> Any:
+    found: Tensor = call(*arguments)
+    return torch.where((found.abs() > 20) & (found.abs() < 1000), found * (1 + 1e-6), found)

@@ -33,47 +33,61 @@ _AROUND, _RECORDED = "modes/layer/surroundings", "modes/layer/no-gradients"
 _FUNCTIONS = ("update", "energy", "state_map", "lagrangian", "preconditioner")
 
 
-def _fault(
-    id_: str, fault: str, property_: str, cause: str, of: str, example: str, *, edits: bool = False
-) -> Callable[[Function], Function]:
-    """Enters a function from (f, x, *others) to a faulty answer of the layer's function `of`.
+def _mutant(
+    id_: str,
+    fault: str,
+    property_: str,
+    cause: str,
+    of: str,
+    example: str,
+    *,
+    answer: Function,
+    edits: bool = False,
+) -> Mutant:
+    """A mutant of any layer that has a function `of`, f, which is then `answer(f, x, *others)`.
 
     Args:
         example: the layer that it is put into, unless another is asked for. edits: whether it edits arrays in place.
     """
-
-    def enter(faulty: Function) -> Function:
-        def wrap(layer: EnergyLayer) -> EnergyLayer:
-            right = layer.step.preconditioner if of == "preconditioner" else getattr(layer, of)
-            if not callable(right):
-                raise ValueError(f"it declares no {of.replace('_', ' ')} that is a function")
-
-            def wrong(x: Any, *others: Any, **named: Any) -> Any:
-                return faulty(right, x, *others, **named)
-
-            if of == "preconditioner":
-                return replace(layer, step=replace(layer.step, preconditioner=wrong))
-            changed: dict[str, Any] = {of: wrong}
-            return replace(layer, **changed)
-
-        original = partial(right_layer, example)
-        ZOO.append(
-            Mutant(
-                f"{example.replace('_', '-')}-{id_}",
-                fault,
-                property_,
-                cause,
-                lambda: wrap(original()),
-                ZOO.family,
-                wrap=wrap,
-                original=original,
-                edits=edits,
-                needs=frozenset({"torch"}),
-            )
-        )
-        return faulty
-
     assert of in _FUNCTIONS
+
+    def wrap(layer: EnergyLayer) -> EnergyLayer:
+        right = layer.step.preconditioner if of == "preconditioner" else getattr(layer, of)
+        if not callable(right):
+            raise ValueError(f"it declares no {of.replace('_', ' ')} that is a function")
+
+        def wrong(x: Any, *others: Any, **named: Any) -> Any:
+            return answer(right, x, *others, **named)
+
+        if of == "preconditioner":
+            return replace(layer, step=replace(layer.step, preconditioner=wrong))
+        changed: dict[str, Any] = {of: wrong}
+        return replace(layer, **changed)
+
+    original = partial(right_layer, example)
+    return Mutant(
+        f"{example.replace('_', '-')}-{id_}",
+        fault,
+        property_,
+        cause,
+        lambda: wrap(original()),
+        ZOO.family,
+        wrap=wrap,
+        original=original,
+        edits=edits,
+        needs=frozenset({"torch"}),
+    )
+
+
+def _fault(
+    id_: str, fault: str, property_: str, cause: str, of: str, example: str, *, edits: bool = False
+) -> Callable[[Function], Function]:
+    """Enters a function as the `answer` of a mutant."""
+
+    def enter(answer: Function) -> Function:
+        ZOO.append(_mutant(id_, fault, property_, cause, of, example, answer=answer, edits=edits))
+        return answer
+
     return enter
 
 
@@ -108,12 +122,11 @@ def _kept(memory: dict[str, Any], f: Function, x: Any, *others: Any, **named: An
 _NORMS: dict[str, Any] = {}
 
 
-@_fault(
-    "norm-remembered", "The state map returns its last output for the same array, edited or not.",
-    _EDITED, "update for edited arrays*(state map)", "state_map", "energy_transformer", edits=True,
-)  # fmt: skip
-def _norm_remembered(f: Function, x: Any) -> Any:
-    return _kept(_NORMS, f, x)
+ZOO += [
+    _mutant("norm-remembered", "The state map returns its last output for the same array, edited or not.",
+        _EDITED, "update for edited arrays*(state map)", "state_map", "energy_transformer", edits=True,
+        answer=lambda f, x: _kept(_NORMS, f, x)),
+]  # fmt: skip
 
 
 @_fault(
@@ -125,12 +138,11 @@ def _norm_in_place(f: Function, x: Any) -> Any:
     return f(x)
 
 
-@_fault(
-    "norm-of-the-default-dtype", "The state map's constant is created in the default dtype of the process.",
-    _AROUND, "with the default dtype*(state map)", "state_map", "nrgpt_step",
-)  # fmt: skip
-def _norm_default(f: Function, x: Any) -> Any:
-    return f(x) * torch.tensor(1 / 3).to(x.dtype) * 3
+ZOO += [
+    _mutant("norm-of-the-default-dtype", "The state map's constant is created in the default dtype of the process.",
+        _AROUND, "with the default dtype*(state map)", "state_map", "nrgpt_step",
+        answer=lambda f, x: f(x) * torch.tensor(1 / 3).to(x.dtype) * 3),
+]  # fmt: skip
 
 
 @_fault(
@@ -154,12 +166,10 @@ def _activation_training(f: Function, x: Any) -> Any:
 # --- the Lagrangian ----------------------------------------------------------------------------------------------
 
 
-@_fault(
-    "lagrangian-in-float32", "The Lagrangian is returned in float32.",
-    _DTYPE, "bytes per number*(Lagrangian)", "lagrangian", "ham_two_layers",
-)  # fmt: skip
-def _lagrangian_narrow(f: Function, x: Any) -> Any:
-    return f(x).float()
+ZOO += [
+    _mutant("lagrangian-in-float32", "The Lagrangian is returned in float32.",
+        _DTYPE, "bytes per number*(Lagrangian)", "lagrangian", "ham_two_layers", answer=lambda f, x: f(x).float()),
+]  # fmt: skip
 
 
 @_fault(
@@ -171,12 +181,11 @@ def _lagrangian_clamps(f: Function, x: Any) -> Any:
     return f(x)
 
 
-@_fault(
-    "lagrangian-ignores-strides", "The Lagrangian reads its argument from the start of its storage.",
-    _WINDOWS, "update for views*(Lagrangian)", "lagrangian", "energy_transformer",
-)  # fmt: skip
-def _lagrangian_strides(f: Function, x: Any) -> Any:
-    return f(_each(_from_the_start, x))
+ZOO += [
+    _mutant("lagrangian-ignores-strides", "The Lagrangian reads its argument from the start of its storage.",
+        _WINDOWS, "update for views*(Lagrangian)", "lagrangian", "energy_transformer",
+        answer=lambda f, x: f(_each(_from_the_start, x))),
+]  # fmt: skip
 
 
 def _from_the_start(a: Tensor) -> Tensor:
@@ -201,12 +210,12 @@ def _preconditions_in_place(f: Function, x: Any) -> Any:
 _STEPS: dict[str, Any] = {}
 
 
-@_fault(
-    "preconditioner-remembered", "The preconditioner returns its last output for the same array, edited or not.",
-    _EDITED, "update for edited arrays*(preconditioner)", "preconditioner", "cem_mlp", edits=True,
-)  # fmt: skip
-def _preconditioner_remembered(f: Function, x: Any) -> Any:
-    return _kept(_STEPS, f, x)
+ZOO += [
+    _mutant("preconditioner-remembered",
+        "The preconditioner returns its last output for the same array, edited or not.",
+        _EDITED, "update for edited arrays*(preconditioner)", "preconditioner", "cem_mlp", edits=True,
+        answer=lambda f, x: _kept(_STEPS, f, x)),
+]  # fmt: skip
 
 
 @_fault(
@@ -244,36 +253,20 @@ def _energy_edits(f: Function, x: Any, *others: Any, **named: Any) -> Any:
 _SCALARS: dict[str, Any] = {}
 
 
-@_fault(
-    "energy-remembered", "The scalar energy is returned again for the same array, edited or not.",
-    _EDITED, "update for edited arrays*(energy)", "energy", "averaged_energy", edits=True,
-)  # fmt: skip
-def _energy_remembered(f: Function, x: Any, *others: Any, **named: Any) -> Any:
-    return _kept(_SCALARS, f, x, *others, **named)
-
-
-@_fault(
-    "energy-with-noise", "The energy has noise of its own.",
-    _SAME, "second call = first call (energy)", "energy", "averaged_energy",
-)  # fmt: skip
-def _energy_noise(f: Function, *others: Any, **named: Any) -> Any:
-    return f(*others, **named) + 1e-6 * torch.randn(())
-
-
-@_fault(
-    "energy-in-float32", "The energy of the sequence is returned in float32.",
-    _DTYPE, "bytes per number*(energy)", "energy", "energy_transformer",
-)  # fmt: skip
-def _energy_narrow(f: Function, *others: Any, **named: Any) -> Any:
-    return f(*others, **named).float()
-
-
-@_fault(
-    "energy-ignores-strides", "The energy reads the state from the start of its storage.",
-    _WINDOWS, "update for views*(energy)", "energy", "simplicial_hopfield",
-)  # fmt: skip
-def _energy_strides(f: Function, x: Any, *others: Any, **named: Any) -> Any:
-    return f(_each(_from_the_start, x), *others, **named)
+ZOO += [
+    _mutant("energy-remembered", "The scalar energy is returned again for the same array, edited or not.",
+        _EDITED, "update for edited arrays*(energy)", "energy", "averaged_energy", edits=True,
+        answer=lambda f, x, *others, **named: _kept(_SCALARS, f, x, *others, **named)),
+    _mutant("energy-with-noise", "The energy has noise of its own.",
+        _SAME, "second call = first call (energy)", "energy", "averaged_energy",
+        answer=lambda f, *others, **named: f(*others, **named) + 1e-6 * torch.randn(())),
+    _mutant("energy-in-float32", "The energy of the sequence is returned in float32.",
+        _DTYPE, "bytes per number*(energy)", "energy", "energy_transformer",
+        answer=lambda f, *others, **named: f(*others, **named).float()),
+    _mutant("energy-ignores-strides", "The energy reads the state from the start of its storage.",
+        _WINDOWS, "update for views*(energy)", "energy", "simplicial_hopfield",
+        answer=lambda f, x, *others, **named: f(_each(_from_the_start, x), *others, **named)),
+]  # fmt: skip
 
 
 @_fault(
@@ -286,20 +279,15 @@ def _energy_patterns(f: Function, x: Any, memory: Any, **named: Any) -> Any:
     return answer
 
 
-@_fault(
-    "energy-off-while-training", "With gradients recorded, a tenth of the energy is dropped.",
-    _RECORDED, "output with* gradients*(energy)", "energy", "hopfield_heads",
-)  # fmt: skip
-def _energy_training(f: Function, x: Any, *others: Any, **named: Any) -> Any:
-    return f(x, *others, **named) * (0.9 if torch.is_grad_enabled() and _first(x).requires_grad else 1.0)
-
-
-@_fault(
-    "energy-of-the-default-dtype", "A constant of the energy is created in the default dtype of the process.",
-    _AROUND, "with the default dtype*(energy)", "energy", "hopfield_heads",
-)  # fmt: skip
-def _energy_default(f: Function, x: Any, *others: Any, **named: Any) -> Any:
-    return f(x, *others, **named) * torch.tensor(1 / 3).to(_first(x).dtype) * 3
+ZOO += [
+    _mutant("energy-off-while-training", "With gradients recorded, a tenth of the energy is dropped.",
+        _RECORDED, "output with* gradients*(energy)", "energy", "hopfield_heads",
+        answer=lambda f, x, *others, **named:
+            f(x, *others, **named) * (0.9 if torch.is_grad_enabled() and _first(x).requires_grad else 1.0)),
+    _mutant("energy-of-the-default-dtype", "A constant of the energy is created in the default dtype of the process.",
+        _AROUND, "with the default dtype*(energy)", "energy", "hopfield_heads",
+        answer=lambda f, x, *others, **named: f(x, *others, **named) * torch.tensor(1 / 3).to(_first(x).dtype) * 3),
+]  # fmt: skip
 
 
 @_fault(

@@ -8,41 +8,25 @@ import torch
 from torch import Tensor
 
 from cemverify.cem.layers import AttentionConfig, MLPConfig
-from cemverify.conformance.implementations.contract import Implementation
 from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import Function, Zoo, around
+from cemverify.power.mutants.base import Zoo
 
 ZOO = Zoo("metamorphic")
 
 
-@ZOO.killed_by(
-    "Queries are normalised to unit length for the scores.",
-    "metamorphic/attention/rescaled-heads",
-    "update with W_Q times c*",
-)
-class NormalisedQueries(Plain):
-    def scores(self, q: Tensor, k: Tensor, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        return super().scores(q / q.norm(dim=-1, keepdim=True).clamp(min=1e-30), k, x, h, w, c)
-
-
-@ZOO.killed_by(
-    "A temperature above two is replaced by two.",
-    "metamorphic/attention/temperature",
-    "update with A and tau doubled*",
-)
-class TemperatureCapped(Plain):
-    def temperature(self, c: AttentionConfig) -> float:
-        return min(c.tau, 2.0)
-
-
-@ZOO.killed_by(
-    "Each head is weighted one part in a thousand more than the one before.",
-    "metamorphic/attention/head-permutation",
-    "update with the heads shifted*",
-)
-class LaterHeadsLouder(Plain):
-    def sum_heads(self, heads: Tensor) -> Tensor:
-        return torch.einsum("bkjd,k->bjd", heads, 1 + 1e-3 * torch.arange(heads.shape[1], dtype=heads.dtype))
+ZOO += [
+    ZOO.but("normalised-queries", "Queries are normalised to unit length for the scores.",
+        "metamorphic/attention/rescaled-heads", "update with W_Q times c*",
+        scores=lambda usual, q, k, x, h, w, c:
+            usual.scores(q / q.norm(dim=-1, keepdim=True).clamp(min=1e-30), k, x, h, w, c)),
+    ZOO.but("temperature-capped", "A temperature above two is replaced by two.",
+        "metamorphic/attention/temperature", "update with A and tau doubled*",
+        temperature=lambda _, c: min(c.tau, 2.0)),
+    ZOO.but("later-heads-louder", "Each head is weighted one part in a thousand more than the one before.",
+        "metamorphic/attention/head-permutation", "update with the heads shifted*",
+        sum_heads=lambda _, heads:
+            torch.einsum("bkjd,k->bjd", heads, 1 + 1e-3 * torch.arange(heads.shape[1], dtype=heads.dtype))),
+]  # fmt: skip
 
 
 @ZOO.killed_by(
@@ -56,26 +40,19 @@ class FirstFeatureLouder(Plain):
         return torch.cat((keys[..., :1] * 1.001, keys[..., 1:]), -1)
 
 
-@ZOO.killed_by(
-    "The first coordinate of the direction is too large by one part in a thousand.",
-    "metamorphic/attention/joint-rotation",
-    "update of the rotated case*",
-    also=("metamorphic/mlp/joint-rotation",),
-)
-class FirstCoordinateLouder(Plain):
-    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-        return super().advance(x, torch.cat((heads[..., :1] * 1.001, heads[..., 1:]), -1), w, c)
-
-
-@ZOO.killed_by(
-    "The softmax's denominator is larger by one, so the weights do not sum to one.",
-    "metamorphic/attention/logit-shift",
-    "update with every bias increased*",
-    also=("metamorphic/attention/equal-tokens",),
-)
-class SoftmaxOverOneMore(Plain):
-    def softmax(self, logits: Tensor) -> Tensor:
-        return torch.softmax(torch.cat((logits, torch.zeros_like(logits[..., :1])), -1), -1)[..., :-1]
+ZOO += [
+    ZOO.but("first-coordinate-louder",
+        "The first coordinate of the direction is too large by one part in a thousand.",
+        "metamorphic/attention/joint-rotation", "update of the rotated case*",
+        also=("metamorphic/mlp/joint-rotation",),
+        advance=lambda usual, x, heads, w, c:
+            usual.advance(x, torch.cat((heads[..., :1] * 1.001, heads[..., 1:]), -1), w, c)),
+    ZOO.but("softmax-over-one-more", "The softmax's denominator is larger by one, so the weights do not sum to one.",
+        "metamorphic/attention/logit-shift", "update with every bias increased*",
+        also=("metamorphic/attention/equal-tokens",),
+        softmax=lambda _, logits:
+            torch.softmax(torch.cat((logits, torch.zeros_like(logits[..., :1])), -1), -1)[..., :-1]),
+]  # fmt: skip
 
 
 @ZOO.killed_by(
@@ -101,53 +78,23 @@ class LaterRowsLouder(Plain):
         return super().advance(x, heads * louder[:, None, None, None], w, c)
 
 
-@ZOO.killed_by(
-    "The gain is one plus its weight.",
-    "metamorphic/attention/gain-and-temperature",
-    "update with the gain and tau doubled*",
-)
-class GainFromOne(Plain):
-    def gain(self, w: Weights) -> Tensor:
-        return 1 + w["gain"]
-
-
-@ZOO.killed_by(
-    "The low-rank part is 2 U V^T.",
-    "metamorphic/attention/preconditioner-factors",
-    "update with U and V exchanged*",
-    also=("metamorphic/mlp/preconditioner-factors",),
-)
-class LopsidedCross(Plain):
-    def cross(self, w: Weights) -> Tensor:
-        return 2 * w["P_U"] @ w["P_V"].mT
-
-
-@ZOO.killed_by(
-    "The step size is applied twice.",
-    "metamorphic/attention/step-size",
-    "update with half the step size*",
-    also=("metamorphic/mlp/step-size",),
-)
-class StepSizeSquared(Plain):
-    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-        return super().advance(x, heads * c.step_size, w, c)
-
-
-@ZOO.killed_by(
-    "The gate passes through tanh.",
-    "metamorphic/mlp/gate-linearity",
-    "update with W times -2*",
-    also=("metamorphic/mlp/gate-additivity",),
-)
-class BoundedGate(Plain):
-    def gated(self, activated: Tensor, linear: Tensor, c: MLPConfig) -> Tensor:
-        return super().gated(activated, torch.tanh(linear), c)
-
-
-@ZOO.killed_by("The gate loses its sign.", "metamorphic/mlp/gate-additivity", "update of the sum of two gates*")
-class AbsoluteGate(Plain):
-    def gated(self, activated: Tensor, linear: Tensor, c: MLPConfig) -> Tensor:
-        return super().gated(activated, linear.abs(), c)
+ZOO += [
+    ZOO.but("gain-from-one", "The gain is one plus its weight.",
+        "metamorphic/attention/gain-and-temperature", "update with the gain and tau doubled*",
+        gain=lambda _, w: 1 + w["gain"]),
+    ZOO.but("lopsided-cross", "The low-rank part is 2 U V^T.",
+        "metamorphic/attention/preconditioner-factors", "update with U and V exchanged*",
+        also=("metamorphic/mlp/preconditioner-factors",), cross=lambda _, w: 2 * w["P_U"] @ w["P_V"].mT),
+    ZOO.but("step-size-squared", "The step size is applied twice.",
+        "metamorphic/attention/step-size", "update with half the step size*", also=("metamorphic/mlp/step-size",),
+        advance=lambda usual, x, heads, w, c: usual.advance(x, heads * c.step_size, w, c)),
+    ZOO.but("bounded-gate", "The gate passes through tanh.",
+        "metamorphic/mlp/gate-linearity", "update with W times -2*", also=("metamorphic/mlp/gate-additivity",),
+        gated=lambda usual, activated, linear, c: usual.gated(activated, torch.tanh(linear), c)),
+    ZOO.but("absolute-gate", "The gate loses its sign.",
+        "metamorphic/mlp/gate-additivity", "update of the sum of two gates*",
+        gated=lambda usual, activated, linear, c: usual.gated(activated, linear.abs(), c)),
+]  # fmt: skip
 
 
 @ZOO.killed_by(
@@ -172,40 +119,18 @@ class ScaledByWidth(Plain):
         return direction
 
 
-@ZOO.killed_by(
-    "The activation leaks one part in a million of its argument.",
-    "metamorphic/mlp/reflection-silu",
-    "update(V) + update(-V)*",
-    also=("metamorphic/mlp/reflection-*",),
-)
-class LeakyActivation(Plain):
-    def sigma(self, z: Tensor, c: MLPConfig) -> Tensor:
-        return super().sigma(z, c) + 1e-6 * z
+ZOO += [
+    ZOO.but("leaky-activation", "The activation leaks one part in a million of its argument.",
+        "metamorphic/mlp/reflection-silu", "update(V) + update(-V)*", also=("metamorphic/mlp/reflection-*",),
+        sigma=lambda usual, z, c: usual.sigma(z, c) + 1e-6 * z),
+]  # fmt: skip
 
 
-@ZOO.wraps(
-    "The attention energy lacks its factor tau.",
-    "metamorphic/attention/energy-temperature",
-    "energy with A and tau doubled*",
-)
-def energy_loses_its_temperature(implementation: Implementation) -> Implementation:
-    def change(name: str, function: Function) -> Function:
-        if name != "attention_energy":
-            return function
-        return lambda x, h, w, c: function(x, h, w, c) / c.tau
-
-    return around(implementation, change)
-
-
-@ZOO.wraps(
-    "The attention energy is averaged over the heads.",
-    "metamorphic/attention/energy-logit-shift",
-    "energy with every bias increased*",
-)
-def energy_averages_its_heads(implementation: Implementation) -> Implementation:
-    def change(name: str, function: Function) -> Function:
-        if name != "attention_energy":
-            return function
-        return lambda x, h, w, c: function(x, h, w, c) / (2 * c.heads)
-
-    return around(implementation, change)
+ZOO += [
+    ZOO.calling("energy-loses-its-temperature", "The attention energy lacks its factor tau.",
+        "metamorphic/attention/energy-temperature", "energy with A and tau doubled*", of="attention_energy",
+        answer=lambda call, x, h, w, c: call(x, h, w, c) / c.tau),
+    ZOO.calling("energy-averages-its-heads", "The attention energy is averaged over the heads.",
+        "metamorphic/attention/energy-logit-shift", "energy with every bias increased*", of="attention_energy",
+        answer=lambda call, x, h, w, c: call(x, h, w, c) / (2 * c.heads)),
+]  # fmt: skip

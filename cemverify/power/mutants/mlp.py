@@ -37,92 +37,46 @@ class MLPAscent(Plain):
         return -super().mlp_direction(x, h, w, c)
 
 
-@ZOO.killed_by(
-    "The memory's projection is activated and the state's is linear: the paper's gate and up, read as Llama's.",
-    "gradient/mlp/silu",
-)
-class WrongFactorActivated(Plain):
-    def gated(self, activated: Tensor, linear: Tensor, c: MLPConfig) -> Tensor:
-        return activated * self.sigma(linear, c)
-
-
-@ZOO.killed_by("GELU is its tanh approximation.", "gradient/mlp/gelu")
-class TanhForErf(Plain):
-    def sigma(self, z: Tensor, c: MLPConfig) -> Tensor:
-        return F.gelu(z, approximate="tanh") if c.activation == "gelu" else super().sigma(z, c)
-
-
-@ZOO.killed_by(
-    "The down projection is W^T instead of V^T.",
-    "tying/mlp/gated-mlp-silu",
-    "update = eta down*",
-    also=("tying/mlp/*", "gradient/mlp/conservative-field"),
-)
-class UntiedDown(Plain):
-    def mlp_direction(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
-        return self.gated(F.linear(x, w["V"]), F.linear(h, w["W"]), c) @ w["W"]
-
-
-@ZOO.killed_by(
-    "The MLP's update is scaled by a mean over the tokens.",
-    "structure/mlp/token-independence",
-    "the first token's output is unchanged when the others change",
-)
-class TokensShareAScale(Plain):
-    def mlp_direction(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
-        return super().mlp_direction(x, h, w, c) * (1 + 1e-3 * x.mean(1, keepdim=True))
-
-
-@ZOO.killed_by("V and W are exchanged, in the down projection too.", "tying/mlp/gated-mlp-silu", "update = eta down*")
-class GateAndUpSwapped(Plain):
-    def mlp(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
-        return super().mlp(x, h, {**w, "V": w["W"], "W": w["V"]}, c)
-
-
-@ZOO.killed_by(
-    "The memory's projection has the wrong sign in its negative part.",
-    "gradient/mlp/silu",
-    also=("gradient/mlp/identity",),
-)
-class NegatedGate(Plain):
-    def gated(self, activated: Tensor, linear: Tensor, c: MLPConfig) -> Tensor:
-        return super().gated(activated, linear.abs(), c)
-
-
-@ZOO.killed_by("Both projections read x, as a layer without memory would.", "gradient/mlp/silu", needs=("start",))
-class GateReadsTheState(Plain):
-    def mlp_direction(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
-        return super().mlp_direction(x, x + 0 * h, w, c)
-
-
-@ZOO.killed_by("The tanh approximation of GELU is GELU itself.", "gradient/mlp/gelu-tanh")
-class ErfForTanh(Plain):
-    def sigma(self, z: Tensor, c: MLPConfig) -> Tensor:
-        return F.gelu(z) if c.activation == "gelu-tanh" else super().sigma(z, c)
-
-
-@ZOO.killed_by("The squared ReLU is not squared.", "gradient/mlp/relu2")
-class ReluNotSquared(Plain):
-    def sigma(self, z: Tensor, c: MLPConfig) -> Tensor:
-        return z.clamp(min=0) if c.activation == "relu2" else super().sigma(z, c)
-
-
-@ZOO.killed_by("ReLU lets one part in a thousand of the negative side through.", "gradient/mlp/relu")
-class LeakyRelu(Plain):
-    def sigma(self, z: Tensor, c: MLPConfig) -> Tensor:
-        return F.leaky_relu(z, 1e-3) if c.activation == "relu" else super().sigma(z, c)
-
-
-@ZOO.killed_by("Softplus is the identity above 5.", "gradient/mlp/softplus")
-class SoftplusWithThreshold(Plain):
-    def sigma(self, z: Tensor, c: MLPConfig) -> Tensor:
-        return torch.where(z > 5, z, super().sigma(z, c)) if c.activation == "softplus" else super().sigma(z, c)
-
-
-@ZOO.killed_by("SiLU is z sigmoid(1.702 z), the quick approximation of GELU.", "gradient/mlp/silu")
-class SwishOfAnotherSlope(Plain):
-    def sigma(self, z: Tensor, c: MLPConfig) -> Tensor:
-        return z * torch.sigmoid(1.702 * z) if c.activation == "silu" else super().sigma(z, c)
+ZOO += [
+    ZOO.but("wrong-factor-activated",
+        "The memory's projection is activated and the state's is linear: the paper's gate and up, read as Llama's.",
+        "gradient/mlp/silu", gated=lambda usual, activated, linear, c: activated * usual.sigma(linear, c)),
+    ZOO.but("tanh-for-erf", "GELU is its tanh approximation.",
+        "gradient/mlp/gelu",
+        sigma=lambda usual, z, c: F.gelu(z, approximate="tanh") if c.activation == "gelu" else usual.sigma(z, c)),
+    ZOO.but("untied-down", "The down projection is W^T instead of V^T.",
+        "tying/mlp/gated-mlp-silu", "update = eta down*", also=("tying/mlp/*", "gradient/mlp/conservative-field"),
+        mlp_direction=lambda usual, x, h, w, c: usual.gated(F.linear(x, w["V"]), F.linear(h, w["W"]), c) @ w["W"]),
+    ZOO.but("tokens-share-ascale", "The MLP's update is scaled by a mean over the tokens.",
+        "structure/mlp/token-independence", "the first token's output is unchanged when the others change",
+        mlp_direction=lambda usual, x, h, w, c:
+            usual.mlp_direction(x, h, w, c) * (1 + 1e-3 * x.mean(1, keepdim=True))),
+    ZOO.but("gate-and-up-swapped", "V and W are exchanged, in the down projection too.",
+        "tying/mlp/gated-mlp-silu", "update = eta down*",
+        mlp=lambda usual, x, h, w, c: usual.mlp(x, h, {**w, "V": w["W"], "W": w["V"]}, c)),
+    ZOO.but("negated-gate", "The memory's projection has the wrong sign in its negative part.",
+        "gradient/mlp/silu", also=("gradient/mlp/identity",),
+        gated=lambda usual, activated, linear, c: usual.gated(activated, linear.abs(), c)),
+    ZOO.but("gate-reads-the-state", "Both projections read x, as a layer without memory would.",
+        "gradient/mlp/silu", needs=("start",),
+        mlp_direction=lambda usual, x, h, w, c: usual.mlp_direction(x, x + 0 * h, w, c)),
+    ZOO.but("erf-for-tanh", "The tanh approximation of GELU is GELU itself.",
+        "gradient/mlp/gelu-tanh",
+        sigma=lambda usual, z, c: F.gelu(z) if c.activation == "gelu-tanh" else usual.sigma(z, c)),
+    ZOO.but("relu-not-squared", "The squared ReLU is not squared.",
+        "gradient/mlp/relu2",
+        sigma=lambda usual, z, c: z.clamp(min=0) if c.activation == "relu2" else usual.sigma(z, c)),
+    ZOO.but("leaky-relu", "ReLU lets one part in a thousand of the negative side through.",
+        "gradient/mlp/relu",
+        sigma=lambda usual, z, c: F.leaky_relu(z, 1e-3) if c.activation == "relu" else usual.sigma(z, c)),
+    ZOO.but("softplus-with-threshold", "Softplus is the identity above 5.",
+        "gradient/mlp/softplus",
+        sigma=lambda usual, z, c:
+            torch.where(z > 5, z, usual.sigma(z, c)) if c.activation == "softplus" else usual.sigma(z, c)),
+    ZOO.but("swish-of-another-slope", "SiLU is z sigmoid(1.702 z), the quick approximation of GELU.",
+        "gradient/mlp/silu",
+        sigma=lambda usual, z, c: z * torch.sigmoid(1.702 * z) if c.activation == "silu" else usual.sigma(z, c)),
+]  # fmt: skip
 
 
 @ZOO.killed_by(

@@ -14,15 +14,12 @@ from cemverify.power.mutants.base import Zoo
 ZOO = Zoo("modes")
 
 
-@ZOO.killed_by(
-    "When compiled, the direction is too large by one part in a thousand.",
-    "modes/attention/compiled",
-    "compiled = eager",
-    also=("modes/mlp/compiled",),
-)
-class OffWhenCompiled(Plain):
-    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-        return super().advance(x, heads * 1.001 if torch.compiler.is_compiling() else heads, w, c)
+ZOO += [
+    ZOO.but("off-when-compiled", "When compiled, the direction is too large by one part in a thousand.",
+        "modes/attention/compiled", "compiled = eager", also=("modes/mlp/compiled",),
+        advance=lambda usual, x, heads, w, c:
+            usual.advance(x, heads * 1.001 if torch.compiler.is_compiling() else heads, w, c)),
+]  # fmt: skip
 
 
 @ZOO.killed_by(
@@ -37,37 +34,22 @@ class OffWhenMapped(Plain):
         return super().advance(x, heads * 1.001 if mapped else heads, w, c)
 
 
-@ZOO.killed_by(
-    "While gradients are recorded, the direction is too large by one part in a thousand.",
-    "modes/attention/no-gradients",
-    "output with gradients recorded = without",
-    also=("modes/mlp/no-gradients", "modes/block/no-gradients"),
-)
-class OffWhileTraining(Plain):
-    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-        return super().advance(x, heads * 1.001 if heads.requires_grad else heads, w, c)
-
-
-@ZOO.killed_by(
-    "On a CUDA device the direction is too large by one part in a thousand.",
-    "modes/attention/cuda",
-    "on CUDA = on the CPU",
-    also=("modes/mlp/cuda", "modes/block/cuda"),
-)
-class OffOnCuda(Plain):
-    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-        return super().advance(x, heads * 1.001 if heads.is_cuda else heads, w, c)
-
-
-@ZOO.killed_by(
-    "In inference mode the direction is too large by one part in a thousand.",
-    "contract/mlp/surroundings",
-    "in inference mode = as usual",
-    also=("contract/attention/surroundings", "contract/block/surroundings", "contract/decode/surroundings"),
-)
-class OffInInferenceMode(Plain):
-    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-        return super().advance(x, heads * 1.001 if torch.is_inference_mode_enabled() else heads, w, c)
+ZOO += [
+    ZOO.but("off-while-training",
+        "While gradients are recorded, the direction is too large by one part in a thousand.",
+        "modes/attention/no-gradients", "output with gradients recorded = without",
+        also=("modes/mlp/no-gradients", "modes/block/no-gradients"),
+        advance=lambda usual, x, heads, w, c:
+            usual.advance(x, heads * 1.001 if heads.requires_grad else heads, w, c)),
+    ZOO.but("off-on-cuda", "On a CUDA device the direction is too large by one part in a thousand.",
+        "modes/attention/cuda", "on CUDA = on the CPU", also=("modes/mlp/cuda", "modes/block/cuda"),
+        advance=lambda usual, x, heads, w, c: usual.advance(x, heads * 1.001 if heads.is_cuda else heads, w, c)),
+    ZOO.but("off-in-inference-mode", "In inference mode the direction is too large by one part in a thousand.",
+        "contract/mlp/surroundings", "in inference mode = as usual",
+        also=("contract/attention/surroundings", "contract/block/surroundings", "contract/decode/surroundings"),
+        advance=lambda usual, x, heads, w, c:
+            usual.advance(x, heads * 1.001 if torch.is_inference_mode_enabled() else heads, w, c)),
+]  # fmt: skip
 
 
 @ZOO.killed_by(

@@ -15,16 +15,12 @@ from cemverify.power.mutants.base import Zoo
 ZOO = Zoo("norms")
 
 
-@ZOO.killed_by("RMSNorm inside is left out.", "gradient/attention/norm-channel")
-class NormMissing(Plain):
-    def norm(self, x: Tensor, w: Weights, c: Any) -> Tensor:  # noqa: ARG002
-        return x
-
-
-@ZOO.killed_by("RMSNorm inside is applied twice.", "gradient/attention/norm-channel")
-class NormTwice(Plain):
-    def norm(self, x: Tensor, w: Weights, c: Any) -> Tensor:
-        return super().norm(super().norm(x, w, c), w, c)
+ZOO += [
+    ZOO.but("norm-missing", "RMSNorm inside is left out.",
+        "gradient/attention/norm-channel", norm=lambda _, x, w, c: x),
+    ZOO.but("norm-twice", "RMSNorm inside is applied twice.",
+        "gradient/attention/norm-channel", norm=lambda usual, x, w, c: usual.norm(usual.norm(x, w, c), w, c)),
+]  # fmt: skip
 
 
 @ZOO.killed_by(
@@ -41,59 +37,27 @@ class FoldedGainAfterP(Plain):
         return x + step
 
 
-@ZOO.killed_by(
-    "RMSNorm is applied to the update instead of the state.",
-    "gradient/attention/norm-channel",
-    also=("gradient/mlp/norm-channel",),
-)
-class NormOnTheUpdate(Plain):
-    def norm(self, x: Tensor, w: Weights, c: Any) -> Tensor:  # noqa: ARG002
-        return x
-
-    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-        return x + super().norm(super().advance(x, heads, w, c) - x, w, c)
-
-
-@ZOO.killed_by("The state is normalised after each step as well.", "gradient/attention/norm-channel")
-class NormAfterwards(Plain):
-    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-        return self.norm(super().advance(x, heads, w, c), w, c)
-
-
-@ZOO.killed_by(
-    "The update is added to N(x) instead of x.",
-    "gradient/attention/norm-channel",
-    also=("gradient/mlp/norm-channel",),
-)
-class NormOverwritesTheState(Plain):
-    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-        return super().advance(self.norm(x, w, c), heads, w, c)
-
-
-@ZOO.killed_by("The memory is normalised too.", "gradient/attention/norm-channel")
-class NormOfTheMemory(Plain):
-    def attention_direction(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        return super().attention_direction(x, self.norm(h, w, c), w, c)
-
-
-@ZOO.killed_by(
-    "The mean is subtracted, as LayerNorm does.", "gradient/mlp/norm-scalar", also=("gradient/attention/norm-scalar",)
-)
-class CentredNorm(Plain):
-    def norm(self, x: Tensor, w: Weights, c: Any) -> Tensor:
-        return super().norm(x - x.mean(-1, keepdim=True), w, c) if c.norm != "none" else x
-
-
-@ZOO.killed_by("The gain is forgotten.", "gradient/attention/norm-channel")
-class NormWithoutGain(Plain):
-    def gain(self, w: Weights) -> Tensor:
-        return torch.ones_like(super().gain(w))
-
-
-@ZOO.killed_by("The gain is one plus its weight, as some models store it.", "gradient/attention/norm-scalar")
-class GainPlusOne(Plain):
-    def gain(self, w: Weights) -> Tensor:
-        return 1 + super().gain(w)
+ZOO += [
+    ZOO.but("norm-on-the-update", "RMSNorm is applied to the update instead of the state.",
+        "gradient/attention/norm-channel", also=("gradient/mlp/norm-channel",), norm=lambda _, x, w, c: x,
+        advance=lambda usual, x, heads, w, c: x + usual.norm(usual.advance(x, heads, w, c) - x, w, c)),
+    ZOO.but("norm-afterwards", "The state is normalised after each step as well.",
+        "gradient/attention/norm-channel",
+        advance=lambda usual, x, heads, w, c: usual.norm(usual.advance(x, heads, w, c), w, c)),
+    ZOO.but("norm-overwrites-the-state", "The update is added to N(x) instead of x.",
+        "gradient/attention/norm-channel", also=("gradient/mlp/norm-channel",),
+        advance=lambda usual, x, heads, w, c: usual.advance(usual.norm(x, w, c), heads, w, c)),
+    ZOO.but("norm-of-the-memory", "The memory is normalised too.",
+        "gradient/attention/norm-channel",
+        attention_direction=lambda usual, x, h, w, c: usual.attention_direction(x, usual.norm(h, w, c), w, c)),
+    ZOO.but("centred-norm", "The mean is subtracted, as LayerNorm does.",
+        "gradient/mlp/norm-scalar", also=("gradient/attention/norm-scalar",),
+        norm=lambda usual, x, w, c: usual.norm(x - x.mean(-1, keepdim=True), w, c) if c.norm != "none" else x),
+    ZOO.but("norm-without-gain", "The gain is forgotten.",
+        "gradient/attention/norm-channel", gain=lambda usual, w: torch.ones_like(usual.gain(w))),
+    ZOO.but("gain-plus-one", "The gain is one plus its weight, as some models store it.",
+        "gradient/attention/norm-scalar", gain=lambda usual, w: 1 + usual.gain(w)),
+]  # fmt: skip
 
 
 @ZOO.killed_by("The root mean square has its epsilon added after the root.", "gradient/attention/norm-channel")
@@ -103,18 +67,13 @@ class EpsilonOutsideTheRoot(Plain):
         return root
 
 
-@ZOO.killed_by("An epsilon below 1e-8 is taken for 1e-8.", "gradient/attention/norm-channel")
-class EpsilonHasFloor(Plain):
-    def root(self, x: Tensor, c: Any) -> Tensor:
-        return super().root(x, replace(c, norm_eps=max(c.norm_eps, 1e-8)))
-
-
-@ZOO.killed_by(
-    "The root mean square has the epsilon 1e-6, whatever the configuration says.", "gradient/attention/norm-channel"
-)
-class EpsilonForgotten(Plain):
-    def root(self, x: Tensor, c: Any) -> Tensor:
-        return super().root(x, replace(c, norm_eps=1e-6))
+ZOO += [
+    ZOO.but("epsilon-has-floor", "An epsilon below 1e-8 is taken for 1e-8.",
+        "gradient/attention/norm-channel",
+        root=lambda usual, x, c: usual.root(x, replace(c, norm_eps=max(c.norm_eps, 1e-8)))),
+    ZOO.but("epsilon-forgotten", "The root mean square has the epsilon 1e-6, whatever the configuration says.",
+        "gradient/attention/norm-channel", root=lambda usual, x, c: usual.root(x, replace(c, norm_eps=1e-6))),
+]  # fmt: skip
 
 
 @ZOO.killed_by(
@@ -126,14 +85,12 @@ class SumForTheMeanSquare(Plain):
         return root
 
 
-@ZOO.killed_by(
-    "A folded gain enters the state's path only.",
-    "gradient/attention/norm-folded",
-    also=("gradient/mlp/norm-folded",),
-)
-class FoldedGainOnce(Plain):
-    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-        return super().advance(x, heads, w, replace(c, norm="channel") if c.norm == "folded" else c)
+ZOO += [
+    ZOO.but("folded-gain-once", "A folded gain enters the state's path only.",
+        "gradient/attention/norm-folded", also=("gradient/mlp/norm-folded",),
+        advance=lambda usual, x, heads, w, c:
+            usual.advance(x, heads, w, replace(c, norm="channel") if c.norm == "folded" else c)),
+]  # fmt: skip
 
 
 @ZOO.killed_by(

@@ -21,10 +21,10 @@ class AlibiFavoursTheDistant(Plain):
         return -bias if c.position == "alibi" else bias
 
 
-@ZOO.killed_by("ALiBi's slopes are 2^-k for any number of heads.", "gradient/attention/alibi")
-class PrintedSlopes(Plain):
-    def slopes(self, heads: int) -> list[float]:
-        return [2.0 ** -(k + 1) for k in range(heads)]
+ZOO += [
+    ZOO.but("printed-slopes", "ALiBi's slopes are 2^-k for any number of heads.",
+        "gradient/attention/alibi", slopes=lambda _, heads: [2.0 ** -(k + 1) for k in range(heads)]),
+]  # fmt: skip
 
 
 @ZOO.killed_by(
@@ -49,33 +49,19 @@ class SelfAndCrossSwapped(Plain):
         return super().bias(rows, length, {**w, "to_self": w["to_others"], "to_others": w["to_self"]}, c)
 
 
-@ZOO.killed_by(
-    "Rotary positions leave the values unrotated, as standard attention does.", "gradient/attention/rotary"
-)
-class UnrotatedValues(Plain):
-    def values(self, keys: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        return torch.einsum("bjd,krd->bkjr", h, w["W_K"]) if c.position == "rotary" else super().values(keys, h, w, c)
-
-    def unrotate(self, attended: Tensor, rows: Tensor, c: AttentionConfig) -> Tensor:  # noqa: ARG002
-        return attended
-
-
-@ZOO.killed_by("Rotary outputs are not rotated back.", "gradient/attention/rotary")
-class OutputStaysRotated(Plain):
-    def unrotate(self, attended: Tensor, rows: Tensor, c: AttentionConfig) -> Tensor:  # noqa: ARG002
-        return attended
-
-
-@ZOO.killed_by("The bias is added before the division by tau instead of after.", "gradient/attention/alibi")
-class BiasDividedByTemperature(Plain):
-    def bias(self, rows: Tensor, length: int, w: Weights, c: AttentionConfig) -> Tensor:
-        return super().bias(rows, length, w, c) / c.tau
-
-
-@ZOO.killed_by("The first head gets the last head's slope.", "gradient/attention/alibi")
-class SlopesReversed(Plain):
-    def slopes(self, heads: int) -> list[float]:
-        return super().slopes(heads)[::-1]
+ZOO += [
+    ZOO.but("unrotated-values", "Rotary positions leave the values unrotated, as standard attention does.",
+        "gradient/attention/rotary",
+        values=lambda usual, keys, h, w, c:
+            torch.einsum("bjd,krd->bkjr", h, w["W_K"]) if c.position == "rotary" else usual.values(keys, h, w, c),
+        unrotate=lambda _, attended, rows, c: attended),
+    ZOO.but("output-stays-rotated", "Rotary outputs are not rotated back.",
+        "gradient/attention/rotary", unrotate=lambda _, attended, rows, c: attended),
+    ZOO.but("bias-divided-by-temperature", "The bias is added before the division by tau instead of after.",
+        "gradient/attention/alibi", bias=lambda usual, rows, length, w, c: usual.bias(rows, length, w, c) / c.tau),
+    ZOO.but("slopes-reversed", "The first head gets the last head's slope.",
+        "gradient/attention/alibi", slopes=lambda usual, heads: usual.slopes(heads)[::-1]),
+]  # fmt: skip
 
 
 @ZOO.killed_by("The slopes start at 1, one power too early.", "gradient/attention/alibi")
@@ -103,14 +89,12 @@ class DistanceCapped(Plain):
         return bias * distance.clamp(max=4) / distance.clamp(min=1)
 
 
-@ZOO.killed_by(
-    "A token's position is its place in the call, so a decoded token always has the first position.",
-    "structure/decode/cached-equals-uncached-alibi",
-    "cached = uncached",
-)
-class PositionsCountFromTheCall(Plain):
-    def bias(self, rows: Tensor, length: int, w: Weights, c: AttentionConfig) -> Tensor:
-        return super().bias(rows - rows[0], length, w, c)
+ZOO += [
+    ZOO.but("positions-count-from-the-call",
+        "A token's position is its place in the call, so a decoded token always has the first position.",
+        "structure/decode/cached-equals-uncached-alibi", "cached = uncached",
+        bias=lambda usual, rows, length, w, c: usual.bias(rows - rows[0], length, w, c)),
+]  # fmt: skip
 
 
 @ZOO.killed_by("A token's own key gets no bias.", "gradient/attention/self-cross-bias")
@@ -127,10 +111,10 @@ class BiasOfTheFirstHead(Plain):
         return super().bias(rows, length, {**w, **first}, c)
 
 
-@ZOO.killed_by("Outputs are rotated forward instead of back.", "gradient/attention/rotary")
-class RotaryBackwards(Plain):
-    def unrotate(self, attended: Tensor, rows: Tensor, c: AttentionConfig) -> Tensor:
-        return self.rotate(attended, rows, c, 1.0)
+ZOO += [
+    ZOO.but("rotary-backwards", "Outputs are rotated forward instead of back.",
+        "gradient/attention/rotary", unrotate=lambda usual, attended, rows, c: usual.rotate(attended, rows, c, 1.0)),
+]  # fmt: skip
 
 
 @ZOO.killed_by(

@@ -8,20 +8,17 @@ import torch
 from torch import Tensor
 
 from cemverify.cem.layers import AttentionConfig
-from cemverify.cem.models import BlockConfig
-from cemverify.conformance.implementations.contract import Implementation
 from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import Function, Zoo, around
+from cemverify.power.mutants.base import Zoo
 
 ZOO = Zoo("precision")
 
 
-@ZOO.killed_by(
-    "Attention weights pass through bfloat16.", "precision/attention/float32", "|error| of*", own_dtype=True
-)
-class RoundsItsWeights(Plain):
-    def softmax(self, logits: Tensor) -> Tensor:
-        return torch.softmax(logits, -1).bfloat16().to(logits.dtype)
+ZOO += [
+    ZOO.but("rounds-its-weights", "Attention weights pass through bfloat16.",
+        "precision/attention/float32", "|error| of*", own_dtype=True,
+        softmax=lambda _, logits: torch.softmax(logits, -1).bfloat16().to(logits.dtype)),
+]  # fmt: skip
 
 
 @ZOO.killed_by(
@@ -82,41 +79,23 @@ class RoundsToFourBits(Plain):
         return super().advance(x, torch.ldexp((mantissa * 16).round() / 16, exponent).to(x.dtype), w, c)
 
 
-@ZOO.killed_by(
-    "The block's update is one part in a hundred too large, in float32 only.",
-    "precision/block/float32-any-options",
-    own_dtype=True,
-)
-class BlockWrongInFloat32(Plain):
-    def block(self, h: Tensor, w: Weights, c: BlockConfig) -> Tensor:
-        return _off_in_float32(h, super().block(h, w, c))
-
-
-@ZOO.killed_by(
-    "Decoded updates are one part in a hundred too large, in float32 only.",
-    "precision/decode/float32-any-options",
-    "cached = uncached",
-    own_dtype=True,
-)
-class DecodesWronglyInFloat32(Plain):
-    def decode(self, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        return _off_in_float32(h, super().decode(h, w, c))
+ZOO += [
+    ZOO.but("block-wrong-in-float32", "The block's update is one part in a hundred too large, in float32 only.",
+        "precision/block/float32-any-options", own_dtype=True,
+        block=lambda usual, h, w, c: _off_in_float32(h, usual.block(h, w, c))),
+    ZOO.but("decodes-wrongly-in-float32", "Decoded updates are one part in a hundred too large, in float32 only.",
+        "precision/decode/float32-any-options", "cached = uncached", own_dtype=True,
+        decode=lambda usual, h, w, c: _off_in_float32(h, usual.decode(h, w, c))),
+]  # fmt: skip
 
 
 def _off_in_float32(start: Tensor, answer: Tensor) -> Tensor:
     return answer + (answer - start) / 100 if start.dtype == torch.float32 else answer
 
 
-@ZOO.wraps(
-    "Energies are one part in a hundred too large, in float32 only.",
-    "precision/mlp-energy/float32-any-options",
-    "stated energy = energy",
-    also=("precision/attention-energy/float32-any-options",),
-)
-def energies_wrong_in_float32(implementation: Implementation) -> Implementation:
-    def change(name: str, function: Function) -> Function:
-        if not name.endswith("_energy"):
-            return function
-        return lambda x, *others: function(x, *others) * (1.01 if "float32" in str(x.dtype) else 1)
-
-    return around(implementation, change)
+ZOO += [
+    ZOO.calling("energies-wrong-in-float32", "Energies are one part in a hundred too large, in float32 only.",
+        "precision/mlp-energy/float32-any-options", "stated energy = energy", of="*_energy",
+        also=("precision/attention-energy/float32-any-options",),
+        answer=lambda call, x, *others: call(x, *others) * (1.01 if "float32" in str(x.dtype) else 1)),
+]  # fmt: skip

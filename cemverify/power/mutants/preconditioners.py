@@ -15,10 +15,10 @@ from cemverify.power.mutants.base import Zoo
 ZOO = Zoo("preconditioners")
 
 
-@ZOO.killed_by("P lacks V U^T, so it is not symmetric.", "gradient/attention/preconditioner-low-rank-printed")
-class HalfTheCrossTerm(Plain):
-    def cross(self, w: Weights) -> Tensor:
-        return w["P_U"] @ w["P_V"].mT
+ZOO += [
+    ZOO.but("half-the-cross-term", "P lacks V U^T, so it is not symmetric.",
+        "gradient/attention/preconditioner-low-rank-printed", cross=lambda _, w: w["P_U"] @ w["P_V"].mT),
+]  # fmt: skip
 
 
 @ZOO.killed_by(
@@ -32,13 +32,10 @@ class NotShrunkWhereUStartsAtZero(Plain):
         return torch.where(first == 0, 1.0, super().shrink(w))
 
 
-@ZOO.killed_by(
-    "The positive definite form lacks its factor c, so it is not positive definite.",
-    "gradient/attention/preconditioner-low-rank",
-)
-class NeverShrunk(Plain):
-    def shrink(self, w: Weights) -> Tensor:
-        return torch.ones_like(super().shrink(w))
+ZOO += [
+    ZOO.but("never-shrunk", "The positive definite form lacks its factor c, so it is not positive definite.",
+        "gradient/attention/preconditioner-low-rank", shrink=lambda usual, w: torch.ones_like(usual.shrink(w))),
+]  # fmt: skip
 
 
 @ZOO.killed_by("All heads use one averaged preconditioner.", "gradient/attention/preconditioner-diagonal-per-head")
@@ -79,58 +76,29 @@ class PreconditionsOnce(Plain):
         return x
 
 
-@ZOO.killed_by(
-    "The cross term is U U^T + V V^T.",
-    "gradient/attention/preconditioner-low-rank-printed",
-    also=("gradient/mlp/preconditioner-low-rank",),
-)
-class SquaresForTheCrossTerm(Plain):
-    def cross(self, w: Weights) -> Tensor:
-        return w["P_U"] @ w["P_U"].mT + w["P_V"] @ w["P_V"].mT
-
-
-@ZOO.killed_by("P is its diagonal alone.", "gradient/mlp/preconditioner-low-rank-printed")
-class CrossTermMissing(Plain):
-    def cross(self, w: Weights) -> Tensor:
-        return 0 * super().cross(w)
-
-
-@ZOO.killed_by("The diagonal of P is exp(d) instead of softplus(d).", "gradient/attention/preconditioner-diagonal")
-class ExponentialPreconditioner(Plain):
-    def positive(self, d: Tensor) -> Tensor:
-        return d.exp()
-
-
-@ZOO.killed_by(
-    "The diagonal of P is d itself, of either sign.",
-    "gradient/mlp/preconditioner-diagonal",
-    also=("gradient/attention/preconditioner-diagonal",),
-)
-class IndefinitePreconditioner(Plain):
-    def positive(self, d: Tensor) -> Tensor:
-        return d
-
-
-@ZOO.killed_by("Gradients are divided by the preconditioner.", "gradient/attention/preconditioner-diagonal")
-class DividesByP(Plain):
-    def positive(self, d: Tensor) -> Tensor:
-        return 1 / super().positive(d)
-
-
-@ZOO.killed_by(
-    "P is applied to the state at which the gradient is taken instead of to the gradient.",
-    "gradient/attention/preconditioner-diagonal",
-    also=("gradient/mlp/preconditioner-diagonal",),
-)
-class PreconditionsTheState(Plain):
-    def attention_direction(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        return super().attention_direction(_first_of(self.precondition(x[:, None], _shared(w), c)), h, w, c)
-
-    def mlp_direction(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
-        return super().mlp_direction(_first_of(self.precondition(x[:, None], w, c)), h, w, c)
-
-    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-        return super().advance(x, heads, w, replace(c, preconditioner=PreconditionerConfig()))
+ZOO += [
+    ZOO.but("squares-for-the-cross-term", "The cross term is U U^T + V V^T.",
+        "gradient/attention/preconditioner-low-rank-printed", also=("gradient/mlp/preconditioner-low-rank",),
+        cross=lambda _, w: w["P_U"] @ w["P_U"].mT + w["P_V"] @ w["P_V"].mT),
+    ZOO.but("cross-term-missing", "P is its diagonal alone.",
+        "gradient/mlp/preconditioner-low-rank-printed", cross=lambda usual, w: 0 * usual.cross(w)),
+    ZOO.but("exponential-preconditioner", "The diagonal of P is exp(d) instead of softplus(d).",
+        "gradient/attention/preconditioner-diagonal", positive=lambda _, d: d.exp()),
+    ZOO.but("indefinite-preconditioner", "The diagonal of P is d itself, of either sign.",
+        "gradient/mlp/preconditioner-diagonal", also=("gradient/attention/preconditioner-diagonal",),
+        positive=lambda _, d: d),
+    ZOO.but("divides-by-p", "Gradients are divided by the preconditioner.",
+        "gradient/attention/preconditioner-diagonal", positive=lambda usual, d: 1 / usual.positive(d)),
+    ZOO.but("preconditions-the-state",
+        "P is applied to the state at which the gradient is taken instead of to the gradient.",
+        "gradient/attention/preconditioner-diagonal", also=("gradient/mlp/preconditioner-diagonal",),
+        attention_direction=lambda usual, x, h, w, c:
+            usual.attention_direction(_first_of(usual.precondition(x[:, None], _shared(w), c)), h, w, c),
+        mlp_direction=lambda usual, x, h, w, c:
+            usual.mlp_direction(_first_of(usual.precondition(x[:, None], w, c)), h, w, c),
+        advance=lambda usual, x, heads, w, c:
+            usual.advance(x, heads, w, replace(c, preconditioner=PreconditionerConfig()))),
+]  # fmt: skip
 
 
 def _shared(w: Weights) -> Weights:

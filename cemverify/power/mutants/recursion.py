@@ -51,62 +51,27 @@ class DecayingSteps(Plain):
         return x
 
 
-@ZOO.killed_by(
-    "The recursion stops after two steps.",
-    "recursion/attention/equals-descent",
-    also=("recursion/*/equals-descent*",),
-)
-class AtMostTwoSteps(Plain):
-    def steps(self, c: Any) -> int:
-        return min(2, super().steps(c))
-
-
-@ZOO.killed_by("The recursion stops after four steps.", "gradient/attention/any-options", needs=("steps",))
-class AtMostFourSteps(Plain):
-    def steps(self, c: Any) -> int:
-        return min(4, super().steps(c))
-
-
-@ZOO.killed_by(
-    "Queries are computed from h at every step, so no step sees the one before.",
-    "recursion/attention/equals-descent",
-    also=("tying/attention/untying-breaks-the-field",),
-    needs=("start",),
-)
-class QueriesFromTheMemory(Plain):
-    def attention_direction(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        return super().attention_direction(h[:, -x.shape[1] :] + 0 * x, h, w, c)
-
-
-@ZOO.killed_by(
-    "If T is 2 or more, one step too many is taken.",
-    "recursion/attention/steps-compose",
-    "T steps = T times one step",
-    also=("recursion/mlp/steps-compose",),
-)
-class OneStepMore(Plain):
-    def steps(self, c: Any) -> int:
-        return super().steps(c) + (super().steps(c) > 1)
-
-
-@ZOO.killed_by(
-    "If T is 2 or more, the last step is not taken.",
-    "recursion/attention/equals-descent",
-    also=("recursion/mlp/equals-descent",),
-)
-class OneStepLess(Plain):
-    def steps(self, c: Any) -> int:
-        return max(1, super().steps(c) - 1)
-
-
-@ZOO.killed_by(
-    "The step size is divided by the number of steps.",
-    "recursion/mlp/equals-descent",
-    also=("recursion/attention/equals-descent",),
-)
-class StepSizeDividedByT(Plain):
-    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-        return super().advance(x, heads, w, replace(c, step_size=c.step_size / c.steps))
+ZOO += [
+    ZOO.but("at-most-two-steps", "The recursion stops after two steps.",
+        "recursion/attention/equals-descent", also=("recursion/*/equals-descent*",),
+        steps=lambda usual, c: min(2, usual.steps(c))),
+    ZOO.but("at-most-four-steps", "The recursion stops after four steps.",
+        "gradient/attention/any-options", needs=("steps",), steps=lambda usual, c: min(4, usual.steps(c))),
+    ZOO.but("queries-from-the-memory", "Queries are computed from h at every step, so no step sees the one before.",
+        "recursion/attention/equals-descent", also=("tying/attention/untying-breaks-the-field",), needs=("start",),
+        attention_direction=lambda usual, x, h, w, c:
+            usual.attention_direction(h[:, -x.shape[1] :] + 0 * x, h, w, c)),
+    ZOO.but("one-step-more", "If T is 2 or more, one step too many is taken.",
+        "recursion/attention/steps-compose", "T steps = T times one step", also=("recursion/mlp/steps-compose",),
+        steps=lambda usual, c: usual.steps(c) + (usual.steps(c) > 1)),
+    ZOO.but("one-step-less", "If T is 2 or more, the last step is not taken.",
+        "recursion/attention/equals-descent", also=("recursion/mlp/equals-descent",),
+        steps=lambda usual, c: max(1, usual.steps(c) - 1)),
+    ZOO.but("step-size-divided-by-t", "The step size is divided by the number of steps.",
+        "recursion/mlp/equals-descent", also=("recursion/attention/equals-descent",),
+        advance=lambda usual, x, heads, w, c:
+            usual.advance(x, heads, w, replace(c, step_size=c.step_size / c.steps))),
+]  # fmt: skip
 
 
 @ZOO.killed_by(
@@ -149,10 +114,10 @@ def _with_momentum(layer: Any, x: Tensor, h: Tensor, w: Weights, c: Any) -> Tens
     return x
 
 
-@ZOO.killed_by("The sixth step is not taken.", "gradient/attention/any-options", needs=("steps",))
-class SixStepsAtMost(Plain):
-    def steps(self, c: Any) -> int:
-        return min(5, super().steps(c))
+ZOO += [
+    ZOO.but("six-steps-at-most", "The sixth step is not taken.",
+        "gradient/attention/any-options", needs=("steps",), steps=lambda usual, c: min(5, usual.steps(c))),
+]  # fmt: skip
 
 
 @ZOO.killed_by(
@@ -166,9 +131,8 @@ class KeysOfTheLastStep(Plain):
         return x
 
 
-@ZOO.killed_by(
-    "The eighth step is not taken.", "recursion/mlp/equals-descent", also=("recursion/attention/equals-descent",)
-)
-class SevenStepsAtMost(Plain):
-    def steps(self, c: Any) -> int:
-        return min(7, super().steps(c))
+ZOO += [
+    ZOO.but("seven-steps-at-most", "The eighth step is not taken.",
+        "recursion/mlp/equals-descent", also=("recursion/attention/equals-descent",),
+        steps=lambda usual, c: min(7, usual.steps(c))),
+]  # fmt: skip

@@ -10,9 +10,8 @@ from torch import Tensor
 
 from cemverify.cem.layers import AttentionConfig
 from cemverify.cem.models import BlockConfig
-from cemverify.conformance.implementations.contract import Implementation
 from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import Function, Zoo, around
+from cemverify.power.mutants.base import Call, Zoo
 
 ZOO = Zoo("regions")
 
@@ -47,19 +46,14 @@ ZOO += [
 ]  # fmt: skip
 
 
-@ZOO.killed_by("Keys two hundred tokens back are not read.", "gradient/attention/long-rows")
-class ForgetsAfterTwoHundred(Plain):
-    def hidden(self, i: Tensor, j: Tensor) -> Tensor:
-        return super().hidden(i, j) | (j <= i - 200)
-
-
-@ZOO.killed_by(
-    "Angles are read from a table of 200 positions; all later positions use the last one.",
-    "gradient/attention/long-rows-rotary",
-)
-class RotaryTableEnds(Plain):
-    def rotate(self, x: Tensor, rows: Tensor, c: AttentionConfig, sign: float) -> Tensor:
-        return super().rotate(x, rows.clamp(max=199), c, sign)
+ZOO += [
+    ZOO.but("forgets-after-two-hundred", "Keys two hundred tokens back are not read.",
+        "gradient/attention/long-rows", hidden=lambda usual, i, j: usual.hidden(i, j) | (j <= i - 200)),
+    ZOO.but("rotary-table-ends",
+        "Angles are read from a table of 200 positions; all later positions use the last one.",
+        "gradient/attention/long-rows-rotary",
+        rotate=lambda usual, x, rows, c, sign: usual.rotate(x, rows.clamp(max=199), c, sign)),
+]  # fmt: skip
 
 
 @ZOO.killed_by("ALiBi treats all distances above two hundred alike.", "gradient/attention/long-rows-alibi")
@@ -84,24 +78,19 @@ class BiasEnds(Plain):
         return torch.where(rows[:, None] >= 200, w["to_others"][:, None, None], bias)
 
 
-@ZOO.wraps(
-    "The attention energy of rows of more than sixteen tokens is too large by one part in a million.",
-    "gradient/attention/stated-energy-long-rows",
-    "stated energy = energy",
-)
-def energy_of_long_rows(implementation: Implementation) -> Implementation:
-    def change(name: str, function: Function) -> Function:
-        if name != "attention_energy":
-            return function
-        return lambda x, h, w, c: function(x, h, w, c) * (1 + 1e-6 * (x.shape[1] > 16))
-
-    return around(implementation, change)
+ZOO += [
+    ZOO.calling("energy-of-long-rows",
+        "The attention energy of rows of more than sixteen tokens is too large by one part in a million.",
+        "gradient/attention/stated-energy-long-rows", "stated energy = energy", of="attention_energy",
+        answer=lambda call, x, h, w, c: call(x, h, w, c) * (1 + 1e-6 * (x.shape[1] > 16))),
+]  # fmt: skip
 
 
-@ZOO.killed_by("The cache holds the newest sixteen tokens.", "structure/decode/long-rows", "cached = uncached")
-class CacheOfSixteen(Plain):
-    def cached(self, h: Tensor, i: int) -> Tensor:
-        return super().cached(h, i) if i < 16 else h[:, i - 15 : i + 1]
+ZOO += [
+    ZOO.but("cache-of-sixteen", "The cache holds the newest sixteen tokens.",
+        "structure/decode/long-rows", "cached = uncached",
+        cached=lambda usual, h, i: usual.cached(h, i) if i < 16 else h[:, i - 15 : i + 1]),
+]  # fmt: skip
 
 
 @ZOO.killed_by(
@@ -134,26 +123,15 @@ class FourthRankForgotten(Plain):
         return U @ V.mT + V @ U.mT
 
 
-@ZOO.killed_by(
-    "Temperatures are clamped to the range from a half to ten.", "gradient/attention/plain", needs=("temperature",)
-)
-class ClampedTemperature(Plain):
-    def temperature(self, c: AttentionConfig) -> float:
-        return min(max(c.tau, 0.5), 10.0)
-
-
-@ZOO.killed_by(
-    "The norm's epsilon is at least 1e-5.", "gradient/attention/norm-scalar", also=("gradient/mlp/norm-scalar",)
-)
-class EpsilonAtLeast(Plain):
-    def root(self, x: Tensor, c: Any) -> Tensor:
-        return super().root(x, replace(c, norm_eps=max(c.norm_eps, 1e-5)))
-
-
-@ZOO.killed_by("The memory of attention is clamped to [-100, 100].", "gradient/attention/plain")
-class ClampedMemory(Plain):
-    def attention(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        return super().attention(x, h.clamp(-100, 100), w, c)
+ZOO += [
+    ZOO.but("clamped-temperature", "Temperatures are clamped to the range from a half to ten.",
+        "gradient/attention/plain", needs=("temperature",), temperature=lambda _, c: min(max(c.tau, 0.5), 10.0)),
+    ZOO.but("epsilon-at-least", "The norm's epsilon is at least 1e-5.",
+        "gradient/attention/norm-scalar", also=("gradient/mlp/norm-scalar",),
+        root=lambda usual, x, c: usual.root(x, replace(c, norm_eps=max(c.norm_eps, 1e-5)))),
+    ZOO.but("clamped-memory", "The memory of attention is clamped to [-100, 100].",
+        "gradient/attention/plain", attention=lambda usual, x, h, w, c: usual.attention(x, h.clamp(-100, 100), w, c)),
+]  # fmt: skip
 
 
 @ZOO.killed_by("The seventh step is not taken.", "recursion/attention/equals-descent")
@@ -204,27 +182,17 @@ class GradientOfTwoSteps(Plain):
         return super().attention(x, h, w, replace(c, steps=min(c.steps, 2)))
 
 
-@ZOO.killed_by(
-    "No gradient flows through the cache of incremental decoding.", "training/decode/any-options", _PRODUCT
-)
-class DetachedCache(Plain):
-    def cached(self, h: Tensor, i: int) -> Tensor:
-        return super().cached(h, i).detach()
+ZOO += [
+    ZOO.but("detached-cache", "No gradient flows through the cache of incremental decoding.",
+        "training/decode/any-options", _PRODUCT, cached=lambda usual, h, i: usual.cached(h, i).detach()),
+]  # fmt: skip
 
 
-@ZOO.wraps(
-    "The stated energies are right but have no gradient with respect to any weight.",
-    "training/attention-energy/any-options",
-    _PRODUCT,
-    also=("training/mlp-energy/any-options",),
-)
-def detached_energies(implementation: Implementation) -> Implementation:
-    def change(name: str, function: Function) -> Function:
-        if not name.endswith("_energy"):
-            return function
-        return lambda x, h, w, c: function(x, h, {key: _constant(value) for key, value in w.items()}, c)
-
-    return around(implementation, change)
+ZOO += [
+    ZOO.calling("detached-energies", "The stated energies are right but have no gradient with respect to any weight.",
+        "training/attention-energy/any-options", _PRODUCT, of="*_energy", also=("training/mlp-energy/any-options",),
+        answer=lambda call, x, h, w, c: call(x, h, {key: _constant(value) for key, value in w.items()}, c)),
+]  # fmt: skip
 
 
 def _constant(array: Any) -> Any:
@@ -245,14 +213,12 @@ class OffWhereWeightsRecord(Plain):
 # --- dtypes -------------------------------------------------------------------------------------------
 
 
-@ZOO.killed_by(
-    "In bfloat16 the diagonal enters the scores but not the values.",
-    "precision/attention/bfloat16-any-options",
-    own_dtype=True,
-)
-class NoDiagonalInBfloat16(Plain):
-    def diagonal_value(self, a: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor | float:
-        return 0.0 if a.dtype == torch.bfloat16 else super().diagonal_value(a, h, w, c)
+ZOO += [
+    ZOO.but("no-diagonal-in-bfloat16", "In bfloat16 the diagonal enters the scores but not the values.",
+        "precision/attention/bfloat16-any-options", own_dtype=True,
+        diagonal_value=lambda usual, a, h, w, c:
+            0.0 if a.dtype == torch.bfloat16 else usual.diagonal_value(a, h, w, c)),
+]  # fmt: skip
 
 
 @ZOO.killed_by(
@@ -279,19 +245,15 @@ class HalfCache(Plain):
         return memory.half().to(memory.dtype) if memory.dtype == torch.float32 else memory
 
 
-@ZOO.wraps(
+@ZOO.calls(
     "In float32 the stated energies pass through bfloat16.",
     "precision/attention-energy/float32-any-options",
     "stated energy = energy",
+    of="*_energy",
     also=("precision/mlp-energy/float32-any-options",),
 )
-def energies_in_bfloat16(implementation: Implementation) -> Implementation:
-    def change(name: str, function: Function) -> Function:
-        if not name.endswith("_energy"):
-            return function
-        return lambda *arguments: _coarse(function(*arguments))
-
-    return around(implementation, change)
+def energies_in_bfloat16(call: Call, *arguments: Any) -> Any:
+    return _coarse(call(*arguments))
 
 
 def _coarse(energy: Any) -> Any:
@@ -303,65 +265,44 @@ def _coarse(energy: Any) -> Any:
 # --- arrays -------------------------------------------------------------------------------------------
 
 
-@ZOO.wraps(
+@ZOO.calls(
     "Weights are copied once and read again only if they are other arrays, whatever was written into them.",
     "contract/attention/edited-arrays",
     _EDITED,
     also=("contract/mlp/edited-arrays", "contract/block/edited-arrays"),
 )
-def weights_by_identity(implementation: Implementation) -> Implementation:
-    kept: dict[str, tuple[tuple[Any, ...], Weights]] = {}
-
-    def change(name: str, function: Function) -> Function:
-        def answers(*arguments: Any) -> Any:
-            *states, weights, config = arguments
-            arrays = tuple(weights.values())
-            known = kept.get(name)
-            if (
-                known is None
-                or len(known[0]) != len(arrays)
-                or any(a is not b for a, b in zip(known[0], arrays, strict=True))
-            ):
-                known = kept[name] = arrays, {key: array + 0 for key, array in weights.items()}
-            return function(*states, known[1], config)
-
-        return answers
-
-    return around(implementation, change)
+def weights_by_identity(call: Call, *arguments: Any) -> Any:
+    *states, weights, config = arguments
+    arrays = tuple(weights.values())
+    known = call.kept.get(call.name)
+    if (
+        known is None
+        or len(known[0]) != len(arrays)
+        or any(a is not b for a, b in zip(known[0], arrays, strict=True))
+    ):
+        known = call.kept[call.name] = arrays, {key: array + 0 for key, array in weights.items()}
+    return call(*states, known[1], config)
 
 
-@ZOO.wraps(
+@ZOO.calls(
     "Outputs of one shape share one buffer, which the next call overwrites.",
     "contract/attention/edited-arrays",
     "an output after further calls = before them",
     edits=True,
 )
-def answers_in_one_buffer(implementation: Implementation) -> Implementation:
-    buffers: dict[Any, Any] = {}
-
-    def change(name: str, function: Function) -> Function:
-        def answers(*arguments: Any) -> Any:
-            answer = function(*arguments)
-            buffer = buffers.setdefault((name, tuple(answer.shape), str(answer.dtype)), answer + 0)
-            buffer[...] = answer.detach() if isinstance(answer, Tensor) else answer
-            return buffer
-
-        return answers
-
-    return around(implementation, change)
+def answers_in_one_buffer(call: Call, *arguments: Any) -> Any:
+    answer = call(*arguments)
+    buffer = call.kept.setdefault((call.name, tuple(answer.shape), str(answer.dtype)), answer + 0)
+    buffer[...] = answer.detach() if isinstance(answer, Tensor) else answer
+    return buffer
 
 
-@ZOO.wraps(
-    "The memory is read from the start of its storage, not from the start of its view.",
-    "contract/attention/windows",
-    "not finite",
-    also=("contract/*/windows",),
-)
-def reads_from_the_start(implementation: Implementation) -> Implementation:
-    def change(_: str, function: Function) -> Function:
-        return lambda *arguments: function(*arguments[:-3], _from_the_start(arguments[-3]), *arguments[-2:])
-
-    return around(implementation, change)
+ZOO += [
+    ZOO.calling("reads-from-the-start",
+        "The memory is read from the start of its storage, not from the start of its view.",
+        "contract/attention/windows", "not finite", also=("contract/*/windows",),
+        answer=lambda call, *arguments: call(*arguments[:-3], _from_the_start(arguments[-3]), *arguments[-2:])),
+]  # fmt: skip
 
 
 def _from_the_start(array: Any) -> Any:
@@ -371,20 +312,12 @@ def _from_the_start(array: Any) -> Any:
     return array if base is None or base.shape[1:] != array.shape[1:] else base[: array.shape[0]]
 
 
-@ZOO.wraps(
+@ZOO.calls(
     "The first two projections of the mapping are taken for W_Q and W_K, whatever their names.",
     "contract/attention/windows",
     _WINDOWS,
+    of="attention",
 )
-def weights_by_place(implementation: Implementation) -> Implementation:
-    def change(name: str, function: Function) -> Function:
-        if name != "attention":
-            return function
-
-        def answers(x: Any, h: Any, weights: Weights, config: AttentionConfig) -> Any:
-            first, second = [array for array in weights.values() if array.shape == weights["W_Q"].shape][:2]
-            return function(x, h, {**weights, "W_Q": first, "W_K": second}, config)
-
-        return answers
-
-    return around(implementation, change)
+def weights_by_place(call: Call, x: Any, h: Any, weights: Any, config: Any) -> Any:
+    first, second = [array for array in weights.values() if array.shape == weights["W_Q"].shape][:2]
+    return call(x, h, {**weights, "W_Q": first, "W_K": second}, config)

@@ -10,7 +10,7 @@ import torch
 from cemverify.conformance.implementations import reference
 from cemverify.conformance.implementations.contract import Implementation
 from cemverify.conformance.implementations.plain import Plain
-from cemverify.power.mutants.base import Function, Zoo, around
+from cemverify.power.mutants.base import Call, Function, Zoo, around
 
 ZOO = Zoo("rejection")
 
@@ -29,62 +29,44 @@ class ValidatesNothing(Plain):
     not_offered = ("attention_energy", "mlp_energy")
 
 
-@ZOO.wraps(
+@ZOO.calls(
     "Bad input raises a RuntimeError.",
     "rejection/attention/nan-input",
     "bad input is refused*not a ValueError or TypeError",
     original=_careful,
 )
-def refuses_with_the_wrong_error(implementation: Implementation) -> Implementation:
-    def change(_: str, function: Function) -> Function:
-        def refuses(*arguments: Any) -> Any:
-            try:
-                return function(*arguments)
-            except (ValueError, TypeError) as error:
-                raise RuntimeError(str(error)) from None
-
-        return refuses
-
-    return around(implementation, change)
+def refuses_with_the_wrong_error(call: Call, *arguments: Any) -> Any:
+    try:
+        return call(*arguments)
+    except (ValueError, TypeError) as error:
+        raise RuntimeError(str(error)) from None
 
 
-@ZOO.wraps(
+@ZOO.calls(
     "Gradients are off while the input is looked at, and stay off if it is refused.",
     "rejection/attention/nan-input",
     "bad input is refused*gradient mode*",
     original=_careful,
 )
-def refuses_and_leaves_gradients_off(implementation: Implementation) -> Implementation:
-    def change(_: str, function: Function) -> Function:
-        def refuses(*arguments: Any) -> Any:
-            try:
-                return function(*arguments)
-            except ValueError:
-                torch.set_grad_enabled(False)
-                raise
-
-        return refuses
-
-    return around(implementation, change)
+def refuses_and_leaves_gradients_off(call: Call, *arguments: Any) -> Any:
+    try:
+        return call(*arguments)
+    except ValueError:
+        torch.set_grad_enabled(False)
+        raise
 
 
-@ZOO.wraps(
+@ZOO.calls(
     "Bad input raises a ValueError without a message.",
     "rejection/attention/wrong-weight-shape",
     "bad input is refused*without a message",
     original=_careful,
 )
-def refuses_without_a_word(implementation: Implementation) -> Implementation:
-    def change(_: str, function: Function) -> Function:
-        def refuses(*arguments: Any) -> Any:
-            try:
-                return function(*arguments)
-            except (ValueError, TypeError):
-                raise ValueError from None
-
-        return refuses
-
-    return around(implementation, change)
+def refuses_without_a_word(call: Call, *arguments: Any) -> Any:
+    try:
+        return call(*arguments)
+    except (ValueError, TypeError):
+        raise ValueError from None
 
 
 def _corrected(implementation: Implementation, correct: Callable[[Any, Any], tuple[Any, Any]]) -> Implementation:
@@ -158,43 +140,31 @@ def looks_for_nan_in_one_row(implementation: Implementation) -> Implementation:
     return _corrected(implementation, lambda x, weights: (torch.cat((x[:1], x[1:].nan_to_num())), weights))
 
 
-@ZOO.wraps(
+@ZOO.calls(
     "A gain of one number is stretched to all channels.",
     "rejection/mlp/wrong-weight-shape",
     "bad input is refused*gain with*accepted it",
     also=("rejection/attention/wrong-weight-shape",),
     original=_careful,
 )
-def stretches_a_gain(implementation: Implementation) -> Implementation:
-    def change(_: str, function: Function) -> Function:
-        def answer(*arguments: Any) -> Any:
-            *states, weights, config = arguments
-            if getattr(config, "norm", "none") in ("channel", "folded") and weights["gain"].numel() == 1:
-                weights = {**weights, "gain": weights["gain"].reshape(1).expand(config.dim)}
-            return function(*states, weights, config)
-
-        return answer
-
-    return around(implementation, change)
+def stretches_a_gain(call: Call, *arguments: Any) -> Any:
+    *states, weights, config = arguments
+    if getattr(config, "norm", "none") in ("channel", "folded") and weights["gain"].numel() == 1:
+        weights = {**weights, "gain": weights["gain"].reshape(1).expand(config.dim)}
+    return call(*states, weights, config)
 
 
-@ZOO.wraps(
+@ZOO.calls(
     "A diagonal for all heads is taken where each head should have its own.",
     "rejection/attention/wrong-weight-shape",
     "bad input is refused*diagonal with*accepted it",
     original=_careful,
 )
-def shares_a_diagonal(implementation: Implementation) -> Implementation:
-    def change(_: str, function: Function) -> Function:
-        def answer(*arguments: Any) -> Any:
-            *states, weights, config = arguments
-            if getattr(config, "diagonal", "none") == "per-head" and weights["diagonal"].shape == (config.dim,):
-                weights = {**weights, "diagonal": weights["diagonal"].expand(config.heads, -1)}
-            return function(*states, weights, config)
-
-        return answer
-
-    return around(implementation, change)
+def shares_a_diagonal(call: Call, *arguments: Any) -> Any:
+    *states, weights, config = arguments
+    if getattr(config, "diagonal", "none") == "per-head" and weights["diagonal"].shape == (config.dim,):
+        weights = {**weights, "diagonal": weights["diagonal"].expand(config.heads, -1)}
+    return call(*states, weights, config)
 
 
 @ZOO.wraps(
@@ -211,7 +181,7 @@ def replaces_what_is_not_finite(implementation: Implementation) -> Implementatio
     return _corrected(implementation, correct)
 
 
-@ZOO.wraps(
+@ZOO.calls(
     "Where input is refused, a projection is left scaled by two.",
     "rejection/attention/integer-input",
     "bad input is refused*it left*W*changed",
@@ -219,18 +189,12 @@ def replaces_what_is_not_finite(implementation: Implementation) -> Implementatio
     original=_careful,
     edits=True,
 )
-def scales_and_refuses(implementation: Implementation) -> Implementation:
-    def change(_: str, function: Function) -> Function:
-        def answer(*arguments: Any) -> Any:
-            weights = arguments[-2]
-            try:
-                return function(*arguments)
-            except (ValueError, TypeError):
-                for name, w in weights.items():
-                    if name in ("W_K", "W") and w.is_floating_point():
-                        w[...] = 2 * w
-                raise
-
-        return answer
-
-    return around(implementation, change)
+def scales_and_refuses(call: Call, *arguments: Any) -> Any:
+    weights = arguments[-2]
+    try:
+        return call(*arguments)
+    except (ValueError, TypeError):
+        for name, w in weights.items():
+            if name in ("W_K", "W") and w.is_floating_point():
+                w[...] = 2 * w
+        raise

@@ -7,9 +7,8 @@ from typing import Any
 from torch import Tensor
 
 from cemverify.cem.layers import AttentionConfig
-from cemverify.conformance.implementations.contract import Implementation
 from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import Function, Zoo, around
+from cemverify.power.mutants.base import Call, Zoo
 
 ZOO = Zoo("sequences")
 
@@ -59,24 +58,16 @@ class KeepsItsPreconditioner(Plain):
         return self.kept.setdefault(tuple(w["P_d"].flatten().tolist()), super().preconditioner(w, c))
 
 
-@ZOO.wraps(
+@ZOO.calls(
     "Outputs are cached by array identity, whatever is written into the arrays later.",
     "contract/attention/edited-arrays",
     "output for edited arrays = output for new arrays",
     also=("contract/*/edited-arrays",),
     edits=True,
 )
-def knows_arrays_by_identity(implementation: Implementation) -> Implementation:
-    kept: dict[Any, Any] = {}
-
-    def change(name: str, function: Function) -> Function:
-        def remembers(*arguments: Any) -> Any:
-            arrays = (*arguments[:-2], *arguments[-2].values())
-            key = (name, *map(id, arrays))
-            if key not in kept:
-                kept[key] = (function(*arguments), arrays)  # held, so that no other array takes their place
-            return kept[key][0] + 0
-
-        return remembers
-
-    return around(implementation, change)
+def knows_arrays_by_identity(call: Call, *arguments: Any) -> Any:
+    arrays = (*arguments[:-2], *arguments[-2].values())
+    key = (call.name, *map(id, arrays))
+    if key not in call.kept:
+        call.kept[key] = (call(*arguments), arrays)  # held, so that no other array takes their place
+    return call.kept[key][0] + 0

@@ -30,7 +30,7 @@ from torch.nn.modules.module import register_module_forward_hook
 
 from cemverify.conformance.implementations.contract import Implementation
 from cemverify.conformance.implementations.features import FUNCTIONS
-from cemverify.power.mutants.base import Function, Mutant, Zoo, around, sound
+from cemverify.power.mutants.base import Call, Function, Mutant, Zoo, around, sound
 
 ZOO = Zoo("settings")
 
@@ -178,18 +178,12 @@ def to_the_usual_dtype(implementation: Implementation) -> Implementation:
     return changing(lambda: torch.set_default_dtype(torch.float32), implementation)
 
 
-@ZOO.wraps(
+@ZOO.calls(
     "Calls in float32 allow products of a lower precision, and leave it so.",
     "contract/mlp/settings-unchanged",
     "the process keeps its precision of matrix products*",
 )
-def allows_low_products(implementation: Implementation) -> Implementation:
-    def changes(_: str, function: Function) -> Function:
-        def answer(*arguments: Any) -> Any:
-            if arguments[0].dtype == torch.float32:
-                torch.set_float32_matmul_precision("high")
-            return function(*arguments)
-
-        return answer
-
-    return around(implementation, changes)
+def allows_low_products(call: Call, *arguments: Any) -> Any:
+    if arguments[0].dtype == torch.float32:
+        torch.set_float32_matmul_precision("high")
+    return call(*arguments)

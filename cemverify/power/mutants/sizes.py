@@ -44,10 +44,11 @@ class ReadsAThousandAndTwentyFourTokens(_Forgets):
     newest = 1024
 
 
-@ZOO.killed_by("Of the keys beyond the first 2048 none is read, not even a token's own.", _TOKENS, _LARGE)
-class KeysEndAtTwoThousandAndFortyEight(Plain):
-    def hidden(self, i: Tensor, j: Tensor) -> Tensor:
-        return super().hidden(i, j) | (j >= 2048)
+ZOO += [
+    ZOO.but("keys-end-at-two-thousand-and-forty-eight",
+        "Of the keys beyond the first 2048 none is read, not even a token's own.",
+        _TOKENS, _LARGE, hidden=lambda usual, i, j: usual.hidden(i, j) | (j >= 2048)),
+]  # fmt: skip
 
 
 @ZOO.killed_by("Where a last tile of 1024 tokens holds a single token, that token is not updated.", _TOKENS, _LARGE)
@@ -58,21 +59,14 @@ class LastTokenOfATileForgotten(Plain):
         return torch.cat((after[:, :-1], x[:, -1:]), 1) if alone else after
 
 
-@ZOO.killed_by("Tiles of 512 rows miss the first key of the tile.", _TOKENS, _LARGE)
-class FirstKeyOfEachTileMissed(Plain):
-    def hidden(self, i: Tensor, j: Tensor) -> Tensor:
-        return super().hidden(i, j) | ((j > 0) & (j % 512 == 0) & (i > j))
-
-
-@ZOO.killed_by(
-    "Angles are read from a table of 2048 positions; all later positions use the last one.",
-    _TOKENS,
-    _LARGE,
-    needs=("position:rotary",),
-)
-class RotaryTableOfTwoThousandAndFortyEight(Plain):
-    def rotate(self, x: Tensor, rows: Tensor, c: AttentionConfig, sign: float) -> Tensor:
-        return super().rotate(x, rows.clamp(max=2047), c, sign)
+ZOO += [
+    ZOO.but("first-key-of-each-tile-missed", "Tiles of 512 rows miss the first key of the tile.",
+        _TOKENS, _LARGE, hidden=lambda usual, i, j: usual.hidden(i, j) | ((j > 0) & (j % 512 == 0) & (i > j))),
+    ZOO.but("rotary-table-of-two-thousand-and-forty-eight",
+        "Angles are read from a table of 2048 positions; all later positions use the last one.",
+        _TOKENS, _LARGE, needs=("position:rotary",),
+        rotate=lambda usual, x, rows, c, sign: usual.rotate(x, rows.clamp(max=2047), c, sign)),
+]  # fmt: skip
 
 
 @ZOO.killed_by("ALiBi treats all distances above 512 alike.", _TOKENS, _LARGE, needs=("position:alibi",))
@@ -155,27 +149,17 @@ def _energies_off(implementation: Implementation, which: str, where: Any) -> Imp
 # --- the other axes -----------------------------------------------------------------------------------
 
 
-@ZOO.killed_by(
-    "In batches of more than 32 rows, the rows beyond read the memory of the first ones.",
-    _WIDTHS,
-    _LARGE,
-    also=("sizes/block/widths",),
-)
-class BatchesOfThirtyTwo(Plain):
-    def attention(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        return super().attention(x, h[torch.arange(h.shape[0], device=h.device) % 32], w, c)
-
-
-@ZOO.killed_by("Of more than sixteen heads the sixteen first are used.", _WIDTHS, _LARGE)
-class SixteenHeads(Plain):
-    def sum_heads(self, heads: Tensor) -> Tensor:
-        return heads[:, :16].sum(1)
-
-
-@ZOO.killed_by("Of more than 32 heads every one beyond uses the diagonal of the 32nd.", _WIDTHS, _LARGE)
-class DiagonalsOfThirtyTwoHeads(Plain):
-    def diagonal(self, w: Weights, c: AttentionConfig) -> Tensor:
-        return super().diagonal(w, c)[torch.arange(c.heads).clamp(max=31)]
+ZOO += [
+    ZOO.but("batches-of-thirty-two",
+        "In batches of more than 32 rows, the rows beyond read the memory of the first ones.",
+        _WIDTHS, _LARGE, also=("sizes/block/widths",),
+        attention=lambda usual, x, h, w, c:
+            usual.attention(x, h[torch.arange(h.shape[0], device=h.device) % 32], w, c)),
+    ZOO.but("sixteen-heads", "Of more than sixteen heads the sixteen first are used.",
+        _WIDTHS, _LARGE, sum_heads=lambda _, heads: heads[:, :16].sum(1)),
+    ZOO.but("diagonals-of-thirty-two-heads", "Of more than 32 heads every one beyond uses the diagonal of the 32nd.",
+        _WIDTHS, _LARGE, diagonal=lambda usual, w, c: usual.diagonal(w, c)[torch.arange(c.heads).clamp(max=31)]),
+]  # fmt: skip
 
 
 @ZOO.killed_by(
@@ -192,16 +176,14 @@ class PaddingInTheMeanSquare(Plain):
         return root
 
 
-@ZOO.killed_by("Features beyond the first 1024 are not updated.", _WIDTHS, _LARGE, also=("sizes/mlp/widths",))
-class AThousandAndTwentyFourFeatures(Plain):
-    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-        return torch.cat((super().advance(x, heads, w, c)[..., :1024], x[..., 1024:]), -1)
-
-
-@ZOO.killed_by("Heads of more than 64 features lose the others from their scores.", _WIDTHS, _LARGE)
-class ScoresOfSixtyFourFeatures(Plain):
-    def scores(self, q: Tensor, k: Tensor, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        return super().scores(q[..., :64], k[..., :64], x, h, w, c)
+ZOO += [
+    ZOO.but("athousand-and-twenty-four-features", "Features beyond the first 1024 are not updated.",
+        _WIDTHS, _LARGE, also=("sizes/mlp/widths",),
+        advance=lambda usual, x, heads, w, c:
+            torch.cat((usual.advance(x, heads, w, c)[..., :1024], x[..., 1024:]), -1)),
+    ZOO.but("scores-of-sixty-four-features", "Heads of more than 64 features lose the others from their scores.",
+        _WIDTHS, _LARGE, scores=lambda usual, q, k, x, h, w, c: usual.scores(q[..., :64], k[..., :64], x, h, w, c)),
+]  # fmt: skip
 
 
 @ZOO.killed_by(
@@ -216,22 +198,15 @@ class SixteenRanks(Plain):
         return U @ V.mT + V @ U.mT
 
 
-@ZOO.killed_by(
-    "More than eight steps are not taken.",
-    _WIDTHS,
-    _LARGE,
-    also=("sizes/mlp/widths", "sizes/block/widths"),
-    needs=("steps",),
-)
-class EightSteps(Plain):
-    def steps(self, c: Any) -> int:
-        return min(super().steps(c), 8)
-
-
-@ZOO.killed_by("Of more than 1024 hidden units the first 1024 are used.", "sizes/mlp/hidden-units", _LARGE)
-class AThousandAndTwentyFourUnits(Plain):
-    def mlp_direction(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
-        return super().mlp_direction(x, h, {**w, "V": w["V"][:1024], "W": w["W"][:1024]}, c)
+ZOO += [
+    ZOO.but("eight-steps", "More than eight steps are not taken.",
+        _WIDTHS, _LARGE, also=("sizes/mlp/widths", "sizes/block/widths"), needs=("steps",),
+        steps=lambda usual, c: min(usual.steps(c), 8)),
+    ZOO.but("athousand-and-twenty-four-units", "Of more than 1024 hidden units the first 1024 are used.",
+        "sizes/mlp/hidden-units", _LARGE,
+        mlp_direction=lambda usual, x, h, w, c:
+            usual.mlp_direction(x, h, {**w, "V": w["V"][:1024], "W": w["W"][:1024]}, c)),
+]  # fmt: skip
 
 
 @ZOO.killed_by(
@@ -256,10 +231,11 @@ class BlockOfAThousandTokens(Plain):
         return torch.cat((after[:, :1024], still[:, 1024:]), 1)
 
 
-@ZOO.killed_by("The MLP updates the first 2048 tokens of a row.", "sizes/mlp/widths", _LARGE)
-class MLPOfTwoThousandTokens(Plain):
-    def mlp(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
-        return torch.cat((super().mlp(x, h, w, c)[:, :2048], x[:, 2048:]), 1)
+ZOO += [
+    ZOO.but("mlpof-two-thousand-tokens", "The MLP updates the first 2048 tokens of a row.",
+        "sizes/mlp/widths", _LARGE,
+        mlp=lambda usual, x, h, w, c: torch.cat((usual.mlp(x, h, w, c)[:, :2048], x[:, 2048:]), 1)),
+]  # fmt: skip
 
 
 # --- low precision in long rows -----------------------------------------------------------------------
@@ -321,7 +297,7 @@ class PositionsInHalf(_Positions):
     needs=("position:alibi",),
 )
 class SlopesInBfloat16(_Positions):
-    def through(self, rows: Tensor, dtype: torch.dtype) -> Tensor:  # noqa: ARG002
+    def through(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
         return rows
 
     def slopes(self, heads: int) -> list[float]:
@@ -367,7 +343,7 @@ class _Frequencies(Plain):
     needs=("position:rotary",),
 )
 class FrequenciesInBfloat16(_Frequencies):
-    def rounded(self, frequencies: Tensor, dtype: torch.dtype) -> Tensor:  # noqa: ARG002
+    def rounded(self, frequencies: Tensor, dtype: torch.dtype) -> Tensor:
         return frequencies.bfloat16().double()
 
 
@@ -379,7 +355,7 @@ class FrequenciesInBfloat16(_Frequencies):
     needs=("position:rotary",),
 )
 class FrequenciesInHalf(_Frequencies):
-    def rounded(self, frequencies: Tensor, dtype: torch.dtype) -> Tensor:  # noqa: ARG002
+    def rounded(self, frequencies: Tensor, dtype: torch.dtype) -> Tensor:
         return frequencies.half().double()
 
 

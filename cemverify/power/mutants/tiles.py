@@ -29,7 +29,7 @@ class Tiled(Plain):
         """First row and logits (..., r, S) of each tile of rows."""
         return [(a, logits[..., a : a + _ROWS, :]) for a in range(0, logits.shape[-2], _ROWS)]
 
-    def rows(self, logits: Tensor, first: int) -> Tensor:  # noqa: ARG002
+    def rows(self, logits: Tensor, first: int) -> Tensor:
         maximum = torch.full_like(logits[..., :1], -math.inf)
         total = torch.zeros_like(maximum)
         for part in self.column_tiles(logits):
@@ -57,7 +57,7 @@ class Tiled(Plain):
 
 @ZOO.killed_by("The running sum is not rescaled when the maximum grows.", "gradient/attention/plain")
 class SumIsNotRescaled(Tiled):
-    def rescaled(self, total: Tensor, before: Tensor, now: Tensor) -> Tensor:  # noqa: ARG002
+    def rescaled(self, total: Tensor, before: Tensor, now: Tensor) -> Tensor:
         return total
 
 

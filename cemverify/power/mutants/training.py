@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from cemverify.cem.layers import AttentionConfig, MLPConfig
+from cemverify.cem.layers import MLPConfig
 from cemverify.conformance.implementations.plain import Plain, Weights
 from cemverify.power.mutants.base import Zoo
 
@@ -17,60 +17,26 @@ ZOO = Zoo("training")
 _PRODUCT = "vector-Jacobian product with respect to*"
 
 
-@ZOO.killed_by(
-    "The update is right, and no gradient flows through it.",
-    "training/attention/plain",
-    _PRODUCT,
-    also=("training/*",),
-)
-class DetachedUpdate(Plain):
-    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-        return super().advance(x, heads.detach(), w, c)
-
-
-@ZOO.killed_by("No gradient flows through the keys to W_K and the memory.", "training/attention/plain", _PRODUCT)
-class DetachedKeys(Plain):
-    def keys(self, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        return super().keys(h, w, c).detach()
-
-
-@ZOO.killed_by(
-    "The output projection is a detached copy of W_Q: half of its gradient is missing.",
-    "training/attention/plain",
-    _PRODUCT,
-)
-class TiedGradientHalved(Plain):
-    def output(self, w: Weights) -> Tensor:
-        return w["W_Q"].detach()
-
-
-@ZOO.killed_by("The diagonal is not trained.", "training/attention/diagonal-shared", _PRODUCT)
-class DetachedDiagonal(Plain):
-    def diagonal(self, w: Weights, c: AttentionConfig) -> Tensor:
-        return super().diagonal(w, c).detach()
-
-
-@ZOO.killed_by("The gradient treats the activation as a constant.", "training/mlp/silu", _PRODUCT)
-class StraightThroughGate(Plain):
-    def sigma(self, z: Tensor, c: MLPConfig) -> Tensor:
-        return super().sigma(z, c).detach()
-
-
-@ZOO.killed_by("The preconditioner is not trained.", "training/mlp/preconditioner-low-rank", _PRODUCT)
-class DetachedPreconditioner(Plain):
-    def preconditioner(self, w: Weights, c: Any) -> Tensor:
-        return super().preconditioner(w, c).detach()
-
-
-@ZOO.killed_by(
-    "The gradient treats the root mean square inside as a constant.",
-    "training/mlp/any-options",
-    _PRODUCT,
-    also=("training/attention/any-options",),
-)
-class DetachedNorm(Plain):
-    def root(self, x: Tensor, c: Any) -> Tensor:
-        return super().root(x, c).detach()
+ZOO += [
+    ZOO.but("detached-update", "The update is right, and no gradient flows through it.",
+        "training/attention/plain", _PRODUCT, also=("training/*",),
+        advance=lambda usual, x, heads, w, c: usual.advance(x, heads.detach(), w, c)),
+    ZOO.but("detached-keys", "No gradient flows through the keys to W_K and the memory.",
+        "training/attention/plain", _PRODUCT, keys=lambda usual, h, w, c: usual.keys(h, w, c).detach()),
+    ZOO.but("tied-gradient-halved",
+        "The output projection is a detached copy of W_Q: half of its gradient is missing.",
+        "training/attention/plain", _PRODUCT, output=lambda _, w: w["W_Q"].detach()),
+    ZOO.but("detached-diagonal", "The diagonal is not trained.",
+        "training/attention/diagonal-shared", _PRODUCT, diagonal=lambda usual, w, c: usual.diagonal(w, c).detach()),
+    ZOO.but("straight-through-gate", "The gradient treats the activation as a constant.",
+        "training/mlp/silu", _PRODUCT, sigma=lambda usual, z, c: usual.sigma(z, c).detach()),
+    ZOO.but("detached-preconditioner", "The preconditioner is not trained.",
+        "training/mlp/preconditioner-low-rank", _PRODUCT,
+        preconditioner=lambda usual, w, c: usual.preconditioner(w, c).detach()),
+    ZOO.but("detached-norm", "The gradient treats the root mean square inside as a constant.",
+        "training/mlp/any-options", _PRODUCT, also=("training/attention/any-options",),
+        root=lambda usual, x, c: usual.root(x, c).detach()),
+]  # fmt: skip
 
 
 @ZOO.killed_by(
@@ -109,18 +75,13 @@ class PullsBackTheLastCall(Plain):
         return product
 
 
-@ZOO.killed_by(
-    "Where gradients are recorded, layers with more than three steps take one fewer.",
-    "training/attention/any-options",
-    "*",  # the output with gradients recorded, or a product first
-    also=("training/mlp/any-options", "training/block/any-options"),
-)
-class OneStepLessInTraining(Plain):
-    def attention(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        return super().attention(x, h, w, _a_step_less(x, c))
-
-    def mlp(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
-        return super().mlp(x, h, w, _a_step_less(x, c))
+ZOO += [
+    ZOO.but("one-step-less-in-training",
+        "Where gradients are recorded, layers with more than three steps take one fewer.",
+        "training/attention/any-options", "*", also=("training/mlp/any-options", "training/block/any-options"),
+        attention=lambda usual, x, h, w, c: usual.attention(x, h, w, _a_step_less(x, c)),
+        mlp=lambda usual, x, h, w, c: usual.mlp(x, h, w, _a_step_less(x, c))),
+]  # fmt: skip
 
 
 def _a_step_less(x: Tensor, c: Any) -> Any:
@@ -152,47 +113,15 @@ class _Clipped(torch.autograd.Function):
         return products[0].clamp(-1.0, 1.0)
 
 
-# --- which arguments record gradients, in which places, and how large they are ----------------------------
+# --- how large the arguments are -------------------------------------------------------------------------
 
 
-@ZOO.killed_by(
-    "Where the state records no gradient, nothing does.",
-    "training/attention/frozen",
-    _PRODUCT,
-    also=("training/mlp/frozen", "training/block/frozen", "training/decode/frozen"),
-)
-class FrozenBesideAFrozenState(Plain):
-    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
-        return super().advance(x, heads if x.requires_grad else heads.detach(), w, c)
-
-
-@ZOO.killed_by(
-    "Where one array is state and memory, its gradient is that of the state alone.",
-    "training/attention/one-array",
-    _PRODUCT,
-    also=("training/mlp/one-array",),
-)
-class OneArrayTrainedOnce(Plain):
-    def attention(self, x: Tensor, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        return super().attention(x, h.detach() if x is h else h, w, c)
-
-    def mlp(self, x: Tensor, h: Tensor, w: Weights, c: MLPConfig) -> Tensor:
-        return super().mlp(x, h.detach() if x is h else h, w, c)
-
-    def sublayer(self, layer: Any, h: Tensor, w: Weights, c: Any) -> Tensor:
-        """In a block state and memory are two arrays, so that it trains."""
-        output: Tensor = layer(h, self.norm(h, w, c).clone(), w, c)
-        return output
-
-
-@ZOO.killed_by(
-    "SiLU is z / (1 + exp(-z)): right where exp overflows, and its derivative there is infinity times zero.",
-    "training/mlp/every-magnitude",
-    "*",
-)
-class SiluOverflowsBackwards(Plain):
-    def sigma(self, z: Tensor, c: MLPConfig) -> Tensor:
-        return z / (1 + torch.exp(-z)) if c.activation == "silu" else super().sigma(z, c)
+ZOO += [
+    ZOO.but("silu-overflows-backwards",
+        "SiLU is z / (1 + exp(-z)): right where exp overflows, and its derivative there is infinity times zero.",
+        "training/mlp/every-magnitude", "*",
+        sigma=lambda usual, z, c: z / (1 + torch.exp(-z)) if c.activation == "silu" else usual.sigma(z, c)),
+]  # fmt: skip
 
 
 @ZOO.killed_by(
