@@ -52,8 +52,8 @@ _ARITHMETIC = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.MatM
 _SWAPS: Mapping[type[ast.operator], Sequence[str]] = {
     ast.Add: ("-", "*"),
     ast.Sub: ("+", "*"),
-    ast.Mult: ("/", "+", "-"),
-    ast.Div: ("*", "-"),
+    ast.Mult: ("/", "+", "-", "@"),
+    ast.Div: ("*", "-", "+"),
     ast.Pow: ("*",),
     ast.FloorDiv: ("/", "*"),
     ast.Mod: ("//",),
@@ -171,7 +171,7 @@ class _Module:
         return self.starts[node.lineno - 1] + node.col_offset, self.starts[node.end_lineno - 1] + node.end_col_offset
 
     def source(self, node: ast.expr | ast.stmt) -> str:
-        """The characters of a node."""
+        """The characters of the source from which a node was parsed."""
         a, b = self.span(node)
         return self.encoded[a:b].decode()
 
@@ -272,6 +272,16 @@ class _Module:
                 found |= dict.fromkeys(_bound(around))
             around = self.inside.get(around)
         return list(found)
+
+    def receivers(self, function: ast.AST) -> list[str]:
+        """What methods around an expression call the object that they are of: self."""
+        found: list[str] = []
+        around: ast.AST | None = function
+        while around is not None:
+            if isinstance(around, ast.FunctionDef) and isinstance(self.inside.get(around), ast.ClassDef):
+                found += [argument.arg for argument in around.args.args[:1]]
+            around = self.inside.get(around)
+        return found
 
     def unbound(self, function: ast.AST, bound: Collection[str]) -> list[str]:
         """The names that a function reads and that nothing around it binds."""
@@ -390,12 +400,13 @@ def _names(module: _Module, place: _Place) -> Iterator[Edit]:
     node, parent = place.node, place.parent
     if not isinstance(node, ast.Name) or node.id in module.imported or hasattr(builtins, node.id):
         return
-    if isinstance(node.ctx, ast.Store) and not isinstance(parent, ast.Assign | ast.AnnAssign | ast.AugAssign):
-        return
     called = isinstance(parent, ast.Call) and parent.func is node
     usable = module.functions if called else module.names(place.function)
     if isinstance(node.ctx, ast.Store):  # perhaps to a name that is read later, and that nothing binds
-        usable = [*usable, *module.unbound(place.function, usable)]
+        unused = ["_"] if isinstance(parent, ast.For | ast.comprehension) else []
+        usable = [*module.unbound(place.function, usable), *unused, *usable]
+    elif isinstance(parent, ast.Attribute):
+        usable = [*module.receivers(place.function), *usable]
     near = sorted((name for name in usable if name != node.id), key=lambda name: -_likeness(name, node.id))
     for name in near[:_MOST_NAMES]:
         yield module.put("name", node, name)
@@ -528,6 +539,8 @@ def _signs(module: _Module, place: _Place) -> Iterator[Edit]:
     match node:
         case ast.UnaryOp(ast.USub(), operand):
             yield module.put("sign", node, module.source(operand))
+        case ast.UnaryOp(ast.UAdd(), operand):
+            yield module.put("sign", node, f"-{module.source(operand)}")
         case ast.UnaryOp(ast.Not(), operand):
             yield module.put("sign", node, module.source(operand))
         case _ if _is_value(place):

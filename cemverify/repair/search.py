@@ -1,6 +1,8 @@
 """The search for an edit: processes try all of them on a few questions, and what passes is judged by every property.
 
-Where no single edit mends everything, the one that mends most is taken and a second one is sought behind it.
+A run that is made for a search ends as soon as it has violated enough (see `enough`), and so does the judging of an
+edit that some property refuses. Where no single edit mends everything, the one that mends most is taken and a second
+one is sought behind it.
 """
 
 from __future__ import annotations
@@ -15,11 +17,11 @@ from typing import Any
 
 from cemverify.conformance.implementations.origin import Place
 from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.ending import TO_THE_END, Ending
 from cemverify.conformance.judging.events import Edit as Edited
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import Record, Verdict, violations
 from cemverify.conformance.properties import Property
-from cemverify.conformance.properties.own import OWN
 from cemverify.conformance.questions.saving import restored
 from cemverify.conformance.workers import isolation, nursery
 from cemverify.conformance.workers.wire import request
@@ -27,13 +29,15 @@ from cemverify.processes.cores import one_thread
 from cemverify.repair.edits import KINDS, Edit
 from cemverify.repair.trials import LONGEST, Finished, Ready, Refused, Task, Tried, Trying, attempt
 
-_ASKED = 6  # violated properties whose cases every edit is asked
+_ASKED = 4  # violated properties whose cases every edit is asked
 _HELD = 3  # properties that hold, and are asked too
 _STARTED = 3  # single edits behind which a second one is sought
-_JUDGED = 4  # different edits that are judged by every property
+_JUDGED = 12  # different edits of which that is asked, until so many as are offered hold
+_OFFERED = 4
 _LOADING = 120.0  # seconds after which a process that has not begun is given up
-# Families whose questions take long, or ask the process rather than the formula.
-_COSTLY = ("modes", "sizes", "precision", "rejection", "contract", "sequences", "extremes")
+# What takes long, or asks the process rather than the formula, by the beginnings and by parts of ids.
+_COSTLY = ("contexts", "modes", "sizes", "precision", "rejection", "contract", "sequences", "extremes")
+_LARGE = ("long-rows", "/wide")
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ class Repair:
 
     @property
     def holding(self) -> int:
-        """How many properties hold."""
+        """The number of properties that hold with the edit."""
         return sum(record.verdict == Verdict.HOLDS for record in self.records)
 
     @property
@@ -103,6 +107,7 @@ class Outcome:
         tried: how many edits. questions: how many each was asked. seconds: of the whole search.
         near: the lines that edits change which make the violation smaller, "mylayer.py:17", the best first.
         refusal: why nothing could be tried. cut_short: whether time ran out before all had been tried.
+        unseen: in a sentence each, which of its code cannot be read, and so not be edited.
     """
 
     repairs: Sequence[Repair] = ()
@@ -112,6 +117,7 @@ class Outcome:
     near: Sequence[str] = ()
     refusal: str | None = None
     cut_short: bool = False
+    unseen: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -128,6 +134,27 @@ class Progress:
 
 
 Listener = Callable[[Progress], None]
+
+
+def in_order(properties: Sequence[Property]) -> list[Property]:
+    """The properties in the order in which a run for a search asks them: those that are cheap first."""
+    return sorted(properties, key=lambda property_: _is_costly(property_.id))
+
+
+def _is_costly(id_: str) -> bool:
+    return id_.startswith(_COSTLY) or any(word in id_ for word in _LARGE)
+
+
+def enough() -> Ending:
+    """Ends a run once it has so many violations that a search would ask edits no more."""
+    found: list[Record] = []
+
+    def ends(record: Record) -> bool:
+        if record.verdict == Verdict.VIOLATED and record.saved is not None and not _is_costly(record.id):
+            found.append(record)
+        return len(found) == _ASKED
+
+    return Ending(ends)
 
 
 def search(
@@ -166,26 +193,29 @@ def search(
             found += [[first, second] for second in run.all_of(behind, "second") if second.mends]
             if found:
                 break
-    groups = _alike(found)
-    repairs = []
-    for i, group in enumerate(groups[:_JUDGED]):
-        listener(Progress("judging", i, min(len(groups), _JUDGED)))
-        repairs.append(_judged(name, properties, effort, group, originals, workers))
-    repairs.sort(key=lambda repair: -repair.holding)
-    return Outcome(repairs, run.count, run.ready.questions, time.monotonic() - started, near, cut_short=run.cut_short)
+    repairs = _settled(name, in_order(properties), records, effort, _alike(found), originals, workers, listener)
+    return Outcome(
+        repairs,
+        run.count,
+        run.ready.questions,
+        time.monotonic() - started,
+        near,
+        cut_short=run.cut_short,
+        unseen=run.ready.unseen,
+    )
 
 
 def _task(name: str, records: Sequence[Record], effort: Effort) -> Task:
     """The cases that every edit is asked: of fundamental violations, and of properties that must go on to hold."""
-    known = [record for record in records if not record.id.startswith(f"{OWN}/")]  # a process can look these up by id
-    found = [record for record in violations(known) if record.saved is not None]
-    cheap = [record for record in found if not record.id.startswith(_COSTLY)] or found
+    found = [record for record in violations(records) if record.saved is not None]
+    cheap = [record for record in found if not _is_costly(record.id)] or found
     violated = {}
     for record in cheap[:_ASKED]:
         assert record.saved is not None
         violated[record.id] = request(restored(record.saved.question, record.saved.arrays))
-    held = [record.id for record in known if record.verdict == Verdict.HOLDS and not record.id.startswith(_COSTLY)]
-    return Task(name, {}, violated, held[:_HELD], effort)
+    held = [record.id for record in records if record.verdict == Verdict.HOLDS and not _is_costly(record.id)]
+    stated_in = {record.id: record.stated_in for record in records if record.stated_in is not None}
+    return Task(name, {}, violated, held[:_HELD], stated_in, effort)
 
 
 def _better(scored: Sequence[Tried], wrong: int) -> list[Tried]:
@@ -227,6 +257,38 @@ def _texts(edits: Sequence[Tried], originals: Mapping[str, str]) -> dict[str, st
     return texts
 
 
+def _settled(
+    name: str,
+    properties: Sequence[Property],
+    records: Sequence[Record],
+    effort: Effort,
+    groups: Sequence[Sequence[Sequence[Tried]]],
+    originals: Mapping[str, str],
+    workers: int,
+    listener: Listener,
+) -> list[Repair]:
+    """The repairs with which every property holds; if there is none, the likeliest edit with what is still violated.
+
+    What was violated is asked first, and the first refusal is enough where another edit may hold.
+    """
+    wrong = {record.id for record in records if record.verdict == Verdict.VIOLATED}
+    ordered = sorted(properties, key=lambda property_: property_.id not in wrong)
+    whole: list[Repair] = []
+    for i, group in enumerate(groups[:_JUDGED]):
+        listener(Progress("judging", i, min(len(groups), _JUDGED)))
+        repair = _judged(name, ordered, effort, group, originals, workers, Ending(_refuses))
+        whole += [repair] if repair.mends else []
+        if len(whole) == _OFFERED:
+            break
+    if whole or not groups:
+        return whole
+    return [_judged(name, ordered, effort, groups[0], originals, workers, TO_THE_END)]
+
+
+def _refuses(record: Record) -> bool:
+    return record.verdict not in (Verdict.HOLDS, Verdict.NOT_OFFERED)
+
+
 def _judged(
     name: str,
     properties: Sequence[Property],
@@ -234,12 +296,13 @@ def _judged(
     group: Sequence[Sequence[Tried]],
     originals: Mapping[str, str],
     workers: int,
+    ending: Ending,
 ) -> Repair:
-    """The likeliest edit of a group with what every property that was run says of it."""
+    """The likeliest edit of a group with what every property says of it, or those that were asked until the end."""
     best = group[0]
     texts = _texts(best, originals)
     after: Sequence[Record] = ()
-    for event in isolation.run(name, properties, replace(effort, shrink=False, edited=texts), workers):
+    for event in isolation.run(name, properties, replace(effort, shrink=False, edited=texts), workers, ending=ending):
         if isinstance(event, RunFinished):
             after = event.records
     chains = [[(each.file, each.edit) for each in edits] for edits in group]

@@ -25,11 +25,13 @@ import torch
 from cemverify.cem.layers import AttentionConfig, MLPConfig
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.contract import Subject, load
-from cemverify.conformance.implementations.edited import forget, use
+from cemverify.conformance.implementations.edited import forget, modules_of, use
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Discard, Fault, words
+from cemverify.conformance.implementations.features import WEIGHTS
 from cemverify.conformance.implementations.naming import LoadError, parts
 from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.oracle.remembering import remembering
 from cemverify.conformance.properties import Asked, Property, by_id
 from cemverify.conformance.workers.limits import die_with_parent, leave_terminal, limit
 from cemverify.conformance.workers.wire import requested
@@ -43,7 +45,7 @@ _SLOWER = 10  # times as long as the implementation takes without it, at least a
 _SAME = 6  # significant digits to which two edits must agree to be taken for the same
 
 VOCABULARY = Vocabulary(
-    keys=("W_Q", "W_K", "V", "W", "diagonal", "to_self", "to_others", "P_d", "P_U", "P_V", "gain"),
+    keys=tuple(WEIGHTS),
     attributes={
         "config": sorted(
             {"steps", "step_size", "temperature", "head_dim", "heads", "dim"}
@@ -61,6 +63,7 @@ class Task:
         name: of the implementation. texts: what its files say before any of the edits, if that is not what they do.
         violated: by the id of a property, the smallest case that violates it, as the wire carries it.
         held: ids of properties that hold and must go on doing so.
+        stated_in: by the id of a property of one's own, the module that states it.
         first, every: the process tries the edits number first, first + every, first + 2 every ...
         score: whether every question is asked of every edit; else an edit is given up at its first wrong answer.
     """
@@ -69,6 +72,7 @@ class Task:
     texts: Mapping[str, str]
     violated: Mapping[str, bytes]
     held: Sequence[str]
+    stated_in: Mapping[str, str]
     effort: Effort
     first: int = 0
     every: int = 1
@@ -82,12 +86,14 @@ class Ready:
     Attributes:
         questions: how many each edit is asked. edits: how many there are. files: the texts that they are edits of.
         wrong: how many of the questions are answered wrongly without any edit.
+        unseen: in a sentence each, which of its code cannot be read, and so not be edited.
     """
 
     questions: int
     edits: int
     files: Mapping[str, str]
     wrong: int
+    unseen: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -131,7 +137,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class Finished:
-    """All edits have been tried."""
+    """Sent by a process that has tried all of its edits."""
 
 
 class _TooLong(BaseException):
@@ -149,7 +155,7 @@ def attempt(connection: Connection, task: Task, environment: Mapping[str, str]) 
     with contextlib.suppress(OSError), open(os.devnull, "w") as nothing:  # an edited layer may print
         os.dup2(nothing.fileno(), 1)
         os.dup2(nothing.fileno(), 2)
-    with contextlib.suppress(OSError, BrokenPipeError, EOFError):
+    with contextlib.suppress(OSError, BrokenPipeError, EOFError), remembering():
         for message in _told(task):
             connection.send(message)
 
@@ -159,14 +165,19 @@ def _told(task: Task) -> Iterator[Ready | Refused | Trying | Tried | Finished]:
     try:
         use(task.texts)
         subject = load(task.name)
+        if (jax := sys.modules.get("jax")) is not None:
+            jax.config.update("jax_disable_jit", True)  # to compile each edit takes longer than to ask it
         bench = _Bench.of(subject, task)
         own = own_files(module, subject)
         if not own.files:
             yield Refused("; ".join(own.problems) or f"the source of {task.name!r} is not at hand")
             return
         # as it is in the file, with its line ends
-        texts = {file.path: task.texts.get(file.path) or Path(file.path).read_bytes().decode() for file in own.files}
-        reached = bench.reached(subject, texts)
+        judges = {getattr(sys.modules.get(name), "__file__", None) for name in task.stated_in.values()}
+        paths = [file.path for file in own.files if file.path not in judges]
+        texts = {path: task.texts.get(path) or Path(path).read_bytes().decode() for path in paths}
+        modules = modules_of(texts)
+        reached = bench.reached(texts, modules)
         found = [(path, edit) for path, text in texts.items() for edit in _edits(text, reached.get(path, set()))]
     except LoadError as error:
         yield Refused(str(error))
@@ -180,11 +191,11 @@ def _told(task: Task) -> Iterator[Ready | Refused | Trying | Tried | Finished]:
     if not bench.questions:
         yield Refused("none of the violations can be asked again in a process that tries edits")
         return
-    yield Ready(len(bench.questions), len(found), texts, bench.wrong)
+    yield Ready(len(bench.questions), len(found), texts, bench.wrong, own.problems)
     for number in range(task.first, len(found), task.every):
         yield Trying(number)
         path, edit = found[number]
-        yield bench.tried(number, path, edit, texts)
+        yield bench.tried(number, path, edit, texts, modules)
     yield Finished()
 
 
@@ -198,28 +209,25 @@ class _Bench:
 
     Attributes:
         questions: a property, its question, and whether it is answered rightly without an edit.
+        order: in which they are asked: what tells soonest of an edit that does not mend comes first.
         telling: how many of them are answered rightly without an edit, and could have been answered wrongly.
         seconds: that all of them may take with one edit.
-        order: in which they are asked; what told most lately comes first.
     """
 
     task: Task
     questions: Sequence[tuple[Property, Any, bool]]
+    order: Sequence[int]
     telling: int
     seconds: float
-    order: list[int] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.order = list(range(len(self.questions)))
 
     @classmethod
     def of(cls, subject: Subject, task: Task) -> _Bench:
         """The saved cases, and a few more of the same properties and of some that hold."""
-        found: list[tuple[Property, Any, bool]] = []
-        spent, telling = 0.0, 0
+        found: list[tuple[float, Property, Any, bool]] = []
+        telling = 0
         asked = Asked(frozenset(subject.not_offered), subject if isinstance(subject, EnergyLayer) else None)
         for id_ in (*task.violated, *task.held):
-            property_ = by_id(id_)
+            property_ = by_id(id_, task.stated_in.get(id_))
             saved = [requested(task.violated[id_])] if id_ in task.violated else []
             drawn = (property_.questions.scattered(asked, task.effort.seed + i) for i in range(_SCATTERED))
             for question in [*saved, *(q for q in drawn if q is not None)]:
@@ -227,20 +235,38 @@ class _Bench:
                 said = _asked(subject, property_, question, task)
                 took = time.process_time() - started
                 if said is not None and took < _SLOW:
-                    found.append((property_, question, said.margin <= 1))
+                    found.append((took, property_, question, said.margin <= 1))
                     telling += said.margin <= 1 and said.telling
-                    spent += took
-        # what is wrong today tells an edit that does nothing soonest
-        questions = sorted(found, key=lambda asked: asked[2])
-        return cls(task, questions, telling, min(max(1.0, _SLOWER * spent), LONGEST))
+        # what is wrong today, and quickly asked
+        order = sorted(range(len(found)), key=lambda i: (found[i][3], found[i][0]))
+        most = min(max(1.0, _SLOWER * sum(took for took, *_ in found)), LONGEST)
+        questions = [(property_, question, right) for _, property_, question, right in found]
+        return cls(task, questions, order, telling, most)
 
     @property
     def wrong(self) -> int:
         """How many are answered wrongly without an edit."""
         return sum(not right for _, _, right in self.questions)
 
-    def reached(self, subject: Subject, files: Mapping[str, str]) -> dict[str, set[int]]:
-        """The lines of each of these files that the questions run, by its path."""
+    def reached(self, files: Mapping[str, str], modules: Sequence[str]) -> dict[str, set[int]]:
+        """The lines of each of these files where an edit may help, by its path.
+
+        Those that every question runs which is answered wrongly: an edit of a line that one of them does not run
+        leaves its answer as it is. Those that any of them runs, if an edit need not mend everything.
+
+        Args:
+            modules: the names of the files' modules.
+        """
+        wrong = [self._run(each, question, files, modules) for each, question, right in self.questions if not right]
+        together = set.union if self.task.score or self.task.texts else set.intersection
+        return {path: together(*(lines.get(path, set()) for lines in wrong)) for path in files if wrong}
+
+    def _run(
+        self, property_: Property, question: Any, files: Mapping[str, str], modules: Sequence[str]
+    ) -> dict[str, set[int]]:
+        """The lines of each of these files that a question runs, by its path."""
+        forget(modules)  # what was traced and compiled for this question would not run again
+        subject = load(self.task.name)
         found: dict[str, set[int]] = {}
 
         def trace(frame: FrameType, event: str, _: Any) -> Callable[..., Any] | None:
@@ -253,23 +279,26 @@ class _Bench:
 
         sys.settrace(trace)
         try:
-            for property_, question, _ in self.questions:
-                _asked(subject, property_, question, self.task)
+            _asked(subject, property_, question, self.task)
         finally:
             sys.settrace(None)
         return found
 
-    def tried(self, number: int, path: str, edit: Edit, texts: Mapping[str, str]) -> Tried:
-        """Imports the implementation with the edit of a file and asks it the questions."""
+    def tried(self, number: int, path: str, edit: Edit, texts: Mapping[str, str], modules: Sequence[str]) -> Tried:
+        """Imports the implementation with the edit of a file and asks it the questions.
+
+        Args:
+            texts: of its files, by path. modules: the names of theirs.
+        """
         wrong, residual, broken, telling = 0, 0.0, False, 0
         answers: dict[int, Any] = {}
         hopeless = Tried(number, path, edit, len(self.questions), math.inf, broken=True)
         try:
             with _within(self.seconds) as late:
-                forget(texts)
+                forget(modules)
                 use({**self.task.texts, path: edit.applied(texts[path])})
                 subject = load(self.task.name)
-                for i in list(self.order):
+                for i in self.order:
                     property_, question, was_right = self.questions[i]
                     said = _asked(subject, property_, question, self.task)
                     if late:
@@ -282,8 +311,6 @@ class _Bench:
                     broken = broken or was_right
                     residual += math.log1p(min(said.margin, 1e300))
                     if not self.task.score:
-                        self.order.remove(i)
-                        self.order.insert(0, i)
                         break
         except (Exception, SystemExit, _TooLong):
             return hopeless

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.repair.search import Outcome, Repair
 
@@ -14,17 +15,18 @@ _SHOWN = 3  # edits that are shown
 _NEAR = 5  # lines that are named where no edit helps
 
 
-def told(outcome: Outcome, records: Sequence[Record], name: str) -> str:
+def told(outcome: Outcome, finished: RunFinished, name: str) -> str:
     """The outcome in words, for a terminal.
 
     Args:
-        records: of the run without an edit. name: of the implementation.
+        finished: the run without an edit. name: of the implementation.
     """
-    violated = sum(record.verdict == Verdict.VIOLATED for record in records)
-    run = sum(record.verdict != Verdict.NOT_OFFERED for record in records)
+    violated = sum(record.verdict == Verdict.VIOLATED for record in finished.records)
+    run = sum(record.verdict != Verdict.NOT_OFFERED for record in finished.records)
     if not violated:
         return f"Nothing to mend: none of {run} properties is violated."
-    before = f"{violated} of {run} properties are violated."
+    before = f"{violated} of {run} properties are violated"
+    before += f"; {len(finished.unasked)} were not asked any more." if finished.unasked else "."
     if outcome.refusal is not None:
         return f"{before} No edit was tried: {outcome.refusal}."
     effort = f"{outcome.tried} edits were tried in {outcome.seconds:.0f} s"
@@ -37,6 +39,7 @@ def told(outcome: Outcome, records: Sequence[Record], name: str) -> str:
     if len(whole) > 1:
         lines.append("\nThese edits give different answers. Only you know which of them you meant.")
     if not whole:
+        lines += [f"\nNot edited: {problem}." for problem in outcome.unseen]
         lines += _places(outcome)
     if len(whole) == 1:
         lines.append(f"\n`cemverify repair {name} --write` writes it into the file.")

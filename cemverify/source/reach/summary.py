@@ -59,7 +59,7 @@ class FileReach:
         return called - len(self.never), called
 
     def line(self, number: int) -> str:
-        """The text of a line."""
+        """The text of a line of the file, by its number from 1."""
         lines = self.file.text.splitlines()
         return lines[number - 1] if 0 < number <= len(lines) else ""
 

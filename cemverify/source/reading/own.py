@@ -14,15 +14,13 @@ import tokenize
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from cemverify.conformance.implementations.contract import Subject
 from cemverify.conformance.implementations.faults import LIBRARIES, printable, words
-from cemverify.conformance.implementations.origin import code_of, functions_of, shown
+from cemverify.conformance.implementations.origin import code_of, functions_of, imported, shown
 
 _INSTALLED = ("site-packages", "dist-packages")
-_PROGRAMS = ("__main__", "__mp_main__")  # whatever called the verifier
 _MOST_FILES = 100
 _MOST_LINES = 20_000  # of all files together
 
@@ -82,7 +80,7 @@ def _read(name: str, subject: Subject) -> OwnFiles:
     if not any(file.endswith(".py") for file in starts):
         return OwnFiles((), (), (_why_none(path),))
     folders = tuple(dict.fromkeys(os.path.join(os.path.dirname(file), "") for file in starts))
-    modules = {file: module for file, module in _imported() if file.startswith(folders)}
+    modules = {file: module for _, file, module in imported() if file.startswith(folders) and not is_library(file)}
     files: list[SourceFile] = []
     problems = list(_generated(codes))
     lines = 0
@@ -104,19 +102,6 @@ def _why_none(path: str) -> str:
     if is_library(path):
         return f"{printable(os.path.basename(path))} is a library's or cemverify's: only your own files are read"
     return f"{printable(os.path.basename(path))} has no lines of Python to read"
-
-
-def _imported() -> Iterator[tuple[str, ModuleType]]:
-    """Every imported module of Python source that is no library, with its file."""
-    for name, module in list(sys.modules.items()):
-        if name in _PROGRAMS:
-            continue
-        file = getattr(module, "__file__", None)
-        # some modules of libraries have relative names, of files that are not there
-        if isinstance(module, ModuleType) and isinstance(file, str) and file.endswith(".py") and os.path.isabs(file):
-            path = os.path.abspath(file)
-            if not is_library(path):
-                yield path, module
 
 
 def _file(path: str, module: Any) -> SourceFile:

@@ -1,0 +1,34 @@
+"""Which properties reach what was changed of an implementation's code since a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import SequenceMatcher
+
+from cemverify.source.reach.summary import Reach
+
+
+def changed_lines(before: str, after: str) -> set[int]:
+    """The lines of the text before, from 1, that are not there after, and those between which lines were added."""
+    old, new = before.splitlines(), after.splitlines()
+    found: set[int] = set()
+    for what, first, last, _, _ in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if what == "insert":
+            found |= {first, first + 1}
+        elif what != "equal":
+            found |= set(range(first + 1, last + 1))
+    return found
+
+
+def reaching(reach: Reach, texts: Mapping[str, str]) -> list[str]:
+    """Ids of the properties that reached lines which have changed since; none if that is not known.
+
+    Args:
+        reach: of a run. texts: what stands in its files now, by path.
+    """
+    ids: dict[str, None] = {}
+    for file in reach.files:
+        if (now := texts.get(file.file.path)) is not None:
+            for line in sorted(changed_lines(file.file.text, now)):
+                ids |= dict.fromkeys(file.by.get(line, ()))
+    return list(ids)
