@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,20 +56,9 @@ def tables_of(source: ResultFile, fold: bool) -> list[Shown]:
         return shown(source.content, fold)
 
 
-@contextmanager
-def complete(source: ResultFile) -> Iterator[None]:
-    """Around whatever reads the content of a result: what it lacks becomes a sentence.
-
-    Raises:
-        ResultError: the file lacks what results of its kind have.
-    """
-    try:
-        yield
-    except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
-        raise ResultError(
-            f"{source.path} lacks what a result of kind {source.content['kind']!r} has ({error!r}); "
-            f"cemverify {source.content['suite_version']} wrote it: create it again with this version"
-        ) from error
+def complete(source: ResultFile) -> AbstractContextManager[None]:
+    """A context for whatever reads the content of a result: what the file lacks becomes a sentence."""
+    return envelope.complete(source.path, source.content)
 
 
 def merge(sources: Iterable[ResultFile]) -> dict[str, Any]:
@@ -96,10 +85,6 @@ def _is_ours(file: Path) -> bool:
 
 def _result_file(path: Path) -> ResultFile:
     content = envelope.read(path)
-    tables = envelope.tables_of(content)
-    ragged = [table.title for table in tables if any(len(row) != len(table.columns) for row in table.rows)]
-    if ragged:
-        raise ResultError(f"{path} is damaged: table {ragged[0]!r} has rows of unequal length; create it again")
     return ResultFile(path, content, _origin(content))
 
 
@@ -110,10 +95,6 @@ def _origin(content: Mapping[str, Any]) -> str:
     return (
         f"{content['kind']} by cemverify {content['suite_version']}: {made_by['command']}; "
         f"on {device['type']} ({device['name']}, {threads} {'thread' if threads == 1 else 'threads'}), "
-        f"{made_by['created']}, {_rounded(made_by['duration_seconds'])} s, seed {made_by['seed']}"
+        f"{made_by['created']}, {float(made_by['duration_seconds']):.1f} s, seed {made_by['seed']}"
         f"{f', commit {commit[:12]}' if (commit := made_by.get('commit')) else ''}"
     )
-
-
-def _rounded(seconds: float) -> str:
-    return f"{seconds:.1f}" if isinstance(seconds, float) else f"{seconds}.0"

@@ -129,7 +129,9 @@ def numbers(sheet: Sheet) -> str:
         entries = [row[i] for row in sheet.rows]
         measured = [entry for entry in entries if isinstance(entry, Quantity)]
         share = " [share]" if column.unit == "%" else f" [{column.unit}]" if column.unit else ""
-        parts: list[tuple[str, list[Cell]]] = [(f"{column.name}{share}", [_number(entry) for entry in entries])]
+        parts: list[tuple[str, list[Cell]]] = [
+            (f"{column.name}{share}", [entry.value if isinstance(entry, Quantity) else entry for entry in entries])
+        ]
         if any(entry.spread is not None for entry in measured):
             parts.append((f"{column.name} ±{share}", [_of(entry, "spread") for entry in entries]))
         if any(entry.interval for entry in measured):
@@ -171,14 +173,10 @@ def rounded(quantity: Quantity, column: Column) -> str:
 
 
 def _places(uncertainty: float | None, column: Column, value: float) -> int:
-    """Decimal places."""
+    """How many decimal places are shown of a value: two digits of its uncertainty, or as many as its column has."""
     if uncertainty is not None and uncertainty > 0 and math.isfinite(uncertainty):
         return min(8, max(0, 1 - math.floor(math.log10(uncertainty))))
     return min(8, max(0, column.digits - 1 - math.floor(math.log10(abs(value))))) if value else 0
-
-
-def _number(entry: Entry) -> Cell:
-    return entry.value if isinstance(entry, Quantity) else entry
 
 
 def _of(entry: Entry, what: str) -> Cell:

@@ -16,6 +16,7 @@ from textwrap import indent
 import torch
 
 from cemverify.console.parsing import count, path, seed
+from cemverify.console.streams import note
 from cemverify.results import envelope, provenance
 from cemverify.results.tables import markdown, terminal
 from synthetic.gp import priors
@@ -28,8 +29,7 @@ from synthetic.gp.difficulty import (
     average,
     is_negative_control,
 )
-from synthetic.gp.streams import Streams
-from synthetic.gp.tasks import EXACT_POINTS, FEATURES, TaskConfig, draw_many
+from synthetic.gp.tasks import EXACT_POINTS, FEATURES, Streams, TaskConfig, draw_many
 
 POINTS = (256, 1024, 4096)
 TEST_POINTS = 1024
@@ -89,7 +89,9 @@ class PriorDifficulty:
         if not refused:
             return "good"
         reasons = " / ".join(dict.fromkeys(refused.values()))
-        return f"{reasons}" + ("" if len(refused) == len(self.difficulties) else f" at n = {_list(refused)}")
+        return f"{reasons}" + (
+            "" if len(refused) == len(self.difficulties) else f" at n = {', '.join(map(str, refused))}"
+        )
 
 
 def survey(
@@ -229,10 +231,10 @@ def run(options: argparse.Namespace) -> int:
     envelope.write(
         options.output, envelope.result("atlas", maker, [shown], {"entries": [_record(e) for e in entries]})
     )
-    print(f"wrote {options.output}", file=sys.stderr)
+    note(f"wrote {options.output}")
     if options.markdown is not None:
         envelope.write_text(options.markdown, page(shown))
-        print(f"wrote {options.markdown}", file=sys.stderr)
+        note(f"wrote {options.markdown}")
     envelope.show(terminal([shown]))
     return 0
 
@@ -250,7 +252,3 @@ def _record(entry: PriorDifficulty) -> dict[str, object]:
 def _cost(config: TaskConfig) -> float:
     """Roughly proportional to the time a task takes: the kernel, then the factorisations."""
     return (config.points / 1000) ** 2 + (config.points / 2000) ** 3
-
-
-def _list(numbers: Mapping[int, str]) -> str:
-    return ", ".join(map(str, numbers))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import asdict, dataclass, replace
 from textwrap import indent
 from typing import TYPE_CHECKING
@@ -12,13 +11,13 @@ import torch
 from torch import Tensor
 
 from cemverify.console.parsing import count, path, positive, seed
+from cemverify.console.streams import note
 from cemverify.results import envelope, provenance
 from cemverify.results.tables import terminal
 from synthetic.gp import features, priors
 from synthetic.gp.difficulty import Difficulty, assess, is_negative_control
 from synthetic.gp.distribution import FALSE_ALARM, DrawsTest, check_draws
-from synthetic.gp.streams import Stream, Streams
-from synthetic.gp.tasks import Task, TaskConfig, draw, draw_many
+from synthetic.gp.tasks import Stream, Streams, Task, TaskConfig, draw, draw_many
 
 if TYPE_CHECKING:
     from synthetic.gp.oracle import OracleAgreement
@@ -165,12 +164,12 @@ def run(options: argparse.Namespace) -> int:
     envelope.check_outputs(options.output)
     maker = provenance.Maker.now(options.again, asdict(config), options.seed, "cpu")
     torch.set_num_threads(1)  # one thread gives the same bits everywhere
-    print(f"drawing {config.points} points ({config.sampling}) ...", file=sys.stderr, flush=True)
+    note(f"drawing {config.points} points ({config.sampling}) ...")
     found = examine(config, Streams(options.seed, config.prior, options.seed))
     shown = table(found)
     if options.output is not None:
         envelope.write(options.output, envelope.result("examine", maker, [shown], payload(found)))
-        print(f"wrote {options.output}", file=sys.stderr)
+        note(f"wrote {options.output}")
     envelope.show(terminal([shown]))
     return 0 if found.passed else 1
 

@@ -22,17 +22,16 @@ from cemverify.runs.run import commit
 from cemverify.runs.store import CellStore, CorruptCell, Failure, StoredCell
 
 # Every algorithm of this project, and the module that declares it. A name that a store gives is looked up here and
-# nowhere else: a store may come from anybody, and to import a module is to run it.
+# nowhere else: a store may come from a stranger, and to import a module is to run it.
 HOMES = {
     "cemverify.power.cells:introduce": "cemverify.power.cells",
     "cemverify.power.cells:measure": "cemverify.power.cells",
-    "synthetic.language.paper.cells:compute_training": "synthetic.studies.paper.cells",
     "synthetic.language.tuned.cells:compute_trial": "synthetic.studies.engine.trials",
     "synthetic.recursion.cells:compute_model": "synthetic.studies.recursion.cells",
     "synthetic.recursion.cells:compute_task": "synthetic.studies.recursion.cells",
 }
 
-# In a specification, "module:object" or "folder/file.py:object" stands for what somebody else wrote.
+# In a specification, "module:object" or "folder/file.py:object" stands for code that is not part of this project.
 _MODULE = re.compile(r"([\w./-]+):[A-Za-z_]")
 _OURS = ("cemverify", "synthetic")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 from cemverify.console.errors import UsageError
@@ -29,7 +30,7 @@ def available() -> int:
     group = Path("/sys/fs/cgroup")
     limit = group / "memory.max"
     if limit.exists() and (granted := limit.read_text().strip()) != "max":
-        # what was read from files counts as used, though it gives way
+        # cached files count as used memory, though the system frees them when it needs room
         gives_way = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())["inactive_file"]
         free.append(int(granted) - int((group / "memory.current").read_text()) + int(gives_way))
     return max(0, min(free))
@@ -41,4 +42,6 @@ def _of_the_machine() -> int:
         for line in table.read_text().splitlines():
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
+    if not hasattr(os, "sysconf"):
+        return sys.maxsize  # Windows says it to nobody who asks like this: nothing is refused
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # all of it, where the system does not say

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cemverify.console.escaping import visible
 from cemverify.console.parsing import path
+from cemverify.console.streams import note
 
 if TYPE_CHECKING:
     from reports.collect import ResultFile
@@ -79,7 +79,6 @@ def run(options: argparse.Namespace) -> int:
 
 def _write(folder: Path, lines: Sequence[Line], sources: Sequence[ResultFile]) -> None:
     import json
-    import sys
 
     from cemverify.processes.atomic_files import slug
     from cemverify.results.envelope import check_outputs, write_text
@@ -104,4 +103,4 @@ def _write(folder: Path, lines: Sequence[Line], sources: Sequence[ResultFile]) -
     check_outputs(*(folder / name for name in files), read=[source.path for source in sources])
     for name, content in files.items():
         write_text(folder / name, content)
-    print(f"wrote {visible(str(folder))}: matrix.md, matrix.csv, matrix.svg and {len(lines)} badges", file=sys.stderr)
+    note(f"wrote {folder}: matrix.md, matrix.csv, matrix.svg and {len(lines)} badges")

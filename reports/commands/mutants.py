@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from cemverify.console.parsing import path
+from cemverify.console.streams import note
 
 DESCRIPTION = """\
 Writes a page from results of `cemverify power --matrix N --json FILE`: for every mutant how often the property named
@@ -37,7 +38,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints the page that says which property sees which fault, or writes it; returns the exit code."""
-    import sys
 
     from cemverify.results.envelope import check_outputs, show, write_text
     from reports.collect import collect, complete
@@ -52,5 +52,5 @@ def run(options: argparse.Namespace) -> int:
         show(text.rstrip("\n"))
         return 0
     write_text(options.output, text)
-    print(f"wrote {options.output}", file=sys.stderr)
+    note(f"wrote {options.output}")
     return 0

@@ -37,8 +37,7 @@ def run(options: argparse.Namespace) -> int:
     """Writes the page and says where it is."""
     from cemverify.results.envelope import check_outputs, show, write_text
     from reports.collect import collect
-    from reports.page.content import page_of
-    from reports.page.rendering import render
+    from reports.page.content import page_of, render
 
     first: Path = options.paths[0]
     output: Path = options.output or (first if first.is_dir() else first.parent) / "report.html"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cemverify.console.streams import note
 from cemverify.results.tables import RENDERERS
 
 if TYPE_CHECKING:
@@ -91,7 +92,6 @@ def write_all(folder: Path, sources: Sequence[ResultFile]) -> None:
     Raises:
         ResultError: the folder cannot be written.
     """
-    import sys
 
     from cemverify.processes.atomic_files import slug
     from cemverify.results.envelope import check_outputs, write, write_text
@@ -109,4 +109,4 @@ def write_all(folder: Path, sources: Sequence[ResultFile]) -> None:
     for path, content in files.items():
         write_text(path, content)
     write(merged, merge(sources))
-    print(f"wrote {folder}: report.md, report.json and {len(whole)} CSV", file=sys.stderr)
+    note(f"wrote {folder}: report.md, report.json and {len(whole)} CSV")

@@ -55,12 +55,12 @@ class Comparison:
 
     @property
     def findings(self) -> list[Finding]:
-        """Of all pairs, and what is missing."""
+        """What is missing, what was found of each pair, and what is new."""
         return [*self.missing, *(finding for pair in self.pairs for finding in pair.findings), *self.added]
 
     @property
     def regressions(self) -> list[Finding]:
-        """What got worse."""
+        """The findings that are worse than before."""
         return [finding for finding in self.findings if finding.weight == "regression"]
 
     @property
@@ -78,7 +78,7 @@ class Comparison:
         return 2 if self.reasons else 1 if self.regressions else 0
 
     def describe(self) -> dict[str, Any]:
-        """As JSON."""
+        """The comparison as JSON: exit code, reasons, findings, and the pairs with theirs."""
         return {
             "code": self.code,
             "not_comparable": self.reasons,
@@ -122,18 +122,15 @@ def _pair(old: ResultFile, new: ResultFile) -> Pair:
         found = list(rule(old.content, new.content)) if rule else []
         told = {finding.what for finding in found}
         # a lost verdict is named once
-        found += [f for f in not_reproduced(old.content, new.content) if not _is_told(f.what, told)]
+        found += [
+            f for f in not_reproduced(old.content, new.content) if not any(f"[{what}]" in f.what for what in told)
+        ]
     except Incomparable as reason:
         return Pair(name, old, new, [], str(reason))
-    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         return Pair(name, old, new, [], f"a file lacks what its kind has ({error!r}); create it again")
     order = ("regression", "improvement", "note")
     return Pair(name, old, new, sorted(found, key=lambda finding: order.index(finding.weight)))
-
-
-def _is_told(place: str, told: set[str]) -> bool:
-    """Whether a figure belongs to a change that was already named."""
-    return any(f"[{what}]" in place for what in told)
 
 
 def _by_subject(results: Sequence[ResultFile]) -> dict[tuple[str, ...], ResultFile]:

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import NormalDist
+from statistics import NormalDist, fmean
 from typing import Any
 
 from cemverify.results.statistics import PairedComparison, compare, correct, holm, paired_ratio
 from reports.comparing.findings import Content, Finding, Incomparable, improvement, note, regression
-from reports.kinds import language, recursion
 
 _ALPHA = 0.05
 # What decides the figures of a study; the rest of its configuration says which models take part.
 _RECURSION = ("seed", "noise", "train_points", "test_points", "recipe")
 # A ratio of time that differs by less than this is no news.
 _SPEED_MARGIN = 0.1
+# Of each replicate; None where it diverged.
+Errors = Mapping[Any, float | None]
 
 
 def of_recursions(old: Content, new: Content) -> Iterator[Finding]:
@@ -28,38 +29,36 @@ def of_recursions(old: Content, new: Content) -> Iterator[Finding]:
     _same(old, new, _RECURSION)
     before = {(row["prior"], row["name"]): row for row in old["rows"] if row["contender"] is not None}
     after = {(row["prior"], row["name"]): row for row in new["rows"] if row["contender"] is not None}
-    pairs: dict[str, tuple[Sequence[float], Sequence[float]]] = {}
+    pairs: dict[str, tuple[Errors, Errors]] = {}
     _overlapping(before, after)
     for (prior, name), row in before.items():
         what = f"RMSE of {name} on {prior}"
         now = after.get((prior, name))
         if now is None:
             yield regression(what, "measured", "missing")
-        elif now["diverged"] > row["diverged"]:
-            yield regression(what, f"{row['diverged']} diverged", f"{now['diverged']} diverged")
-        elif now["diverged"] < row["diverged"]:
-            yield improvement(what, f"{row['diverged']} diverged", f"{now['diverged']} diverged")
         else:
-            pairs[what] = recursion.errors(now), recursion.errors(row)
+            pairs[what] = _errors(row), _errors(now)
     yield from _paired(pairs)
 
 
+def _errors(row: Content) -> Errors:
+    return {seed: run["score"] and run["score"]["expected"] for seed, run in enumerate(row["runs"])}
+
+
 def of_languages(old: Content, new: Content) -> Iterator[Finding]:
-    """Changes of bits per byte: paired by seed for a study, by standard errors for a single training."""
-    if ("models" in old) != ("models" in new) or ("rows" in old) != ("rows" in new):
-        raise Incomparable("one is a training of several models and the other is a study; compare like with like")
+    """Changes of bits per byte of a single training, by standard errors."""
+    if "models" not in old or "models" not in new:
+        raise Incomparable("losses of two implementations are judged when they are measured, not afterwards")
     if old.get("corpus", {}).get("digest") != new.get("corpus", {}).get("digest"):
         raise Incomparable("the models learnt from different text, so bits per byte cannot be compared")
-    if "models" in old:
-        yield from _trained(old, new)
-    elif "rows" in old:
-        yield from _studied(old, new)
-    else:
-        raise Incomparable("losses of two implementations are judged when they are measured, not afterwards")
+    yield from _trained(old, new)
 
 
 def of_readings(old: Content, new: Content) -> Iterator[Finding]:
-    """Published ratios whose intervals exclude each other."""
+    """Bits per byte paired by seed, where both have every training; or ratios whose intervals exclude each other."""
+    if all("judged" in row for content in (old, new) for row in content.get("rows", ({},))):
+        yield from _studied(old, new)
+        return
     before = {(r.get("on"), r["model"], r["baseline"]): r for r in old["ratios"]}
     after = {(r.get("on"), r["model"], r["baseline"]): r for r in new["ratios"]}
     for key, was in before.items():
@@ -142,36 +141,50 @@ def _trained(old: Content, new: Content) -> Iterator[Finding]:
 def _studied(old: Content, new: Content) -> Iterator[Finding]:
     if old["study"] != new["study"]:
         raise Incomparable(f"the studies are not the same: {old['study']} and {new['study']}")
-    before = {row["variant"]["name"]: row for row in old["rows"]}
-    after = {row["variant"]["name"]: row for row in new["rows"]}
+    if old["corpus"]["digest"] != new["corpus"]["digest"]:
+        raise Incomparable("the models learnt from different text, so bits per byte cannot be compared")
+    before, after = ({row["name"]: row["judged"] for row in content["rows"]} for content in (old, new))
     _overlapping(before, after)
-    pairs: dict[str, tuple[Sequence[float], Sequence[float]]] = {}
+    pairs: dict[str, tuple[Errors, Errors]] = {}
     for name, was in before.items():
         what = f"bits per byte of {name}"
         now = after.get(name)
         if now is None:
             yield regression(what, "measured", "missing")
-        elif now["diverged"] != was["diverged"]:
-            make = regression if now["diverged"] > was["diverged"] else improvement
-            yield make(what, f"{was['diverged']} diverged", f"{now['diverged']} diverged")
-        else:
-            pairs[what] = language.bits(now), language.bits(was)
+            continue
+        pairs[what] = _bits(was), _bits(now)
     yield from _paired(pairs)
 
 
-def _paired(pairs: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> Iterator[Finding]:
-    """Those of the new errors that differ from the old, of all together."""
-    measured = {
-        what: (now, was) for what, (now, was) in pairs.items() if len(now) == len(was) > 0 and min(*now, *was) > 0
+def _bits(judged: Mapping[str, Any]) -> Errors:
+    return {
+        seed: fmean(record["groups"]) if record["groups"] else None
+        for seed, record in judged.items()
+        if record is not None
     }
-    for what, (now, was) in pairs.items():
-        if what not in measured and (now or was):
-            yield note(what, f"{len(was)} replicates", f"{len(now)} replicates", "not compared: they are no pairs")
-    found = correct([compare(now, was) for now, was in measured.values()])
-    for (what, (now, was)), comparison in zip(measured.items(), found, strict=True):
+
+
+def _paired(pairs: Mapping[str, tuple[Errors, Errors]]) -> Iterator[Finding]:
+    """Findings on old and new errors: replicates that diverged; paired tests of the others, corrected together."""
+    measured: dict[str, tuple[Sequence[float], Sequence[float]]] = {}
+    for what, (was, now) in pairs.items():
+        shared = [key for key in was if key in now]
+        gone, lost = (sum(errors[key] is None for key in shared) for errors in (was, now))
+        if gone != lost:
+            yield (regression if lost > gone else improvement)(what, f"{gone} diverged", f"{lost} diverged")
+        both = [(b, a) for key in shared if (a := was[key]) is not None and (b := now[key]) is not None]
+        if max(len(was), len(now)) > len(both):
+            said = f"{len(both)} compared: the others diverged in one of the files, or are missing in it"
+            yield note(what, f"{len(was)} seeds", f"{len(now)} seeds", said)
+        if both and min(map(min, both)) > 0:
+            measured[what] = [b for b, _ in both], [a for _, a in both]
+        elif both:
+            yield note(what, "", "", "not compared: an error is not positive")
+    found = correct([compare(new, old) for new, old in measured.values()])
+    for (what, (new, old)), comparison in zip(measured.items(), found, strict=True):
         if comparison.conclusion in ("better", "worse"):
             make = regression if comparison.conclusion == "worse" else improvement
-            yield make(what, sum(was) / len(was), sum(now) / len(now), _how_known(comparison))
+            yield make(what, sum(old) / len(old), sum(new) / len(new), _how_known(comparison))
 
 
 def _how_known(comparison: PairedComparison) -> str:

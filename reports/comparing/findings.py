@@ -34,7 +34,7 @@ class Finding:
         return f"{self.what}:{change}" + (f" ({self.sentence})" if self.sentence else "")
 
     def describe(self) -> dict[str, str]:
-        """As JSON."""
+        """The finding as JSON, a field for each attribute."""
         return {
             "weight": self.weight,
             "what": self.what,
@@ -45,17 +45,17 @@ class Finding:
 
 
 def regression(what: str, before: Any, after: Any, sentence: str = "") -> Finding:
-    """Something that is worse."""
+    """A finding that something is worse than before."""
     return Finding("regression", what, _text(before), _text(after), sentence)
 
 
 def improvement(what: str, before: Any, after: Any, sentence: str = "") -> Finding:
-    """Something that is better."""
+    """A finding that something is better than before."""
     return Finding("improvement", what, _text(before), _text(after), sentence)
 
 
 def note(what: str, before: Any, after: Any, sentence: str = "") -> Finding:
-    """Something that is neither."""
+    """A finding that something changed and is neither better nor worse."""
     return Finding("note", what, _text(before), _text(after), sentence)
 
 

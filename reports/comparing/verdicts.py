@@ -17,17 +17,22 @@ def of_checks(old: Content, new: Content) -> Iterator[Finding]:
     """Changed verdicts, and margins by the rules of `cemverify check --baseline`."""
     before = {entry["id"]: entry for entry in old["properties"]}
     after = {entry["id"]: entry for entry in new["properties"]}
+    never, ended = (set(content.get("unasked", ())) for content in (old, new))
     for id_, was in before.items():
         now = after.get(id_)
         if now is None:
-            if was["verdict"] == "holds":
+            if was["verdict"] == "holds" and id_ not in ended:
                 yield regression(id_, "holds", "missing", "it was not tested")
         elif was["verdict"] != now["verdict"]:
             yield _changed(id_, was["verdict"], now, old["implementation"] == new["implementation"])
     for id_ in after.keys() - before.keys():
         verdict = after[id_]["verdict"]
         make = regression if verdict == "violated" else note
-        yield make(id_, "not tested", verdict, "a property that is new")
+        new_here = "the old run ended before it" if id_ in never else "a property that is new"
+        yield make(id_, "not tested", verdict, new_here)
+    for side, ids in (("old", never), ("new", ended)):
+        if ids:
+            yield note("properties", "", "", f"not asked, as the {side} run ended before: {len(ids)}")
     reasons = _incomparable_margins(old, new)
     if reasons:
         yield note("margins", "", "", f"not compared: {'; '.join(reasons)}")
@@ -66,7 +71,7 @@ def of_claims(old: Content, new: Content) -> Iterator[Finding]:
 
 
 def _changed(id_: str, was: str, now: Content, same: bool) -> Finding:
-    """Of one property. `same`: whether it is one implementation; another need not offer the same features."""
+    """What a changed verdict on one property means; `same`: for one implementation, as another may offer less."""
     verdict, reason = now["verdict"], str(now.get("reason") or "").partition("\n")[0]
     if verdict == "not offered" and not same:
         return note(id_, was, verdict, reason)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from reports.sheets import Column, Entry, Group, Quantity, Sheet
-
-VERDICTS = ("holds", "violated", "inconclusive", "suite error", "not offered")
 
 _COLUMNS = (
     Column("property"),
@@ -38,6 +38,45 @@ def families(content: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
     return found
 
 
+def unasked(content: Mapping[str, Any]) -> Counter[str]:
+    """How many properties of each family are offered and were not asked, as the run ended before."""
+    return Counter(map(family, content.get("unasked", ())))
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How many properties of a family have which verdict.
+
+    Attributes:
+        undecided: those that are inconclusive, or suite errors. absent: those that are not offered.
+        unasked: those that are offered and were not asked, as the run ended before.
+    """
+
+    holds: int
+    run: int
+    violated: int
+    undecided: int
+    absent: int
+    unasked: int
+
+    @property
+    def verdict(self) -> str:
+        """The verdict on the family as a whole: the worst of its properties, of which all must have been asked."""
+        if self.violated:
+            return "violated"
+        if not self.run and not self.unasked:
+            return "not offered"
+        return "holds" if self.holds == self.run + self.unasked else "inconclusive"
+
+
+def counted(entries: Sequence[Mapping[str, Any]], unasked: int) -> tuple[int, int, int, int, int, int]:
+    """The numbers of a `Tally` of some properties, and of those of their family that were not asked."""
+    of = Counter(entry["verdict"] for entry in entries)
+    absent = of["not offered"]
+    undecided = of["inconclusive"] + of["suite error"]
+    return of["holds"], len(entries) - absent, of["violated"], undecided, absent, unasked
+
+
 def headline(content: Mapping[str, Any]) -> str:
     """How many of the properties that were run hold, and what became of the others."""
     counts = content["counts"]
@@ -49,8 +88,9 @@ def headline(content: Mapping[str, Any]) -> str:
             ("inconclusive", "inconclusive"),
             ("suite_error", "suite errors"),
             ("not_offered", "not offered"),
+            ("not_asked", "not asked"),
         )
-        if counts[key]
+        if counts.get(key)
     ]
     return f"{said}; {', '.join(others)}" if others else said
 

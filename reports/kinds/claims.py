@@ -7,7 +7,8 @@ from typing import Any
 
 from reports.sheets import Column, Group, Sheet
 
-_NAMES = {
+# Of the kinds of statement, in tables and pictures.
+NAMES = {
     "paper": "the paper's statements",
     "slip": "slips of the pen",
     "ours": "consequences",
@@ -27,7 +28,7 @@ def sheets(content: Mapping[str, Any], fold: bool) -> list[Sheet]:
     verdicts = list(dict.fromkeys(v for counts in content["counts"].values() for v in counts))
     columns = (Column("statements"), *(Column(verdict) for verdict in verdicts))
     rows = [
-        [_NAMES.get(kind, kind), *(counts.get(verdict, 0) for verdict in verdicts)]
+        [NAMES.get(kind, kind), *(counts.get(verdict, 0) for verdict in verdicts)]
         for kind, counts in content["counts"].items()
     ]
     found = [Sheet("Statements and their verdicts", columns, [Group("", rows)])]

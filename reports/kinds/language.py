@@ -1,4 +1,4 @@
-"""Language models: `python -m synthetic language train` and `study`."""
+"""Language models side by side: `python -m synthetic language train`, and `compare`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from reports.sheets import Column, Entry, Group, Quantity, Sheet
-from reports.winners import winner
 
 
 def headline(content: Mapping[str, Any]) -> str:
-    """The best model against the best baseline, or whether a study's statements agree."""
+    """The model with the fewest bits per byte, or that there is none."""
     if "models" in content:
         scored = [m for m in content["models"] if m["validation_bits_per_byte"] is not None]
         if not scored:
@@ -19,26 +18,13 @@ def headline(content: Mapping[str, Any]) -> str:
         return (
             f"{best['name']} reaches {best['validation_bits_per_byte']:.3f} bits per byte, the least of {len(scored)}"
         )
-    if "rows" in content:
-        readings = [statement["reading"] for statement in content["statements"]]
-        found = ", ".join(f"{readings.count(reading)} {reading}" for reading in dict.fromkeys(readings))
-        return f"study {content['study']['name']}: {found or 'no statement is read'}"
     return "losses of two implementations, step by step"
-
-
-def bits(row: Mapping[str, Any]) -> list[float]:
-    """Of a study's row, the last bits per byte for each seed; empty if a run diverged."""
-    return [] if row["diverged"] else [record["bits"][-1] for record in row["records"]]
 
 
 def sheets(content: Mapping[str, Any], _fold: bool) -> list[Sheet]:
     """The models, beside what they are measured against."""
-    if "models" in content:
-        return [_trained(content)]
-    return [_studied(content)] if "rows" in content else []
-
-
-def _trained(content: Mapping[str, Any]) -> Sheet:
+    if "models" not in content:
+        return []
     unit = content["corpus"]["unit"]
     rows: list[list[Entry]] = []
     for model in content["models"]:
@@ -59,7 +45,7 @@ def _trained(content: Mapping[str, Any]) -> Sheet:
     groups = [Group("models", rows), Group("yardsticks", known)]
     if floor is not None:
         groups.append(Group("floor", [["floor", *[None] * 5, Quantity(floor)]]))
-    return Sheet(
+    sheet = Sheet(
         f"Language models after the same {unit}s, one seed",
         (
             Column("model"),
@@ -73,39 +59,4 @@ def _trained(content: Mapping[str, Any]) -> Sheet:
         groups,
         "± is the standard error over validation windows. None is bold: one seed leaves nothing to test in pairs.",
     )
-
-
-def _studied(content: Mapping[str, Any]) -> Sheet:
-    best = winner({row["variant"]["name"]: found for row in content["rows"] if (found := bits(row))})
-    rows: list[list[Entry]] = []
-    for row in content["rows"]:
-        name, tokens = row["variant"]["name"], row["tokens"]
-        note = f"{row['diverged']} of {len(row['records'])} runs diverged" if row["diverged"] else ""
-        figure = Quantity(None, note=note)
-        if row["bits"] is not None:
-            figure = Quantity(row["bits"]["mean"], row["bits"]["std"], best=name == best)
-        ratio = None
-        if tokens is not None:
-            ends = tokens["ratio"]
-            interval = None if ends["low"] is None else (ends["low"], ends["high"])
-            ratio = Quantity(ends["mean"], interval=interval)
-        record = row["records"][0]
-        rows.append(
-            [
-                *(name, record["parameters"], Quantity(record["training"] / 1e6), figure, ratio),
-                tokens["conclusion"] if tokens else None,
-            ]
-        )
-    return Sheet(
-        f"Study {content['study']['name']} ({content['study']['size']}), mean ± standard deviation over seeds",
-        (
-            Column("model"),
-            Column("parameters"),
-            Column("training FLOPs per token", "MFLOP"),
-            Column("validation bits per byte", digits=4),
-            Column("ratio to its baseline, 95 %", digits=4),
-            Column("verdict"),
-        ),
-        [Group("", rows)],
-        "Bold is the best model, if the paired test calls it better than each of the others (Holm).",
-    )
+    return [sheet]

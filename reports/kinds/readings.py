@@ -21,13 +21,14 @@ def headline(content: Mapping[str, Any]) -> str:
 def sheets(content: Mapping[str, Any], _fold: bool) -> list[Sheet]:
     """The ratios with their intervals."""
     rows = [
-        [r.get("on") or "", r["model"], r["baseline"], Quantity(r["mean"], interval=_pair(r["interval95"]))]
+        [
+            r.get("on") or "",
+            r["model"],
+            r["baseline"],
+            Quantity(r["mean"], interval=r["interval95"] and (r["interval95"][0], r["interval95"][1])),
+        ]
         for r in content["ratios"]
     ]
     columns = (Column("on"), Column("model"), Column("baseline"), Column("ratio, 95 %", digits=4))
     title = f"{content['study']}: ratios of {content.get('figure', 'the error')}, below 1 the model is better"
     return [Sheet(title, columns, [Group("", rows)])]
-
-
-def _pair(ends: list[float] | None) -> tuple[float, float] | None:
-    return None if ends is None else (ends[0], ends[1])

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from cemverify.results.numbers import NOTHING, shown_p, shown_ratio, shown_share, shown_spread
-from cemverify.results.statistics import Ratio, Spread
+from cemverify.results.statistics import Ratio, Spread, compare, correct
 from reports.sheets import Column, Entry, Group, Quantity, Sheet
-from reports.winners import winner
 
 Content = Mapping[str, Any]
 Row = Mapping[str, Any]
@@ -287,3 +287,26 @@ def _range(values: Sequence[float | None]) -> str:
         return NOTHING
     low, high = f"{min(known):.3f}", f"{max(known):.3f}"
     return low if low == high else f"{low} … {high}"
+
+
+# --- which model is best ----------------------------------------------------------------------------
+
+
+def winner(errors: Mapping[str, Sequence[float]]) -> str | None:
+    """The model with the least mean error, if it is better than each of the others.
+
+    Each comparison is the house's paired one, over the same replicates, corrected by Holm's method for their number.
+
+    Args:
+        errors: by model, one positive error for each replicate, in one order for all.
+
+    Returns:
+        Its name; None if the models tie, if there are fewer than two, or if there is one replicate only.
+    """
+    if len(errors) < 2 or len({len(values) for values in errors.values()}) != 1:
+        return None
+    if any(not values or min(values) <= 0 for values in errors.values()):
+        return None
+    best = min(errors, key=lambda name: fmean(errors[name]))
+    found = correct([compare(errors[best], values) for name, values in errors.items() if name != best])
+    return best if all(comparison.conclusion == "better" for comparison in found) else None

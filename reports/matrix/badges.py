@@ -16,20 +16,18 @@ LABEL = "cemverify"
 
 def badge(line: Line) -> dict[str, Any]:
     """For shields.io: https://shields.io/badges/endpoint-badge."""
-    holds, run, violated = line.total("holds"), line.total("run"), line.total("violated")
+    run, violated = line.total("run"), line.total("violated")
     if violated:
         message, colour = f"{violated} of {run} violated", "red"
-    elif run and holds == run:
-        message, colour = f"{holds} of {run} hold", "brightgreen"
     elif run:
-        message, colour = f"{holds} of {run} hold", "yellow"
+        message, colour = line.words, "brightgreen" if line.whole else "yellow"
     else:
         message, colour = "nothing was run", "lightgrey"
     return {"schemaVersion": 1, "label": LABEL, "message": message, "color": colour}
 
 
 def svg(line: Line) -> str:
-    """The same as a picture that needs no server."""
+    """The badge as an SVG, a picture that needs no server."""
     said = badge(line)
     environment = Environment(
         loader=PackageLoader("reports.matrix", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True

@@ -8,6 +8,7 @@ from typing import Any
 
 from cemverify.results.envelope import ResultError, Table
 from cemverify.results.tables import grid
+from reports.kinds.power import largest
 
 Content = Mapping[str, Any]
 
@@ -71,11 +72,11 @@ def _matrix(contents: Sequence[Content]) -> Content:
 
 
 def _seeds_of(content: Content) -> tuple[int, ...]:
-    return tuple(sorted({_last(mutant)["seeds"] for mutant in content["mutants"]}))
+    return tuple(sorted({largest(mutant)["seeds"] for mutant in content["mutants"]}))
 
 
 def _summary(contents: Sequence[Content], mutants: Sequence[Content]) -> str:
-    seeds = max(_last(mutant)["seeds"] for mutant in mutants)
+    seeds = max(largest(mutant)["seeds"] for mutant in mutants)
     killed = f"{sum(mutant['killed'] for mutant in mutants)} of {len(mutants)} mutants were killed by their property"
     said = f"**{killed}, with each of {_seeds(seeds)}.**"
     most = max(contents, key=lambda content: int(content["false_alarm_runs"]))
@@ -86,16 +87,10 @@ def _summary(contents: Sequence[Content], mutants: Sequence[Content]) -> str:
     return said
 
 
-def _last(mutant: Content) -> Content:
-    """The detection at the largest budget."""
-    found: Content = max(mutant["budgets"], key=lambda budget: budget["examples"])
-    return found
-
-
 def _mutants(chosen: Sequence[Content], matrix: Content) -> Table:
     rows = []
     for mutant in chosen:
-        last = _last(mutant)
+        last = largest(mutant)
         asked = mutant["id"] in matrix["detected"]
         others = ", ".join(_seen(matrix, mutant["id"], but=mutant["property"])) if asked else "(not asked)"
         rows.append((mutant["id"], mutant["property"], f"{last['detected']} of {last['seeds']}", others))

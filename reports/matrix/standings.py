@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
 from cemverify.results.envelope import ResultError, Table
 from reports.collect import ResultFile, complete
-from reports.kinds.check import families, family
+from reports.kinds.check import Tally, counted, families, family, unasked
 from reports.sheets import Column, Entry, Group, Quantity, Sheet
 
 
 @dataclass(frozen=True)
-class Standing:
+class Standing(Tally):
     """One family of properties of one implementation.
 
     Attributes:
-        holds, run, violated, undecided, absent: how many of its properties.
         examples: per property that was run, on average.
         detection: how often the faults that these properties must catch are caught with as many examples; None if it
             was not measured.
@@ -26,31 +25,18 @@ class Standing:
             against the hardest look in the matrix.
     """
 
-    holds: int
-    run: int
-    violated: int
-    undecided: int
-    absent: int
     examples: float
     detection: float | None
-    strength: float
-
-    @property
-    def verdict(self) -> str:
-        """The verdict on the family as a whole: the worst of its properties."""
-        if self.violated:
-            return "violated"
-        if not self.run:
-            return "not offered"
-        return "holds" if self.holds == self.run else "inconclusive"
+    strength: float = 0.0
 
     @property
     def words(self) -> str:
-        """What a cell of the table says: how many hold of those that were run, and the detection if known."""
+        """What a cell of the table says: how many hold of those that were run, what was not, and the detection."""
         if not self.run:
-            return "not offered"
+            return "not asked" if self.unasked else "not offered"
         power = "" if self.detection is None else f", {100 * self.detection:.0f} % detected"
-        return f"{self.holds}/{self.run}, {self.examples:.0f} examples{power}"
+        missing = f", {self.unasked} not asked" if self.unasked else ""
+        return f"{self.holds}/{self.run}{missing}, {self.examples:.0f} examples{power}"
 
 
 @dataclass(frozen=True)
@@ -73,6 +59,17 @@ class Line:
     def total(self, what: str) -> int:
         """The sum of one of the counts of `Standing` over all families."""
         return sum(getattr(standing, what) for standing in self.by_family.values())
+
+    @property
+    def whole(self) -> bool:
+        """Whether every property that was to be run was run and holds."""
+        return self.total("holds") == self.total("run") + self.total("unasked") > 0
+
+    @property
+    def words(self) -> str:
+        """How many properties hold of those that were run, and how many were not asked."""
+        said = f"{self.total('holds')} of {self.total('run')} hold"
+        return f"{said}, {self.total('unasked')} not asked" if self.total("unasked") else said
 
 
 def lines_of(sources: Sequence[ResultFile]) -> list[Line]:
@@ -108,13 +105,14 @@ def sheet(lines: Sequence[Line]) -> Sheet:
     """A row for each cell, for programs."""
     columns = (
         *(Column("implementation"), Column("family"), Column("verdict"), Column("holds"), Column("run")),
-        *(Column("violated"), Column("undecided"), Column("not offered"), Column("examples per property")),
-        *(Column("detection", "%"), Column("strength"), Column("date"), Column("suite version"), Column("commit")),
+        *(Column("violated"), Column("undecided"), Column("not offered"), Column("not asked")),
+        *(Column("examples per property"), Column("detection", "%"), Column("strength"), Column("date")),
+        *(Column("suite version"), Column("commit")),
     )
     rows: list[Sequence[Entry]] = [
         [
-            *(line.implementation, name, s.verdict, s.holds, s.run, s.violated, s.undecided, s.absent, s.examples),
-            *(Quantity(s.detection), s.strength, line.date, line.version, line.commit),
+            *(line.implementation, name, s.verdict, s.holds, s.run, s.violated, s.undecided, s.absent, s.unasked),
+            *(s.examples, Quantity(s.detection), s.strength, line.date, line.version, line.commit),
         ]
         for line in lines
         for name, s in line.by_family.items()
@@ -127,7 +125,7 @@ def table(lines: Sequence[Line]) -> Table:
     names = families_of(lines)
     rows = [
         [
-            *(line.implementation, line.date, line.version, f"{line.total('holds')} of {line.total('run')}"),
+            *(line.implementation, line.date, line.version, line.words),
             *(line.by_family[name].words if name in line.by_family else "not tested" for name in names),
         ]
         for line in lines
@@ -155,7 +153,11 @@ def _line(name: str, source: ResultFile, power: Mapping[str, Any] | None, older:
     content = source.content
     made = content["made_by"]
     examples = made["configuration"].get("examples")
-    by_family = {group: _standing(group, entries, power, examples) for group, entries in families(content).items()}
+    asked, missing = families(content), unasked(content)
+    by_family = {
+        group: _standing(group, asked.get(group, ()), missing[group], power, examples)
+        for group in dict.fromkeys([*asked, *missing])
+    }
     # what was not measured is taken for no better than what was
     least = min((s.detection for s in by_family.values() if s.detection is not None), default=1.0)
     by_family = {
@@ -167,36 +169,25 @@ def _line(name: str, source: ResultFile, power: Mapping[str, Any] | None, older:
 
 
 def _standing(
-    group: str, entries: Sequence[Mapping[str, Any]], power: Mapping[str, Any] | None, budget: int | None
+    group: str,
+    entries: Sequence[Mapping[str, Any]],
+    missing: int,
+    power: Mapping[str, Any] | None,
+    budget: int | None,
 ) -> Standing:
-    verdicts = [entry["verdict"] for entry in entries]
-    run = len(verdicts) - verdicts.count("not offered")
-    examples = sum(entry["examples"] for entry in entries) / run if run else 0.0
-    detection = None if power is None or budget is None else _detection(group, power, budget)
-    return Standing(
-        holds=verdicts.count("holds"),
-        run=run,
-        violated=verdicts.count("violated"),
-        undecided=verdicts.count("inconclusive") + verdicts.count("suite error"),
-        absent=verdicts.count("not offered"),
-        examples=examples,
-        detection=detection,
-        strength=0.0,
-    )
+    counts = counted(entries, missing)
+    examples = sum(entry["examples"] for entry in entries) / counts[1] if counts[1] else 0.0
+    return Standing(*counts, examples, None if power is None or budget is None else _detection(group, power, budget))
 
 
 def _detection(group: str, power: Mapping[str, Any], examples: int) -> float | None:
     """The mean share of seeds that caught a fault of this family's properties, with at most as many examples."""
-    shares = list(_shares(group, power, examples))
-    return fmean(shares) if shares else None
-
-
-def _shares(group: str, power: Mapping[str, Any], examples: int) -> Iterator[float]:
+    shares = []
     for mutant in power["mutants"]:
-        if family(mutant["property"]) == group:
-            within = [at for at in mutant["budgets"] if at["examples"] <= examples]
-            if within:
-                yield max(within, key=lambda at: int(at["examples"]))["probability"]
+        within = [at for at in mutant["budgets"] if at["examples"] <= examples]
+        if family(mutant["property"]) == group and within:
+            shares.append(max(within, key=lambda at: int(at["examples"]))["probability"])
+    return fmean(shares) if shares else None
 
 
 def _scaled(line: Line, hardest: float) -> Line:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import resources
 from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from cemverify.conformance.judging.telling import facts_of
 from cemverify.console.escaping import one_line, visible
@@ -12,7 +17,7 @@ from cemverify.results.envelope import Cell
 from cemverify.results.tables import Strong
 from reports.collect import ResultFile, complete, tables_of
 from reports.kinds import headline
-from reports.kinds.check import families
+from reports.kinds.check import Tally, counted, families, unasked
 from reports.page.listing import Listing, listings
 from reports.page.scripts import commands, script
 from reports.pictures.drawing import Picture, inline
@@ -82,22 +87,19 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Square:
-    """What the properties of one family say of one implementation."""
+class Square(Tally):
+    """What the properties of one family say of one implementation.
 
-    holds: int
-    run: int
-    violated: int
-    unsure: int
-    absent: int
+    Attributes:
+        strip: a letter for each.
+    """
+
     strip: str
 
     @property
     def state(self) -> str:
-        """The class of the cell."""
-        if self.violated:
-            return "v"
-        return "i" if self.unsure else "h" if self.run else "n"
+        """The letter of the family's verdict, which is the class of its cell."""
+        return _LETTERS[self.verdict]
 
 
 @dataclass(frozen=True)
@@ -189,18 +191,21 @@ def _answer(checks: Sequence[ResultFile], sources: Sequence[ResultFile]) -> tupl
         with complete(sources[0]):
             return brief(headline(sources[0].content), 300), None
     counts = [source.content["counts"] for source in checks]
-    run = sum(count["run"] for count in counts)
+    run, missing = sum(count["run"] for count in counts), sum(count.get("not_asked", 0) for count in counts)
     holds, violated = sum(count["holds"] for count in counts), sum(count["violated"] for count in counts)
     if len(checks) == 1:
         name = brief(checks[0].content["implementation"], 80)
         if violated:
             return f"No: {violated} of {run} properties of {name} are violated.", False
-        if holds == run and run:
+        if holds == run and run and not missing:
             return f"Yes: all {run} properties of {name} that were run hold.", True
-        return f"Not decided: {holds} of {run} properties of {name} hold, and none is violated.", None
-    whole = sum(count["holds"] == count["run"] > 0 for count in counts)
-    said = f"{whole} of {len(checks)} implementations hold every property that was run"
-    return f"{said}; {violated} of {run:,} verdicts are violations." if violated else f"{said}.", whole == len(checks)
+        rest = f"; {missing} were not asked" if missing else ""
+        return f"Not decided: {holds} of {run} properties of {name} hold, and none is violated{rest}.", None
+    whole = sum(count["holds"] == count["run"] + count.get("not_asked", 0) > 0 for count in counts)
+    said = f"{whole} of {len(checks)} implementations hold every property that was to be run"
+    said += f"; {violated} of {run:,} verdicts are violations" if violated else ""
+    said += f"; {missing:,} properties were not asked" if missing else ""
+    return f"{said}.", True if whole == len(checks) else False if violated else None
 
 
 def _sections(sources: Sequence[ResultFile]) -> Iterator[Section]:
@@ -278,23 +283,21 @@ def _made(source: ResultFile) -> str:
 
 
 def _matrix(checks: Sequence[ResultFile]) -> tuple[list[str], list[tuple[str, dict[str, Square]]], bool]:
-    names = list(dict.fromkeys(family for source in checks for family in families(source.content)))
     rows = []
     for source in checks:
-        squares = {}
-        for name, entries in families(source.content).items():
-            verdicts = [entry["verdict"] for entry in entries]
-            squares[name] = Square(
-                holds=verdicts.count("holds"),
-                run=len(verdicts) - verdicts.count("not offered"),
-                violated=verdicts.count("violated"),
-                unsure=verdicts.count("inconclusive") + verdicts.count("suite error"),
-                absent=verdicts.count("not offered"),
-                strip="".join(_LETTERS[verdict] for verdict in verdicts),
-            )
+        asked, missing = families(source.content), unasked(source.content)
+        squares = {
+            name: Square(*counted(asked.get(name, ()), missing[name]), _strip(asked.get(name, ())))
+            for name in dict.fromkeys([*asked, *missing])
+        }
         rows.append((brief(source.content["implementation"], 60), squares))
+    names = dict.fromkeys(name for _, squares in rows for name in squares)
     properties = sum(len(square.strip) for _, squares in rows for square in squares.values())
     return [brief(name, 40) for name in names], rows, 22 * properties <= MATRIX_BUDGET
+
+
+def _strip(entries: Sequence[Mapping[str, Any]]) -> str:
+    return "".join(_LETTERS[entry["verdict"]] for entry in entries)
 
 
 def _tables(sources: Sequence[ResultFile]) -> tuple[list[Shown], list[str]]:
@@ -358,3 +361,27 @@ def _origin(source: ResultFile) -> dict[str, str]:
         "created": brief(made["created"], 40),
         "seconds": f"{made['duration_seconds']:,.1f}",
     }
+
+
+# --- the page as HTML -------------------------------------------------------------------------------
+
+
+def render(page: Page) -> str:
+    """The page in one file: its style, its script and its pictures are inside, and it asks nobody for anything."""
+    environment = Environment(
+        loader=PackageLoader("reports.page", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["csv_link"] = _csv_link
+    environment.filters["ours"] = Markup  # for the style, the script and the pictures, which are our own
+    folder = resources.files("reports.page")
+    style, script = (folder.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    return environment.get_template("page.html.j2").render(page=page, style=style, script=script)
+
+
+def _csv_link(picture: Picture) -> str:
+    """The data of a picture inside the link to it."""
+    return f"data:text/csv;base64,{b64encode(picture.csv.encode('utf-8', 'backslashreplace')).decode()}"

@@ -39,6 +39,7 @@ def script(implementation: str, entry: Mapping[str, Any]) -> str | None:
         return None
     layer, options = case["layer"], ", ".join(f"{key}={value!r}" for key, value in config.items())
     weights = "".join(f"    {name!r}: array({_values(values)}),\n" for name, values in case["weights"].items())
+    room = max(float(comparison.get("budget_there") or 0.0), 1e-12)
     text = f"""\
 import numpy as np
 from cemverify.cem.layers import {_LAYERS[layer]}
@@ -63,17 +64,13 @@ weights = {{
 config = {_LAYERS[layer]}({options})
 output = implementation.functions[{layer!r}](x, h, weights, config)
 update = np.asarray(output) - np.asarray(x)
-np.testing.assert_allclose(update, {_values(comparison["expected"])}, atol={_atol(comparison)!r})
+np.testing.assert_allclose(update, {_values(comparison["expected"])}, atol={room!r})
 """
     return text if len(text) <= _LONGEST else None
 
 
 def _values(values: Any) -> str:
     return json.dumps(values).replace("null", "np.nan")
-
-
-def _atol(comparison: Mapping[str, Any]) -> float:
-    return max(float(comparison.get("budget_there") or 0.0), 1e-12)
 
 
 def _is_name(words: str) -> bool:

@@ -18,7 +18,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 from reports.pictures.drawing import COLOURS, INK, PLAIN, Mark, Picture, drawn, label_ends, picture, series, shortened
 
 _BLUE, _RED, _GREEN, _GREY = "#0072b2", "#d55e00", "#009e73", "#666666"
-_WIDE_COLOURS = (*COLOURS[:5], "#56b4e9", "#000000")
+_WIDE_COLOURS = (*COLOURS[:5], "#8c564b", "#000000")
 _WIDE_DASHES = ("-", ":", "-.")
 _WIDE_MARKERS = ("o", "s", "^")
 # A line of more points shows them without markers.

@@ -27,7 +27,7 @@ from cemverify.results.tables import csv_rows
 
 # Okabe and Ito's colours without yellow, told apart by everybody; their lightness differs, so grey keeps them apart.
 # The second blue comes last: only a picture of seven lines has both.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#7a7a7a", "#56b4e9")
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#7a7a7a", "#8c564b")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 Dash = Literal["-", "--", "-.", ":"]
 DASHES: tuple[Dash, ...] = ("-", "--", "-.", ":")

@@ -20,7 +20,7 @@ def matrix(lines: Sequence[Line]) -> Picture:
     """The matrix; of very many implementations the first, as the table has the others."""
     shown = list(lines)[:_MOST]
     names = families_of(shown)
-    whole = sum(line.total("holds") == line.total("run") > 0 for line in lines)
+    whole = sum(line.whole for line in lines)
 
     def draw(figure: Figure) -> None:
         axis = figure.subplots()
@@ -39,6 +39,7 @@ def matrix(lines: Sequence[Line]) -> Picture:
                 ink = PAPER if found.run and strength > 0.72 else INK
                 mark = "✗\n" if found.violated else ""
                 words = f"{mark}{found.holds}/{found.run}" if found.run else "–"
+                words += f"\n+{found.unasked}" if found.unasked else ""
                 if found.detection is not None and found.run:
                     words += f"\n{100 * found.detection:.0f} %"
                 axis.text(x + 0.03, y, words, ha="center", va="center", fontsize=6, color=ink)
@@ -62,10 +63,11 @@ def matrix(lines: Sequence[Line]) -> Picture:
     rows = [[cell.value if isinstance(cell, Quantity) else cell for cell in row] for row in data.rows]
     return picture(
         "matrix",
-        f"{whole} of {len(lines)} implementations hold every property that was run",
+        f"{whole} of {len(lines)} implementations hold every property that was to be run",
         "A row for each implementation with the date and the version of the suite, a column for each family of "
-        "properties. A cell has how many properties hold of those that were run, and the share of faults that are "
-        "detected where it was measured; the paler, the fewer examples and faults detected.",
+        "properties. A cell has how many properties hold of those that were run, after a plus how many were not "
+        "asked, and the share of faults that are detected where it was measured; the paler, the fewer examples and "
+        "faults detected.",
         1.2 + 0.36 * len(shown),
         draw,
         [column.name for column in data.columns],

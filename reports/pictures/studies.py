@@ -4,95 +4,47 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any
 
 from matplotlib.figure import Figure
 
-from reports.kinds import language
 from reports.pictures.charts import Curve, Panel, stacked
-from reports.pictures.drawing import (
-    COLOURS,
-    INK,
-    QUIET,
-    Picture,
-    picture,
-    shortened,
-)
-from reports.winners import winner
+from reports.pictures.drawing import COLOURS, INK, QUIET, Picture, picture, shortened
 
 # Models in one picture; more than these are in the table.
 _MOST_MODELS = 14
 
 
-@dataclass(frozen=True)
-class _Model:
-    name: str
-    parameters: int
-    flops: float
-    bits: float
-    error: float
-
-
 def of_language(content: Mapping[str, Any]) -> Iterator[Picture]:
-    """Losses, and bits per byte against what they cost; learning rates, where a study varies them."""
-    if "models" in content:
-        yield from _losses(content)
-        models = [
-            _Model(
-                m["name"],
-                m["parameters"],
-                m["flops_per_token"]["training"],
-                m["validation_bits_per_byte"],
-                m["validation_standard_error"] or 0.0,
-            )
-            for m in content["models"]
-            if m["validation_bits_per_byte"] is not None
-        ]
-        bigram = content["corpus"]["bits_per_byte"].get("bigram")
-        level = ("bigram model", bigram) if bigram else None
-        yield from _costs(models, _clear(models), level, "standard error over windows")
-    elif "rows" in content:
-        rows: dict[str, Mapping[str, Any]] = {}  # of each model that with the best of its learning rates
-        for row in content["rows"]:
-            before = rows.get(_model(row))
-            if row["bits"] is not None and (before is None or row["bits"]["mean"] < before["bits"]["mean"]):
-                rows[_model(row)] = row
-        models = [
-            _Model(
-                name,
-                r["records"][0]["parameters"],
-                r["records"][0]["training"],
-                r["bits"]["mean"],
-                r["bits"]["std"] or 0.0,
-            )
-            for name, r in rows.items()
-        ]
-        best = winner({name: language.bits(row) for name, row in rows.items()})
-        yield from _rates(content)
-        yield from _costs(models, best, None, "standard deviation over seeds")
-
-
-def _model(row: Mapping[str, Any]) -> str:
-    """The name of a row's model, without its learning rate."""
-    rate = row["variant"].get("learning_rate")
-    name = str(row["variant"]["name"])
-    return name if rate is None else name.removesuffix(f" at {rate:g}")
-
-
-def _clear(models: Sequence[_Model]) -> str | None:
-    """The model with the fewest bits, if every other is more than two standard errors of the difference away."""
-    best = min(models, key=lambda model: model.bits, default=None)
-    if best is None or any(
-        m.bits - best.bits <= 2 * math.hypot(m.error, best.error) for m in models if m is not best
-    ):
-        return None
-    return best.name
+    """Losses, and bits per byte against what they cost."""
+    if "models" not in content:
+        return
+    yield from _losses(content)
+    yield from _costs(content)
 
 
 def of_readings(content: Mapping[str, Any]) -> Iterator[Picture]:
-    """The ratios with their intervals."""
+    """The ratios with their intervals, and the curves of the study's page where the file has it."""
+    yield from _ratios(content)
+    for block in content.get("page", {}).get("blocks", ()):
+        if isinstance(block, Mapping) and "panels" in block["chart"]:
+            panels = [_panel(panel) for panel in block["chart"]["panels"]]
+            if any(panel.curves for panel in panels):
+                about = "A chart of the study's page."
+                columns = ("panel", "model", "x", "y")
+                yield stacked(f"page-{block['name']}", block["title"], about, panels, columns)
+
+
+def _panel(kept: Mapping[str, Any]) -> Panel:
+    """A panel of a page, from what a result file keeps of it."""
+    curves = [Curve(*(curve[name] for name in ("name", "x", "y", "low", "high"))) for curve in kept["curves"]]
+    level = None if kept["level"] is None else (kept["level"][0], kept["level"][1])
+    rest = {name: kept[name] for name in ("title", "x_label", "y_label", "ticks", "x_scale", "y_scale")}
+    return Panel(**rest, curves=curves, level=level)
+
+
+def _ratios(content: Mapping[str, Any]) -> Iterator[Picture]:
     ratios = [r for r in content["ratios"] if r["interval95"]]
     if not ratios:
         return
@@ -197,71 +149,53 @@ def _losses(content: Mapping[str, Any]) -> Iterator[Picture]:
         return
     shown = curves[:_MOST_MODELS]
     best = min(shown, key=lambda curve: curve.y[-1])
-    bigram = content["corpus"]["bits_per_byte"].get("bigram")
-    level = ("bigram model", bigram) if bigram else None
     label = "training loss, bits per token"
     yield stacked(
         "loss-curves",
         f"At the end of this training {shortened(best.name, 30)} has the lowest loss",
         "Training loss against the step, averaged over neighbouring steps; the dashed line is the bigram model.",
-        [Panel("", "training step", label, shown, level, x_scale="linear", y_scale="log")],
+        [Panel("", "training step", label, shown, _bigram(content), x_scale="linear", y_scale="log")],
         ("panel", "model", "step", "bits per token"),
     )
 
 
-def _costs(
-    models: Sequence[_Model], best: str | None, level: tuple[str, float] | None, what: str
-) -> Iterator[Picture]:
-    """Bits per byte against parameters and against FLOPs.
+def _bigram(content: Mapping[str, Any]) -> tuple[str, float] | None:
+    bits = content["corpus"]["bits_per_byte"].get("bigram")
+    return ("bigram model", bits) if bits else None
 
-    Args:
-        best: the model that a test calls the best; None if none is. level: a yardstick. what: the error bars.
-    """
-    if not models:
+
+def _costs(content: Mapping[str, Any]) -> Iterator[Picture]:
+    """Bits per byte against parameters and FLOPs; the best model is named if every other is far enough away."""
+    scored = [m for m in content["models"] if m["validation_bits_per_byte"] is not None]
+    if not scored:
         return
-    shown = sorted(models, key=lambda model: model.bits)[:_MOST_MODELS]
+    models = [
+        (m, m["validation_bits_per_byte"], m["validation_standard_error"] or 0.0)
+        for m in sorted(scored, key=lambda m: float(m["validation_bits_per_byte"]))
+    ]
     panels = []
-    for label, at in (("parameters", "parameters"), ("training FLOPs per token", "flops")):
-        curves = [Curve(m.name, [getattr(m, at)], [m.bits], [m.bits - m.error], [m.bits + m.error]) for m in shown]
-        panels.append(Panel("", label, "validation bits per byte", curves, level, x_scale="linear"))
-    least = shown[0]
-    title = (
-        f"{shortened(best, 30)} has the fewest bits per byte, {least.bits:.3f}"
-        if best == least.name
-        else f"{least.bits:.3f} bits per byte is the least, and no model surely the best"
-    )
+    for label in ("parameters", "training FLOPs per token"):
+        curves = [
+            Curve(
+                m["name"],
+                [m["parameters"] if label == "parameters" else m["flops_per_token"]["training"]],
+                *([bits], [bits - error], [bits + error]),
+            )
+            for m, bits, error in models[:_MOST_MODELS]
+        ]
+        panels.append(Panel("", label, "validation bits per byte", curves, _bigram(content), x_scale="linear"))
+    best, least, uncertain = models[0]
+    # more than two standard errors of the difference
+    clear = all(bits - least > 2 * math.hypot(error, uncertain) for _, bits, error in models[1:])
     yield stacked(
         "bits-per-byte",
-        title,
+        f"{shortened(best['name'], 30)} has the fewest bits per byte, {least:.3f}"
+        if clear
+        else f"{least:.3f} bits per byte is the least, and no model surely the best",
         "Validation bits per byte of each model against its parameters and against its training FLOPs, on one scale; "
-        f"bars are the {what}.",
+        "bars are the standard error over windows.",
         panels,
         ("panel", "model", "parameters or FLOPs", "bits per byte"),
-    )
-
-
-def _rates(content: Mapping[str, Any]) -> Iterator[Picture]:
-    """Bits per byte against the learning rate, of a study in which models have several."""
-    found: dict[str, list[tuple[float, list[float]]]] = {}
-    for row in content["rows"]:
-        rate = row["variant"].get("learning_rate")
-        if rate is not None and row["bits"] is not None:
-            found.setdefault(_model(row), []).append((rate, language.bits(row)))
-    curves = []
-    for name, points in found.items():
-        rates, bits = zip(*sorted(points), strict=True)
-        if len(rates) > 2:
-            curves.append(Curve(name, rates, list(map(fmean, bits)), list(map(min, bits)), list(map(max, bits))))
-    if not curves:
-        return
-    ticks = sorted({rate for curve in curves for rate in curve.x})
-    said = ", ".join(f"{shortened(c.name, 20)} {c.x[c.y.index(min(c.y))]:g}" for c in curves[:4])
-    yield stacked(
-        "learning-rates",
-        f"Of the rates that were tried, these have the fewest bits: {said}",
-        "Bits per byte against the learning rate, mean and range over seeds; a line for each model.",
-        [Panel("", "learning rate", "validation bits per byte", curves, ticks=ticks, x_scale="log")],
-        ("panel", "model", "rate", "bits per byte"),
     )
 
 

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from reports.kinds.check import families
+from reports.kinds.claims import NAMES
 from reports.kinds.power import largest
 from reports.pictures.drawing import (
     ABSENT,
@@ -35,12 +36,6 @@ _MARKS = (
     ("suite error", UNSURE, "D", 3.5),
     ("violated", BAD, "X", 5.0),
 )
-_CLAIMS = {
-    "paper": "the paper's statements",
-    "slip": "slips of the pen",
-    "ours": "consequences",
-    "training": "reports of training",
-}
 _DTYPES = ("float64", "float32", "bfloat16", "float16")
 
 
@@ -131,7 +126,7 @@ def of_claims(content: Mapping[str, Any]) -> Iterator[Picture]:
                     ink = PAPER if verdict in colours else INK
                     axis.text(left + share / 2, row, words, ha="center", va="center", fontsize=7, color=ink)
                 left += share
-        names = [f"{_CLAIMS.get(kind, kind)} ({sum(found.values())})" for kind, found in counts.items()]
+        names = [f"{NAMES.get(kind, kind)} ({sum(found.values())})" for kind, found in counts.items()]
         axis.set_yticks(range(len(names)), names)
         axis.invert_yaxis()
         axis.set_xlim(0, 1)

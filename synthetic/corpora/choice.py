@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from cemverify.console.errors import UsageError
@@ -64,7 +65,7 @@ class CorpusChoice:
 
     @property
     def anywhere(self) -> CorpusChoice:
-        """The same choice with absolute paths, for processes in another folder."""
+        """This choice with absolute paths, for processes that run in another folder."""
         if not isinstance(self.source, TextFiles):
             return self
         paths = tuple(str(Path(path).expanduser().resolve()) for path in self.source.paths)
@@ -104,7 +105,9 @@ def open_corpus(choice: CorpusChoice, folder: Path) -> Corpus:
     Raises:
         UsageError: it is not available, is empty, or is damaged.
     """
-    return tokenised(_documents(choice), _tokeniser(choice), folder, report=_say)
+    return tokenised(
+        _documents(choice), _tokeniser(choice), folder, report=partial(print, file=sys.stderr, flush=True)
+    )
 
 
 def chain_of(choice: CorpusChoice) -> Chain | None:
@@ -128,7 +131,3 @@ def _tokeniser(choice: CorpusChoice) -> Tokeniser:
     if isinstance(choice.source, ChainSpec):
         return Symbols(choice.source.vocabulary)
     return subwords(choice.tokeniser) if choice.tokeniser else Symbols()
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

@@ -149,7 +149,7 @@ def _make(source: DocumentSource, tokeniser: Tokeniser, folder: Path, name: str,
             aside.mkdir()
             _fill(aside, source, tokeniser, report)
     except OSError as error:
-        if not (folder / name / "corpus.json").exists():  # or else somebody was faster, and theirs is the same
+        if not (folder / name / "corpus.json").exists():  # otherwise another process has made the same one meanwhile
             raise _unwritable("a corpus", folder, error) from error
 
 
@@ -160,7 +160,7 @@ def _fill(aside: Path, source: DocumentSource, tokeniser: Tokeniser, report: Rep
         for document, tokens in zip(documents, tokeniser.encode([d.content for d in documents]), strict=True):
             writers[document.part].take(document, tokens)
         with contextlib.suppress(OSError):
-            os.utime(aside)  # somebody is at work here
+            os.utime(aside)  # a recent time tells other processes that this folder is in use
         report(f"tokenised {sum(w.tokens for w in writers.values()):,} tokens")
     described = {part: writer.finish() for part, writer in writers.items()}
     if empty := [part for part in PARTS if not described[part].tokens]:

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from cemverify.console.errors import UsageError
-from synthetic.corpora.quiet import hushed
 from synthetic.corpora.sources import Document, DocumentSource, part_of
+from synthetic.corpora.tokenisers import hushed
 
 LOCAL_FORMATS = ("json", "parquet")
 
@@ -116,7 +116,7 @@ def _matched(spec: DatasetSpec, kind: str, pattern: str) -> list[str]:
     try:
         with hushed("datasets", "huggingface_hub"):
             files = datasets.load_dataset_builder(kind, data_files=pattern).config.data_files
-    except Exception as error:  # as of the rows
+    except Exception as error:  # many kinds, as in `_rows`
         raise _not_to_be_had(spec, error) from error
     return [str(path) for paths in files.values() for path in paths]
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cemverify.console.errors import UsageError
-from synthetic.corpora.quiet import hushed
 
 Codes = NDArray[np.uint16]
 LARGEST_VOCABULARY = 2**16  # a token is stored in two bytes
@@ -116,9 +118,27 @@ def subwords(name: str) -> Subwords:
 
 
 def _two_bytes(tokens: Sequence[int]) -> Codes:
-    """Raises if a post-processor added tokens beyond the vocabulary that are too large."""
+    """Tokens as two-byte numbers; refuses those that a post-processor added beyond what two bytes hold."""
     if (largest := max(tokens, default=0)) >= LARGEST_VOCABULARY:
         raise UsageError(
             f"the tokeniser gave the token {largest:,}; corpora hold those below {LARGEST_VOCABULARY:,}; take another"
         )
     return np.asarray(tokens, np.uint16)
+
+
+# --- libraries that log what they also raise --------------------------------------------------------
+
+
+@contextmanager
+def hushed(*libraries: str) -> Iterator[None]:
+    """Suppresses the log lines of these libraries."""
+    # imported, as a library sets its own level the first time that it is used
+    modules = [import_module(f"{library}.utils.logging") for library in libraries]
+    before = [module.get_verbosity() for module in modules]
+    for module in modules:
+        module.set_verbosity(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for module, verbosity in zip(modules, before, strict=True):
+            module.set_verbosity(verbosity)

@@ -34,7 +34,7 @@ def bytes_needed(count: int, points: int, dimensions: int) -> int:
 
 
 def draw_features(kernel: gp.Kernel, count: int, dimensions: int, generator: torch.Generator) -> Features:
-    """That many random features of a kernel over `dimensions` inputs.
+    """A number of random features of a kernel over `dimensions` inputs.
 
     Raises:
         UsageError: random features are not available for a part of it (Gibbs, user-defined kernels).
@@ -95,7 +95,7 @@ def _blocks(phi: Features, x: Tensor) -> Iterator[Tensor]:
 
 
 def _draw(kernel: gp.Kernel, count: int, d: int, generator: torch.Generator) -> Features:
-    """As `draw_features`, of inputs already chosen."""
+    """Random features of a kernel, where its own choice of inputs has been applied already."""
 
     def inside(part: gp.Kernel, inputs: int = d) -> Features:
         return draw_features(part, count, inputs, generator)

@@ -19,8 +19,7 @@ from sklearn.gaussian_process import kernels as sk
 
 from synthetic.gp import features, priors
 from synthetic.gp import kernels as own
-from synthetic.gp.streams import Stream, Streams
-from synthetic.gp.tasks import Task
+from synthetic.gp.tasks import Stream, Streams, Task
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 Covariance = Callable[[Array, Array], Array]  # (n, d), (m, d) -> (n, m)

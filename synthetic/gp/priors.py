@@ -68,11 +68,6 @@ def kernel(text: str, dimensions: int) -> Kernel:
     return _build(_complete(parse(text), dimensions), dimensions)
 
 
-def names(text: str) -> tuple[str, ...]:
-    """The family names that occur in a prior, each once."""
-    return tuple(dict.fromkeys(_names(parse(text))))
-
-
 def describe() -> str:
     """The families and their defaults, one line each."""
     lines = []
@@ -86,7 +81,7 @@ def describe() -> str:
 
 
 def _complete(expression: Expression, dimensions: int) -> Expression:
-    """The same expression with every default filled in.
+    """An expression with every default filled in.
 
     Raises:
         UsageError: an unknown name or parameter, or a value out of range.
@@ -147,13 +142,6 @@ def _family(name: str) -> PriorFamily:
 def _inputs(name: str, dimensions: int) -> int:
     """The number of inputs of the kernels inside a kernel of that name."""
     return 1 if name == "additive" else dimensions
-
-
-def _names(expression: Expression) -> list[str]:
-    if isinstance(expression, Named):
-        return [expression.name, *(name for inner in expression.inner for name in _names(inner))]
-    parts = expression.terms if isinstance(expression, Sum) else expression.factors
-    return [name for part in parts for name in _names(part)]
 
 
 # --- from complete expressions to kernels -------------------------------------------------------
@@ -235,10 +223,8 @@ def _periodic(_: int, __: Sequence[Kernel], p: Mapping[str, Value]) -> Kernel:
     # equals GPyTorch's PeriodicKernel, exp(-2 sum sin^2(pi (x - x') / p) / lengthscale), and is tens of times faster
     period, lengthscale = _number(p["period"]), p["lengthscale"]
     twice = lengthscale * 2 if isinstance(lengthscale, tuple) else lengthscale  # sines, then cosines
-    base = RBFKernel(ard_num_dims=len(twice) if isinstance(twice, tuple) else None)
-    roots = torch.tensor(twice, dtype=torch.float64).sqrt()
-    base = base.double()
-    base.lengthscale = roots
+    base = RBFKernel(ard_num_dims=len(twice) if isinstance(twice, tuple) else None).double()
+    base.lengthscale = torch.tensor(twice, dtype=torch.float64).sqrt()
     return Mapped(base, lambda x: circle(x, period))
 
 

@@ -24,7 +24,7 @@ BLOCK = 1024
 
 
 def bytes_needed(n: int, m: int, dimensions: int = 1) -> int:
-    """Of a task with n training and m test points, at its peak: two joint matrices, or one and the posterior's.
+    """The peak memory of a task with n training and m test points: two joint matrices, or one and the posterior's.
 
     The points themselves count, too, and what kernels make of a block of them: copies, sines and cosines.
     """
@@ -55,7 +55,7 @@ def covariance(kernel: Kernel, x: Tensor) -> Tensor:
 
 
 def _evaluated(kernel: Kernel, rows: Tensor, columns: Tensor) -> Tensor:
-    """As `evaluate`, of a kernel that may be anybody's."""
+    """The covariances of two blocks of points, by a kernel that may be the user's own and may fail in any way."""
     try:
         block = evaluate(kernel, rows, columns)
     except MemoryError:

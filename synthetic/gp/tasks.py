@@ -12,10 +12,13 @@ Bayesian linear regression in the same features. `Task.sampling` says which. Bot
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import lru_cache
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,12 +26,11 @@ from cemverify.console.errors import UsageError
 from synthetic import memory
 from synthetic.gp import features, priors, sampling
 from synthetic.gp.algebra import LARGEST, SMALLEST
-from synthetic.gp.streams import Stream, Streams
 
 # Up to here a task takes seconds and at most 1.5 GB; more points get finite rank unless `features=0` insists.
 EXACT_POINTS = 8192
 
-# Features of a task beyond that, if nobody says how many.
+# The number of features of a task with more points, where none is given.
 FEATURES = 2048
 
 
@@ -159,22 +161,21 @@ def draw(config: TaskConfig, streams: Streams) -> Task:
     return draw_many(config, streams, 1)[0]
 
 
-def draw_many(config: TaskConfig, streams: Streams, functions: int, inputs: Tensor | None = None) -> list[Task]:
+def draw_many(config: TaskConfig, streams: Streams, functions: int) -> list[Task]:
     """Several functions on the same points, at the price of one factorisation. The first is that of `draw`.
 
     They are independent given the points and share those: for replicates of a study, draw with several seeds.
 
     Args:
         functions: how many, at least 1.
-        inputs: one's own points (n + m, d), the training points first, instead of uniform ones.
 
     Raises:
-        UsageError: as `draw`; or the inputs are not n + m different, finite points of d dimensions.
+        UsageError: as `draw`.
     """
     if functions < 1:
         raise UsageError(f"the number of functions must be at least 1, not {functions}")
     _require_memory(config)
-    x = _uniform(config, streams) if inputs is None else _checked(config, inputs)  # (n + m, d)
+    x = _uniform(config, streams)  # (n + m, d)
     draw_all = _finite_rank if config.features else _exact
     try:
         return draw_all(config, streams, functions, x)
@@ -265,19 +266,44 @@ def _standard_normals(count: int, streams: Streams, stream: Stream, functions: i
     return [torch.randn(count, generator=streams.generator(stream, part), dtype=torch.float64) for part in parts]
 
 
-def _checked(config: TaskConfig, inputs: Tensor) -> Tensor:
-    expected = (config.points, config.dimensions)
-    if inputs.shape != expected:
-        raise UsageError(f"the inputs have shape {tuple(inputs.shape)}; this task needs {expected}, training first")
-    x = inputs.detach().to("cpu", torch.float64)
-    if bad := int((~x.isfinite()).any(dim=1).sum()):
-        raise UsageError(f"{bad} of {len(x)} inputs hold NaN or infinity; give finite points only")
-    if twice := len(x) - len(torch.unique(x, dim=0)):
-        raise UsageError(
-            f"{twice} of {len(x)} inputs repeat another one and make the covariance singular; give each point once"
-        )
-    return x
-
-
 def _with_ones(x: Tensor) -> Tensor:
     return torch.cat([x, x.new_ones(len(x), 1)], dim=1)
+
+
+# --- random streams ---------------------------------------------------------------------------------
+
+
+class Stream(IntEnum):
+    """What is drawn; the numbers are part of the seed, so they never change."""
+
+    INPUTS = 0
+    FUNCTION = 1
+    NOISE = 2
+    WEIGHTS = 3
+    BATCHES = 4
+    FEATURES = 5
+    SELF_TEST = 6
+
+
+@dataclass(frozen=True)
+class Streams:
+    """The streams of one replicate of one task: one generator for each thing drawn, so that runs can be paired.
+
+    Two runs that differ in recursion depth alone share the function, the split, the initial weights and the batches,
+    because none of these streams knows of the depth.
+
+    Attributes:
+        root: the seed the user gave, at least 0. task: the name of the task. seed: the number of the replicate.
+    """
+
+    root: int
+    task: str
+    seed: int
+
+    def generator(self, stream: Stream, part: str = "") -> torch.Generator:
+        """A fresh CPU generator, at the start of the stream, or of one part of it that has a name of its own."""
+        # a hash of the name and not its place in a list: new tasks leave the old ones as they were
+        parts = (zlib.crc32(part.encode()),) if part else ()
+        key = (zlib.crc32(self.task.encode()), self.seed, int(stream), *parts)
+        sequence = np.random.SeedSequence(self.root, spawn_key=key)
+        return torch.Generator().manual_seed(int(sequence.generate_state(1, np.uint64)[0]))

@@ -59,7 +59,7 @@ class Command(Parser):
         self.beside: Mapping[str, Command] = {}
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """As its parent; then come the checks."""
+        """Parses what is known, and then runs the checks of the command on it."""
         found, _ = super().parse_known_args(args, namespace)
         try:
             for check in self.checks:
@@ -73,7 +73,7 @@ class Command(Parser):
         return option in self._option_string_actions
 
     def about_unknown(self, words: Sequence[str]) -> str:
-        """As its parent; says which of the other commands has the option."""
+        """What is said of an unknown option: which of the other commands has it, where one does."""
         option = next((word.partition("=")[0] for word in words if word.startswith("-")), "")
         owners = [command.prog for command in self.beside.values() if option and command.knows(option)]
         return f"{option} belongs to `{owners[0]}`" if owners else super().about_unknown(words)

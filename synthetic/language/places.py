@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 from cemverify.console.errors import UsageError
 from cemverify.console.parsing import path, positive
+from cemverify.console.streams import note
 from cemverify.processes.devices import find_device
 from cemverify.results import envelope
 from cemverify.runs import CellStore, RunOptions, add_run_arguments, bring, hand_on, run_options
@@ -61,7 +61,7 @@ class Workplace:
         """
         if self.cells is not None and self.cells.exists():
             brought = bring(self.cells, CellStore(self.where.store))
-            print(f"{self.cells}: {brought} trainings that the store lacked", file=sys.stderr)
+            note(f"{self.cells}: {brought} trainings that the store lacked")
 
 
 def add_when(parser: Command, more: str = "; --compile: faster") -> Callable[..., None]:
@@ -73,7 +73,7 @@ def add_when(parser: Command, more: str = "; --compile: faster") -> Callable[...
     add = add_compact(parser, "when, and where to", WHEN.format(more=more))
     add("--estimate", action="store_true")
     add("--tflops", type=positive)
-    add("--until", type=_minutes)
+    add("--until", type=lambda text: 0.0 if text == "0" else positive(text))
     for name in ("--cells", "--page", "--output"):
         add(name, type=path)
     add("--device", default="auto")
@@ -134,11 +134,7 @@ def write_results(
         beside = place.page.with_suffix(".json")
         envelope.write(beside, measured)
         written += [*write_page(place.page, result), beside]
-    print(f"wrote {', '.join(map(str, written)) or 'nothing'}", file=sys.stderr)
-
-
-def _minutes(text: str) -> float:
-    return 0.0 if text == "0" else positive(text)
+    note(f"wrote {', '.join(map(str, written)) or 'nothing'}")
 
 
 def run_on(options: argparse.Namespace) -> tuple[str, RunOptions]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
-from cemverify.console.escaping import visible
 from cemverify.console.parsing import path
+from cemverify.console.streams import note
 from cemverify.results import envelope
 from cemverify.results.tables import terminal
 from synthetic.language.arguments import Command
+from synthetic.studies.engine.pages import write_page
 
 SUMMARY = "what second-step found at several lengths and sizes, side by side; trains nothing"
 USAGE = "FILE ... [--page FILE]"
@@ -47,6 +47,6 @@ def run(options: argparse.Namespace) -> int:
     points = sorted(found, key=lambda p: (p.parameters, p.tokens, p.replaced))
     envelope.show(terminal([scale.table(points)]))
     if options.page is not None:
-        written = scale.write_page(options.page, options.again, points)
-        print(f"wrote {visible(', '.join(map(str, written)))}", file=sys.stderr)
+        written = write_page(options.page, {"made_by": {"command": options.again}}, scale.page_of(points))
+        note(f"wrote {', '.join(map(str, written))}")
     return 0

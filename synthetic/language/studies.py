@@ -1,4 +1,4 @@
-"""The commands of studies in which every row finds its own learning rate: `second-step`, `dial`, and `own`."""
+"""The commands of studies whose rows find their own learning rates: `second-step`, `fixed-memory`, `dial`, `own`."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ from cemverify.conformance.implementations.contract import attribute
 from cemverify.console.errors import UsageError
 from cemverify.console.parsing import positive, seed, whole
 from cemverify.results import envelope
+from cemverify.results.envelope import Table
 from cemverify.results.provenance import Maker
 from cemverify.results.tables import terminal
 from synthetic.corpora.choice import CorpusChoice, chain_of
 from synthetic.corpora.corpus import Corpus
 from synthetic.language.arguments import Command, add_recipe_arguments, corpus_choice, recipe_changes, shape
 from synthetic.language.places import add_when, workplace, write_results
-from synthetic.studies import depth_dial, second_step
+from synthetic.studies import depth_dial, fixed_memory, second_step
 from synthetic.studies.engine import tables, tuning
 from synthetic.studies.engine.conduct import conduct
 from synthetic.studies.engine.designs import REPLACED
 from synthetic.studies.engine.estimates import speed_at
-from synthetic.studies.engine.plan import JUDGING_WINDOWS, Plan
+from synthetic.studies.engine.plan import JUDGING_WINDOWS, SIZES, Plan
 from synthetic.studies.engine.readings import readings
 from synthetic.studies.engine.study import Found, Study, everything, figures
 from synthetic.studies.engine.trials import part_windows
-from synthetic.training.frames import TINY, tiny_dims
-from synthetic.training.paths import words
+from synthetic.training.cost import words
+from synthetic.training.frames import PRECONDITIONERS, TINY, tiny_dims
 
-STUDIES: Sequence[Study] = (second_step.STUDY, depth_dial.STUDY)
+STUDIES: Sequence[Study] = (second_step.STUDY, fixed_memory.STUDY, depth_dial.STUDY)
 
 USAGE = "[--replaced LAYER] [--until MINUTES] [option ...]"
 OWN_USAGE = f"MODULE:STUDY {USAGE}"
@@ -50,9 +51,15 @@ HOW = """\
 --rows NAME ...       only these rows, as in the tables: 'T = 1' 'T = 2, eta 1/2'
 --beyond              also rows that the paper does not have
 --seeds N --seed S    judge with N seeds, from S on{seeds}
---tuning N            find rates in trainings of 1/N of the length (default: 2); --tuning-seeds N
+--tuning N            find rates in trainings of 1/N of the length{tuning}; --tuning-seeds N
+--preconditioner P    of CEM's layers: identity, diagonal or low-rank (default: as in the paper)
 other numbers:        --steps N --batch B --context J --accumulate N --dim D --layers L --heads K
 """
+
+ABOUT_COSTS = """\
+One training reads {tokens:,} tokens, drawn with replacement; that many take {disk:,.2f} GB on disk. What a window
+keeps is beside the memory, for each window of a pass. Causal attention counts as if it were dense. CEM layers that
+are not compiled reach a smaller share of a GPU's speed than Llama's; give the speed of yours with --tflops."""
 
 
 def add_arguments(parser: Command, study: Study | None) -> None:
@@ -66,6 +73,7 @@ def add_arguments(parser: Command, study: Study | None) -> None:
         depth="" if study is None else usual(str(study.depth)),
         per_parameter="" if study is None else usual(f"{study.per_parameter:g}"),
         seeds="" if study is None else usual(f"{study.seeds} from 0"),
+        tuning="" if study is None else usual(str(study.tuning)),
     )
     parser.description = OWN_DESCRIPTION if study is None else study.description
     name = "own mystudy.sentences:STUDY --until 60" if study is None else f"{study.name} {study.example}"
@@ -81,8 +89,9 @@ def add_arguments(parser: Command, study: Study | None) -> None:
     add("--beyond", action="store_true")
     add("--seeds", type=whole(1))
     add("--seed", type=seed, default=0)
-    add("--tuning-seeds", type=whole(1), default=1)
-    add("--tuning", type=whole(1), default=2)
+    add("--tuning-seeds", type=whole(1))
+    add("--tuning", type=whole(1))
+    add("--preconditioner")
     add_when(parser)("--compile", action="store_true")
     parser.checks.append(_check)
 
@@ -99,25 +108,35 @@ def run(options: argparse.Namespace, study: Study | None) -> int:
     # a wrong name or number needs no corpus to be told
     asked = planned(study, options, paper.VOCABULARY if options.size in paper.SIZES else choice.vocabulary)
     if options.estimate:
-        speed = speed_at(options.size in paper.SIZES, options.tflops)
-        envelope.show(terminal([tables.need(), tables.costs(study.name, asked, speed)]))
+        shown = [] if asked.papers else [tables.need()]
+        envelope.show(terminal([*shown, _costs(study, asked, options)]))
+        envelope.show(f"\n{ABOUT_COSTS.format(tokens=asked.recipe.tokens, disk=2 * asked.recipe.tokens / 1e9)}")
         return 0
-    place = workplace(options, f"out/{study.name}-{asked.replaced}-{asked.size}.json")
+    usual = study.name if asked.papers else f"{study.name}-{asked.replaced}-{asked.size}"
+    place = workplace(options, f"out/{usual}.json")
     corpus = place.corpus
     asked = planned(study, options, corpus.vocabulary)
     tuning.check_fits(asked, corpus)
-    print(terminal([tables.need()]), file=sys.stderr)
+    if not asked.papers:
+        print(terminal([tables.need()]), file=sys.stderr)
+    elif asked.size != TINY:
+        print(terminal([_costs(study, asked, options)]), file=sys.stderr)
     maker = Maker.now(place.again, asdict(asked), asked.seed, place.device)
     place.bring()
     torch.set_num_threads(1)  # as in the workers, and as the result says
     state = conduct(lambda look: tuning.state(asked, place.pinned, place.device, look), place.where, options.until)
-    found = Found(asked, state, place.name, corpus.unit, _source_bits(choice, corpus, asked))
+    if state.todo and asked.papers:  # which are read together
+        write_results(place, state, None, None)
+        return 0
+    source = _source_bits(choice, corpus, asked)
+    found = Found(asked, state, place.name, corpus.unit, source, corpus.train.bytes)
     findings = study.read(found)
     shown = findings.page.tables
     envelope.show(terminal(shown))
     envelope.show(f"\n{words(tuning.paths_of(asked), compiled=asked.compiled)}")
     envelope.show(f"\n{findings.conclusion}")
-    result = envelope.result("readings", maker, shown, everything(study.name, found, findings))
+    content = {**everything(study.name, found, findings), "corpus": corpus.describe()}
+    result = envelope.result("readings", maker, shown, content)
     measured = readings(maker, findings.title, figures(study.name, found, findings))
     write_results(place, state, result, measured)
     return 0
@@ -130,7 +149,7 @@ def planned(study: Study, options: argparse.Namespace, vocabulary: int) -> Plan:
         UsageError: there is no such size or row, or a number is out of its range.
     """
     dims = tiny_dims(*shape(options)) if any(shape(options)) else None
-    if dims is not None and options.size != TINY:
+    if dims is not None and options.size in SIZES[1:]:
         raise UsageError(f"size {options.size} has its own dimensions: leave out --dim, --layers and --heads")
     return study.plan(
         options.replaced,
@@ -142,12 +161,17 @@ def planned(study: Study, options: argparse.Namespace, vocabulary: int) -> Plan:
         changes=recipe_changes(options),
         names=tuple(options.rows),
         with_beyond=options.beyond,
-        seeds=options.seeds,
+        seeds=options.seeds or (1 if study.papers and options.size != TINY else None),
         seed=options.seed,
+        P=None if options.preconditioner is None else _PRECONDITIONERS[options.preconditioner],
         tuning_seeds=options.tuning_seeds,
         tuning=options.tuning,
         compiled=options.compile,
     )
+
+
+def _costs(study: Study, asked: Plan, options: argparse.Namespace) -> Table:
+    return tables.costs(study.name, asked, speed_at(options.size in paper.SIZES, options.tflops))
 
 
 def _source_bits(choice: CorpusChoice, corpus: Corpus, asked: Plan) -> float | None:
@@ -169,7 +193,14 @@ def _own(name: str) -> Study:
     return found
 
 
+_PRECONDITIONERS = {name.replace(" ", "-"): name for name in PRECONDITIONERS}
+
+
 def _check(options: argparse.Namespace) -> None:
+    if options.preconditioner not in (None, *_PRECONDITIONERS):
+        raise UsageError(
+            f"unknown preconditioner {options.preconditioner!r}; choose from {', '.join(_PRECONDITIONERS)}"
+        )
     if options.replaced not in (None, *REPLACED):
         raise UsageError(f"unknown layers {options.replaced!r}; choose from {', '.join(REPLACED)}")
     if options.shard is not None:

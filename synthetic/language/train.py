@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
 from cemverify.console.errors import UsageError
 from cemverify.console.parsing import path, seed, whole
+from cemverify.console.streams import note
 from cemverify.results.envelope import check_outputs, result, show, write
 from cemverify.results.provenance import Maker
 from cemverify.results.tables import terminal
@@ -25,8 +25,8 @@ from synthetic.side_by_side.model_results import Keeping
 from synthetic.side_by_side.presets import DEFAULT_PRESET
 from synthetic.side_by_side.report import paths_of
 from synthetic.side_by_side.training_run import TrainingFindings, TrainingRun, train_side_by_side
+from synthetic.training.cost import words
 from synthetic.training.machine import Machine, choose, compiler_missing, leave
-from synthetic.training.paths import words
 
 SUMMARY = "train models side by side, and say whether they learn as they must"
 USAGE = "[--preset NAME] [--corpus NAME] [option ...]"
@@ -122,7 +122,7 @@ def asked_for(options: argparse.Namespace) -> TrainingRun:
 def _run(asked: TrainingRun, again: str, output: Path, device: str, *, compiled: bool, sharded: bool) -> int:
     machine = choose(device, compiled=compiled, sharded=sharded)
     if compiled and (missing := compiler_missing(machine.device)):
-        print(f"note: {missing}; training goes on without it", file=sys.stderr)
+        note(f"note: {missing}; training goes on without it")
         machine = replace(machine, compiled=False)
     try:
         found = train_side_by_side(asked, machine)

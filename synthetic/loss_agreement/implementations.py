@@ -31,9 +31,10 @@ from cemverify.cem.preconditioners import PreconditionerKind
 from cemverify.conformance.implementations.contract import Implementation, load
 from cemverify.conformance.implementations.naming import LoadError
 from cemverify.console.errors import UsageError
+from cemverify.console.streams import note
 from cemverify.results.envelope import Cell, Table
-from synthetic.corpora.batches import Batches
 from synthetic.corpora.choice import CorpusChoice, open_corpus
+from synthetic.corpora.tokens import Batches
 from synthetic.loss_agreement.agreement import CurveAgreement, agreement, budgets
 from synthetic.side_by_side.presets import PresetChoice
 from synthetic.training.machine import one_thread
@@ -246,7 +247,7 @@ def compare_losses(asked: LossComparison) -> LossCurves:
                     f"the reference itself diverges at step {run.diverged_at}, and nothing compares with it;"
                     f" choose a --learning-rate below {recipe.learning_rate:g}"
                 )
-        print(f"training {asked.implementation}", file=sys.stderr, flush=True)
+        note(f"training {asked.implementation}")
         theirs = train(implemented(config, offer, asked.seed), recipe, batches)
     rounding = [abs(a - b) for a, b in zip(exact.bits, single.bits, strict=False)]
     allowed = tuple(budgets(exact.bits[: len(rounding)], rounding))

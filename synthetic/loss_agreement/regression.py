@@ -26,10 +26,10 @@ from cemverify.cem.models import LanguageModel
 from cemverify.console.errors import UsageError
 from cemverify.results.envelope import Cell, Table, show, write_text
 from cemverify.results.tables import terminal
-from synthetic.corpora.batches import Batches
 from synthetic.corpora.chains import ChainSpec, draw, source
 from synthetic.corpora.corpus import Corpus, tokenised
 from synthetic.corpora.tokenisers import Symbols
+from synthetic.corpora.tokens import Batches
 from synthetic.loss_agreement.agreement import CurveAgreement, agreement, budgets
 from synthetic.side_by_side.presets import Contender, contenders
 from synthetic.training.machine import one_thread

@@ -9,19 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, from_numpy
 
 from cemverify.cem.models import LanguageModel
-from synthetic.corpora.batches import Batches
+from synthetic.corpora.chains import Chain, Rate
 from synthetic.corpora.corpus import Corpus
+from synthetic.corpora.tokens import Batches, spread_windows
+from synthetic.corpora.yardsticks import Yardsticks, yardsticks
 from synthetic.side_by_side.presets import Contender, LanguageConfig
 from synthetic.training.checkpoints import save_weights, saved_step
 from synthetic.training.cost import Cost, cost
-from synthetic.training.machine import Machine, forget_peak_memory, peak_memory
+from synthetic.training.machine import Machine, forget_peak_memory, peak_flops, peak_memory
 from synthetic.training.metrics import Metrics
-from synthetic.training.probes import LayerProbe, probe
 from synthetic.training.recipe import Recipe
-from synthetic.training.steps import Steps, steps_of, warnings
+from synthetic.training.steps import LayerProbe, Steps, probe, steps_of, warnings
 from synthetic.training.training import Saving, Step, Training, score, train, unsharded
 
 PROBED_TOKENS = 2048  # at most: attention weights and energies of all layers are looked at
@@ -58,7 +59,7 @@ class ModelResult:
 
     @property
     def standard_error(self) -> float | None:
-        """Of that mean over the windows, for this one trained model; None if there is no telling."""
+        """The standard error of `bits` over the validation windows of this one model; None with fewer than two."""
         if self.validation is None or len(self.validation) < 2:
             return None
         return float(self.validation.std(correction=1)) / math.sqrt(len(self.validation))
@@ -181,3 +182,55 @@ def _specification(contender: Contender, recipe: Recipe, corpus: Corpus, seed: i
         "model": asdict(contender.model),
         "recipe": asdict(recipe),
     }
+
+
+# --- what models are measured on --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A corpus, the windows that are scored, and what simpler models and the device reach.
+
+    Attributes:
+        windows: (W, J+1), of the validation part.
+        floor: the least bits per token there can be on each window, (W,). rate: of the source. None of most corpora;
+            a hidden chain may be too short to estimate its rate from.
+        peak_flops: FLOP/s of matrix products on this device. processes: that train a model together.
+        compiled: whether through torch.compile.
+    """
+
+    corpus: Corpus
+    windows: Tensor
+    yardsticks: Yardsticks
+    floor: Tensor | None
+    rate: Rate | None
+    peak_flops: float
+    processes: int = 1
+    compiled: bool = False
+
+    @property
+    def per_byte(self) -> float:
+        """Tokens per byte: what turns bits per token into bits per byte; over all of the validation part."""
+        return self.corpus.validation.tokens_per_byte
+
+
+def survey(config: LanguageConfig, corpus: Corpus, chain: Chain | None, machine: Machine) -> Ground:
+    """The ground of a run; measures the speed of the device, which takes half a second.
+
+    Args:
+        chain: behind the corpus, if it is one.
+
+    Raises:
+        UsageError: the validation part is shorter than a window.
+    """
+    windows = spread_windows(corpus.validation.tokens, config.validation_windows, config.recipe.context)
+    return Ground(
+        corpus,
+        windows,
+        yardsticks(corpus.train.tokens, corpus.vocabulary, windows),
+        None if chain is None else from_numpy(chain.surprisals(windows).mean(1)),
+        None if chain is None else chain.rate(),
+        peak_flops(machine.device, config.recipe.precision),
+        machine.world,
+        machine.compiled,
+    )

@@ -8,14 +8,14 @@ from dataclasses import asdict
 from functools import cache
 from typing import Any
 
+from torch import Tensor
+
 from cemverify.cem.models import LanguageModelConfig
 from cemverify.results.envelope import Cell, Table
 from synthetic.corpora.corpus import Corpus
-from synthetic.side_by_side.ground import Ground
-from synthetic.side_by_side.model_results import ModelResult
+from synthetic.side_by_side.model_results import Ground, ModelResult
 from synthetic.side_by_side.presets import LanguageConfig
-from synthetic.training.cost import on_meta
-from synthetic.training.paths import Paths, paths
+from synthetic.training.cost import Paths, on_meta, paths
 from synthetic.training.recipe import Recipe
 
 
@@ -212,26 +212,13 @@ def _steps_table(results: Sequence[ModelResult]) -> Table:
     rows: list[list[Cell]] = []
     for result in results:
         for when, found in (("before", result.start), ("after", result.trained)):
-            rows += [
-                [
-                    result.contender.name,
-                    steps.place,
-                    when,
-                    f"{steps.stream:.3f}",
-                    _several(steps.lengths) + (" (!)" if len(steps.lengths) > 1 and steps.lengths[0] > 1 else ""),
-                    _several(steps.turns),
-                    _several(steps.nearness[1:]),
-                ]
-                for steps in found
-            ]
+            for steps in found:
+                row = steps.cells(when, "-")
+                row[3] += " (!)" if len(steps.lengths) > 1 and steps.lengths[0] > 1 else ""
+                rows.append([result.contender.name, *row])
     columns = (
-        "model",
-        "layer",
-        "training",
-        "rms of the stream",
-        "length of each step / stream",
-        "cosine to the step before",
-        "cosine of N(x_t) and N(h)",
+        *("model", "layer", "training", "rms of the stream", "length of each step / stream"),
+        *("cosine to the step before", "cosine of N(x_t) and N(h)"),
     )
     title = (
         "How the recursion steps lie, means over tokens; (!) where the first of several is longer than the stream,"
@@ -240,5 +227,73 @@ def _steps_table(results: Sequence[ModelResult]) -> Table:
     return Table(title, columns, rows)
 
 
-def _several(values: Sequence[float]) -> str:
-    return ", ".join(f"{value:.2f}" for value in values) or "-"
+# --- when a run passes ------------------------------------------------------------------------------
+
+
+def reasons_to_fail(results: Sequence[ModelResult], bigram: float, band: float, floor: Tensor | None) -> list[str]:
+    """One sentence for each thing that is wrong; [] is a pass.
+
+    Every loss is finite; every model needs fewer bits per token than a bigram model, and not fewer than mathematics
+    allows; energies fall for every token where they must; and every model keeps within the band of the baseline.
+
+    Args:
+        bigram: bits per token of a bigram model on the same validation windows.
+        floor: the least bits per token there can be on each of them, (W,); None of most corpora.
+        band: how many times the bits of the best baseline a model may need.
+    """
+    reasons = []
+    for result in results:
+        name, training = result.contender.name, result.training
+        if training.diverged_at is not None:
+            at = f", first in {training.where}" if training.where else ""
+            reasons.append(f"{name} diverged at step {training.diverged_at}: a value is not finite{at}")
+        elif result.bits is None:
+            reasons.append(f"{name} diverged at its last step: its validation loss is not finite")
+        else:
+            reasons += _reasons_of_one(result, result.bits, bigram, floor)
+    for result in results:
+        best = _best_baseline(result, results)
+        if result.bits is not None and best is not None and result.bits > band * best:
+            reasons.append(
+                f"{result.contender.name} needs {result.bits:.3f} bits per token, more than {band:g} times the"
+                f" {best:.3f} of the best baseline"
+            )
+    return reasons
+
+
+def _best_baseline(result: ModelResult, results: Sequence[ModelResult]) -> float | None:
+    """The fewest bits of a baseline with the positions of this model, or of any where there is no such one.
+
+    How soon a model learns to look at its neighbours is a matter of its positions, which are not what is compared.
+    """
+    if result.contender.baseline:
+        return None
+    finished = [(e.contender.model.block.attention.position, e.bits) for e in results if e.contender.baseline]
+    bits = [(position, b) for position, b in finished if b is not None]
+    alike = [b for position, b in bits if position == result.contender.model.block.attention.position]
+    return min(alike or [b for _, b in bits], default=None)
+
+
+def _reasons_of_one(result: ModelResult, bits: float, bigram: float, floor: Tensor | None) -> list[str]:
+    name = result.contender.name
+    reasons = []
+    if not bits < bigram:
+        reasons.append(
+            f"{name} needs {bits:.3f} bits per token, not fewer than the {bigram:.3f} of a bigram model; it may need"
+            " more --steps"
+        )
+    if floor is not None and result.validation is not None:
+        above = result.validation - floor  # (W,); its mean over the source is never negative, that of a sample may be
+        error = float(above.std(correction=1)) / math.sqrt(len(above)) if len(above) > 1 else 0.0
+        if float(above.mean()) < -4 * error:
+            reasons.append(
+                f"{name} needs {bits:.3f} bits per token, fewer than the floor of {float(floor.mean()):.3f}:"
+                " something leaks"
+            )
+    reasons += [
+        f"{name}: the energy of the {layer.kind} in layer {layer.layer} rises where it must fall, for"
+        f" {1 - layer.promised:.2%} of the tokens"
+        for layer in result.probes
+        if layer.promised is not None and layer.promised < 1
+    ]
+    return reasons

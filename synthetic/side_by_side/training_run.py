@@ -17,18 +17,17 @@ from typing import Any, TextIO
 from torch import Tensor
 
 from cemverify.console.errors import UsageError
+from cemverify.console.streams import note
 from cemverify.processes.cores import cores
 from cemverify.results.envelope import ResultError, Table, check_outputs
 from cemverify.runs.executors import processes
-from synthetic.corpora.batches import Batches
 from synthetic.corpora.choice import CorpusChoice, chain_of, open_corpus
 from synthetic.corpora.corpus import Corpus
 from synthetic.corpora.tokenisers import Symbols
-from synthetic.side_by_side.ground import Ground, survey
-from synthetic.side_by_side.model_results import Keeping, ModelResult, train_contender
-from synthetic.side_by_side.objections import reasons_to_fail
+from synthetic.corpora.tokens import Batches
+from synthetic.side_by_side.model_results import Ground, Keeping, ModelResult, survey, train_contender
 from synthetic.side_by_side.presets import Contender, LanguageConfig, PresetChoice
-from synthetic.side_by_side.report import payload, tables
+from synthetic.side_by_side.report import payload, reasons_to_fail, tables
 from synthetic.training.cost import cost
 from synthetic.training.machine import Machine, agree, one_thread
 from synthetic.training.training import Step
@@ -148,7 +147,7 @@ def _train_all(run: TrainingRun, config: LanguageConfig, ground: Ground, machine
 def _train_here(
     run: TrainingRun, config: LanguageConfig, contender: Contender, windows: Tensor, machine: Machine
 ) -> ModelResult:
-    """In a process of its own, which finds the corpus where the first one made it."""
+    """Trains a contender in a worker process, which opens the corpus that the first process made."""
     with one_thread():
         return _train(run, config, contender, open_corpus(run.corpus, run.corpora), windows, machine)
 
@@ -165,7 +164,7 @@ def _train(
 
     def warn(sentence: str) -> None:
         if machine.rank == 0:
-            print(f"WARNING: {sentence}", file=sys.stderr, flush=True)
+            note(f"WARNING: {sentence}")
 
     return train_contender(
         contender, config, corpus, windows, run.seed, machine, keeping=run.keeping, observe=observe, warn=warn

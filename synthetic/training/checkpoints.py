@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from cemverify.cem.models import LanguageModel
 from cemverify.console.errors import UsageError
 from cemverify.processes.atomic_files import replacing, sweep
+from cemverify.processes.inputs import read_tensor_header
 from cemverify.results.envelope import flaw
 from synthetic.training.machine import agree, is_in_pieces
 
@@ -44,6 +45,7 @@ _FACTS = {
                 "step": {"type": "integer", "minimum": 0, "maximum": _MOST},
                 "bits": {"type": "array", "items": {"type": "number", "not": {"type": "integer", "minimum": _MOST}}},
                 "batches": {"type": "string"},
+                "notes": {"type": "array"},
             },
         },
     },
@@ -57,11 +59,13 @@ class State:
 
     Attributes:
         step: updates done. bits: the loss of each, in bits per token. batches: the digest of what they were made on.
+        notes: plain values that an observer wants back when the training goes on.
     """
 
     step: int = 0
     bits: tuple[float, ...] = ()
     batches: str = ""
+    notes: tuple[Any, ...] = ()
 
 
 def save(
@@ -111,7 +115,8 @@ def restore(
     facts, tensors = _read(path)
     _same_run(path, facts["specification"], json.loads(json.dumps(specification)))
     recorded = facts["state"]
-    state = State(recorded["step"], tuple(recorded["bits"]), recorded["batches"])
+    notes = tuple(recorded.get("notes", ()))
+    state = State(recorded["step"], tuple(recorded["bits"]), recorded["batches"], notes)
     for name, parameter in model.named_parameters():
         for part in ("weights", *_MOMENTS):
             found = tensors.get(f"{part}.{name}")
@@ -145,12 +150,11 @@ def whole(tensor: Tensor) -> Tensor:
 def _read(path: Path, *, tensors: bool = True) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """What a checkpoint says of itself, and its tensors."""
     try:
-        with safe_open(path, framework="pt") as file:
-            facts = json.loads((file.metadata() or {}).get("cemverify", "null"))
-            names = list(file.keys()) if tensors else []
-            found = {name: file.get_tensor(name) for name in names}
+        _, metadata = read_tensor_header(path)
+        facts = json.loads(metadata.get("cemverify", "null"))
+        found = load_file(path) if tensors else {}
     except (OSError, SafetensorError, ValueError, RecursionError) as error:
-        raise _damaged(path, str(error)) from error
+        raise _damaged(path, getattr(error, "strerror", None) or str(error)) from error
     if not isinstance(facts, dict) or facts.get("format") != FORMAT or "state" not in facts:
         raise UsageError(f"{path} is no checkpoint of this package; delete it to start anew")
     if (wrong := flaw(facts, _FACTS)) is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -81,16 +81,6 @@ class Frame:
         """A language model of these layers."""
         config = LanguageModelConfig(self.vocabulary, self.size.layers, BlockConfig(attention, mlp), self.init_std)
         return LoopedConfig(config, attention_times, mlp_times)
-
-    def widened(self, make: Callable[[int], LoopedConfig]) -> LoopedConfig:
-        """The model `make` makes of M, with the M' that gives it the parameters of Llama, rounded to eights.
-
-        About 3 M / 2 for CEM's MLP, M + 2 D / 3 for a Llama MLP behind CEM's attention.
-        """
-        M = self.size.hidden
-        base = parameters(self.model(self.llama_attention("rotary"), self.swiglu()).model)
-        narrow, wider = (parameters(make(hidden).model) for hidden in (M, M + 1))
-        return make(8 * round((M + (base - narrow) / (wider - narrow)) / 8))
 
 
 def _preconditioner(name: PreconditionerName, rank: int, *, per_head: bool) -> PreconditionerConfig:

@@ -6,14 +6,16 @@ from what it made of it, and a descent of T = 2 steps keeps it.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
+from random import Random
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from cemverify.cem.layers import CEMLayer
 from cemverify.cem.models import Block, LanguageModel, LanguageModelConfig
 from cemverify.console.errors import UsageError
 
@@ -90,7 +92,9 @@ def paired(config: LoopedConfig, seed: int) -> LoopedModel:
         for name, parameter in model.named_parameters():
             std = first_std(name, config.model)
             if std is not None:
-                generator = torch.Generator().manual_seed(_hash(f"{seed}/{name}"))
+                generator = torch.Generator().manual_seed(
+                    int.from_bytes(sha256(f"{seed}/{name}".encode()).digest()[:8]) >> 1
+                )
                 parameter.copy_(torch.randn(parameter.shape, generator=generator) * std)
     return model
 
@@ -113,5 +117,24 @@ def first_std(name: str, config: LanguageModelConfig) -> float | None:
     return None
 
 
-def _hash(text: str) -> int:
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) >> 1
+# --- any number of steps ----------------------------------------------------------------------------
+
+
+def turn(model: nn.Module, steps: int, step_size: float, least_fall: float = 0.0) -> None:
+    """From now on every CEM layer of the model takes so many steps of that size.
+
+    Args:
+        least_fall: tokens stop earlier, after a step that lowers the energy by less than this share of what their
+            first step did; 0: none does.
+
+    Raises:
+        ValueError: a layer's steps differ from one another.
+    """
+    for layer in model.modules():
+        if isinstance(layer, CEMLayer):
+            layer.set_steps(steps, step_size, least_fall)
+
+
+def drawn_depth(most: int, seed: int, step: int) -> int:
+    """T of one training step, uniform in 1 ... most; a training that goes on draws what it would have drawn."""
+    return Random(f"depth/{seed}/{step}").randint(1, most)  # noqa: S311  (no secret)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import shutil
 import sys
 import time
@@ -67,7 +66,7 @@ class Machine:
             from torch.distributed.device_mesh import init_device_mesh
             from torch.distributed.fsdp import fully_shard
 
-            # a block also returns its memory, whose keys are views; nobody writes into them
+            # a block also returns its memory, whose keys are views; no code writes into them
             warnings.filterwarnings("ignore", message=".*returned a view tensor", category=UserWarning)
             mesh = init_device_mesh("cuda" if self.cuda else "cpu", (self.world,))
             for block in model.blocks:
@@ -89,7 +88,7 @@ class Machine:
         return value
 
     def wait(self) -> None:
-        """Until all processes are here, and what the device was told to do is done."""
+        """Waits until all processes are here and the device has finished its work."""
         _wait(self.device)
         if self.world > 1:
             dist.barrier()
@@ -218,7 +217,7 @@ def peak_flops(device: str, precision: str) -> float:
 
 
 def _wait(device: str) -> None:
-    """Until a GPU has done what it was told; the CPU has."""
+    """Waits until a GPU has finished its work; a CPU always has."""
     if device.startswith("cuda"):
         torch.cuda.synchronize()
 
@@ -233,11 +232,18 @@ def forget_peak_memory(device: str) -> None:
 
 
 def peak_memory(device: str) -> int:
-    """Bytes: what torch allocated on the GPU at most, or the most that this process had resident on the CPU."""
+    """Bytes: what torch allocated on the GPU at most, or the most that this process had resident on the CPU.
+
+    0 where the system does not say.
+    """
     if device.startswith("cuda"):
         return int(torch.cuda.max_memory_allocated())
     with contextlib.suppress(OSError, StopIteration, ValueError):
         lines = Path("/proc/self/status").read_text().splitlines()
         return 1024 * int(next(line for line in lines if line.startswith("VmHWM:")).split()[1])
-    usage: Any = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # since the process began
-    return int(usage) * (1 if os.uname().sysname == "Darwin" else 1024)
+    with contextlib.suppress(ImportError):
+        import resource
+
+        usage: Any = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # since the process began
+        return int(usage) * (1 if sys.platform == "darwin" else 1024)
+    return 0

@@ -1,4 +1,4 @@
-"""How the steps of a descent lie: how long against the stream, how parallel, how far from where the memory was read.
+"""What goes on inside a model: how the steps of a descent lie, where values cease to be finite, and what energies do.
 
 At T = 2 the second step says something new only if it is asked near N(h) and does not repeat the first. Where the
 first step is longer than the stream it is added to, the second is asked about another state than the memory's.
@@ -6,16 +6,21 @@ first step is longer than the stream it is added to, the second is asked about a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import copy
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
+from cemverify.cem.energies import Interaction
 from cemverify.cem.layers import CEMAttention, CEMGatedMLP, CEMLayer
+from cemverify.cem.llama import LlamaAttention
 from cemverify.cem.models import Block, LanguageModel, Walk
+from cemverify.cem.positions import Alibi, Rotary, alibi_slopes
 from synthetic.training.looped import LoopedModel
 
 
@@ -49,15 +54,21 @@ class Steps:
         again = "" if self.application == 1 else f", application {self.application}"
         return f"{self.kind} {self.layer}{again}"
 
+    def cells(self, when: str, nothing: str) -> list[str]:
+        """A row of a table: place, when, stream, lengths, turns, nearness."""
+        numbers = (self.lengths, self.turns, self.nearness[1:])
+        shown = (", ".join(f"{value:.2f}" for value in values) or nothing for values in numbers)
+        return [self.place, when, f"{self.stream:.3f}", *shown]
+
 
 @torch.no_grad()
 def steps_of(model: LanguageModel, tokens: Tensor) -> tuple[Steps, ...]:
     """The steps of every CEM layer on tokens (B, J), where the model starts them: at h, with N(h) as the memory."""
     found: list[Steps] = []
-    for layer, h, i, kind, n in _starts(model, tokens):
+    for i, kind, n, layer, h in applications(model, tokens):
         if isinstance(layer, Block):
             found += turns_of(layer, layer.walk(h), i)
-        else:
+        elif isinstance(layer, CEMAttention | CEMGatedMLP):
             found.append(layer_steps(layer, h, i, kind, n))
     return tuple(found)
 
@@ -70,39 +81,38 @@ def steps_taken(model: LanguageModel, tokens: Tensor) -> float:
         TypeError: attention and MLP take turns, so that a layer's steps are not taken in a row.
     """
     taken: list[Tensor] = []
-    for layer, h, _, _, _ in _starts(model, tokens):
+    for _, _, _, layer, h in applications(model, tokens):
         if isinstance(layer, Block):
             raise TypeError("where attention and MLP take turns, no layer takes its steps in a row")
+        if not isinstance(layer, CEMAttention | CEMGatedMLP):
+            continue
         energy: Any = layer.energy
         stopped = layer.descent.stopped(energy, h, energy.remember(layer.norm().into(h)))
         taken.append(stopped.steps.double().mean())
     return float(torch.stack(taken).mean())
 
 
-def _starts(
-    model: LanguageModel, tokens: Tensor
-) -> Iterator[tuple[CEMAttention | CEMGatedMLP | Block, Tensor, int, str, int]]:
-    """Every application of a CEM layer: the layer, the h (B, J, D) that it starts from, and its place.
+def applications(model: LanguageModel, tokens: Tensor) -> Iterator[tuple[int, str, int, nn.Module, Tensor]]:
+    """Every application of a layer to tokens (B, J): its place, the layer, and the h (B, J, D) that it starts from.
 
-    A block whose halves take turns stands for both.
+    A place is a block, counted from 1, "attention" or "MLP", and which application. A block whose halves take turns
+    stands for both. The final norm comes last.
     """
-    attention_times = model.attention_times if isinstance(model, LoopedModel) else 1
-    mlp_times = model.mlp_times if isinstance(model, LoopedModel) else 1
+    times = (model.attention_times, model.mlp_times) if isinstance(model, LoopedModel) else (1, 1)
     h = model.embedding[tokens]  # (B, J, D)
     for i, block in enumerate(model.blocks, start=1):
         assert isinstance(block, Block)
         if block.rounds > 1:
-            yield block, h, i, "block", 1
+            yield i, "block", 1, block, h
             h, _ = block(h)
             continue
-        for n in range(1, attention_times + 1):
-            if isinstance(block.attention, CEMAttention):
-                yield block.attention, h, i, "attention", n
+        for n in range(1, times[0] + 1):
+            yield i, "attention", n, block.attention, h
             h, _ = block.attention.residual(h)
-        for n in range(1, mlp_times + 1):
-            if isinstance(block.mlp, CEMGatedMLP):
-                yield block.mlp, h, i, "MLP", n
+        for n in range(1, times[1] + 1):
+            yield i, "MLP", n, block.mlp, h
             h = block.mlp.residual(h)
+    yield len(model.blocks) + 1, "norm", 1, model.norm, h
 
 
 @torch.no_grad()
@@ -171,3 +181,176 @@ def warnings(name: str, when: str, steps: Sequence[Steps]) -> Iterator[str]:
 def _means(values: Tensor) -> tuple[float, ...]:
     """(T, B, J) -> T means over tokens, to six digits."""
     return tuple(float(f"{mean:.6g}") for mean in values.double().mean((1, 2)).tolist())
+
+
+# --- where values cease to be finite ----------------------------------------------------------------
+
+
+@torch.no_grad()
+def first_non_finite(model: LanguageModel, tokens: Tensor) -> str | None:
+    """Names the first place of a forward pass where a value is not finite, None if all are.
+
+    It runs the model once more, so it is asked only when a loss or a gradient is not finite. The weights are still
+    those of that step: no update is made of a gradient that is not finite.
+
+    Args:
+        tokens: (B, J), the inputs of the step that failed.
+    """
+    for name, parameter in model.named_parameters():
+        if not finite(parameter):
+            return f"the parameter {name}"
+    before = "the embedding"
+    for i, kind, _, layer, h in applications(model, tokens):
+        if not finite(h):
+            return before
+        before = f"layer {i}, {kind}"
+        if isinstance(layer, Block):
+            for turn, state in enumerate(layer.walk(h).states[1:]):
+                if not finite(state):
+                    return f"layer {i}, {('attention', 'MLP')[turn % 2]}, round {turn // 2 + 1} of {layer.rounds}"
+        elif isinstance(layer, CEMLayer):
+            reached = layer.trajectory(h, layer.norm().into(h)).states  # (T+1, B, J, D)
+            for step, state in enumerate(reached[1:], start=1):
+                if not finite(state):
+                    return f"{before}, recursion step {step} of {len(reached) - 1}"
+    if not finite(model.norm(h)):
+        return "the final norm"
+    return None if finite(model.norm(h) @ model.head.mT) else "the logits"
+
+
+def first_non_finite_gradient(model: nn.Module, backward: Callable[[], Tensor]) -> str | None:
+    """Names the parameter whose gradient is the first in the backward pass not to be finite, None if all are.
+
+    Args:
+        backward: fills the gradients anew; those there are, are thrown away before.
+    """
+    model.zero_grad()
+    backward()
+    bad = [
+        name
+        for name, parameter in model.named_parameters()
+        if parameter.grad is not None and not finite(parameter.grad)
+    ]
+    # the backward pass meets the parameters from last to first
+    return f"the gradient of {bad[-1]}" if bad else None
+
+
+def finite(tensor: Tensor) -> bool:
+    """Whether every value is finite."""
+    return bool(tensor.isfinite().all())
+
+
+# --- energies, preconditioners and attention --------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LayerProbe:
+    """What a layer does on some tokens.
+
+    Attributes:
+        layer: counted from 1. kind: "attention" or "MLP".
+        energies: the mean energy at N(x^(t)), t = 0 ... T; () for Llama.
+        falls: the share of tokens whose energy falls at each of the T steps, in float32.
+        smallest_eigenvalue: of the preconditioner, the smallest over heads; None for Llama.
+        promised: the share of tokens for which the promised descent holds; None if nothing is promised.
+        entropy: of the attention weights at the first step in bits, the mean over heads and tokens; None for MLPs.
+    """
+
+    layer: int
+    kind: str
+    energies: tuple[float, ...] = ()
+    falls: tuple[float, ...] = ()
+    smallest_eigenvalue: float | None = None
+    promised: float | None = None
+    entropy: float | None = None
+
+    def record(self) -> Mapping[str, Any]:
+        """What was seen inside a layer, as a JSON object of its metrics."""
+        return asdict(self)
+
+
+@torch.no_grad()
+def probe(model: LanguageModel, tokens: Tensor) -> tuple[LayerProbe, ...]:
+    """Probes every layer on tokens (B, J), each where the model starts it: at h, with N(h) as its memory.
+
+    Two questions are kept apart. Does the energy fall along the recursion as it is trained, with one gain per channel
+    inside the norm, where it need not (docs/mathematics.md §7c)? And does it fall where mathematics promises it:
+    without a norm, for a shared positive semi-definite P, with any step on an attention energy (§4) and with a step
+    below 2 / (L lambda_max(P)) on an element-wise one (§9)? The second is asked in float64 and must hold for every
+    token.
+    """
+    found: list[LayerProbe] = []
+    h = model.embedding[tokens]  # (B, J, D)
+    for i, block in enumerate(model.blocks, start=1):
+        assert isinstance(block, Block)
+        if isinstance(block.attention, CEMAttention):
+            found.append(
+                _probe_cem(
+                    i,
+                    "attention",
+                    block.attention,
+                    h,
+                    _entropy(block.attention.energy, block.attention.norm().into(h)),
+                )
+            )
+        else:
+            found.append(LayerProbe(i, "attention", entropy=_llama_entropy(block.attention, h)))
+        walk = block.walk(h)
+        if isinstance(block.mlp, CEMGatedMLP):
+            found.append(_probe_cem(i, "MLP", block.mlp, walk.states[1], None))
+        h = walk.states[-1]
+    return tuple(found)
+
+
+def _probe_cem(i: int, kind: str, layer: CEMAttention | CEMGatedMLP, h: Tensor, entropy: float | None) -> LayerProbe:
+    energies = layer.trajectory(h, layer.norm().into(h)).energies  # (T+1, B, J)
+    smallest = float(layer.preconditioner().smallest_eigenvalue().min())
+    return LayerProbe(
+        i,
+        kind,
+        tuple(energies.double().mean((1, 2)).tolist()),
+        tuple((energies[1:] < energies[:-1]).double().mean((1, 2)).tolist()),
+        smallest,
+        _promised(layer, h) if smallest >= 0 else None,
+        entropy,
+    )
+
+
+def _promised(layer: CEMAttention | CEMGatedMLP, h: Tensor) -> float | None:
+    """The share of tokens with eps(u - eta P g) <= eps(u) - eta (1 - eta L lambda_max / 2) g.P g, u = N(h).
+
+    It bounds the energy after the step, so that an update which stands still does not pass as one that descends.
+    """
+    exact = copy.deepcopy(layer).double()
+    preconditioner = exact.preconditioner()
+    if preconditioner.per_head:
+        return None  # refuted: docs/mathematics.md §5
+    energy: Any = exact.energy
+    u = exact.norm().into(h.double())
+    memory = energy.remember(u)
+    safe = energy.curvature(memory).safe_step(preconditioner.largest_eigenvalue())  # 2 / (L lambda_max), () or (B, J)
+    eta = (safe / 2).clamp(max=1.0)
+    g = energy.gradient(u, memory)
+    step = preconditioner.apply(g)
+    before, after = energy(u, memory), energy(u - eta[..., None] * step, memory)  # (B, J)
+    promise = eta * (1 - eta / safe) * (g * step).sum(-1)
+    rounding = h.shape[-1] * torch.finfo(torch.float64).eps * (1 + before.abs() + after.abs())
+    return float((after <= before - promise + rounding).double().mean())
+
+
+def _llama_entropy(layer: LlamaAttention, h: Tensor) -> float:
+    heads = layer.config.heads
+    scores = Interaction(  # its weights are those of any attention with these queries, keys and positions
+        layer.W_Q,
+        layer.W_K,
+        math.sqrt(layer.config.dim // heads),
+        bias=Alibi(layer.W_Q.new_tensor(alibi_slopes(heads))) if layer.config.position == "alibi" else None,
+        rotary=Rotary() if layer.config.position == "rotary" else None,
+    )
+    return _entropy(scores, layer.norm(h))
+
+
+def _entropy(energy: Interaction, u: Tensor) -> float:
+    """The mean entropy, in bits, of the attention weights of u (B, J, D) on itself."""
+    weights = energy.attention_weights(u, energy.remember(u)).float()  # (B, K, J, S)
+    return float(torch.special.entr(weights).sum(-1).mean()) / math.log(2)

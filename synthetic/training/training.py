@@ -7,7 +7,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,11 @@ from torch.nn import functional as F
 
 from cemverify.cem.models import LanguageModel
 from cemverify.console.errors import UsageError
-from synthetic.corpora.batches import Batches
+from synthetic.corpora.tokens import Batches
 from synthetic.training.checkpoints import State, restore, save, whole
-from synthetic.training.guard import first_non_finite, first_non_finite_gradient
 from synthetic.training.machine import Machine, is_in_pieces
 from synthetic.training.recipe import Recipe
+from synthetic.training.steps import first_non_finite, first_non_finite_gradient
 
 VECTORS_PER_HEAD = frozenset({"p", "diagonal"})  # one vector for each head may make a parameter of two axes
 
@@ -71,12 +71,14 @@ class Saving:
     Attributes:
         path: of the checkpoint. every: steps between two; the last step is saved too.
         specification: JSON that decides the run. resume: whether to go on from a checkpoint that is there.
+        notes: plain values that an observer adds to; they are kept in the checkpoint, and put back from it.
     """
 
     path: Path
     every: int
     specification: Mapping[str, Any]
     resume: bool = False
+    notes: list[Any] = field(default_factory=list)
 
 
 def train(
@@ -111,6 +113,7 @@ def train(
     state = State()
     if saving and saving.resume and saving.path.exists():
         state = restore(saving.path, model, optimiser, saving.specification)
+        saving.notes[:] = state.notes
     last = recipe.steps if until is None else min(until, recipe.steps)
     _backward(
         wrapped, batches(0, machine.rank, machine.world), recipe, machine
@@ -127,13 +130,10 @@ def train(
         rate = recipe.learning_rate_at(step)
         for group in optimiser.param_groups:
             group["lr"] = rate * group["share"]
-        loss = machine.mean(_backward(wrapped, tokens, recipe, machine)).item()
-        norm = _full(nn.utils.clip_grad_norm_(model.parameters(), recipe.clip)).item()
+        loss, norm = update(model, wrapped, optimiser, tokens, recipe, machine).tolist()  # here the CPU waits
         if not (math.isfinite(loss) and math.isfinite(norm)):
             diverged_at, where = step + 1, _where(model, tokens, recipe, machine)
             break
-        optimiser.step()
-        optimiser.zero_grad()
         machine.wait()
         seconds += time.perf_counter() - started
         bits.append(loss / math.log(2))
@@ -141,11 +141,35 @@ def train(
         speed = (step + 1 - began_at) * recipe.batch * recipe.context / seconds
         observe(Step(step + 1, bits[-1], norm, rate, speed))
         if saving and ((step + 1) % saving.every == 0 or step + 1 == last):
-            done = State(step + 1, tuple(bits), digest)
+            done = State(step + 1, tuple(bits), digest, tuple(saving.notes))
             save(saving.path, model, optimiser, done, saving.specification, writes=machine.rank == 0)
     trained = len(bits) - began_at
     speed = trained * recipe.batch * recipe.context / seconds if trained else math.nan
     return Training(tuple(bits), diverged_at, where, speed, digest)
+
+
+def update(
+    model: LanguageModel,
+    wrapped: nn.Module,
+    optimiser: torch.optim.AdamW,
+    tokens: Tensor,
+    recipe: Recipe,
+    machine: Machine = ONE_PROCESS,
+) -> Tensor:
+    """One step, told to the device and not waited for: the loss in nats and the norm of its gradient, (2,).
+
+    Where either is not finite the weights stay as they are: the optimiser asks that of the device itself.
+
+    Args:
+        wrapped: the model as `machine` trains it. tokens: this process's share of the batch, (B / world, J+1).
+    """
+    loss = machine.mean(_backward(wrapped, tokens, recipe, machine))
+    norm = _full(nn.utils.clip_grad_norm_(model.parameters(), recipe.clip))
+    found = torch.stack((loss, norm.to(loss.dtype)))
+    optimiser.found_inf = (~found.isfinite()).any().float()  # type: ignore[attr-defined]  # of fused optimisers
+    optimiser.step()
+    optimiser.zero_grad()
+    return found
 
 
 @torch.no_grad()

@@ -69,7 +69,7 @@ def summarise(plan: Plan, found: State) -> DialSummary:
 
 
 def _flops(rows: Sequence[Tuned], plan: Plan) -> float:
-    """Of training all of them, per token."""
+    """FLOPs per token of training all of these models."""
     return sum(cost(tuned.row.design, plan.recipe.context).training for tuned in rows)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field, fields, replace
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from cemverify.cem import presets as paper
 from cemverify.cem.beyond import Beyond
@@ -18,7 +18,7 @@ from cemverify.console.errors import UsageError
 from synthetic.training.cost import Cost, cost_of
 from synthetic.training.frames import Frame, PreconditionerName
 from synthetic.training.looped import LoopedConfig, looped_on_meta
-from synthetic.training.scaling import Base
+from synthetic.training.recipe import Base
 
 Replaced = Literal["attention", "mlp", "full"]
 REPLACED: tuple[Replaced, ...] = ("attention", "mlp", "full")
@@ -27,6 +27,7 @@ EMBEDDING_STD = 1.0
 BEYOND = tuple(option.name for option in fields(Beyond))
 Option = tuple[str, int | float | str]
 Dial = Literal["", "sum", "alike"]
+Positions = Literal["rotary", "alibi"]
 
 
 def doubling(most: int) -> tuple[int, ...]:
@@ -44,10 +45,12 @@ class Design:
         embedding_std: of the first embedding. init_std: of all other first weights.
         layer: options of the CEM layers, and of what is beyond the paper in them, that are not their defaults:
             (("steps", 2), ("step_size", 0.5), ("momentum", 0.5)).
-        times: how often each CEM layer is applied in a row. rounds: how often attention and MLP take turns.
+        times: how often each CEM layer is applied in a row; of Llama its attention where that has ALiBi, and its MLP
+            otherwise. rounds: how often attention and MLP take turns.
         head_std: of the head's first weights, where it is not `init_std`.
         dial: whether it is trained with T drawn from 1 ... steps for each batch: with steps that "sum" to the same
             whatever T is, or that are all "alike"; "" trains with T = steps.
+        positions: where they are not those of what is replaced.
     """
 
     replaced: Literal["attention", "mlp", "full", "llama-alibi", "llama-rotary"]
@@ -60,6 +63,7 @@ class Design:
     rounds: int = field(default=1, metadata={"added": True})
     head_std: float | None = field(default=None, metadata={"added": True})
     dial: Dial = field(default="", metadata={"added": True})
+    positions: Positions | None = field(default=None, metadata={"added": True})
 
     @property
     def steps(self) -> int:
@@ -78,12 +82,15 @@ class Design:
 
     @property
     def preconditioner(self) -> PreconditionerName:
-        """The paper's full model has a low-rank P in both layers; its single replacements are taken diagonal."""
-        return "low rank" if self.replaced == "full" else "diagonal"
+        """P where no option names it: the paper's full model has a low-rank one in both layers, others a diagonal."""
+        usual = "low rank" if self.replaced == "full" else "diagonal"
+        return cast(PreconditionerName, dict(self.layer).get("preconditioner", usual))
 
     @property
-    def position(self) -> Literal["rotary", "alibi"]:
+    def position(self) -> Positions:
         """CEM attention has ALiBi, and so has the Llama beside it."""
+        if self.positions is not None:
+            return self.positions
         return "rotary" if self.replaced in ("mlp", "llama-rotary") else "alibi"
 
     @property
@@ -97,8 +104,8 @@ class Design:
         found = frame.model(
             attention,
             mlp,
-            attention_times=self.times if in_attention else 1,
-            mlp_times=self.times if in_mlp else 1,
+            attention_times=self.times if in_attention or self.replaced == "llama-alibi" else 1,
+            mlp_times=self.times if in_mlp or self.replaced == "llama-rotary" else 1,
         )
         block = replace(found.model.block, rounds=self.rounds)
         return replace(
@@ -107,7 +114,7 @@ class Design:
 
     def _with(self, config: Any) -> Any:
         assert isinstance(config, LayerConfig)
-        changes: dict[str, Any] = dict(self.layer)
+        changes: dict[str, Any] = {name: value for name, value in self.layer if name != "preconditioner"}
         beyond = {name: changes.pop(name) for name in BEYOND if name in changes}
         if isinstance(config, MLPConfig):  # which has no temperature
             beyond.pop("cooling", None)
@@ -123,6 +130,8 @@ class Row:
         name: in the tables. design: the model. weights: is added to a seed for the first weights alone, 0 for all but
             the A/A row. why: what the row is there for. beyond: whether it is beyond the paper.
         base: the size from which rates are scaled; None: one rate for all parameters.
+        rate: its learning rate, where the study does not find one.
+        length: how many times as long as the others it is trained.
     """
 
     name: str
@@ -131,6 +140,8 @@ class Row:
     why: str = ""
     beyond: bool = False
     base: Base | None = None
+    rate: float | None = None
+    length: float = 1.0
 
 
 def chosen(every: Sequence[Row], names: Sequence[str]) -> tuple[Row, ...]:
@@ -151,12 +162,23 @@ def cost(design: Design, context: int) -> Cost:
     if not design.dial:
         return cost_of(looped_on_meta(design.looped), context)
     # every step costs the same, so the mean over 1 ... T is that of the ends
-    ends = [cost(replace(design, dial="", layer=_with_steps(design.layer, T)), context) for T in (1, design.steps)]
+    ends = [
+        cost(replace(design, dial="", layer=tuple({**dict(design.layer), "steps": T}.items())), context)
+        for T in (1, design.steps)
+    ]
     return Cost(*(sum(values) / 2 for values in zip(*map(astuple, ends), strict=True)))
 
 
-def _with_steps(layer: tuple[Option, ...], steps: int) -> tuple[Option, ...]:
-    return tuple({**dict(layer), "steps": steps}.items())
+def as_costly(narrow: Design, target: Design, context: int) -> Design:
+    """The narrow model with an MLP so wide, in eights, that a token of training costs what the target's costs."""
+
+    def of(hidden: int) -> Design:
+        return replace(narrow, size=replace(narrow.size, hidden=hidden))
+
+    M = narrow.size.hidden
+    base, wider = (cost(of(hidden), context).training for hidden in (M, 2 * M))
+    missing = cost(target, context).training - base
+    return of(8 * round((M + M * missing / (wider - base)) / 8))
 
 
 @cache

@@ -31,7 +31,7 @@ class Curves:
 
     @property
     def drawn(self) -> str:
-        """The chart as SVG."""
+        """The chart as the text of an SVG file."""
         return side_by_side(self.panels)
 
 
@@ -51,8 +51,15 @@ class Dots:
 
     @property
     def drawn(self) -> str:
-        """The chart as SVG."""
+        """The chart as the text of an SVG file."""
         return dot_chart(self.groups, level=self.level, band=self.band, x_label=self.x_label)
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A chart that its study draws itself, as SVG."""
+
+    drawn: str
 
 
 @dataclass(frozen=True)
@@ -65,7 +72,7 @@ class Picture:
 
     name: str
     title: str
-    chart: Dots | Curves
+    chart: Dots | Curves | Drawing
 
 
 @dataclass(frozen=True)
@@ -117,34 +124,18 @@ def write_page(path: Path, content: Mapping[str, Any], made: Page | None = None)
         ResultError: a file cannot be written.
     """
     page, command = page_of(content) if made is None else made, content["made_by"]["command"]
-    parts: list[str | tuple[str, str, str]] = []
+    files, parts = {}, [f"# {page.title}"]
     for block in page.blocks:
         match block:
             case Table():
                 parts.append(markdown([block]))
             case Picture():
-                parts.append((block.name, block.title, block.chart.drawn))
+                drawn = path.with_name(f"{path.stem}-{block.name}.svg")
+                files[drawn] = block.chart.drawn
+                parts.append(f"![{block.title}]({drawn.name})")
             case _:
                 parts.append(block.replace(COMMAND, command))
-    return write_parts(path, page.title, parts)
-
-
-def write_parts(path: Path, title: str, parts: Sequence[str | tuple[str, str, str]]) -> list[Path]:
-    """Writes a page of paragraphs and of pictures, each a name, a title and its SVG; returns what was written.
-
-    Raises:
-        ResultError: a file cannot be written.
-    """
-    files, lines = {}, [f"# {title}"]
-    for part in parts:
-        if isinstance(part, str):
-            lines.append(part)
-            continue
-        name, shown, drawing = part
-        drawn = path.with_name(f"{path.stem}-{name}.svg")
-        files[drawn] = drawing
-        lines.append(f"![{shown}]({drawn.name})")
-    for file, text in {**files, path: "\n\n".join(lines) + "\n"}.items():
+    for file, text in {**files, path: "\n\n".join(parts) + "\n"}.items():
         write_text(file, text)
     return [*files, path]
 

@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from cemverify.cem import presets as paper
-from cemverify.console.errors import UsageError
-from synthetic.corpora.choice import PinnedCorpus
-from synthetic.studies.engine.designs import EMBEDDING_STD, Design, Option, Replaced, Row, chosen, parameters
+from cemverify.runs.plain import digest, plain
+from synthetic.corpora.choice import CorpusChoice, PinnedCorpus
+from synthetic.studies.engine.designs import EMBEDDING_STD, Design, Option, Positions, Replaced, Row
 from synthetic.studies.engine.rates import rate
 from synthetic.studies.engine.trials import Part, TrialCell
-from synthetic.training.frames import TINY, Frame, check_size, paper_recipe, tiny_frame, tiny_recipe
+from synthetic.training.frames import (
+    TINY,
+    TINY_SIZE,
+    Frame,
+    PreconditionerName,
+    check_size,
+    paper_recipe,
+    tiny_frame,
+    tiny_recipe,
+)
 from synthetic.training.recipe import Recipe, RecipeChanges
 
+# A plan has a name before its corpus is opened.
+_NO_CORPUS = PinnedCorpus(CorpusChoice(), "")
 # Seeds that tune are far from those that judge.
 TUNING_SEED = 1000
 # With D = 64, a training of 5,200 steps costs 90 to 130 seconds of a core, and scoring these windows less than one.
 JUDGING_WINDOWS, TUNING_WINDOWS = 1024, 512
+# Of the paper's experiments, which are scored so often along the way.
+WHOLE_WINDOWS, VALIDATIONS = 128, 20
 SMALL = "small"
 # About a million parameters with bytes as tokens, and the only size with a context long enough to matter.
 SMALL_SIZE = paper.Size(dim=160, layers=4, heads=5, hidden=432)
@@ -32,22 +46,33 @@ class Setting:
 
     Attributes:
         replaced: which layers are CEM's. frame: what all models share. context: J. depth: the study's T.
+        embedding_std: of the first embedding.
+        P: of CEM's layers, positions: of all models; None: those that the layers have in the paper.
     """
 
     replaced: Replaced
     frame: Frame
     context: int
     depth: int
+    embedding_std: float = EMBEDDING_STD
+    P: PreconditionerName | None = None
+    positions: Positions | None = None
 
     def design(self, *layer: Option) -> Design:
         """The model with these options of its CEM layers."""
         frame = self.frame
-        return Design(self.replaced, frame.size, frame.vocabulary, EMBEDDING_STD, frame.init_std, tuple(layer))
+        found = Design(self.replaced, frame.size, frame.vocabulary, self.embedding_std, frame.init_std, tuple(layer))
+        # what is as usual goes unnamed, so that studies share trainings
+        if self.P not in (None, found.preconditioner):
+            found = replace(found, layer=(*found.layer, ("preconditioner", self.P)))
+        return found if self.positions in (None, found.position) else replace(found, positions=self.positions)
 
     @property
     def llama(self) -> Design:
         """Llama with the positions that the study's models have."""
-        return replace(self.design(), replaced="llama-rotary" if self.replaced == "mlp" else "llama-alibi")
+        found = self.design()
+        name: Literal["llama-rotary", "llama-alibi"] = "llama-rotary" if found.position == "rotary" else "llama-alibi"
+        return replace(found, replaced=name, layer=(), positions=None)
 
 
 @dataclass(frozen=True)
@@ -62,6 +87,10 @@ class Plan:
         tuning: 1/this of the full length is what the rate is chosen at, and half of that what it is sought at.
         compiled: whether all trainings go through torch.compile.
         depths, stops: with which a judged model is scored beside its own (`TrialCell`).
+        papers: whether rows differ in which layers are CEM's, rates are given and not found, and models are scored
+            along the way (`Study.papers`).
+        rounded: whether rates are rounded to quarters of an octave.
+        registered: whether what is judged is bound to this plan and no other (`name`).
     """
 
     replaced: Replaced
@@ -78,6 +107,29 @@ class Plan:
     compiled: bool = False
     depths: tuple[int, ...] = ()
     stops: tuple[float, ...] = ()
+    papers: bool = False
+    rounded: bool = True
+    registered: bool = False
+
+    @property
+    def name(self) -> str:
+        """Twelve digits that name the plan; another one of what it covers gives other digits.
+
+        It covers the rows in their order, each with its name, model and length; the recipe; the first seed that
+        judges and how many judge; how many seeds tune, at which lengths, and whether their rates are rounded; the
+        windows that judge; and with which depths and stops a judged model is scored. It does not cover the corpus,
+        whose digest each training carries, nor what stands in the code: the windows and the first seed that tune, the
+        rates that are tried (`rates`), the margin (`comparisons`), and how a study's answer follows from its
+        comparisons.
+        """
+        unbound = replace(self, registered=False)
+        cells = [unbound.cell(row, self.seed, "judging", 1.0, 1.0, _NO_CORPUS, "cpu") for row in self.rows]
+        rules = [self.seeds, self.tuning_seeds, list(self.shares), self.rounded]
+        return digest([[row.name for row in self.rows], plain(cells), rules])[:12]
+
+    def given_rate(self, row: Row) -> float | None:
+        """The learning rate of a row, where the study does not find it."""
+        return (row.rate or self.recipe.learning_rate) if self.papers else None
 
     @property
     def shares(self) -> tuple[float, ...]:
@@ -92,14 +144,18 @@ class Plan:
         self, row: Row, seed: int, part: Part, share: float, learning_rate: float, corpus: PinnedCorpus, device: str
     ) -> TrialCell:
         """The cell of one training: a row with a seed, at a share of the full length and a learning rate."""
-        steps = math.ceil(share * self.recipe.steps)
+        steps = math.ceil(share * row.length * self.recipe.steps)
         recipe = replace(self.recipe, steps=steps, learning_rate=learning_rate, base=row.base)
-        windows, depths, stops = JUDGING_WINDOWS, self.depths, self.stops
+        windows, depths, stops, every = JUDGING_WINDOWS, self.depths, self.stops, 0
         if part == "tuning":
             windows, depths, stops = TUNING_WINDOWS, (), ()
+        elif self.papers:
+            part, windows, every = "whole", WHOLE_WINDOWS, math.ceil(steps / VALIDATIONS)
         weights = seed + row.weights
+        name = self.name if self.registered and part == "judging" else ""
         return TrialCell(
-            corpus, row.design, recipe, seed, weights, part, windows, device, self.compiled, depths, stops
+            *(corpus, row.design, recipe, seed, weights, part, windows, device),
+            *(self.compiled, depths, stops, every, name),
         )
 
     def tuning_cells(
@@ -110,67 +166,21 @@ class Plan:
         return [self.cell(row, s, "tuning", share, rate(k), corpus, device) for k in numbers for s in seeds]
 
 
-def plan(
-    rows: Callable[[Setting], Sequence[Row]],
-    replaced: Replaced,
-    vocabulary: int,
-    *,
-    size: str = TINY,
-    dims: paper.Size | None = None,
-    depth: int = 2,
-    per_parameter: float = 20.0,
-    changes: RecipeChanges = NO_CHANGES,
-    names: Sequence[str] = (),
-    with_beyond: bool = False,
-    seeds: int = 8,
-    seed: int = 0,
-    tuning_seeds: int = 1,
-    tuning: int = 2,
-    compiled: bool = False,
-    depths: tuple[int, ...] = (),
-    stops: tuple[float, ...] = (),
-) -> Plan:
-    """The study.
+def sized(size: str, vocabulary: int, dims: paper.Size | None, *, papers: bool) -> tuple[Frame, Recipe]:
+    """The frame and the recipe of a size; of the paper's experiments those of the paper.
 
-    Args:
-        rows: makes all rows of the study. vocabulary: V; the paper's sizes need its 32,000.
-        dims: instead of the size's, at "tiny". names: of the rows to run; if (), all that are usual.
-        with_beyond: and all rows that are beyond the paper.
-
-    Raises:
-        UsageError: there is no such size or row, or a number is out of its range.
-    """
-    frame, recipe = _size(size, vocabulary, dims)
-    if depth < 2:
-        raise UsageError(f"the study is about several steps: give a depth of 2 or more, not {depth}")
-    if changes.learning_rate is not None:
-        raise UsageError("the study finds the learning rate of each row itself: give none")
-    recipe = changes.of(recipe)
-    setting = Setting(replaced, frame, recipe.context, depth)
-    every, llama = rows(setting), parameters(setting.llama)
-    if changes.steps is None:
-        recipe = replace(recipe, steps=math.ceil(per_parameter * llama / (recipe.batch * recipe.context)))
-    else:
-        per_parameter = recipe.tokens / llama
-    usual = names or [row.name for row in every if not row.beyond]
-    also = [row.name for row in every if row.beyond and with_beyond]
-    return Plan(
-        *(replaced, size, frame, depth, per_parameter, recipe, chosen(every, [*usual, *also])),
-        *(seeds, seed, tuning_seeds, tuning, compiled, depths, stops),
-    )
-
-
-def _size(size: str, vocabulary: int, dims: paper.Size | None) -> tuple[Frame, Recipe]:
-    """The frame and the recipe of a size.
-
-    No recipe decays the embedding: at the rates that tuning finds, decay would shrink N(0, 1) to a tenth in one
+    No other recipe decays the embedding: at the rates that tuning finds, decay would shrink N(0, 1) to a tenth in one
     training, the first step would be longer than the stream, and the second asked far from what the memory was read
     from.
     """
-    check_size(size, vocabulary, SIZES)
+    check_size(size, vocabulary, (TINY, *paper.SIZES) if papers else SIZES)
+    tiny = tiny_frame(vocabulary, dims or TINY_SIZE)
+    if papers:
+        if size == TINY:
+            return tiny, tiny_recipe()
+        return Frame(paper.SIZES[size], vocabulary, 0.02), paper_recipe(size)
     if size == TINY:
-        frame = tiny_frame(vocabulary, dims) if dims else tiny_frame(vocabulary)
-        return frame, replace(tiny_recipe(), embedding_decay=0.0)
+        return tiny, replace(tiny_recipe(), embedding_decay=0.0)
     if size == SMALL:
         return tiny_frame(vocabulary, SMALL_SIZE), Recipe(steps=1, batch=16, context=256, embedding_decay=0.0)
     dims = paper.SIZES[size]

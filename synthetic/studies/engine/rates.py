@@ -70,10 +70,13 @@ def starts(before: Curve | None) -> list[int]:
     return [before.best - 1, before.best, before.best + 1]
 
 
-def optimum(curve: Curve) -> float:
+def optimum(curve: Curve, *, rounded: bool = True) -> float:
     """The rate at the lowest point of the parabola through the best rate and its neighbours, over log2 of the rate.
 
     Where a neighbour diverged there is no parabola, and it is the best rate itself.
+
+    Args:
+        rounded: to a quarter of an octave.
     """
     k = curve.best
     left, middle, right = (curve.bits[i] for i in (k - 1, k, k + 1))
@@ -81,7 +84,7 @@ def optimum(curve: Curve) -> float:
         return rate(k)
     bend = left - 2 * middle + right
     shift = 0.0 if bend <= 0 else (left - right) / (2 * bend)  # in [-1/2, 1/2], as the middle is the lowest
-    return rate(k + round(PARTS * shift) / PARTS)
+    return rate(k + (round(PARTS * shift) / PARTS if rounded else shift))
 
 
 def _beyond(number: int) -> list[int]:

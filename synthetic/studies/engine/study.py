@@ -11,17 +11,22 @@ learning rate, judges the rows with fresh seeds, goes on where it was stopped, a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from cemverify.cem import presets as paper
+from cemverify.console.errors import UsageError
 from synthetic.studies.engine import readings
 from synthetic.studies.engine.comparisons import MARGIN, Compared
-from synthetic.studies.engine.designs import LAYERS, Replaced, Row, parameters
+from synthetic.studies.engine.designs import EMBEDDING_STD, LAYERS, Positions, Replaced, Row, chosen, parameters
 from synthetic.studies.engine.pages import Page
-from synthetic.studies.engine.plan import Plan, Setting, plan
+from synthetic.studies.engine.plan import NO_CHANGES, Plan, Setting, sized
 from synthetic.studies.engine.rates import rate
 from synthetic.studies.engine.tuning import State, paths_of
+from synthetic.training.frames import TINY, PreconditionerName
+from synthetic.training.recipe import RecipeChanges
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,7 @@ class Found:
     Attributes:
         plan: what it runs. state: what came of it. corpus: in a sentence, unit: of its text, "byte" or "token".
         floor: bits per unit that no predictor can do without on the windows that judge; None of text.
+        learned_from: how many units the training part has.
     """
 
     plan: Plan
@@ -38,6 +44,7 @@ class Found:
     corpus: str
     unit: str
     floor: float | None = None
+    learned_from: int = 0
 
 
 @dataclass(frozen=True)
@@ -67,6 +74,9 @@ class Study:
         name: of its command. summary: of one line. description, example: for its help.
         rows: makes the models. read: says what came of them.
         replaced, depth, per_parameter, seeds: the usual ones. depths, stops: with which judged models are scored.
+        papers: whether it is one of the paper's experiments, whose models differ in which layers are CEM's, have the
+            paper's recipe at one learning rate, or at their rows' own, and are scored along the way.
+        P, positions: of the `Setting`. tuning, tuning_seeds, rounded, registered: of the `Plan`.
     """
 
     name: str
@@ -81,36 +91,69 @@ class Study:
     seeds: int = 8
     depths: tuple[int, ...] = ()
     stops: tuple[float, ...] = ()
+    papers: bool = False
+    P: PreconditionerName | None = None
+    positions: Positions | None = None
+    tuning: int = 2
+    tuning_seeds: int = 1
+    rounded: bool = True
+    registered: bool = False
 
     def plan(
         self,
         replaced: Replaced | None,
         vocabulary: int,
         *,
+        size: str = TINY,
+        dims: paper.Size | None = None,
         depth: int | None = None,
         per_parameter: float | None = None,
+        changes: RecipeChanges = NO_CHANGES,
+        names: Sequence[str] = (),
+        with_beyond: bool = False,
         seeds: int | None = None,
+        P: PreconditionerName | None = None,
+        tuning: int | None = None,
+        tuning_seeds: int | None = None,
         **others: Any,
     ) -> Plan:
-        """What the study runs (`engine.plan.plan`); what is None is as usual in this study.
+        """What the study runs; what is None is as usual in this study.
 
         Args:
-            others: as `engine.plan.plan` takes them.
+            vocabulary: V; the paper's sizes need its 32,000. dims: instead of the size's, at "tiny".
+            names: of the rows to run; if (), all that are usual. with_beyond: and all that are beyond the paper.
+            P: of CEM's layers. others: `seed` and `compiled` of the `Plan`.
 
         Raises:
             UsageError: there is no such size or row, or a number is out of its range.
         """
-        return plan(
-            self.rows,
-            replaced or self.replaced,
-            vocabulary,
-            depth=depth or self.depth,
-            per_parameter=per_parameter or self.per_parameter,
-            seeds=seeds or self.seeds,
-            depths=self.depths,
-            stops=self.stops,
-            **others,
-        )
+        replaced, depth = replaced or self.replaced, depth or self.depth
+        frame, recipe = sized(size, vocabulary, dims, papers=self.papers)
+        if depth < 2:
+            raise UsageError(f"the study is about several steps: give a depth of 2 or more, not {depth}")
+        recipe = changes.of(recipe)
+        if recipe.batch % recipe.accumulate:
+            raise UsageError(
+                f"a batch of {recipe.batch} windows cannot be shared equally by {recipe.accumulate} passes; choose a"
+                " --batch that is a multiple of --accumulate"
+            )
+        embedding_std = frame.init_std if self.papers else EMBEDDING_STD
+        setting = Setting(replaced, frame, recipe.context, depth, embedding_std, P or self.P, self.positions)
+        every, llama = self.rows(setting), parameters(setting.llama)
+        if changes.learning_rate is not None and (not self.papers or any(row.rate for row in every)):
+            raise UsageError("the study has learning rates of its own: leave out --learning-rate")
+        per_parameter = per_parameter or self.per_parameter
+        if changes.steps is None and not self.papers:
+            recipe = replace(recipe, steps=math.ceil(per_parameter * llama / (recipe.batch * recipe.context)))
+        else:
+            per_parameter = recipe.tokens / llama
+        usual = names or [row.name for row in every if not row.beyond]
+        also = [row.name for row in every if row.beyond and with_beyond]
+        rows = chosen(every, [*usual, *also])
+        rules = ("depths", "stops", "papers", "rounded", "registered")
+        kept: dict[str, Any] = {**{name: getattr(self, name) for name in rules}, **others}
+        kept |= {"tuning": tuning or self.tuning, "tuning_seeds": tuning_seeds or self.tuning_seeds}
+        return Plan(replaced, size, frame, depth, per_parameter, recipe, rows, seeds or self.seeds, **kept)
 
 
 def figures(study: str, found: Found, findings: Findings) -> dict[str, Any]:
@@ -119,13 +162,13 @@ def figures(study: str, found: Found, findings: Findings) -> dict[str, Any]:
     # a control may be wider
     of_cem = [r.design for r in plan.rows if r.design.replaced == plan.replaced and r.design.size == plan.frame.size]
     common = readings.payload(
-        f"{study}-{plan.replaced}",
+        study if plan.papers else f"{study}-{plan.replaced}",
         [
             readings.measured_ratio(c.model, c.base, c.values, c.references) | {"verdict": c.verdict}
             for c in findings.compared
             if c.seeds and not c.diverged
         ],
-        layers=LAYERS[plan.replaced],
+        layers=None if plan.papers else LAYERS[plan.replaced],
         size=plan.size,
         parameters=max((parameters(design) for design in of_cem), default=0),
         seen=f"{recipe.tokens / 1e6:.3g}M tokens",

@@ -16,6 +16,7 @@ from synthetic.studies.engine.plan import Plan
 from synthetic.studies.engine.rates import rate
 from synthetic.studies.engine.study import Found
 from synthetic.studies.engine.tuning import State, trainings
+from synthetic.training import footprint
 
 
 def models(study: Found, pairs: Sequence[Compared], base: str) -> Table:
@@ -99,15 +100,25 @@ def costs(study: str, plan: Plan, speed: Speed) -> Table:
         of_one = cost(row.design, plan.recipe.context).training * plan.recipe.tokens
         hours = of_one * counts[row.name] / speed.flops_per_second / 3600
         total += hours
+        count = parameters(row.design)
         rows.append(
-            [row.name, f"{parameters(row.design):,}", f"{of_one:.3g}", f"{counts[row.name]:.3g}", _hours(hours)]
+            [
+                *(row.name, f"{count:,}", f"{of_one:.3g}", f"{counts[row.name]:.3g}", _hours(hours)),
+                *(
+                    _bytes(footprint.PER_PARAMETER * count),
+                    _bytes(footprint.kept(row.design.looped, plan.recipe.context)),
+                ),
+                _bytes(12 * count),
+            ]
         )
-    rows.append(["all", NOTHING, NOTHING, NOTHING, _hours(total)])
+    rows.append(["all", NOTHING, NOTHING, NOTHING, _hours(total), NOTHING, NOTHING, NOTHING])
     title = (
-        f"Cost of {study}, {plan.replaced}, at size {plan.size}: {plan.recipe.tokens:,} tokens a training;"
-        f" hours of one device, at {speed.words}"
+        f"Cost of {study}{'' if plan.papers else f', {plan.replaced},'} at size {plan.size}: {plan.recipe.tokens:,}"
+        f" tokens a training; hours of one device, at {speed.words}; memory of weights, gradients and optimiser,"
+        " and what a window keeps for its backward pass in bfloat16 on a GPU"
     )
-    return Table(title, ("row", "parameters", "FLOPs of a training", "trainings", "hours"), rows)
+    columns = ("row", "parameters", "FLOPs of a training", "trainings", "hours", "memory", "kept", "checkpoint")
+    return Table(title, columns, rows)
 
 
 def need(deviation: float | None = None, of: str = "") -> Table:
@@ -125,6 +136,10 @@ def _bits(bits: float | None, best: bool) -> str:
     if bits is None:
         return NOTHING
     return "diverged" if math.isinf(bits) else f"{bits:.4f}{'*' if best else ''}"
+
+
+def _bytes(count: int) -> str:
+    return f"{count / 1e9:,.2f} GB" if count >= 1e9 else f"{count / 1e6:,.1f} MB"
 
 
 def _hours(hours: float) -> str:

@@ -13,19 +13,17 @@ from torch import Tensor
 from cemverify.console.errors import UsageError
 from cemverify.runs import algorithm
 from cemverify.runs.plain import digest, plain
-from synthetic.corpora.batches import Batches
 from synthetic.corpora.choice import PinnedCorpus, corpora_folder
-from synthetic.corpora.tokens import Tokens
+from synthetic.corpora.tokens import Batches, Tokens, spread_windows
 from synthetic.studies.engine.designs import Design, cost, parameters
 from synthetic.studies.engine.stopping import AtStop
-from synthetic.training.dial import drawn_depth, turn
-from synthetic.training.looped import paired
+from synthetic.training.looped import drawn_depth, paired, turn
 from synthetic.training.machine import Machine
 from synthetic.training.recipe import Recipe
 from synthetic.training.steps import Steps, steps_of, steps_taken
-from synthetic.training.training import Saving, score, train
+from synthetic.training.training import Saving, Step, score, train
 
-Part = Literal["tuning", "judging"]
+Part = Literal["tuning", "judging", "whole"]
 # A training of so many steps is worth checkpoints.
 LONG = 2000
 CHECKPOINTS = 10
@@ -42,10 +40,12 @@ class TrialCell:
     Attributes:
         corpus: on which. design: the model. recipe: how.
         seed: of the batches. weights: of the first weights.
-        part: which half of the validation part is scored, windows: on how many windows.
+        part: which half of the validation part is scored, or the whole of it; windows: on how many windows.
         device: "cpu" or "cuda". compiled: whether it is trained through torch.compile.
         depths: numbers of steps with which the trained model is scored, beside those of its design.
         stops: least falls (`Descent.least_fall`) with which it is scored, with at most the last of `depths` steps.
+        every: steps between two scores along the way; 0: none but that at the end.
+        plan: the name of the plan that judges it, where that was written down before; "" of all others.
     """
 
     corpus: PinnedCorpus
@@ -59,6 +59,8 @@ class TrialCell:
     compiled: bool = field(default=False, metadata={"added": True})
     depths: tuple[int, ...] = field(default=(), metadata={"added": True})
     stops: tuple[float, ...] = field(default=(), metadata={"added": True})
+    every: int = field(default=0, metadata={"added": True})
+    plan: str = field(default="", metadata={"added": True})
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ class TrialRecord:
         batches: a fingerprint of what it was trained on.
         at_depths: bits per byte with each of the cell's depths; None where they are not finite.
         at_stops: bits per byte with each of the cell's stops, and the steps that a token took in a CEM layer.
+        along: steps done and bits per byte then, of the scores along the way that are finite.
     """
 
     parameters: int
@@ -88,6 +91,7 @@ class TrialRecord:
     batches: str
     at_depths: tuple[float | None, ...] = ()
     at_stops: tuple[AtStop, ...] = ()
+    along: tuple[tuple[int, float], ...] = ()
 
     @property
     def bits(self) -> float | None:
@@ -97,7 +101,7 @@ class TrialRecord:
 
 @algorithm("synthetic.language.tuned.cells:compute_trial", corpora=2, models=1, training=1, scoring=1, steps=1)
 def compute_trial(cell: TrialCell) -> dict[str, Any]:
-    """Trains a model and scores it on one half of the validation part."""
+    """Trains a model and scores it on its part of the validation part, at the end or also along the way."""
     folder = corpora_folder()
     corpus = cell.corpus.open(folder)
     machine = Machine(cell.device, compiled=cell.compiled)
@@ -108,8 +112,9 @@ def compute_trial(cell: TrialCell) -> dict[str, Any]:
     few = windows[:: max(1, len(windows) * recipe.context // PROBED_TOKENS), :-1].to(cell.device)
     start = steps_of(model, few)
     path = folder / "checkpoints" / f"{digest(plain(cell))[:24]}.safetensors"
-    every = math.ceil(recipe.steps / CHECKPOINTS)
-    saving = Saving(path, every, {"cell": plain(cell)}, resume=True) if recipe.steps > LONG else None
+    every = cell.every or math.ceil(recipe.steps / CHECKPOINTS)
+    along: list[tuple[int, float | None]] = []
+    saving = Saving(path, every, {"cell": plain(cell)}, resume=True, notes=along) if recipe.steps > LONG else None
 
     def prepare(step: int) -> None:
         if design.dial:
@@ -125,7 +130,11 @@ def compute_trial(cell: TrialCell) -> dict[str, Any]:
         bits = _mean(bits_with(cell.depths[-1], least_fall))
         return AtStop(least_fall, short([steps_taken(model, few)])[0], bits)
 
-    training = train(model, recipe, batches, machine, saving=saving, prepare=prepare)
+    def observe(step: Step) -> None:
+        if cell.every and (step.step % cell.every == 0 or step.step == recipe.steps):
+            along.append((step.step, _mean(bits_with(design.steps))))
+
+    training = train(model, recipe, batches, machine, saving=saving, prepare=prepare, observe=observe)
     diverged_at, groups, end = training.diverged_at, (), ()
     at_depths: tuple[float | None, ...] = ()
     at_stops: tuple[AtStop, ...] = ()
@@ -153,9 +162,10 @@ def compute_trial(cell: TrialCell) -> dict[str, Any]:
             training.batches,
             at_depths,
             at_stops,
+            tuple((step, bits) for step, bits in along if bits is not None),
         )
     )
-    for asked, name in ((cell.depths, "at_depths"), (cell.stops, "at_stops")):
+    for asked, name in ((cell.depths, "at_depths"), (cell.stops, "at_stops"), (cell.every, "along")):
         if not asked:
             del record[name]
     return record
@@ -166,15 +176,18 @@ def read_record(payload: Mapping[str, Any]) -> TrialRecord:
     numbers = {name: tuple(payload.get(name, ())) for name in ("groups", "trained", "at_depths")}
     steps = {name: tuple(_steps(step) for step in payload[name]) for name in ("start", "end")}
     stops = tuple(AtStop(**stop) for stop in payload.get("at_stops", ()))
-    return TrialRecord(**{**payload, **numbers, **steps, "at_stops": stops})
+    along = tuple((step, bits) for step, bits in payload.get("along", ()))
+    return TrialRecord(**{**payload, **numbers, **steps, "at_stops": stops, "along": along})
 
 
 def part_windows(tokens: Tokens, part: Part, count: int, context: int) -> Tensor:
-    """Evenly spaced windows of one half of the tokens, at most `count` and without overlap: (W, J+1) of int64.
+    """Evenly spaced windows of half of the tokens, or of all: at most `count`, without overlap, (W, J+1) of int64.
 
     Raises:
-        UsageError: the half has fewer tokens than one window.
+        UsageError: there are fewer tokens than one window has.
     """
+    if part == "whole":
+        return spread_windows(tokens, count, context)
     half = len(tokens) // 2
     first = 0 if part == "tuning" else half
     available = (half - 1) // context

@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cemverify.runs import Cell
-from synthetic.corpora.batches import Batches
 from synthetic.corpora.choice import PinnedCorpus
 from synthetic.corpora.corpus import Corpus
+from synthetic.corpora.tokens import Batches
 from synthetic.studies.engine.comparisons import Compared, compared
 from synthetic.studies.engine.conduct import Look
 from synthetic.studies.engine.designs import Row, cost
 from synthetic.studies.engine.plan import Plan
 from synthetic.studies.engine.rates import Curve, optimum, rate, starts, wanted
 from synthetic.studies.engine.trials import TrialCell, TrialRecord, compute_trial, part_windows, read_record
+from synthetic.training.cost import Paths, paths
 from synthetic.training.looped import looped_on_meta
-from synthetic.training.paths import Paths, paths
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Tuned:
 
     @property
     def records(self) -> list[TrialRecord]:
-        """Those of the seeds that are there."""
+        """The records of the seeds that have been judged."""
         return [record for record in self.judged.values() if record is not None]
 
     @property
@@ -101,7 +101,9 @@ def state(plan: Plan, corpus: PinnedCorpus, device: str, look: Look) -> State:
 
     rows = [Tuned(row) for row in plan.rows]
     for tuned in rows:
-        _tune(plan, tuned, corpus, device, recall)
+        tuned.rate = plan.given_rate(tuned.row)
+        if tuned.rate is None:
+            _tune(plan, tuned, corpus, device, recall)
     of_tuning = tuple(todo)
     for seed in range(plan.seed, plan.seed + plan.seeds):
         for tuned in rows:
@@ -116,10 +118,10 @@ def check_fits(plan: Plan, corpus: Corpus) -> None:
     """Refuses a context that is longer than the data, before any work.
 
     Raises:
-        UsageError: it is longer than the training part, or than half of the validation part.
+        UsageError: it is longer than the training part, or than what is scored.
     """
     Batches(corpus.train.tokens, plan.seed, plan.recipe.batch, plan.recipe.context)
-    part_windows(corpus.validation.tokens, "judging", 1, plan.recipe.context)
+    part_windows(corpus.validation.tokens, "whole" if plan.papers else "judging", 1, plan.recipe.context)
 
 
 def paths_of(plan: Plan) -> dict[str, Paths]:
@@ -130,10 +132,10 @@ def paths_of(plan: Plan) -> dict[str, Paths]:
 
 
 def trainings(plan: Plan) -> Mapping[str, float]:
-    """How many full-length trainings each row takes: one for each seed, and those of tuning if no edge extends."""
+    """What each row takes, in trainings of the recipe's length: to judge, and to tune if no edge extends."""
     first, last = plan.shares
-    of_tuning = plan.tuning_seeds * (len(starts(None)) * first + 3 * last)
-    return {row.name: plan.seeds + of_tuning for row in plan.rows}
+    of_tuning = 0.0 if plan.papers else plan.tuning_seeds * (len(starts(None)) * first + 3 * last)
+    return {row.name: row.length * (plan.seeds + of_tuning) for row in plan.rows}
 
 
 def _tune(plan: Plan, tuned: Tuned, corpus: PinnedCorpus, device: str, recall: Recall) -> None:
@@ -156,7 +158,7 @@ def _tune(plan: Plan, tuned: Tuned, corpus: PinnedCorpus, device: str, recall: R
         before = Curve(share, dict(sorted(bits.items())))
         tuned.curves.append(before)
     assert before is not None
-    tuned.rate = optimum(before)
+    tuned.rate = optimum(before, rounded=plan.rounded)
 
 
 def _mean(bits: Sequence[float]) -> float:

@@ -22,12 +22,11 @@ from types import MappingProxyType
 from typing import Literal
 
 from cemverify.results.numbers import shown_ratio
-from cemverify.results.statistics import PairedComparison, compare, correct, spread
+from cemverify.results.statistics import PairedComparison, correct, spread
 from synthetic.studies.engine.comparisons import MARGIN
 from synthetic.studies.engine.statements import Reading, Statement
-from synthetic.studies.paper.rates import Optimum, tuned
 from synthetic.studies.paper.rows import ALIBI, FULL, ROTARY, attention_name, mlp_name
-from synthetic.studies.paper.summary import Row, against
+from synthetic.studies.paper.summary import Optimum, Summed, between, tuned
 from synthetic.training.frames import PRECONDITIONERS
 
 Kind = Literal["better", "worse", "close", "no better"]
@@ -113,15 +112,14 @@ EXPECTATIONS: Mapping[str, Sequence[tuple[str, Sequence[Expectation]]]] = Mappin
 )
 
 
-def read(study: str, rows: Sequence[Row]) -> list[Statement]:
+def read(study: str, rows: Sequence[Summed]) -> list[Statement]:
     """The statements on a study of that name."""
-    named = {row.name: row for row in rows}
     if study == "learning-rate":
-        optima = {name: tuned(named, name) for name in (FULL, ROTARY, ALIBI)}
-        bases = (ROTARY, ALIBI)
-        both = [_between(optima[FULL], optima[base]) for base in bases]
-        return [_tuned(optima, base, c) for base, c in zip(bases, correct(both), strict=True)]
-    asked = {(e.name, e.base): against(named[e.name], named[e.base]) for _, es in EXPECTATIONS[study] for e in es}
+        optima = {name: tuned(rows, name) for name in (FULL, ROTARY, ALIBI)}
+        both = [between(*(_bits(optima[name]) for name in (FULL, base))) for base in (ROTARY, ALIBI)]
+        return [_tuned(optima, base, c) for base, c in zip((ROTARY, ALIBI), correct(both), strict=True)]
+    finals = {row.name: row.finals for row in rows}
+    asked = {(e.name, e.base): between(finals[e.name], finals[e.base]) for _, es in EXPECTATIONS[study] for e in es}
     compared = dict(zip(asked, correct(list(asked.values())), strict=True))
     return [_statement(text, expectations, compared) for text, expectations in EXPECTATIONS[study]]
 
@@ -158,30 +156,23 @@ def _side(comparison: PairedComparison) -> Literal["better", "worse", "level"] |
     return "level" if comparison.conclusion == "equivalent" else None
 
 
-def _between(found: Sequence[Optimum] | None, based: Sequence[Optimum] | None) -> PairedComparison | None:
-    """Two models, each at its own best rate, seed by seed; None if too many runs of either diverged."""
-    if found is None or based is None:
-        return None
-    return compare([o.bits for o in found], [o.bits for o in based], MARGIN)
+def _bits(optima: Sequence[Optimum]) -> list[float]:
+    return [optimum.bits for optimum in optima]
 
 
-def _tuned(
-    optima: Mapping[str, Sequence[Optimum] | None], base: str, comparison: PairedComparison | None
-) -> Statement:
+def _tuned(optima: Mapping[str, Sequence[Optimum]], base: str, comparison: PairedComparison | None) -> Statement:
     """Agrees if full CEM is close to or better than Llama, each at its own best rate, seed by seed."""
     text = f"(our question) full CEM at T = 2 is close to {base} or better, each at its best learning rate"
-    found, based = optima[FULL], optima[base]
-    if found is None or based is None or comparison is None:
+    if comparison is None:
         return Statement(text, "too many runs diverged", "undecided")
     told = "; ".join(
-        f"{name}: {spread([o.bits for o in optima]).mean:.4f} bits at"
-        f" {spread([o.rate for o in optima]).mean:.2g}{' (edge)' if any(o.at_edge for o in optima) else ''}"
-        for name, optima in ((FULL, found), (base, based))
+        f"{name}: {spread(_bits(optima[name])).mean:.4f} bits at {spread([o.rate for o in optima[name]]).mean:.2g}"
+        f"{' (edge)' if any(o.at_edge for o in optima[name]) else ''}"
+        for name in (FULL, base)
     )
-    found_here = f"{told}; {_told(comparison)}"
-    if comparison.conclusion in ("better", "equivalent"):
-        return Statement(text, found_here, "agrees")
-    return Statement(text, found_here, reading_of("close", comparison))
+    better = comparison.conclusion in ("better", "equivalent")
+    reading: Reading = "agrees" if better else reading_of("close", comparison)
+    return Statement(text, f"{told}; {_told(comparison)}", reading)
 
 
 def _statement(

@@ -1,4 +1,4 @@
-"""What the cells of a language study say together: a row for each model, compared at equal tokens, FLOPs, parameters.
+"""What the trainings of an experiment say together: models compared at equal tokens, FLOPs, parameters, and rates.
 
 Models are paired by seed: the same batches in the same order, and the same first value of every parameter that two
 models share. All comparisons are of bits per byte, as ratios.
@@ -10,114 +10,145 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cemverify.results.statistics import PairedComparison, Spread, compare, correct, spread
+import numpy as np
+from scipy.interpolate import Akima1DInterpolator
+
+from cemverify.results.statistics import PairedComparison, compare, correct
 from synthetic.studies.engine.comparisons import MARGIN
-from synthetic.studies.paper.cells import TrainingRecord
-from synthetic.studies.paper.rows import StudyPlan, Variant
+from synthetic.studies.engine.trials import TrialRecord
+from synthetic.studies.engine.tuning import Tuned
+from synthetic.studies.paper.rows import RATES, Variant, at_rate
 
 # Parameters this near to each other are as good as equal.
 EQUAL_PARAMETERS = 0.02
+# Of the interpolated curve between the smallest and the largest rate.
+GRID = 4001
 
 
 @dataclass(frozen=True)
-class Row:
-    """A model over all seeds.
+class Summed:
+    """A model over all seeds; where a run diverged, it has no figure below.
 
     Attributes:
-        records: one for each seed. diverged: how many of them did; if any did, no figure below is given.
-        bits: after the last step, bits per byte.
-        tokens: against the baseline at equal tokens; None of a baseline.
+        records: one for each seed. share: its parameters over the baseline's; None of a baseline.
         affordable: the step at which it has spent what the study's cheapest model spends in all; may be a fraction.
-        bits_then: bits per byte then. flops: against the baseline, both then.
-        share: its parameters over the baseline's. parameters: the widened model, or itself if that is as large as the
-            baseline, against the baseline; None if the study has no such model.
+        tokens, flops: against the baseline after the last step, and both at `affordable`.
+        parameters: the widened model, or itself if that is as large as the baseline, against the baseline; None if
+            the study has no such model.
     """
 
     variant: Variant
-    records: Sequence[TrainingRecord]
-    diverged: int
-    bits: Spread | None
-    tokens: PairedComparison | None
+    records: Sequence[TrialRecord]
     affordable: float
-    bits_then: Spread | None
-    flops: PairedComparison | None
-    share: float | None
-    parameters: PairedComparison | None
+    share: float | None = None
+    tokens: PairedComparison | None = None
+    flops: PairedComparison | None = None
+    parameters: PairedComparison | None = None
 
     @property
     def name(self) -> str:
-        """The name of the row's variant."""
+        """The name of the model in the tables."""
         return self.variant.name
 
     @property
-    def finals(self) -> list[float]:
-        """Bits per byte of each seed, if none diverged."""
-        return [record.final for record in self.records if record.final is not None]
+    def diverged(self) -> int:
+        """How many of the runs diverged."""
+        return sum(record.bits is None for record in self.records)
 
     @property
-    def bits_at_equal_flops(self) -> list[float]:
-        """Bits per byte of each seed at equal FLOPs."""
-        return [bits_at(record, self.affordable) for record in self.records]
+    def finals(self) -> list[float]:
+        """Bits per byte of each seed after the last step; empty if one diverged."""
+        return [] if self.diverged else [record.bits for record in self.records if record.bits is not None]
+
+    @property
+    def at_equal_flops(self) -> list[float]:
+        """Bits per byte of each seed at the step `affordable`; empty if one diverged."""
+        return [] if self.diverged else [bits_at(record.along, self.affordable) for record in self.records]
 
 
-def summarise(plan: StudyPlan, records: Mapping[str, Sequence[TrainingRecord]]) -> list[Row]:
-    """The rows of a study, in the order of its variants.
+def summarise(steps: int, models: Sequence[Tuned]) -> list[Summed]:
+    """The models of a study with their comparisons, each kind corrected for how many there are.
 
     Args:
-        records: for each variant's name one for each seed, in their order.
+        steps: of a whole training. models: with the records of all their seeds.
     """
-    cheapest = min(records[variant.name][0].training for variant in plan.variants)
-    rows = {variant.name: _row(variant, records[variant.name], plan, cheapest) for variant in plan.variants}
+    cheapest = min(model.records[0].training for model in models)
+    rows: dict[str, Summed] = {}
+    for model in models:
+        assert isinstance(model.row, Variant)
+        rows[model.row.name] = Summed(model.row, model.records, steps * cheapest / model.records[0].training)
     found = [_compared(row, rows) for row in rows.values()]
-    tokens, flops, parameters = (
-        correct([getattr(row, kind) for row in found]) for kind in ("tokens", "flops", "parameters")
-    )
-    return [
-        replace(row, tokens=t, flops=f, parameters=p)
-        for row, t, f, p in zip(found, tokens, flops, parameters, strict=True)
-    ]
+    for kind in ("tokens", "flops", "parameters"):
+        corrected = correct([getattr(row, kind) for row in found])
+        found = [replace(row, **{kind: comparison}) for row, comparison in zip(found, corrected, strict=True)]
+    return found
 
 
-def bits_at(record: TrainingRecord, step: float) -> float:
-    """Bits per byte at a step between two validations; before the first, that one stands for it."""
-    steps, bits = record.steps, record.bits
-    if step <= steps[0]:
-        return bits[0]
-    for i in range(1, len(steps)):
-        if step <= steps[i]:
-            part = (step - steps[i - 1]) / (steps[i] - steps[i - 1])
-            return bits[i - 1] + part * (bits[i] - bits[i - 1])
-    return bits[-1]
-
-
-def against(row: Row, base: Row) -> PairedComparison | None:
-    """One row against another at equal tokens; None if a run of either diverged."""
-    return None if row.diverged or base.diverged else compare(row.finals, base.finals, MARGIN)
-
-
-def _row(variant: Variant, records: Sequence[TrainingRecord], plan: StudyPlan, cheapest: float) -> Row:
-    diverged = sum(record.final is None for record in records)
-    affordable = plan.recipe.steps * cheapest / records[0].training
-    bits = bits_then = None
-    if not diverged:
-        bits = spread([record.bits[-1] for record in records])
-        bits_then = spread([bits_at(record, affordable) for record in records])
-    return Row(variant, records, diverged, bits, None, affordable, bits_then, None, None, None)
-
-
-def _compared(row: Row, rows: Mapping[str, Row]) -> Row:
+def _compared(row: Summed, rows: Mapping[str, Summed]) -> Summed:
     if row.variant.against is None:
         return row
     base = rows[row.variant.against]
     share = row.records[0].parameters / base.records[0].parameters
-    matched = rows[row.variant.widened] if row.variant.widened else row
-    itself_equal = math.isclose(share, 1, abs_tol=EQUAL_PARAMETERS)
-    parameters = against(matched, base) if row.variant.widened or itself_equal else None
-    sound = not (row.diverged or base.diverged)
+    twin = rows[row.variant.widened] if row.variant.widened else row
+    as_large = row.variant.widened or math.isclose(share, 1, abs_tol=EQUAL_PARAMETERS)
     return replace(
         row,
-        tokens=against(row, base),
-        flops=compare(row.bits_at_equal_flops, base.bits_at_equal_flops, MARGIN) if sound else None,
         share=share,
-        parameters=parameters,
+        tokens=between(row.finals, base.finals),
+        flops=between(row.at_equal_flops, base.at_equal_flops),
+        parameters=between(twin.finals, base.finals) if as_large else None,
     )
+
+
+def between(values: Sequence[float], references: Sequence[float]) -> PairedComparison | None:
+    """Bits of a model against a baseline's, seed by seed; None if a run of either diverged."""
+    return compare(values, references, MARGIN) if values and references else None
+
+
+def bits_at(along: Sequence[tuple[int, float]], step: float) -> float:
+    """Bits per byte at a step between two validations; before the first, that one stands for it."""
+    steps, bits = zip(*along, strict=True)
+    return float(np.interp(step, steps, bits))
+
+
+# --- the best learning rate --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """The lowest point of a curve.
+
+    Attributes:
+        rate: where. bits: how low. at_edge: whether it is the smallest or the largest rate, so that a better one may
+            lie beyond.
+    """
+
+    rate: float
+    bits: float
+    at_edge: bool
+
+
+def optimum(rates: Sequence[float], bits: Sequence[float]) -> Optimum:
+    """The lowest point of Akima's curve through (log2 rate, bits); rates rise, and there are at least two.
+
+    Akima (1970) weighs the slopes on both sides, so that one rate at which training goes badly bends the curve
+    between the others less than a polynomial or a cubic spline would be bent.
+    """
+    curve = Akima1DInterpolator(np.log2(rates), np.asarray(bits, dtype=np.float64))
+    x = np.linspace(np.log2(rates[0]), np.log2(rates[-1]), GRID)
+    y = curve(x)  # (GRID,)
+    lowest = int(np.argmin(y))
+    return Optimum(float(2 ** x[lowest]), float(y[lowest]), lowest in (0, GRID - 1))
+
+
+def tuned(rows: Sequence[Summed], name: str) -> list[Optimum]:
+    """The optimum of each seed of a model of the learning-rate study; empty if too many runs diverged.
+
+    A model that diverges at some rates is tuned over those at which no run did, at least three of them.
+    """
+    named = {row.name: row for row in rows}
+    found = {rate: named[at_rate(name, rate)].finals for rate in RATES}
+    sound = [rate for rate in RATES if found[rate]]
+    if len(sound) < 3:
+        return []
+    return [optimum(sound, bits) for bits in zip(*(found[rate] for rate in sound), strict=True)]

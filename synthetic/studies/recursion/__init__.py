@@ -7,9 +7,8 @@ the root of the least mean squared error over functions, and other models of mat
     contenders                which of them compete, and what they cost
     references                what needs no training
     cells                     the units of work: what is computed once and kept
-    summary                   what the cells say together
-    statements, findings      what that says of the paper; how far a study is, and all of it as the result
-    measured, page            what the ledger reads, and the page of a result file
+    findings                  how far a study is, what its cells say together, and what that says of the paper
+    page                      the page of a result file
     presets, command          what is run
 """
 

@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 
 from cemverify.runs import algorithm
-from synthetic.gp.streams import Stream, Streams
-from synthetic.gp.tasks import Score, Task, TaskConfig, draw
+from synthetic.gp.tasks import Score, Stream, Streams, Task, TaskConfig, draw
 from synthetic.studies.engine.stopping import AtStop
 from synthetic.studies.recursion.contenders import Contender
 from synthetic.studies.recursion.ensembles import Fit, Recipe, fit, squared_errors
@@ -130,11 +129,11 @@ class RunRecord:
     best_step: int
     diverged_at: int | None
     at_depth: tuple[float | None, ...]
-    energies: tuple[float, ...] | None
-    norms: tuple[float, ...] | None
-    falls: tuple[float, ...] | None
-    smallest_eigenvalue: float | None
-    step_size: float | None
+    energies: tuple[float, ...] | None = None
+    norms: tuple[float, ...] | None = None
+    falls: tuple[float, ...] | None = None
+    smallest_eigenvalue: float | None = None
+    step_size: float | None = None
     at_stops: tuple[AtStop, ...] = ()
 
 
@@ -202,7 +201,7 @@ def _evaluate(
     predictions = [model(points, steps=T) for T in TEST_DEPTHS]  # (S, m) each
     own = predictions[model.depth - 1] if model.depth <= len(TEST_DEPTHS) else model(points)
     ended = [(q, e) for q in stops if (e := model.stopped(points, TEST_DEPTHS[-1], q)) is not None]
-    ways = _Ways(model, points)
+    ways = _ways(model, points)
     records = []
     for s, (task, fitted) in enumerate(zip(found, fits, strict=True)):
         diverged_at = fitted.diverged_at
@@ -217,11 +216,7 @@ def _evaluate(
                 best_step=fitted.best_step,
                 diverged_at=diverged_at,
                 at_depth=tuple(_expected(task, p[s]) if sound else None for p in predictions),
-                energies=ways.energies(s) if sound else None,
-                norms=ways.norms(s) if sound else None,
-                falls=ways.falls(s) if sound else None,
-                smallest_eigenvalue=ways.smallest_eigenvalue(s) if sound else None,
-                step_size=ways.step_size(s) if sound else None,
+                **(ways[s] if sound else {}),
                 at_stops=tuple(
                     AtStop(q, float(steps[s].double().mean()), _expected(task, predicted[s]) if sound else None)
                     for q, (predicted, steps) in ended
@@ -231,35 +226,24 @@ def _evaluate(
     return records
 
 
-class _Ways:
-    """What the states and energies of all replicates do on the way down."""
-
-    def __init__(self, model: RegressorStack, points: Tensor) -> None:
-        self.core = model.core if isinstance(model.core, CEMCore) else None
-        trajectory = model.trajectory(points)
-        if trajectory is not None:
-            self.states, self.values = trajectory.states, trajectory.energies  # (T + 1, S, m, D), (T + 1, S, m)
-
-    def energies(self, s: int) -> tuple[float, ...] | None:
-        return None if self.core is None else _finite(self.values[:, s].mean(-1))
-
-    def norms(self, s: int) -> tuple[float, ...] | None:
-        return None if self.core is None else _finite(self.states[:, s].square().mean((-1, -2)).sqrt())
-
-    def falls(self, s: int) -> tuple[float, ...] | None:
-        if self.core is None:
-            return None
-        return tuple((self.values[1:, s] < self.values[:-1, s]).double().mean(-1).tolist())
-
-    def smallest_eigenvalue(self, s: int) -> float | None:
-        if self.core is None or self.core.d is None:
-            return None
-        return float(self.core.preconditioner.smallest_eigenvalue()[s])
-
-    def step_size(self, s: int) -> float | None:
-        if self.core is None or self.core.log_step is None:
-            return None
-        return float(self.core.log_step[s].exp())
+def _ways(model: RegressorStack, points: Tensor) -> list[dict[str, Any]]:
+    """What the states and energies of each replicate do on the way down; nothing for a model without an energy."""
+    core, trajectory = model.core, model.trajectory(points)
+    if trajectory is None or not isinstance(core, CEMCore):
+        return [{} for _ in points]
+    states, energies = trajectory.states, trajectory.energies  # (T + 1, S, m, D), (T + 1, S, m)
+    falls = (energies[1:] < energies[:-1]).double().mean(-1)  # (T, S)
+    smallest = None if core.d is None else core.preconditioner.smallest_eigenvalue()
+    return [
+        {
+            "energies": _finite(energies[:, s].mean(-1)),
+            "norms": _finite(states[:, s].square().mean((-1, -2)).sqrt()),
+            "falls": tuple(falls[:, s].tolist()),
+            "smallest_eigenvalue": None if smallest is None else float(smallest[s]),
+            "step_size": None if core.log_step is None else float(core.log_step[s].exp()),
+        }
+        for s in range(len(points))
+    ]
 
 
 def _finite(values: Tensor) -> tuple[float, ...] | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import torch
 
 from cemverify.console.errors import UsageError
 from cemverify.console.parsing import count, path, positive, seed
+from cemverify.console.streams import note
 from cemverify.processes.devices import check_device
 from cemverify.results import envelope, provenance
 from cemverify.results.tables import terminal
@@ -22,8 +22,7 @@ from synthetic.gp import priors
 from synthetic.studies.engine.conduct import conduct
 from synthetic.studies.engine.readings import readings
 from synthetic.studies.recursion.contenders import FAMILIES
-from synthetic.studies.recursion.findings import assemble, state
-from synthetic.studies.recursion.measured import measured
+from synthetic.studies.recursion.findings import assemble, measured, state
 from synthetic.studies.recursion.presets import PRESETS, RecursionConfig, preset
 
 DESCRIPTION = """\
@@ -73,7 +72,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG.format(
         priors=priors.describe(),
         models="\n".join(f"  {name:<20}{family.about}" for name, family in FAMILIES.items()),
-        presets="\n".join(f"  {name:<20}{_size(p.config)}; {p.about}" for name, p in PRESETS.items()),
+        presets="\n".join(
+            f"  {name:<20}T = {', '.join(map(str, p.config.depths))}; {len(p.config.priors)} prior(s),"
+            f" {p.config.seeds} functions each; {p.about}"
+            for name, p in PRESETS.items()
+        ),
     )
     parser.add_argument("--preset", default="quick", metavar="NAME", help="what is run (default: %(default)s)")
     parser.add_argument("--prior", nargs="+", metavar="TEXT", help="what functions are drawn from")
@@ -113,7 +116,7 @@ def run(options: argparse.Namespace) -> int:
         if options.page is None:
             raise UsageError("--report makes a page of a result file; name the page with --page")
         envelope.check_outputs(pictured=options.page, read=[options.report])
-        print(f"wrote {', '.join(map(str, _page_of(options.report, options.page)))}", file=sys.stderr)
+        note(f"wrote {', '.join(map(str, _page_of(options.report, options.page)))}")
         return 0
     config = _configured(options)
     where = run_options(options)
@@ -126,15 +129,15 @@ def run(options: argparse.Namespace) -> int:
     envelope.show(terminal(tables))
     for s in found["statements"]:
         envelope.show(f"\nthe paper: {s['text']}\n     here: {s['found']}\n  reading: {s['reading']}")
-    for note in found["notes"]:
-        print(f"note: {note}", file=sys.stderr)
+    for told in found["notes"]:
+        note(f"note: {told}")
     envelope.write(options.output, envelope.result("recursion", maker, tables, found))
-    print(f"wrote {options.output}", file=sys.stderr)
+    note(f"wrote {options.output}")
     if options.page is not None:
         figures = options.page.with_suffix(".json")
         known = {**measured(bare), **found}
         envelope.write(figures, readings(maker, "Errors of one depth over another's", known))
-        print(f"wrote {', '.join(map(str, [*_page_of(figures, options.page), figures]))}", file=sys.stderr)
+        note(f"wrote {', '.join(map(str, [*_page_of(figures, options.page), figures]))}")
     return 0
 
 
@@ -149,15 +152,14 @@ def _page_of(file: Path, page: Path) -> list[Path]:
     from synthetic.studies.recursion.page import page_of
 
     content = envelope.read(file)
-    if (
-        not {"rows", "tasks", "statements"} <= content.keys()
-        or "train_points" not in content["made_by"]["configuration"]
-    ):
-        raise UsageError(
-            f"{file} has no rows of a recursion study, so its page cannot be made again; give what --output or --page"
-            " of `python -m synthetic recursion` wrote"
-        )
-    return write_page(page, content, page_of(content))
+    if {"rows", "tasks", "statements"} <= content.keys():
+        return write_page(page, content, page_of(content))
+    if content["kind"] == "readings" and "page" in content:
+        return write_page(page, content)
+    raise UsageError(
+        f"{file} has no rows of a recursion study, so its page cannot be made again; give what --output or --page of"
+        " `python -m synthetic recursion` wrote"
+    )
 
 
 def _configured(options: argparse.Namespace) -> RecursionConfig:
@@ -183,7 +185,3 @@ def _configured(options: argparse.Namespace) -> RecursionConfig:
     except ValueError as error:
         raise UsageError(str(error)) from error
     return replace(config, recipe=replace(config.recipe, device=options.device))
-
-
-def _size(config: RecursionConfig) -> str:
-    return f"T = {', '.join(map(str, config.depths))}; {len(config.priors)} prior(s), {config.seeds} functions each"

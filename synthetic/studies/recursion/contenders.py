@@ -20,7 +20,7 @@ import torch
 
 from cemverify.console.errors import UsageError
 from synthetic.flops import Flops, count
-from synthetic.gp.streams import Streams
+from synthetic.gp.tasks import Streams
 from synthetic.studies.recursion.ensembles import squared_errors
 from synthetic.studies.recursion.regressors import CEMSpec, DrawnSpec, GatedMLPSpec, RegressorStack, Spec
 

@@ -92,31 +92,32 @@ def fit(
     )
     errors = torch.compile(squared_errors, dynamic=False) if recipe.compiled else squared_errors
     best = _Best(model, S)
-    diverged_at: list[int | None] = [None] * S
+    never = recipe.steps
+    diverged_at = torch.full((S,), never, device=targets.device)
     rows = torch.arange(S, device=targets.device)[:, None]  # (S, 1)
     depths = _depths(model, recipe.steps)
     order = torch.empty(0)
     for step in range(recipe.steps):
         position = step % (n // size)
         if position == 0:
-            order = torch.stack([torch.randperm(n, generator=g) for g in batches]).to(targets.device)  # (S, n)
+            order = torch.stack([torch.randperm(n, generator=g) for g in batches])  # (S, n)
+            order = order.to(targets.device, non_blocking=True)
         chosen = order[:, position * size : (position + 1) * size]  # (S, b)
         losses = errors(model, inputs[rows, chosen], targets[rows, chosen], depths[step])  # (S,)
-        for s in (~losses.isfinite()).nonzero()[:, 0].tolist():
-            diverged_at[s] = step if diverged_at[s] is None else diverged_at[s]
-        if all(at is not None for at in diverged_at):
-            break
+        diverged_at = torch.where(losses.isfinite(), diverged_at, diverged_at.clamp_max(step))
         optimiser.zero_grad()
         losses.sum().backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         schedule.step()
         if (step + 1) % recipe.check_every == 0 or step + 1 == recipe.steps:
+            if bool((diverged_at < never).all()):  # a GPU waits here, and in no other step
+                break
             with torch.no_grad():
                 best.keep(_held_out(model, inputs[:, n:], targets[:, n:]), step + 1)
     best.restore()
     return [
-        Fit(math.sqrt(error), step, at)
-        for error, step, at in zip(best.errors.tolist(), best.steps.tolist(), diverged_at, strict=True)
+        Fit(math.sqrt(error), step, at if at < never else None)
+        for error, step, at in zip(best.errors.tolist(), best.steps.tolist(), diverged_at.tolist(), strict=True)
     ]
 
 
@@ -160,7 +161,8 @@ class _Best:
         self.errors = torch.where(better, errors, self.errors)
         self.steps = torch.where(better, step, self.steps)
         for kept, parameter in zip(self.weights, self.model.parameters(), strict=True):
-            kept[better] = parameter.detach()[better]
+            taken = better.view(-1, *(1,) * (kept.dim() - 1))
+            kept.copy_(torch.where(taken, parameter.detach(), kept))
 
     def restore(self) -> None:
         """Puts the best weights into the model."""

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import combinations
 from typing import Any
 
+from cemverify.results.numbers import shown_ratio
+from cemverify.results.statistics import MARGIN, PairedComparison, Ratio, Spread, compare, correct, spread
 from cemverify.runs import Cell
+from reports.kinds.recursion import at_depths, at_stops, best_depth, by_depth, errors, is_drawn, priors, short
 from synthetic.gp import difficulty
 from synthetic.gp.difficulty import Difficulty, average
+from synthetic.gp.tasks import Score
 from synthetic.studies.engine.conduct import Look
+from synthetic.studies.engine.readings import measured_ratio, payload
+from synthetic.studies.engine.statements import Statement
 from synthetic.studies.recursion.cells import (
     ModelCell,
     RunRecord,
@@ -20,10 +28,8 @@ from synthetic.studies.recursion.cells import (
     read_runs,
     read_task,
 )
-from synthetic.studies.recursion.contenders import INPUTS, Contender, cost_of
+from synthetic.studies.recursion.contenders import INPUTS, Contender, RegressorCost, cost_of
 from synthetic.studies.recursion.presets import RecursionConfig
-from synthetic.studies.recursion.statements import read
-from synthetic.studies.recursion.summary import Row, summarise
 
 Payloads = Mapping[TaskCell | ModelCell, Mapping[str, Any]]
 
@@ -111,3 +117,229 @@ def entry(prior: str, row: Row) -> dict[str, Any]:
     """A row of the summary as the result file keeps it: with its prior and its T, as plain values."""
     depth = None if row.contender is None else row.contender.depth
     return {"prior": prior, **asdict(row), "depth": depth}
+
+
+# --- what the cells say together --------------------------------------------------------------------
+
+
+Rates = Mapping[float, Sequence[RunRecord]]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A predictor on all functions of a prior.
+
+    Attributes:
+        name: of a contender or of a reference. contender: None for a reference.
+        learning_rate: the one that was chosen; None for a reference. at_edge: whether it was the smallest or the
+            largest of several, so that a better one may lie beyond.
+        cost: of the model; None for a reference.
+        runs: at that rate, one for each function; () for a reference.
+        diverged: how many of them did. If any did, no figure below is given: a mean over those that survived would
+            flatter.
+        rmse, observed, excess: of `Score`. gap_closed: (ridge - model) / (ridge - floor) of the expected errors.
+        deeper: its expected errors against those of its family's smallest T, or of CEM's for a family of one.
+        same_depth: the same against CEM at the same T, if that took part.
+    """
+
+    name: str
+    contender: Contender | None
+    learning_rate: float | None
+    at_edge: bool
+    cost: RegressorCost | None
+    runs: Sequence[RunRecord]
+    diverged: int
+    rmse: Spread | None
+    observed: Spread | None
+    excess: Spread | None
+    gap_closed: Spread | None
+    deeper: PairedComparison | None = None
+    same_depth: PairedComparison | None = None
+
+    @property
+    def errors(self) -> list[float]:
+        """The expected error on each function, if none diverged."""
+        return [run.score.expected for run in self.runs if run.score is not None]
+
+
+def choose_rate(rates: Rates) -> float:
+    """The learning rate of a contender, by what happened on the points held out."""
+
+    def badness(rate: float) -> tuple[int, float]:
+        held_out = [run.held_out_rmse for run in rates[rate]]
+        sound = [error for error in held_out if error is not None]
+        mean = math.fsum(map(math.log, sound)) / len(sound) if sound else math.inf
+        return sum(run.diverged_at is not None for run in rates[rate]), mean
+
+    return min(sorted(rates), key=badness)
+
+
+def summarise(
+    tasks: Sequence[TaskRecord], runs: Mapping[Contender, Rates], costs: Mapping[Contender, RegressorCost]
+) -> list[Row]:
+    """The rows of one prior: references, contenders, the exact posterior.
+
+    Args:
+        tasks: the functions. runs: for each contender and rate one record for each function, in their order.
+    """
+    references = [
+        Row(name, None, None, False, None, (), 0, *_spreads(tasks, [task.scores[name] for task in tasks]))
+        for name in tasks[0].scores
+    ]
+    contenders = _compared([_row(tasks, contender, rates, costs[contender]) for contender, rates in runs.items()])
+    return [*references[:-1], *contenders, references[-1]]
+
+
+def _row(tasks: Sequence[TaskRecord], contender: Contender, rates: Rates, cost: RegressorCost) -> Row:
+    rate = choose_rate(rates)
+    runs = rates[rate]
+    scores = [run.score for run in runs if run.score is not None]
+    diverged = len(runs) - len(scores)
+    at_edge = len(rates) > 1 and rate in (min(rates), max(rates))
+    figures = (None, None, None, None) if diverged else _spreads(tasks, scores)
+    return Row(contender.name, contender, rate, at_edge, cost, runs, diverged, *figures)
+
+
+def _spreads(tasks: Sequence[TaskRecord], scores: Sequence[Score]) -> tuple[Spread, Spread, Spread, Spread]:
+    """Spreads of the expected and observed error, of the excess, and of the gap closed."""
+    ridge = [task.scores["ridge"].expected for task in tasks]
+    closed = [
+        (linear - score.expected) / (linear - task.floor)
+        for task, linear, score in zip(tasks, ridge, scores, strict=True)
+    ]
+    return (
+        spread([score.expected for score in scores]),
+        spread([score.observed for score in scores]),
+        spread([score.excess for score in scores]),
+        spread(closed),
+    )
+
+
+def _compared(rows: Sequence[Row]) -> list[Row]:
+    """The rows with their comparisons, corrected for how many of each kind there are."""
+    plain = [row for row in rows if row.contender is not None and row.contender.family == "CEM"]
+    deeper = [_against(row, _shallowest(row, rows, plain)) for row in rows]
+    same = [_against(row, next((p for p in plain if _depth(p) == _depth(row)), None)) for row in rows]
+    return [
+        replace(row, deeper=d, same_depth=s) for row, d, s in zip(rows, correct(deeper), correct(same), strict=True)
+    ]
+
+
+def _shallowest(row: Row, rows: Sequence[Row], plain: Sequence[Row]) -> Row | None:
+    assert row.contender is not None
+    family = [r for r in rows if r.contender is not None and r.contender.family == row.contender.family]
+    candidates = family if len(family) > 1 else plain
+    return min(candidates, key=_depth, default=None)
+
+
+def _depth(row: Row) -> int:
+    assert row.contender is not None
+    return row.contender.depth
+
+
+def _against(row: Row, base: Row | None) -> PairedComparison | None:
+    if base is None or base is row or row.diverged or base.diverged:
+        return None
+    return compare(row.errors, base.errors)
+
+
+# --- the paper's statements -------------------------------------------------------------------------
+
+
+_NON_STATIONARY = ("warped", "gibbs", "changepoint", "modulated")
+
+
+def read(content: Mapping[str, Any]) -> list[Statement]:
+    """The statements on plain CEM, prior by prior."""
+    depths = {prior: by_depth(rows) for prior, rows in priors(content).items()}
+    named = [(short(prior), at) for prior, at in depths.items()]
+    return [
+        _second_step(depths),
+        *(
+            _best_depth(at, name, "RBF: T = 4 is best, T = 8 slightly worse", 4)
+            for name, at in named
+            if name == "rbf"
+        ),
+        *(
+            _best_depth(at, name, "non-stationary process: T = 8 is best", 8, of_the_papers_case=False)
+            for kind in _NON_STATIONARY
+            for name, at in named
+            if name == kind
+        ),
+    ]
+
+
+def _second_step(depths: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> Statement:
+    """ "Usually" is taken as: better on most priors, worse on none. The verdicts are those of the tables."""
+    text = "T = 2 usually improves on T = 1"
+    asked = {short(prior): at[2]["deeper"] for prior, at in depths.items() if {1, 2} <= at.keys()}
+    if not asked:
+        return Statement(text, "T = 1 and T = 2 were not both trained", "not asked")
+    verdicts = [c["conclusion"] for c in asked.values()]
+    better, worse = verdicts.count("better"), verdicts.count("worse")
+    found = "; ".join(
+        f"{name}: {shown_ratio(Ratio(**c['ratio']), 3)}, {c['conclusion']}" for name, c in asked.items()
+    )
+    if better > len(asked) / 2 and not worse:
+        return Statement(text, found, "agrees")
+    return Statement(text, found, "disagrees" if worse > len(asked) / 2 else "undecided")
+
+
+def _best_depth(
+    at: Mapping[int, Mapping[str, Any]], name: str, text: str, expected: int, *, of_the_papers_case: bool = True
+) -> Statement:
+    """Agrees if the expected depth has the smallest mean, and is better than each other one beyond chance.
+
+    On a process that is not the paper's a contrary result may come from the process: it is undecided.
+    """
+    if expected not in at or len(at) < 2:
+        return Statement(text, f"{name}: T = {expected} was not compared", "not asked")
+    best = best_depth(at)
+    others = [T for T in at if best != T]
+    compared = correct([compare(errors(at[T]), errors(at[best])) for T in others])
+    rivals = dict(zip(others, compared, strict=True))
+    found = f"{name}: best T = {best}; " + "; ".join(
+        f"T = {T} / T = {best}: {shown_ratio(c, 3)}, {c.conclusion}" for T, c in rivals.items()
+    )
+    if best == expected:
+        agrees = all(c.conclusion == "worse" for c in rivals.values())
+        return Statement(text, found, "agrees" if agrees else "undecided")
+    contrary = rivals[expected].conclusion == "worse" and of_the_papers_case
+    return Statement(text, found, "disagrees" if contrary else "undecided")
+
+
+# --- what the ledger reads --------------------------------------------------------------------------
+
+
+def measured(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures of a study, and at what scale, from its result; see docs/result-files.md."""
+    config, studied = content["made_by"]["configuration"], priors(content)
+    depths = {prior: by_depth(rows) for prior, rows in studied.items()}
+    sizes = [row["cost"]["parameters"] for at in depths.values() for row in at.values()]
+    every = [(short(prior), row) for prior, rows in studied.items() for row in rows]
+    drawn = [{"on": on, "model": row["name"], "error": at_depths(row)} for on, row in every if is_drawn(row)]
+    stopped = [
+        {
+            "on": on,
+            "model": row["name"],
+            "stops": [{"least_fall": q, "steps": steps, "figure": error} for q, steps, error in stops],
+        }
+        for on, row in every
+        if (stops := at_stops(row))
+    ]
+    common = payload(
+        # one model for all depths is another question than a model for each
+        "recursion-dial" if drawn else "recursion",
+        [
+            measured_ratio(f"T = {deep}", f"T = {flat}", errors(at[deep]), errors(at[flat]), short(prior))
+            for prior, at in depths.items()
+            for flat, deep in combinations(sorted(at), 2)
+        ],
+        parameters=max(sizes, default=0),
+        seen=f"{config['train_points']:,} training points",
+        replicates=f"{config['seeds']} functions each",
+        recipe=f"noise {config['noise']:g}, each depth at its best of {len(config['rates'])} learning rates",
+        figure="expected RMSE",
+        margin=MARGIN,
+    )
+    return {**common, **({"at_depths": drawn} if drawn else {}), **({"at_stops": stopped} if stopped else {})}

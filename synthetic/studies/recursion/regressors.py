@@ -25,7 +25,7 @@ from cemverify.cem.layers import check_word
 from cemverify.cem.norms import Norm, NormKind, norm
 from cemverify.cem.preconditioners import Preconditioner, PreconditionerKind, preconditioner
 from cemverify.console.errors import UsageError
-from synthetic.gp.streams import Stream, Streams
+from synthetic.gp.tasks import Stream, Streams
 
 StepSizeKind = Literal["fixed", "learned", "1/T"]
 
@@ -66,7 +66,7 @@ class CEMSpec:
 
 @dataclass(frozen=True)
 class DrawnSpec(CEMSpec):
-    """The same, trained with a T of its own for each batch, drawn evenly from 1 ... steps.
+    """A recursive CEM MLP that is trained with a T of its own for each batch, drawn evenly from 1 ... steps.
 
     With step_size "1/T" each T is an Euler scheme for one flow, x' = -P grad eps(x), over a unit of time;
     a further step makes the scheme finer and goes no further.
@@ -154,13 +154,13 @@ class RegressorStack(nn.Module):
         found = replace(self.core.descent(steps), least_fall=least_fall).stopped(energy, x, energy.remember(x))
         return (found.states[-1] @ self.readout)[..., 0] + self.intercept, found.steps
 
-    def trajectory(self, inputs: Tensor, steps: int | None = None) -> Trajectory | None:
+    def trajectory(self, inputs: Tensor) -> Trajectory | None:
         """Every state and energy on the way; None for a core without an energy."""
         if not isinstance(self.core, CEMCore):
             return None
         x = self.state(inputs)
         energy = self.core.energy
-        return self.core.descent(self.depth if steps is None else steps).trajectory(energy, x, energy.remember(x))
+        return self.core.descent(self.depth).trajectory(energy, x, energy.remember(x))
 
 
 class CEMCore(nn.Module):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from synthetic.studies.engine.designs import Design, Option, Row, cost
+from synthetic.studies.engine.designs import Option, Row, as_costly
 from synthetic.studies.engine.plan import Setting
 from synthetic.training.frames import TINY_SIZE
-from synthetic.training.scaling import Base
+from synthetic.training.recipe import Base
 
 # c of §18c: the second step is this much colder than the first.
 COOLING = 0.5
@@ -37,7 +37,7 @@ def usual(setting: Setting) -> tuple[Row, ...]:
     """The rows of every study: what the paper has, and the controls."""
     depth, design = setting.depth, setting.design
     plain, deep = design(), design(("steps", depth), ("step_size", 1 / depth))
-    wider = _as_costly(plain, deep, setting.context)
+    wider = as_costly(plain, deep, setting.context)
     return (
         Row(one(), plain, why="the model without recursion"),
         Row(one(depth), design(("step_size", float(depth))), why="the longer update without recursion"),
@@ -100,15 +100,3 @@ def _scaled(setting: Setting) -> Iterator[Row]:
         design = replace(design, head_std=base.head_std(size.dim))
         why = f"maximal-update scaling from D = {base.dim}, L = {base.layers}"
         yield Row(f"T = {T}, mu-scaled", design, why=why, beyond=True, base=base)
-
-
-def _as_costly(narrow: Design, target: Design, context: int) -> Design:
-    """The narrow model with an MLP so wide, in eights, that a token of training costs what the target's costs."""
-
-    def of(hidden: int) -> Design:
-        return replace(narrow, size=replace(narrow.size, hidden=hidden))
-
-    M = narrow.size.hidden
-    base, wider = (cost(of(hidden), context).training for hidden in (M, 2 * M))
-    missing = cost(target, context).training - base
-    return of(8 * round((M + M * missing / (wider - base)) / 8))

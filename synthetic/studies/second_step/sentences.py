@@ -293,12 +293,7 @@ def steps(found: State) -> Table:
     rows: list[list[Cell]] = [
         [
             tuned.row.name,
-            layer.place,
-            when,
-            f"{layer.stream:.3f}",
-            _list(layer.lengths),
-            _list(layer.turns),
-            _list(layer.nearness[1:]),
+            *layer.cells(when, NOTHING),
             " > ".join(f"{energy:.1f}" for energy in layer.energies),
         ]
         for tuned in found.rows
@@ -311,10 +306,6 @@ def steps(found: State) -> Table:
         *("cosine of N(x_t), N(h)", "energy, step by step"),
     )
     return Table("How the steps lie, means over tokens", columns, rows)
-
-
-def _list(values: Sequence[float]) -> str:
-    return ", ".join(f"{value:.2f}" for value in values) or NOTHING
 
 
 # --- pictures ----------------------------------------------------------------------------------------
