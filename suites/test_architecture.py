@@ -48,7 +48,7 @@ ROOMS: dict[str, set[str]] = {
     "cemverify.conformance.asking": verifier("implementations", "questions"),
     "cemverify.conformance.oracle": {"cemverify.cem"} | verifier("implementations", "questions"),
     "cemverify.conformance.properties": {"cemverify.cem", "cemverify.source.reading"}
-    | shared("catalogue")
+    | shared("catalogue", "processes")
     | verifier("implementations", "questions", "asking", "oracle"),
     "cemverify.conformance.judging": {"cemverify.cem", "cemverify.source.reading", "cemverify.source.reach"}
     | shared("catalogue", "processes", "console")
@@ -57,7 +57,7 @@ ROOMS: dict[str, set[str]] = {
     | shared("processes", "console")
     | verifier("implementations", "questions", "asking", "properties", "judging"),
     "cemverify.conformance.trained": {"cemverify.cem"}
-    | shared("console")
+    | shared("processes", "console")
     | verifier("implementations", "questions", "asking", "oracle", "properties", "judging"),
     "cemverify.conformance.gate": shared("_version", "catalogue", "processes", "results")
     | verifier("properties", "judging"),
@@ -73,13 +73,13 @@ ROOMS: dict[str, set[str]] = {
     | verifier("implementations", "asking", "properties", "judging"),
     "cemverify.repair": {"cemverify.cem", "cemverify.source.reading"}
     | shared("processes")
-    | verifier("implementations", "questions", "asking", "properties", "judging", "workers"),
+    | verifier("implementations", "questions", "asking", "oracle", "properties", "judging", "workers"),
     "cemverify.api": shared("catalogue", "processes")
     | verifier("implementations", "properties", "judging", "workers", "gate", "listeners"),
     "cemverify": {"cemverify.api"} | verifier("implementations", "properties", "judging", "trained"),
     "cemverify.start": {"cemverify.cem"} | shared("catalogue", "console", "processes") | verifier("implementations"),
     "cemverify.commands": {"cemverify.claims", "cemverify.power", "cemverify.repair", "cemverify.runs"}
-    | {"cemverify.start"}
+    | {"cemverify.start", "cemverify.source.reach"}
     | shared("catalogue", "processes", "console", "results")
     | verifier("implementations", "asking", "properties", "judging", "trained", "workers", "gate")
     | verifier("counterexamples", "listeners"),
@@ -113,13 +113,11 @@ ROOMS: dict[str, set[str]] = {
         "synthetic.studies.engine",
     }
     | shared("processes", "console", "results"),
-    "synthetic.studies.paper": {
-        *("cemverify.cem", "cemverify.runs", "reports", "synthetic.corpora", "synthetic.training"),
-        "synthetic.studies.engine",
-    }
+    "synthetic.studies.paper": {"cemverify.cem", "reports", "synthetic.training", "synthetic.studies.engine"}
     | shared("console", "results"),
     "synthetic.studies.second_step": {"cemverify.cem", "reports", "synthetic.training", "synthetic.studies.engine"}
     | shared("console", "results"),
+    "synthetic.studies.fixed_memory": {"reports", "synthetic.studies.engine"} | shared("results"),
     "synthetic.studies.depth_dial": {"reports", "synthetic.studies.engine"} | shared("results"),
     "synthetic.language": {
         *("cemverify.cem", "cemverify.runs", "synthetic.memory", "synthetic.corpora", "synthetic.training"),
@@ -129,7 +127,7 @@ ROOMS: dict[str, set[str]] = {
             "synthetic.studies.engine",
             "synthetic.studies.paper",
         ),
-        *("synthetic.studies.second_step", "synthetic.studies.depth_dial"),
+        *("synthetic.studies.second_step", "synthetic.studies.fixed_memory", "synthetic.studies.depth_dial"),
     }
     | shared("processes", "console", "results")
     | verifier("implementations"),
@@ -138,9 +136,9 @@ ROOMS: dict[str, set[str]] = {
     | shared("console"),
     "benchmarks": {
         "cemverify.cem",
-        "cemverify.conformance.implementations",
+        *(f"cemverify.conformance.{room}" for room in ("implementations", "questions")),
         "reports",
-        *(f"synthetic.{room}" for room in ("corpora", "flops", "gp", "studies.recursion")),
+        *(f"synthetic.{room}" for room in ("corpora", "flops", "gp", "training", "studies.recursion")),
         "cemverify.results",
     }
     | shared("processes", "console", "results"),

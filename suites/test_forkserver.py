@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -61,11 +62,15 @@ def test_what_has_been_imported_here_is_not_what_its_process_begins_with(
 
 
 @linux
-def test_the_server_ends_with_its_program() -> None:
+@pytest.mark.parametrize("start", ["fork_server()", "ensure_server('imports_for_long')"])
+def test_the_server_ends_with_its_program(start: str, tmp_path: Path) -> None:
+    (tmp_path / "imports_for_long.py").write_text("import time\ntime.sleep(600)\n")
     program = (
-        "from cemverify.processes import forkserver; forkserver.fork_server(); print(forkserver.server(), flush=True)"
+        f"from cemverify.processes import forkserver; forkserver.{start}; print(forkserver.server(), flush=True)"
     )
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[1]}"}
     # it waits for whoever holds the streams, and so for the server: one that goes on is a timeout
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    words = [sys.executable, "-c", program]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60, env=environment)
     status = Path(f"/proc/{int(done.stdout)}/status")
     assert not status.exists() or "Z (zombie)" in status.read_text()

@@ -10,11 +10,13 @@ from types import ModuleType
 
 import pytest
 
+from cemverify.conformance.implementations.contract import kind_of
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import applicable, judge_property
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import select
 from cemverify.start.recipes import RECIPES
+from suites.docs.tutorial import COMMANDS, layer
 
 PAGE = (Path(__file__).parent.parent / "docs" / "tutorial.md").read_text(encoding="utf-8")
 BLOCKS = dict(re.findall(r'```\w+ title="([^"]+)"\n(.*?)```', PAGE, flags=re.DOTALL))
@@ -41,7 +43,7 @@ def adapter() -> ModuleType:
 def judged(*patterns: str) -> list[Record]:
     subject = adapter().mine
     effort = Effort()
-    offered = {p.id for p in applicable(subject, select(patterns))}
+    offered = {p.id for p in applicable(kind_of(subject), select(patterns))}
     records = [judge_property(subject, p, effort) for p in select(patterns) if p.id in offered]
     return [record for record in records if record.verdict != Verdict.NOT_OFFERED]
 
@@ -64,3 +66,12 @@ def test_the_tests_of_the_tutorial_are_collected(folder: Path) -> None:
 
 def test_the_recipe_of_the_tutorial_is_what_init_writes() -> None:
     assert BLOCKS["tox.ini"] == RECIPES["tox"].filled("adapter", "2026.11")
+
+
+def test_the_script_that_follows_the_tutorial_types_what_the_page_says() -> None:
+    typed = [command for command, _, _ in COMMANDS]
+    for command in dict.fromkeys(typed):
+        assert f"    {command}\n" in PAGE or f"`{command}`" in PAGE, command
+    shown = re.findall(r"^    ((?:cemverify|pytest) .*)$", PAGE, flags=re.MULTILINE)
+    assert set(shown) <= set(typed)
+    assert layer(mended=True) != layer(mended=False)

@@ -15,7 +15,9 @@ from pathlib import Path
 from cemverify.processes.atomic_files import replacing
 from cemverify.processes.cores import cores
 from suites.blind.asking import Answer, apart, context
+from suites.blind.drawing import measure
 from suites.blind.page import page
+from suites.blind.pairing import PAIRS, paired, pairs
 from suites.blind.rounds import answers, answers_file, load, rounds
 
 ROOT = Path(__file__).parents[2]
@@ -33,6 +35,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ask.add_argument("--again", action="store_true", help="once more what was misjudged, with today's properties")
     ask.add_argument("--workers", type=int, default=cores(), metavar="N", help="processes (default: all cores)")
     ask.set_defaults(run=_ask)
+    pair = commands.add_parser("pair", help="test torch and NumPy faults with their code read and without; goes on")
+    pair.add_argument("--workers", type=int, default=cores(), metavar="N", help="processes (default: all cores)")
+    pair.set_defaults(run=_pair)
+    draw = commands.add_parser("draw", help="test mutants that nobody wrote, a fresh sample; goes on where it was")
+    draw.add_argument("--count", type=int, default=100, metavar="N", help="how many (default: %(default)s)")
+    draw.add_argument("--seed", type=int, required=True, metavar="N", help="of the sample and of the questions")
+    draw.set_defaults(run=_draw)
     write = commands.add_parser("page", help="write docs/blind-rounds.md from the answers")
     write.set_defaults(run=_page)
     options = parser.parse_args(arguments)
@@ -67,6 +76,25 @@ def _ask(options: argparse.Namespace) -> int:
                 found[name]["first"] = before.get("first", {key: before[key] for key in ("violated", "commit")})
             _write(answers_file(options.round), json.dumps(dict(sorted(found.items())), indent=1) + "\n")
             print(f"{i} of {len(names)}: {name}: {_said(answer)}", file=sys.stderr, flush=True)
+    return 0
+
+
+def _pair(options: argparse.Namespace) -> int:
+    done = {row["fault"] for row in pairs()}
+    wanted = [(r, f.name) for r in rounds() for f in r.faults if f.framework != "jax"]
+    random.Random(0).shuffle(wanted)  # noqa: S311 -- so that what a stopped run has asked is a fair sample
+    for i, (round_, name) in enumerate(wanted, 1):
+        if name in done:
+            continue
+        row = {**paired(round_, name, options.workers), "commit": _commit()}
+        with PAIRS.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        print(f"{i} of {len(wanted)}: {json.dumps(row)}", file=sys.stderr, flush=True)
+    return 0
+
+
+def _draw(options: argparse.Namespace) -> int:
+    measure(options.count, options.seed, _commit())
     return 0
 
 

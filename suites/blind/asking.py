@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from cemverify.conformance.asking.process_state import ProcessState
+from cemverify.conformance.implementations.contract import kind_of
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import applicable, judge_property, not_offered
 from cemverify.conformance.judging.verdicts import Verdict
@@ -59,7 +60,7 @@ def asked(number: int, name: str) -> Answer:
     round_ = load(number)
     subject, area = round_.implementation(name), round_.area(name)
     usual, undecided = ProcessState.now(), dict[str, str]()
-    for property_ in sorted(applicable(subject, catalogue()), key=lambda p: _order(p, area)):
+    for property_ in sorted(applicable(kind_of(subject), catalogue()), key=lambda p: order(p, area)):
         if not_offered(property_, subject.not_offered, torch.float64) is not None:
             continue
         record = judge_property(subject, property_, Effort(shrink=False))
@@ -101,7 +102,8 @@ _LIKELY = {
 }
 
 
-def _order(property_: Property, area: str) -> tuple[bool, bool, bool]:
+def order(property_: Property, area: str) -> tuple[bool, bool, bool]:
+    """Where a property stands if a fault of that area is to be found soon."""
     likely = property_.id.startswith(_LIKELY.get(area, ()))
     # a check asks those of first calls in a process of their own
     return not property_.first, not likely, not property_.id.endswith("any-options")

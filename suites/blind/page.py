@@ -7,7 +7,10 @@ from typing import Any
 
 from cemverify.results.envelope import Table
 from cemverify.results.tables import grid
+from suites.apart import Row
 from suites.blind.asking import Answer
+from suites.blind.drawing import Sample, samples
+from suites.blind.pairing import pairs
 from suites.blind.rounds import Round, answers, rounds
 
 PREFACE = """\
@@ -27,13 +30,48 @@ of a small sample, and the row "all" is mostly torch and NumPy.
 The faults lie in `suites/blind`. `python -m suites.blind ask N` tests what was not yet tested in round N,
 `cemverify check suites.blind.faults:NAME` checks one fault, and `python -m suites.blind page` writes this page."""
 
+DRAWN = """\
+These are drawn by a grammar: a part of the formulas, a kind of fault, and one or two conditions under which it shows,
+such as "the keys pass through float32, in inference mode and where a weight is zero". Every sample is a first
+contact. None of its mutants is left out, although some show on no input at all. `python -m suites.blind draw` asks
+another sample."""
+
 
 def page() -> str:
     """The page: what each round found."""
     parts = [PREFACE]
     for round_ in rounds():
         parts += _section(round_, answers(round_.number))
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([*parts, *_drawn(list(samples())), *_paired(pairs())]) + "\n"
+
+
+def _drawn(found: Sequence[Sample]) -> list[str]:
+    """What became of mutants that a grammar drew."""
+    if not found:
+        return []
+    header = ("date", "commit", "seed", "asked", "died", "share", "95 % interval")
+    table = grid(Table("Drawn mutants", header, [sample.row() for sample in found]), "markdown")
+    survivors = [f"* {mutant} (seed {sample.seed})" for sample in found for mutant in sample.survivors]
+    listed = ["### What survived", "\n".join(survivors)] if survivors else []
+    return ["## Mutants that nobody wrote", DRAWN, table, *listed]
+
+
+def _paired(rows: Sequence[Row]) -> list[str]:
+    """What questions around the numbers in the code find."""
+    rows = [row for row in rows if "error" not in row]
+    if not rows:
+        return []
+    read, unread = (sum(row[side] is not None for row in rows) for side in ("read", "unread"))
+    more = [(row["fault"], f"`{row['read']}`") for row in rows if row["read"] is not None and row["unread"] is None]
+    told = (
+        f"{len(rows)} torch and NumPy faults of all rounds, drawn at random, were tested as first contacts, once with"
+        f" their code read and once without (`--black-box`). {read} were killed with it and {unread} without."
+        " `python -m suites.blind pair` tests more."
+    )
+    found = (
+        [grid(Table("Killed only with their code read", ("fault", "killed by"), more), "markdown")] if more else []
+    )
+    return ["## With their code read", told, *found]
 
 
 def _section(round_: Round, found: Mapping[str, Answer]) -> list[str]:

@@ -83,6 +83,21 @@ class Round:
             source = source.replace(old, new)
         return source
 
+    def module(self, name: str) -> str:
+        """The text of a module that declares the implementation of that name as `mine`."""
+        framework = self.bases.get(name) or self._by_name[name].framework
+        return f"""{self.source(name)}
+
+
+from cemverify import implementation
+
+mine = implementation(
+    **{{name: globals()[name] for name in {FUNCTIONS} if name in globals()}},
+    arrays={framework!r},
+    not_offered=(*{tuple(self.not_offered[framework])}, *globals().get("NOT_OFFERED", ())),
+)
+"""
+
     def area(self, name: str) -> str:
         """Where the mistake lies, in its author's word; nothing for what is right."""
         fault = self._by_name.get(name)

@@ -87,7 +87,7 @@ def test_a_damaged_file_is_named_in_a_sentence(tmp_path: Path, capsys: pytest.Ca
     (tmp_path / "broken.json").write_text(json.dumps(content))
     assert main(["claims", "7-sign", "--results", str(tmp_path)]) == 2
     told = capsys.readouterr().err
-    assert "broken.json is no complete file of readings" in told
+    assert "broken.json lacks what a result of kind 'readings' has" in told
     assert told.count("\n") == 1
 
 

@@ -95,8 +95,8 @@ def _swap_code() -> None:
 
 def __getattr__(name: str) -> Any:
     """`cem_WAY` and `layer_WAY`; other names there are not."""
-    door, _, way = name.partition("_")
-    if door not in ("cem", "layer"):
+    kind, _, way = name.partition("_")
+    if kind not in ("cem", "layer"):
         raise AttributeError(name)
     if way == "names":
         _forge(_renamed)
@@ -104,7 +104,7 @@ def __getattr__(name: str) -> Any:
         _swap_code()
     else:
         _forge(partial(_changed, change=WAYS[way.replace("_", "-")]))
-    return reference.reference if door == "cem" else _layer()
+    return reference.reference if kind == "cem" else _layer()
 
 
 def _layer() -> Any:

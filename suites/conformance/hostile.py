@@ -39,8 +39,8 @@ from cemverify.conformance.implementations import reference
 from cemverify.conformance.judging import engine
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.oracle import evidence
-from cemverify.conformance.workers import judging
-from cemverify.conformance.workers.judging import Finished
+from cemverify.conformance.workers import judge
+from cemverify.conformance.workers.judge import Finished
 from cemverify.conformance.workers.wire import answer
 
 right = reference.attention
@@ -418,7 +418,7 @@ def _answers_for_itself(stale: bool) -> None:
 
 def _rewrites_records() -> None:
     """Makes every record of this process hold."""
-    vars(judging)["Record"] = lambda *_, **__: None
+    vars(judge)["Record"] = lambda *_, **__: None
     engine.judge_property = lambda *_, **__: None  # type: ignore[assignment]
 
 

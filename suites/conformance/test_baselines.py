@@ -61,6 +61,18 @@ def test_the_same_run_again_differs_in_nothing(baseline: Baseline) -> None:
     assert compare(baseline, [held("a/b"), held("c/d"), violated("e/f")], (), VERSION) == []
 
 
+def test_what_a_run_that_ended_early_did_not_ask_is_not_missing(baseline: Baseline) -> None:
+    assert changes(compare(baseline, [held("a/b")], (), VERSION)) == [("c/d", Change.MISSING, True)]
+    assert compare(baseline, [held("a/b")], (), VERSION, ["c/d"]) == []
+
+
+def test_a_run_that_ended_early_is_no_baseline(tmp_path: Path) -> None:
+    maker = Maker.now("cemverify check m:mine --quick", {}, 0, "cpu")
+    write(tmp_path / "q.json", as_json(RunFinished("m:mine", [held("a/b")], 1.0, unasked=["c/d", "e/f"]), maker))
+    with pytest.raises(ResultError, match="leave 2 of 3 properties unguarded; write one without --first"):
+        read_baseline(tmp_path / "q.json")
+
+
 @pytest.mark.parametrize(
     "verdict", [Verdict.VIOLATED, Verdict.INCONCLUSIVE, Verdict.NOT_OFFERED, Verdict.SUITE_ERROR]
 )

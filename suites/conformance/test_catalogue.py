@@ -12,7 +12,7 @@ import torch
 from cemverify.api import Check
 from cemverify.cem.layers import AttentionConfig, MLPConfig
 from cemverify.conformance.asking.calls import Caller
-from cemverify.conformance.implementations.contract import implementation, load
+from cemverify.conformance.implementations.contract import implementation, kind_of, load
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import applicable
 from cemverify.conformance.properties import catalogue, select
@@ -34,7 +34,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         dtype=getattr(torch, option("--dtype")),
         device=device_of_worker(option("--device")),
     )
-    checks = [Check(subject, property_, effort) for property_ in applicable(subject, catalogue())]
+    checks = [Check(subject, property_, effort) for property_ in applicable(kind_of(subject), catalogue())]
     metafunc.parametrize("check", checks, ids=[check.property.id for check in checks])
 
 
@@ -48,7 +48,7 @@ def test_the_property_holds(check: Check) -> None:
 def test_the_reference_holds_on_cuda(prefix: str, dtype: torch.dtype) -> None:
     subject = load("cemverify:reference")
     effort = Effort(examples=20, dtype=dtype, device=device_of_worker("cuda"))
-    for property_ in applicable(subject, catalogue()):
+    for property_ in applicable(kind_of(subject), catalogue()):
         if property_.id.startswith(prefix):
             Check(subject, property_, effort)()
 

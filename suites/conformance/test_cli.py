@@ -72,6 +72,47 @@ def test_its_untied_copy_is_violated_with_a_tiny_case_in_every_file(
     assert "VIOLATED gradient/attention/plain" in (workplace / "deep" / "r.md").read_text()
 
 
+@pytest.mark.slow
+def test_first_ends_at_a_violation_and_tells_how_much_was_not_asked(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--properties", "gradient/attention/plain", "structure/attention", "--examples", "5", "--workers", "1"]
+    assert main(["check", "untied:mine", *asked, "--first", "--json", "r.json", "--junit", "r.xml"]) == 1
+    content = envelope.read(workplace / "r.json")
+    assert [p["id"] for p in content["properties"] if p["verdict"] != "not offered"] == ["gradient/attention/plain"]
+    left = content["counts"]["not_asked"]
+    assert left == len(content["unasked"]) > 0
+    assert content["counts"]["applicable"] == len(content["properties"]) + left
+    printed = capsys.readouterr().out
+    assert f"{left} not asked, as the run ended before" in printed
+    assert f"1 of 1 violated ({left} not asked): " in printed
+    suite = ElementTree.parse(workplace / "r.xml").getroot()[0]  # noqa: S314
+    assert suite.get("tests") == str(len(suite.findall("testcase"))) == str(content["counts"]["applicable"])
+    assert len(suite.findall(".//skipped[@type='not asked']")) == left
+
+
+@pytest.mark.slow
+def test_a_check_within_a_moment_begins_little_and_tells_what_that_is_worth(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", "tied:mine", "--within", "0.001", "--examples", "5", "--json", "r.json"]) == 0
+    content = envelope.read(workplace / "r.json")
+    counts, worth = content["counts"], content["worth"]
+    assert 1 <= counts["run"] < counts["not_asked"]
+    assert 0 < worth["killed"] < worth["of"]
+    printed = re.sub(r"\s+", " ", capsys.readouterr().out)
+    assert f"kill at least {worth['killed']} of the {worth['of']} mutants" in printed
+
+
+@pytest.mark.slow
+def test_first_goes_on_after_a_known_violation(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = [*FEW, "--known", "known.toml"]
+    assert main(["check", "untied:mine", *asked, "--update-known", "--reason", "later"]) == 0
+    capsys.readouterr()
+    assert main(["check", "untied:mine", *asked, "--first"]) == 0
+    assert "2 run: 1 hold, 1 violated (1 known)" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -93,6 +134,12 @@ def test_its_untied_copy_is_violated_with_a_tiny_case_in_every_file(
         (["check", "reference", "--properties", "gradient/layer"], "none of these properties applies to this kind"),
         (["check", "cemverify:reference", "--known", "none.toml"], "cannot read none.toml"),
         (["check", "cemverify:reference", "--update-known", "--reason", "x"], "--update-known needs --known FILE"),
+        (["check", "cemverify:reference", "--within", "0"], "--within: must be a positive number, not 0"),
+        (["check", "cemverify:reference", "--update-known", "--first"], "leave out --first, --within"),
+        (
+            ["check", "cemverify:reference", "--checkpoint", "w", "--layer", "a", "--quick"],
+            "--checkpoint asks everything at once",
+        ),
         (["check", "cemverify:reference", "--known", "k", "--update-known"], '--update-known needs --reason "..."'),
         (["check", "cemverify:reference", "--known", "k", "--update-known", "--reason", " "], "needs --reason"),
         (
@@ -163,6 +210,16 @@ def test_list_shows_the_families_first(capsys: pytest.CaptureFixture[str]) -> No
     families = [line.split()[0] for line in printed.splitlines()[2:] if line.strip()]
     assert families[: len({p.family for p in catalogue()})] == list(dict.fromkeys(p.family for p in catalogue()))
     assert f"{len(catalogue())} properties" in printed
+
+
+def test_the_list_of_families_fits_a_screen_of_80_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cemverify.commands.list.columns", lambda *_: 80)
+    assert main(["list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
 
 
 def test_list_explains_every_feature(capsys: pytest.CaptureFixture[str]) -> None:

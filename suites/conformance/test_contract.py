@@ -1,4 +1,4 @@
-"""Doors, absences, array kinds and adapters."""
+"""Kinds of implementation, absences, array kinds and adapters."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_an_object_with_the_functions_as_attributes_is_an_implementation() -> No
     assert set(found.not_offered) >= {"attention", "norm:scalar"}
 
 
-def test_an_object_with_neither_door_is_refused_in_a_sentence() -> None:
+def test_an_object_that_is_of_neither_kind_is_refused_in_a_sentence() -> None:
     with pytest.raises(LoadError, match="is a dict, not an implementation"):
         as_subject({})
 

@@ -88,5 +88,5 @@ def test_an_unknown_control_is_an_error() -> None:
 def test_the_catalogue_names_only_controls_that_there_are() -> None:
     for property_ in catalogue():
         assert property_.controls <= CONTROLS.keys(), property_.id
-        if property_.door == "energy layer":
+        if property_.kind == "energy layer":
             assert not property_.controls & {"detached", "shuffled"}, property_.id

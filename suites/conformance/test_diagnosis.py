@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree
@@ -17,6 +18,7 @@ from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.listeners import files, terminal
 from cemverify.conformance.listeners.diagnosis import github, report
 from cemverify.results.provenance import Maker
+from docs.making import terminal as terminal_picture
 from suites.conformance import wrong_layers
 from suites.conformance.test_relations import mistaken
 
@@ -106,6 +108,12 @@ def test_an_edit_that_is_found_is_shown() -> None:
 READMES = check_implementation(mistaken, properties=["gradient", "descent", "structure", "metamorphic"], examples=6)
 
 
+def test_where_a_call_ended_its_process_no_edit_is_looked_for() -> None:
+    told = [diagnose(run(violated("gradient/attention/a", cause=c))) for c in ("update", "raised", "crashed", "hung")]
+    hinted = [found is not None and "mend: cemverify repair mine:mine" in report(found) for found in told]
+    assert hinted == [True, True, False, False]
+
+
 def test_readmes_mistake_is_told_on_one_screen_of_80_columns() -> None:
     lines = terminal.report(READMES.finished, width=80).splitlines()
     assert len(lines) <= 24
@@ -115,6 +123,16 @@ def test_readmes_mistake_is_told_on_one_screen_of_80_columns() -> None:
     assert "W_K where W_Q belongs" in said
     assert "at: suites/conformance/test_relations.py:" in said
     assert "again: cemverify check" in said
+
+
+def test_the_picture_in_the_readme_shows_it() -> None:
+    shown = re.sub(r"\s+", " ", terminal_picture.text_of(terminal_picture.PICTURE.read_text(encoding="utf-8")))
+    for line in terminal.report(READMES.finished, width=102).splitlines():
+        if line.strip().startswith(("W_K", "config", "h [", "expected")):
+            assert re.sub(r"\s+", " ", line.strip()) in shown
+    assert f"$ {terminal_picture.COMMAND} " in shown
+    assert "by one cause: output projection" in shown
+    assert "again: cemverify check mylayer:mine --properties gradient/attention/plain" in shown
 
 
 def test_a_result_file_begins_with_it() -> None:

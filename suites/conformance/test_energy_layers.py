@@ -15,7 +15,7 @@ from torch import Tensor
 from cemverify import PRESENT_STATE, SOME_POSITIVE_DEFINITE, check_implementation, energy_layer
 from cemverify.cem.beyond import Beyond
 from cemverify.cem.layers import CEMGatedMLP, MLPConfig
-from cemverify.conformance.implementations.contract import load
+from cemverify.conformance.implementations.contract import kind_of, load
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.naming import LoadError
 from cemverify.conformance.judging.effort import Effort
@@ -51,8 +51,9 @@ def slip(id_: str) -> Record:
     return judge_property(subject, select([mutant.property])[0], Effort())
 
 
-# To compile a layer takes as long as all its other properties: by default these are, and in a thorough run all.
-COMPILED = ("cem_attention", "cem_mlp", "hopfield_cccp", "hopfield_jax")
+# To compile a layer takes as long as all its other properties: by default one of torch and one of JAX are, and in a
+# thorough run all.
+COMPILED = ("cem_attention", "hopfield_jax")
 
 
 @pytest.mark.slow
@@ -64,7 +65,7 @@ def test_a_layer_written_from_its_paper_holds_with_all_that_its_declaration_impl
         pytest.importorskip("jax", reason="the extra `jax` is not installed")
     thorough = bool(pytestconfig.getoption("--thorough"))
     layer = load(f"examples.energy_layers.{example}:mine")
-    asked = [p.id for p in applicable(layer, catalogue()) if p.id != "modes/layer/compiled"]
+    asked = [p.id for p in applicable(kind_of(layer), catalogue()) if p.id != "modes/layer/compiled"]
     if thorough or example in COMPILED:
         asked.append("modes/layer/compiled")
     records = check_implementation(layer, properties=asked, examples=18 if thorough else 6)
@@ -406,3 +407,16 @@ def test_gradients_through_a_jax_layer_are_those_of_its_energy() -> None:
     record = judged(stopped, "training/layer/states", 12)
     assert record.verdict == Verdict.VIOLATED
     assert "gradient with respect to W" in str(record.reason)
+
+
+def test_a_jax_layer_may_give_its_step_size_as_a_function() -> None:
+    jax = pytest.importorskip("jax", reason="the extra `jax` is not installed")
+    raw = jax.numpy.asarray(0.25)
+
+    def judged_with(step_size: Any) -> Record:
+        layer = quadratic(update=lambda x, m: raw * (m - x), arrays="jax", step_size=step_size)
+        return judged(layer, "training/layer/states", 12)
+
+    for right in (lambda: raw, torch.tensor(0.25)):
+        assert judged_with(right).verdict == Verdict.HOLDS
+    assert judged_with(lambda: 2 * raw).verdict == Verdict.VIOLATED

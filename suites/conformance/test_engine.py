@@ -164,7 +164,7 @@ def test_a_number_that_is_none_is_worse_than_any_other() -> None:
     assert Evidence([good, bad]).worst.what == "bad"
 
 
-def test_properties_for_the_other_door_only_are_refused() -> None:
+def test_properties_for_the_other_kind_only_are_refused() -> None:
     with pytest.raises(ValueError, match="none of these properties applies to this kind of implementation"):
         check_implementation(reference.reference, properties=["gradient/layer"])
 
@@ -220,9 +220,20 @@ def test_a_declared_absence_is_counted_with_its_reason() -> None:
         "not_enforced": 0,
         "inconclusive": 0,
         "not_offered": 3,
+        "not_asked": 0,
         "suite_error": 0,
     }
     assert all(r.reason and "declared" in r.reason for r in records)
+
+
+def test_a_check_can_end_at_the_first_violation() -> None:
+    wrong = implementation(attention=lambda x, h, w, c: 2 * reference.attention(x, h, w, c))
+    asked = ["gradient/mlp/silu", "gradient/attention/plain", "gradient/attention/norm-scalar"]
+    found = check_implementation(wrong, properties=asked, examples=5, first=True)
+    offered = [record for record in found if record.verdict != Verdict.NOT_OFFERED]
+    assert [record.id for record in offered] == ["gradient/attention/plain"]
+    assert found.finished.unasked == ["gradient/attention/norm-scalar"]
+    assert "1 not asked" in str(found)
 
 
 def test_what_is_not_declared_absent_is_tested() -> None:

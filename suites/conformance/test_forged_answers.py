@@ -46,10 +46,10 @@ def batched(properties: tuple[Property, ...]) -> list[tuple[Property, ...]]:
 @pytest.mark.parametrize("way", [pytest.param("size_zero"), pytest.param("as_they_are"), pytest.param("names"),
                                  *(pytest.param(way, marks=pytest.mark.slow) for way in EVERY_WAY
                                    if way not in ("size_zero", "as_they_are", "names"))])  # fmt: skip
-@pytest.mark.parametrize("door", ["cem", "layer"])
-def test_what_a_process_forges_is_a_violation_and_never_holds_and_what_it_does_not_holds(door: str, way: str) -> None:
-    properties = OF_CEM if door == "cem" else OF_LAYERS
-    found = [records(f"{FORGERS}:{door}_{way}", properties=some) for some in batched(properties)]
+@pytest.mark.parametrize("kind", ["cem", "layer"])
+def test_what_a_process_forges_is_a_violation_and_never_holds_and_what_it_does_not_holds(kind: str, way: str) -> None:
+    properties = OF_CEM if kind == "cem" else OF_LAYERS
+    found = [records(f"{FORGERS}:{kind}_{way}", properties=some) for some in batched(properties)]
     for record in (record for some in found for record in some.values()):
         wrong = (Verdict.VIOLATED, *([Verdict.INCONCLUSIVE] if record.id in MAY_BE_OUTSIDE else []))
         assert record.verdict in wrong if way != "as_they_are" else record.verdict == Verdict.HOLDS, record

@@ -25,8 +25,7 @@ from cemverify.conformance.listeners.progress import progress
 from cemverify.conformance.properties import by_id, select
 from cemverify.results.provenance import Maker
 from reports.collect import ResultFile
-from reports.page.content import page_of
-from reports.page.rendering import render
+from reports.page.content import page_of, render
 from suites.conformance.wrong_layers import LAYERS
 
 EFFORT = Effort(examples=6)

@@ -17,10 +17,15 @@ ASKED = ("--examples", "6", "--properties", "gradient/layer/energy")
 MORE = ("descent/layer/slope", "structure/layer/causality")
 
 
-def test_parameters_that_differ_between_processes_are_said(capfd: pytest.CaptureFixture[str]) -> None:
-    code = main(["check", LAYER, *ASKED, *MORE, "--workers", "2"])
+@pytest.mark.parametrize("layer", [LAYER, "suites.conformance.unseeded:undeclared"])
+def test_parameters_that_differ_between_processes_are_said(layer: str, capfd: pytest.CaptureFixture[str]) -> None:
+    code = main(["check", layer, *ASKED, *MORE, "--workers", "2"])
     assert code == 2
     assert "other parameters in each process" in capfd.readouterr().err
+
+
+def test_a_layer_that_is_the_same_in_every_process_is_checked_by_several() -> None:
+    assert main(["check", "suites.conformance.unseeded:seeded", *ASKED, *MORE, "--workers", "2"]) == 0
 
 
 def test_a_case_is_replayed_with_the_parameters_that_it_was_found_with(

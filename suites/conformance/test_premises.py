@@ -38,13 +38,13 @@ TRIED = 8  # smaller forms that are looked at before one is taken
 pulled: EnergyLayer = energy_layer(
     update=lambda x, m: m - x, energy=lambda x, m: ((x - m) ** 2).sum(-1) / 2, state=("J", 3), memory=("J", 3)
 )
-ASKED = {"cem": Asked(), "energy layer": Asked(layer=pulled)}
-SUBJECTS: dict[str, Subject] = {"cem": reference, "energy layer": pulled}
+ASKED = {"CEM implementation": Asked(), "energy layer": Asked(layer=pulled)}
+SUBJECTS: dict[str, Subject] = {"CEM implementation": reference, "energy layer": pulled}
 
 
 def barest(property_: Property, seed: int) -> Any:
     """Where a walk of smaller forms ends; None where the property draws no scattered questions."""
-    asked, choose = ASKED[property_.door], random.Random(seed)  # noqa: S311
+    asked, choose = ASKED[property_.kind], random.Random(seed)  # noqa: S311
     question = property_.questions.scattered(asked, seed)
     for _ in range(STEPS if question is not None else 0):
         forms = list(islice(property_.questions.smaller(asked, question), TRIED))
@@ -57,7 +57,7 @@ def barest(property_: Property, seed: int) -> Any:
 def asked_of(property_: Property, question: Any) -> Any:
     """The case as the layer is asked it; None if the property does not judge it."""
     try:
-        evidence = property_.check(Caller(SUBJECTS[property_.door], property_.dtype or torch.float64), question)
+        evidence = property_.check(Caller(SUBJECTS[property_.kind], property_.dtype or torch.float64), question)
     except Discard:
         return None
     return question if evidence.asked is None else evidence.asked
@@ -140,7 +140,7 @@ def test_what_the_claim_says_is_true_of_the_barest_case(id_: str) -> None:
         asked = asked_of(by_id(id_), barest(by_id(id_), seed))
         judged += asked is not None
         assert asked is None or PREMISES[id_](asked)
-        drawn = by_id(id_).questions.scattered(ASKED[by_id(id_).door], seed)
+        drawn = by_id(id_).questions.scattered(ASKED[by_id(id_).kind], seed)
         asked = asked_of(by_id(id_), drawn)
         assert asked is None or PREMISES[id_](asked)
         judged += asked is not None

@@ -205,3 +205,58 @@ def test_parameters_are_as_they_were_after_a_check() -> None:
         assert judged(layer, property_).verdict == Verdict.HOLDS
     assert torch.equal(W, before)
     assert not W.requires_grad
+
+
+# --- learned step sizes ------------------------------------------------------------------------------------
+
+
+class Learned(torch.nn.Module):
+    """Two steps down |W (x - m)|^2 / 2, with a step size that is trained, for each step or as a softplus."""
+
+    def __init__(self, *, softplus: bool = False) -> None:
+        super().__init__()
+        drawn = torch.randn(D, D, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        self.W = torch.nn.Parameter(drawn)
+        self.raw = torch.nn.Parameter(torch.tensor([0.1, -0.3] if softplus else [0.05, 0.02], dtype=torch.float64))
+        self.softplus = softplus
+
+    def sizes(self) -> Tensor:
+        return 0.1 * torch.nn.functional.softplus(self.raw) if self.softplus else self.raw
+
+    def forward(self, x: Tensor, m: Tensor) -> Tensor:
+        start = x
+        for eta in self.sizes():
+            x = x - eta * (x - m) @ self.W.mT @ self.W
+        return x - start
+
+    def energy(self, x: Tensor, m: Tensor) -> Tensor:
+        return (((x - m) @ self.W.mT) ** 2).sum(-1) / 2
+
+
+LEARNED = "training/layer/parameters"
+
+
+@pytest.mark.parametrize("softplus", [False, True])
+def test_a_learned_step_size_is_a_parameter_like_any_other(*, softplus: bool) -> None:
+    module = Learned(softplus=softplus)
+    given = module.sizes if softplus else module.raw
+    layer = energy_layer(update=module, energy=module.energy, dim=D, steps=2, step_size=given, parameters=module)
+    assert judged(layer, LEARNED).verdict == Verdict.HOLDS
+    assert judged(layer, MATTER).verdict == Verdict.HOLDS
+    assert judged(layer, "gradient/layer/energy").verdict == Verdict.HOLDS
+
+
+def test_a_step_size_that_is_detached_in_the_update_is_a_violation() -> None:
+    module = Learned()
+    layer = energy_layer(
+        update=lambda x, m: -module.raw.detach()[0] * (x - m) @ module.W.mT @ module.W,
+        energy=module.energy, dim=D, step_size=lambda: module.raw[0], parameters=module,
+    )  # fmt: skip
+    record = judged(layer, LEARNED)
+    assert record.verdict == Verdict.VIOLATED
+    assert "raw" in str(record.cause)
+
+
+def test_a_step_size_that_depends_on_arguments_is_refused() -> None:
+    with pytest.raises(ValueError, match="takes no arguments"):
+        energy_layer(update=lambda x, _: -x, dim=D, step_size=lambda x: x)  # type: ignore[arg-type,misc]

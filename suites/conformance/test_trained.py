@@ -19,7 +19,7 @@ from cemverify.cem.models import BlockConfig, LanguageModel, LanguageModelConfig
 from cemverify.cli import main
 from cemverify.conformance.trained.activations import random_tokens
 from cemverify.conformance.trained.checkpoint import load_weights
-from cemverify.conformance.trained.judging import Findings, judge_trained, prepare
+from cemverify.conformance.trained.records import Findings, judge_trained, prepare
 from cemverify.console.errors import UsageError
 from cemverify.results.envelope import read
 from examples.trained_models import hopfield_block
@@ -122,6 +122,31 @@ def test_a_declared_layer_that_is_not_its_gradient_is_violated_and_its_asymmetry
     assert verdicts(found)["update"] == verdicts(found)["symmetry"] == Verdict.VIOLATED
     asymmetry = float(torch.linalg.matrix_norm(W - W.mT) / torch.linalg.matrix_norm(W))
     assert found.steps[0].asymmetry == pytest.approx(asymmetry, rel=0.3)
+
+
+def test_several_steps_in_one_call_have_no_asymmetry_of_their_own() -> None:
+    def declare(layer: Any) -> Any:
+        return energy_layer(
+            update=layer, energy=lambda x: ((x @ layer.W.mT) ** 2).sum(-1) / 2 + x.cosh().log().sum(-1),
+            state=("J", 3), memory=None, steps=2, step_size=0.1,
+        )  # fmt: skip
+
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.W = nn.Parameter(torch.randn(3, 3, generator=torch.Generator().manual_seed(0)))
+
+        def forward(self, x: Tensor) -> Tensor:
+            start = x
+            for _ in range(2):
+                x = x - 0.1 * (x @ self.W.mT @ self.W + x.tanh())
+            return x - start
+
+    model = nn.Sequential(nn.Embedding(9, 3), Twice())
+    found = judged(TrainedModel(model, declare), "1")
+    assert verdicts(found)["update"] == Verdict.HOLDS
+    assert verdicts(found)["symmetry"] == Verdict.NOT_OFFERED
+    assert [step.asymmetry for step in found.steps] == [None, None]
 
 
 def test_the_model_is_left_as_it_was() -> None:

@@ -22,7 +22,7 @@ from cemverify.conformance.implementations.contract import load
 from cemverify.conformance.implementations.faults import Tampered
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.workers import wire
-from cemverify.conformance.workers.judging import Respondent
+from cemverify.conformance.workers.judge import Respondent
 from cemverify.conformance.workers.wire import Closed, Line, Overdue, Unreadable
 from cemverify.processes import time_limits
 

@@ -134,13 +134,14 @@ def test_a_file_of_settings_can_be_read(block: Block) -> None:
             assert parser.sections()
 
 
+NEEDED = {"jax": "jax", "hugging-face": "transformers"}
 PYTHON = [page for page in PAGES if any(block.language == "python" for block in blocks(page))]
 
 
 @pytest.mark.parametrize("page", [page for page in PYTHON if name(page) not in FOLLOWED], ids=name)
 def test_the_python_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if page.stem == "jax":
-        pytest.importorskip("jax")
+    if page.stem in NEEDED:
+        pytest.importorskip(NEEDED[page.stem])
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)

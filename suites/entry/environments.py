@@ -102,18 +102,20 @@ class Stripping:
 
 
 def _commands() -> Mapping[str, Callable[[Sequence[str]], int]]:
+    import sklearn.ensemble  # noqa: F401 (which references import as they are fitted)
     import torch._dynamo  # noqa: F401 (which optimisers import)
 
     import cemverify.api
     import cemverify.claims.pages
     import cemverify.commands.property_page
     import cemverify.conformance.counterexamples.files
-    import cemverify.conformance.trained.judging
+    import cemverify.conformance.trained.records
     import cemverify.power.measuring
     import cemverify.power.pages
     import reports.__main__
     import synthetic.__main__
     import synthetic.examine
+    import synthetic.gp.oracle
     import synthetic.language.train
     import synthetic.studies.recursion.command
 
@@ -126,12 +128,12 @@ def _commands() -> Mapping[str, Callable[[Sequence[str]], int]]:
 
 def _judge_here() -> None:
     """Asks implementations in this process: what workers are is not what is tried here."""
-    from cemverify.conformance.implementations.contract import load
+    from cemverify.conformance.implementations.contract import kind_of, load
     from cemverify.conformance.judging import engine
     from cemverify.conformance.workers import isolation
 
     def asked(name: str, properties: Any, effort: Any, *_: int, **__: bool) -> Iterator[Any]:
-        return engine.run(load(name), name, engine.applicable(load(name), properties), effort)
+        return engine.run(load(name), name, engine.applicable(kind_of(load(name)), properties), effort)
 
     isolation.run = asked  # type: ignore[assignment]
 

@@ -1,6 +1,7 @@
 """Abuses every command: `python -m suites.fuzzing --count 2000 --seed 0`, about ten minutes of a core.
 
-Prints a table of the kinds, and every abuse that broke the rule, as a line that `regressions` could hold.
+Prints every abuse that broke the rule, as a line that `regressions` could hold; then, as Markdown, how many of each
+kind were tried and what is excused.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ import tempfile
 from collections import Counter, defaultdict
 from pathlib import Path
 
+from cemverify.results.envelope import Cell, Table
+from cemverify.results.tables import markdown
 from suites.fuzzing import ground
-from suites.fuzzing.abuses import as_json, complaints
-from suites.fuzzing.generators import draw_all
+from suites.fuzzing.abuses import NOT_TRIED, as_json, complaints, excuses
+from suites.fuzzing.generators import SHARES, draw_all
 from suites.fuzzing.zygote import outcomes
 
 
@@ -23,19 +26,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m suites.fuzzing", description=__doc__)
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--kinds", nargs="+", help="only these")
+    parser.add_argument("--kinds", nargs="+", choices=list(SHARES), default=list(SHARES), help="only these")
     options = parser.parse_args()
     tried: Counter[str] = Counter()
     broken: Counter[str] = Counter()
+    excused: Counter[str] = Counter()
     codes: defaultdict[str, Counter[int | None]] = defaultdict(Counter)
     with tempfile.TemporaryDirectory() as folder:
         ground.make(Path(folder))
-        abuses = draw_all(Path(folder), options.count, options.seed)
-        if options.kinds:
-            abuses = [abuse for abuse in abuses if abuse.kind in options.kinds]
+        abuses = draw_all(Path(folder), options.count, options.seed, options.kinds)
         for number, (abuse, outcome) in enumerate(outcomes(abuses, Path(folder)), 1):
             tried[abuse.kind] += 1
             codes[abuse.kind][outcome.code] += 1
+            excused.update(excuses(abuse, outcome))
             if found := complaints(abuse, outcome):
                 broken[abuse.kind] += 1
                 said = outcome.stderr.strip().splitlines()[-1:]
@@ -45,9 +48,12 @@ def main() -> int:
                 print(
                     f"{number} of {len(abuses)}, {sum(broken.values())} broke the rule", file=sys.stderr, flush=True
                 )
-    for kind, count in tried.items():
-        shown = ", ".join(f"{code}: {number}" for code, number in sorted(codes[kind].items(), key=str))
-        print(f"{kind:<15} {count:>5} tried {broken[kind]:>4} broke the rule   exit codes {shown}", file=sys.stderr)
+    ended = {kind: ", ".join(f"{code}: {n}" for code, n in sorted(codes[kind].items(), key=str)) for kind in tried}
+    rows: list[list[Cell]] = [[kind, count, broken[kind], ended[kind]] for kind, count in tried.items()]
+    rows += [["all", tried.total(), broken.total(), ""]]
+    print(markdown([Table(f"Seed {options.seed}", ("abuses", "tried", "broke the rule", "exit codes"), rows)]))
+    print("\n".join(f"* excused in {count}: {reason};" for reason, count in excused.most_common()))
+    print("\n".join(f"* not tried: {reason};" for reason in NOT_TRIED))
     return 1 if broken else 0
 
 

@@ -1,4 +1,4 @@
-"""Strategies of abuses: arguments, damaged files, special files, overwriting, environments and signals."""
+"""Strategies of abuses: arguments, damaged and special files, overwriting, environments, signals and kills."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import argparse
 import contextlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+import signal
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -19,6 +20,7 @@ from docs.making.parsers import PROGRAMS, parsers
 from suites.entry.damage import damaged_bytes, damaged_json
 from suites.fuzzing import ground
 from suites.fuzzing.abuses import SIGNALS, Abuse, as_json
+from suites.fuzzing.hostile import hostile
 
 # --- arguments, from the parsers themselves -----------------------------------------------------------------
 
@@ -106,6 +108,8 @@ _SOUND: Mapping[str, tuple[tuple[str, ...], ...]] = MappingProxyType(
         "cemverify power": ((), ("right:mine",)),
         "cemverify init": (("--no-check",), ("--no-check", "--name", "other")),
         "cemverify repair": (("right:mine",), ("right.py:mine", "--json", "new.json")),
+        "cemverify list": ((), ("gradient/mlp/silu",)),
+        "cemverify demo": ((),),
         "cemverify completion": (("bash",),),
         "reports compare": (("r.json", "check.json"), ("check.json", "check.json")),
         "reports page": (("r.json", "check.json"), ("benchmarks.json",)),
@@ -114,12 +118,22 @@ _SOUND: Mapping[str, tuple[tuple[str, ...], ...]] = MappingProxyType(
         "reports matrix": (("check.json",),),
         "reports mutants": (("r.json",),),
         "benchmarks": (("--report", "benchmarks.json"), ()),
+        "benchmarks gpu": (("--report",), ("--folder", "new")),
         "synthetic examine": (("rbf",),),
+        "synthetic atlas": ((),),
+        "synthetic explain": (("0" * 12, "--store", "store"),),
+        "synthetic recursion": (("--preset", "smoke"), ("--store", "new")),
+        "synthetic language train": (("--preset", "smoke"), ("--text", "one.txt")),
+        "synthetic language second-step": (("--estimate",), ("--cells", "some.cells.jsonl")),
+        "synthetic language dial": (("--estimate",),),
         "synthetic language scale": (("second-step-mlp.json",),),
         "synthetic language compare": (("right:mine",),),
         "synthetic language study": (("diagonal",), ("recursion",)),
     }
 )
+
+
+_ENDLESS = ("help", "watch")  # which exits while it reads, and goes on until a signal
 
 
 @cache
@@ -129,7 +143,7 @@ def _commands() -> Mapping[str, tuple[argparse.Action, ...]]:
     for program in PROGRAMS:
         for words, parser in parsers(program).items():
             actions = [a for a in parser._actions if not isinstance(a, argparse._SubParsersAction)]
-            found[words.removeprefix("python -m ")] = tuple(a for a in actions if "--help" not in a.option_strings)
+            found[words.removeprefix("python -m ")] = tuple(a for a in actions if a.dest not in _ENDLESS)
     return MappingProxyType(found)
 
 
@@ -205,7 +219,8 @@ def _place(path: str, made: Mapping[str, str]) -> str:
 
 # --- damaged files ------------------------------------------------------------------------------------------
 
-_KEY = "KEY"
+_KEY, _PATH = "KEY", "PATH"
+_TRAINED = "cemverify check model:build --checkpoint w.safetensors --layer 0"
 _COUNTEREXAMPLE = "found/gradient-mlp-silu"
 # who reads each file; those that no quick command reads are read as their command reads them
 _READ: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -226,7 +241,11 @@ _READ: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         f"{_COUNTEREXAMPLE}.json": (f"cemverify replay {_COUNTEREXAMPLE}.json --json new.json",),
         f"{_COUNTEREXAMPLE}.npz": (f"cemverify replay {_COUNTEREXAMPLE}.json",),
-        "CELL": (f"synthetic explain {_KEY} --store store", f"synthetic explain {_KEY} --store store --rerun"),
+        "store/??/*.json": (
+            *(f"synthetic explain {_KEY} --store store", f"synthetic explain {_KEY} --store store --rerun"),
+            "synthetic recursion --preset smoke --store store",
+        ),
+        "store/??/*.made_by": (f"synthetic explain {_KEY} --store store",),
         "some.cells.jsonl": ("read cells some.cells.jsonl",),
         "benchmarks.json": (
             *("benchmarks --report benchmarks.json --page new.md", "reports tables benchmarks.json --format csv"),
@@ -237,7 +256,31 @@ _READ: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "synthetic language scale results/second-step-mlp.json --page new.md",
             "cemverify claims 15-matched-mlp --results results --json new.json",
         ),
-        "right.py": ("cemverify check right:mine", "cemverify check right.py:mine"),
+        "right.py": (
+            *("cemverify check right:mine", "cemverify check right.py:mine", "cemverify repair right:mine"),
+            *("cemverify init --no-check --name right", "synthetic language compare right:mine --estimate"),
+            f"cemverify replay {_COUNTEREXAMPLE}.json --implementation right:mine",
+        ),
+        "own.py": (
+            "cemverify check right:mine --properties-from own.py",
+            f"cemverify replay {_COUNTEREXAMPLE}.json --properties-from own.py",
+        ),
+        "model.py": (f"{_TRAINED} --tokens tokens.npy",),
+        "w.safetensors": (f"{_TRAINED} --tokens tokens.npy", "read weights-of-a-trained-model w.safetensors"),
+        "tokens.npy": (f"{_TRAINED} --tokens tokens.npy", "read tokens-for-a-trained-model tokens.npy"),
+        "checkpoint.safetensors": ("read checkpoint checkpoint.safetensors",),
+        "metrics.jsonl": ("read metrics metrics.jsonl",),
+        "corpora/*/corpus.json": (f"read corpus {_PATH}",),
+        "corpora/*/train*.npy": (f"read tokens {_PATH}",),
+        "gpu/stage-*.json": (
+            "benchmarks gpu --report --folder gpu --page new.md",
+            f"read stage-of-a-benchmark {_PATH}",
+        ),
+        "power.json": (
+            "reports mutants power.json",
+            "reports page power.json -o new.html",
+            "reports tables power.json",
+        ),
     }
 )
 
@@ -254,9 +297,9 @@ def _as_read(name: str, content: bytes) -> st.SearchStrategy[bytes]:
             | damaged_json(json.loads(lines[0])).map(joined)
             | _with_digest(json.loads(lines[0])).map(joined)
         )
-    if name == "CELL":
+    if name == "store/??/*.json":
         return damaged_bytes(content) | damaged_json(json.loads(content)) | _with_digest(json.loads(content))
-    if name.endswith(".json"):
+    if name.endswith((".json", ".made_by")):
         return damaged_bytes(content) | damaged_json(json.loads(content)) | damaged_json(json.loads(content))
     return damaged_bytes(content)
 
@@ -281,11 +324,12 @@ def damaged(draw: st.DrawFn, folder: Path) -> Abuse:
     """A sound file with some of its bytes, or of what it says, changed, and a command that reads it."""
     name = draw(st.sampled_from(sorted(_READ)))
     key = ground.key(folder)
-    path = str(next(folder.glob("store/??/*.json")).relative_to(folder)) if name == "CELL" else name
-    line = draw(st.sampled_from(_READ[name])).replace(_KEY, key)
+    path = str(next(folder.glob(name)).relative_to(folder))
+    line = draw(st.sampled_from(_READ[name])).replace(_KEY, key).replace(_PATH, path)
     content = draw(_as_read(name, (folder / path).read_bytes()))
     words = tuple(line.split())
-    return Abuse("files", words, files={path: content.hex()}, changed=_written(words, {}))
+    resumed = ("metrics.jsonl",) if words[1] == "metrics" else ()  # training goes on in the same file
+    return Abuse("files", words, files={path: content.hex()}, changed=(*_written(words, {}), *resumed))
 
 
 # --- special files ------------------------------------------------------------------------------------------
@@ -310,14 +354,18 @@ _READING = (
         "synthetic language second-step --cells IN",
         "cemverify power --store IN",
     ),
-    "cemverify check right:mine --known IN --update-known --reason because",
+    *("cemverify check right:mine --known IN --update-known --reason because", "cemverify repair IN:mine"),
+    *("cemverify check right:mine --properties-from IN", "synthetic language compare IN:mine --estimate"),
+    *("cemverify replay found/gradient-mlp-silu.json --properties-from IN", "benchmarks gpu --report --folder IN"),
 )
 _WRITING = (
     *("cemverify check right:mine --json OUT", "cemverify check right:mine --junit OUT --markdown new.md"),
     *("cemverify check right:mine --markdown OUT", "cemverify check right:mine --save-counterexamples OUT"),
     *("cemverify claims 15-matched-mlp --json OUT", "cemverify claims 15-matched-mlp --latex OUT --markdown new.md"),
     *("cemverify replay found/gradient-mlp-silu.json --json OUT", "cemverify list --json OUT"),
-    "reports page r.json -o OUT",
+    *("cemverify repair right:mine --json OUT", "cemverify power right:mine --store OUT --json new.json"),
+    *("synthetic language study diagonal --page OUT --store new", "benchmarks gpu --report --folder OUT"),
+    *("synthetic language second-step --cells OUT --page new.md", "reports page r.json -o OUT"),
     *("reports tables r.json --output OUT", "reports compare r.json r.json --json OUT"),
     "reports matrix check.json --output OUT",
     *("reports pictures benchmarks.json --output OUT", "benchmarks --report benchmarks.json --page OUT"),
@@ -364,6 +412,18 @@ _COPYING: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("reports tables r.json", ("r.json",), ("--output",)),
     ("benchmarks --report benchmarks.json", ("benchmarks.json",), ("--page",)),
     ("synthetic language scale second-step-mlp.json", ("second-step-mlp.json",), ("--page",)),
+    ("cemverify repair right:mine", ("right.py",), ("--json",)),
+    ("cemverify check right:mine --properties-from own.py", ("own.py", "right.py"), ("--json", "--junit")),
+    (f"{_TRAINED} --tokens tokens.npy", ("w.safetensors", "tokens.npy", "model.py"), ("--json", "--markdown")),
+    ("cemverify power right:mine", ("right.py",), ("--json", "--store")),
+    ("cemverify list", (), ("--json",)),
+    ("synthetic recursion --preset smoke --store store", (), ("--output", "--page")),
+    ("synthetic language study diagonal --store new", (), ("--output", "--page")),
+    ("synthetic language second-step --store new", (), ("--cells", "--page")),
+    ("synthetic language compare right:mine", ("right.py",), ("--output", "--page")),
+    ("synthetic language train --text one.txt", ("one.txt",), ("--output", "--folder")),
+    ("reports matrix check.json", ("check.json",), ("--output",)),
+    ("reports pictures benchmarks.json", ("benchmarks.json",), ("--output",)),
 )  # fmt: skip
 _ALIASES = ("same", "around", "absolute link", "hard link", "link to link", "below", "fresh")
 
@@ -407,7 +467,9 @@ _FACTORS: Mapping[str, tuple[object, ...]] = MappingProxyType(
             *("benchmarks --report benchmarks.json --page new.md", "cemverify init --no-check"),
             "cemverify list --contract",
             *("synthetic language study diagonal --estimate", "reports matrix check.json"),
-            "cemverify list gradient/mlp/silu",
+            *("cemverify list gradient/mlp/silu", "cemverify repair right:mine --json new.json"),
+            *("cemverify check right:mine --github --junit new.xml", "reports tables r.json --format latex"),
+            *(f"{_TRAINED} --tokens tokens.npy --json new.json", "cemverify check right:mine --suggest"),
         ),
         "streams": tuple((out, err) for out in ("open", "full", "closed") for err in ("open", "full", "closed")),
         "folder": ("usual", "deleted"),
@@ -420,6 +482,8 @@ _FACTORS: Mapping[str, tuple[object, ...]] = MappingProxyType(
         "files": (None, 8, 12, 64),
         "bytes": (None, 0, 1000),
         "TZ": (None, "Nowhere/None", "UTC+25"),
+        "PYTHONIOENCODING": (None, "ascii", "latin-1"),
+        "CI": (None, "true"),
     }
 )  # fmt: skip
 
@@ -431,7 +495,7 @@ def environments(folder: Path) -> list[Abuse]:
         row = {name: values[i] for (name, values), i in zip(_FACTORS.items(), array, strict=True)}
         variables = {
             name: row[name]
-            for name in ("TMPDIR", "HOME", "COLUMNS", "TERM", "NO_COLOR", "FORCE_COLOR", "TZ")
+            for name in _FACTORS.keys() - {"line", "streams", "folder", "files", "bytes"}
             if row[name] != "usual"
         }
         rows.append(
@@ -462,34 +526,42 @@ _SIGNALLED = (
         "cemverify init --no-check",
     ),
     "synthetic recursion --preset smoke --models cem --steps 1 --seeds 1 --workers 0 --store new --output new.json",
+    "cemverify check right:mine --properties gradient/mlp/silu --examples 5 --json new.json --workers 1",
+    "cemverify check right:mine --properties gradient/mlp/silu --examples 5 --workers 1 --watch",
+    "cemverify repair right:mine --properties gradient/mlp/silu --examples 5 --json new.json --workers 1",
+    "cemverify power right:mine --store new --workers 1 --json new.json --examples 4",
 )
 
 
-@st.composite
-def signalled(draw: st.DrawFn) -> Abuse:
-    """A signal at a random instant of a command that does its work."""
-    line = draw(st.sampled_from(_SIGNALLED))
-    after = draw(st.integers(5, 1500))
-    number = draw(st.sampled_from(SIGNALS))
-    return Abuse("signals", tuple(line.split()), signals=(int(number), after / 1000), real=True)
+def signalled(kind: str, numbers: Sequence[signal.Signals]) -> st.SearchStrategy[Abuse]:
+    """One of these signals at a random instant of a command that does its work."""
+
+    @st.composite
+    def drawn(draw: st.DrawFn) -> Abuse:
+        line, number = draw(st.sampled_from(_SIGNALLED)), draw(st.sampled_from(numbers))
+        return Abuse(kind, tuple(line.split()), signals=(int(number), draw(st.integers(5, 2500)) / 1000), real=True)
+
+    return drawn()
 
 
 # --- all of them --------------------------------------------------------------------------------------------
 
 SHARES: Mapping[str, float] = MappingProxyType(
     {
-        "arguments": 0.38,
-        "files": 0.25,
+        "arguments": 0.34,
+        "files": 0.24,
         "special files": 0.14,
-        "overwriting": 0.13,
+        "overwriting": 0.12,
         "environments": 0.07,
         "signals": 0.03,
+        "kills": 0.02,
+        "hostile": 0.04,
     }
 )
 
 
-def draw_all(folder: Path, count: int, start: int) -> list[Abuse]:
-    """So many abuses of all kinds, the same for the same seed.
+def draw_all(folder: Path, count: int, start: int, kinds: Collection[str] = tuple(SHARES)) -> list[Abuse]:
+    """So many abuses of all kinds, the same for the same seed; those of some kinds alone if asked.
 
     Args:
         folder: the ground. start: the seed.
@@ -499,11 +571,15 @@ def draw_all(folder: Path, count: int, start: int) -> list[Abuse]:
         "files": damaged(folder),
         "special files": special(),
         "overwriting": overwriting(),
-        "signals": signalled(),
+        "signals": signalled("signals", SIGNALS),
+        "kills": signalled("kills", [signal.SIGKILL]),
+        "hostile": hostile(),
     }
     found: list[Abuse] = []
     for kind, strategy in strategies.items():
-        found += _drawn(strategy, round(SHARES[kind] * count), start)
+        found += _drawn(strategy, round(SHARES[kind] * count), start) if kind in kinds else []
+    if "environments" not in kinds:
+        return found
     rows = environments(folder)
     wanted = round(SHARES["environments"] * count)
     first = start * wanted % len(rows)

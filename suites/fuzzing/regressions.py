@@ -17,6 +17,8 @@ _REPLAY = f"cemverify replay {_FOUND}.json"
 
 # A command line, and what is put beside the sound files.
 _LINES: tuple[tuple[str, Mapping[str, str]], ...] = (
+    # a link to a folder that is not there yet
+    ("benchmarks gpu --report --folder link", {"link": "-> new-too"}),
     # an output was replaced by a file, whatever it was
     *((f"{_CHECK} --{kind} link", {"link": "-> /proc/self/fd/1"}) for kind in ("json", "markdown", "junit")),
     (f"{_CHECK} --json loop", {"loop": "-> loop"}),
@@ -52,6 +54,10 @@ _LINES: tuple[tuple[str, Mapping[str, str]], ...] = (
         for odd in ("/dev/zero", "/dev/urandom", "fifo", "sparse")
         for line in (f"{_CHECK} --baseline odd", f"{_CHECK} --known odd", "reports tables odd", "reports page odd")
     ),
+    # a wait of 180 seconds for each property
+    *((f"{_CHECK} --{name} {value}", {}) for name in ("timeout", "seconds") for value in ("1e10", "nan", "-1", "0")),
+    # the library maps a file of tensors before it looks at it
+    ("cemverify check model:build --checkpoint odd.safetensors --layer 0", {"odd.safetensors": "sparse"}),
 )  # fmt: skip
 
 # An empty word is one that `str.split` does not make.
@@ -63,6 +69,24 @@ _EMPTY = (
     ("synthetic", "language", "train", "--text", ""),
     ("cemverify", "check", "right:mine", "--json", ""),
 )
+# The name of an output goes to a terminal.
+_NAME = "\x1b[2J\u202e\n\x07.json"
+_NAMED = (
+    "cemverify check right:mine --json",
+    "cemverify check right:mine --markdown",
+    "cemverify check right:mine --save-counterexamples",
+    "cemverify claims 15-matched-mlp --latex",
+    "cemverify init --no-check --folder",
+    "cemverify list --json",
+    "cemverify repair right:mine --json",
+    "reports compare r.json r.json --json",
+    "reports matrix check.json --output",
+    "reports page r.json -o",
+    "reports pictures benchmarks.json --output",
+    "reports tables r.json --output",
+    "benchmarks --report benchmarks.json --page",
+    "synthetic language scale second-step-mlp.json --page",
+)
 
 
 def regressions(ground: Path) -> Iterator[Abuse]:
@@ -71,14 +95,27 @@ def regressions(ground: Path) -> Iterator[Abuse]:
         yield Abuse("regressions", tuple(line.split()), made=made)
     for words in _EMPTY:
         yield Abuse("regressions", words)
+    yield from (Abuse("regressions", (*line.split(), _NAME)) for line in _NAMED)
     for files in (8, 12, 16):
         yield Abuse("regressions", tuple(_CHECK.split()), limits={"files": files})
     # no descriptor was left, not even to leave stderr
     words = ("reports", "pictures", "benchmarks.json", "--output", "new")
     yield Abuse("regressions", words, limits={"files": 8}, streams=("closed", "full"))
+    yield from _incomplete_benchmarks(ground)
     yield from _forged_cells()
     yield from _crafted_stores()
     yield from _odd_counterexamples(ground)
+
+
+def _incomplete_benchmarks(ground: Path) -> Iterator[Abuse]:
+    """Results that the schema allows, and that lack what their page says."""
+    sound = json.loads((ground / "benchmarks.json").read_text())
+    odd: list[dict[str, Any]] = [{"load": [0.5]}, {"load": None}, {"benchmarks": 1.5}]
+    odd += [{"benchmarks": {"attention": {"rows": [{}]}}}, {"benchmarks": {"attention": {}}}]
+    damaged = [sound | each for each in odd] + [{name: of for name, of in sound.items() if name != "benchmarks"}]
+    words = ("benchmarks", "--report", "benchmarks.json", "--page", "new.md")
+    for content in damaged:
+        yield Abuse("regressions", words, files={"benchmarks.json": _hex(json.dumps(content))})
 
 
 def _forged_cells() -> Iterator[Abuse]:

@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="abuses are watched by means of Linux"),
 ]
 
-USUAL, THOROUGH = 40, 20_000  # abuses drawn, beside the regressions: a few seconds of a core, or an hour
+USUAL, THOROUGH = 20, 20_000  # abuses drawn, beside the regressions: a few seconds of a core, or an hour
 
 
 @pytest.fixture(scope="module")

@@ -104,7 +104,7 @@ def _reading(readers: Mapping[str, Any]) -> Main:
         name, path = words
         if name == "cells":
             return enter(lambda _: lambda: 0 * bring(Path(path), CellStore(Path("new-store"))), [])
-        return enter(lambda _: lambda: 0 * bool(readers[name].read(Path(path))), [])
+        return enter(lambda _: lambda: 0 * bool(readers[name.replace("-", " ")].read(Path(path))), [])
 
     return main
 
@@ -175,7 +175,7 @@ def _perform(main: Main, abuse: Abuse, box: Path, temporary: Path, said: Sequenc
         ("stderr", 2, abuse.streams[1], said[1]),
         ("stdout", 1, abuse.streams[0], said[0]),
     ):
-        replace_stream(name, number, how, path, "utf-8")
+        replace_stream(name, number, how, path, abuse.environment.get("PYTHONIOENCODING") or "utf-8")
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if not abuse.real:
         _work_is_told(starts_servers=bool(abuse.limits))

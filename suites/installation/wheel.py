@@ -1,15 +1,21 @@
 """`python -m suites.installation.wheel`: builds the wheel from the sdist, and uses it alone.
 
-The wheel is installed into an empty environment, and tried there in an empty folder; then uv and pipx run it without
-an installation, as `uvx` and `pipx run` do. Exit code 0 if everything went as it should, 1 if not.
+Both are built twice and must have the same bytes. The wheel is installed into an empty environment, and tried there
+in an empty folder; then uv and pipx run it without an installation, as `uvx` and `pipx run` do. Exit code 0 if
+everything went as it should, 1 if not.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
+import hashlib
+import io
+import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import venv
@@ -22,9 +28,12 @@ from suites.installation.trials import FIRST_STEPS, Outcome, Trial, attempt
 ROOT = Path(__file__).parents[2]
 CONSTRAINTS = ROOT / "constraints.txt"
 
+_GIT = shutil.which("git") or "git"
+
 # What comes with the code and is not code.
 DATA = (
     "cemverify/py.typed",
+    "cemverify/catalogue/detection.jsonl",
     "cemverify/catalogue/listing.jsonl",
     "cemverify/results/result.schema.json",
 )
@@ -36,11 +45,56 @@ ONE = (
 
 
 def build(into: Path) -> Path:
-    """Builds the sdist, and the wheel from the sdist; returns the wheel."""
+    """Builds the sdist, and the wheel from the sdist, of the commit's bytes; returns the wheel.
+
+    Two builds of a commit have the same bytes, whoever builds, when and where: files have the commit's time, a fixed
+    order, no owner, and rights that do not follow from somebody's umask.
+    """
     shutil.rmtree(into, ignore_errors=True)
-    subprocess.run([sys.executable, "-m", "build", "--outdir", into, ROOT], check=True, stdout=subprocess.DEVNULL)
+    with tempfile.TemporaryDirectory() as there:
+        source = Path(there) / "source"
+        epoch = _checked_out(source)
+        command = [sys.executable, "-m", "build", "--outdir", str(into), str(source)]
+        environment = {**os.environ, "SOURCE_DATE_EPOCH": str(epoch)}
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
+    (sdist,) = into.glob("*.tar.gz")
+    normalise(sdist, epoch)
     (wheel,) = into.glob("*.whl")
     return wheel
+
+
+def _checked_out(folder: Path) -> int:
+    """Copies the files that git knows, as they are here, with plain rights and the commit's time; returns that."""
+    said = subprocess.run([_GIT, "log", "-1", "--format=%ct"], cwd=ROOT, capture_output=True, text=True, check=True)
+    listed = subprocess.run([_GIT, "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    epoch = int(said.stdout)
+    for name in listed.stdout.split("\0"):
+        if name and (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, folder / name)
+            (folder / name).chmod(0o644)
+            os.utime(folder / name, (epoch, epoch))
+    return epoch
+
+
+def normalise(sdist: Path, epoch: int) -> None:
+    """Packs an sdist again: names in order, one time, nobody's, as plain a header as there is."""
+    with tarfile.open(sdist) as packed:
+        members = sorted(packed.getmembers(), key=lambda member: member.name)
+        files = [(member, packed.extractfile(member) if member.isfile() else None) for member in members]
+        plain = io.BytesIO()
+        with tarfile.open(fileobj=plain, mode="w", format=tarfile.USTAR_FORMAT) as again:
+            for member, content in files:
+                member.mtime, member.uid, member.gid, member.uname, member.gname = epoch, 0, 0, "", ""
+                member.mode, member.pax_headers = (0o755 if member.isdir() else 0o644), {}
+                again.addfile(member, content)
+    with sdist.open("wb") as file, gzip.GzipFile("", "wb", mtime=epoch, fileobj=file) as zipped:
+        zipped.write(plain.getvalue())
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """What was built, each with the SHA-256 of its bytes."""
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.glob("cemverify-*"))}
 
 
 def strangers(wheel: Path) -> list[str]:
@@ -106,10 +160,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--output", type=Path, default=ROOT / "out" / "dist", metavar="DIR", help="where they are left"
     )
+    parser.add_argument("--build-only", action="store_true", help="build twice, compare the bytes, and try nothing")
     options = parser.parse_args(arguments)
     wheel = build(options.output)
     print(f"built {wheel} ({wheel.stat().st_size / 1e6:.2f} MB)")
-    faults = strangers(wheel)
+    with tempfile.TemporaryDirectory() as there:
+        build(Path(there) / "again")
+        once, twice = digests(options.output), digests(Path(there) / "again")
+    for name, digest in once.items():
+        print(f"  {digest}  {name}{'' if twice.get(name) == digest else '  AND OTHER BYTES WHEN BUILT AGAIN'}")
+    if options.build_only:
+        return 0 if once == twice else 1
+    faults = strangers(wheel) + ["two builds differ"] * (once != twice)
     print("".join(f"  {fault}\n" for fault in faults), end="")
     good = not faults
     with tempfile.TemporaryDirectory() as there:

@@ -10,7 +10,7 @@ import torch
 from cemverify import check_implementation
 from cemverify.cem.layers import AttentionConfig
 from cemverify.conformance.asking.calls import Caller
-from cemverify.conformance.implementations.contract import Implementation, load
+from cemverify.conformance.implementations.contract import Implementation, kind_of, load
 from cemverify.conformance.implementations.plain import Plain
 from cemverify.conformance.implementations.reference import reference
 from cemverify.conformance.judging.engine import applicable, not_offered
@@ -55,7 +55,9 @@ def test_a_correct_implementation_is_never_called_wrong(entry: CorrectImplementa
         pytest.skip(reason)
     subject = load(entry.name)
     offered = [
-        p.id for p in applicable(subject, catalogue()) if not_offered(p, subject.not_offered, torch.float64) is None
+        p.id
+        for p in applicable(kind_of(subject), catalogue())
+        if not_offered(p, subject.not_offered, torch.float64) is None
     ]
     asked = COSTLY.get(entry.name) or offered
     if not thorough and entry.name not in COSTLY:

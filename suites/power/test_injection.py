@@ -71,7 +71,7 @@ def test_faults_of_features_that_are_not_offered_do_not_apply() -> None:
     assert "ascent" not in reasons
 
 
-def test_a_layer_of_the_second_door_gets_the_faults_of_layers() -> None:
+def test_an_energy_layer_gets_the_faults_of_layers() -> None:
     mutant = named("layer-doubled-energy")
     record = judge_property(
         inject(mutant, load("examples.energy_layer:mine")), by_id()[mutant.property], Effort(shrink=False)

@@ -20,7 +20,7 @@ _ALSO = [
     for m in mutants()
     if m.also_killed_by
     for p in catalogue()
-    if m.kills(p.id) and p.id != m.property and p.door == _BY_ID[m.property].door
+    if m.kills(p.id) and p.id != m.property and p.kind == _BY_ID[m.property].kind
 ]
 _OWNERS = {m.property for m in mutants()}
 

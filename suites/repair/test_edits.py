@@ -55,6 +55,9 @@ MISTAKES = {
     "another comparison": ("scores.size > 4", "scores.size < 4"),
     "the state forgotten": ("x = x + config.step_size", "x = config.step_size"),
     "arguments exchanged": ("W_Q, x, keys)", "x, W_Q, keys)"),
+    "a name of a loop that is one of its values": ("for _ in range", "for x in range"),
+    "a product of elements": ("1) @ keys", "1) * keys"),
+    "a quotient in place of a sum": ("x = x + config", "x = x / config"),
     "a line out of its loop": (
         "        x = x + config.step_size * np.triu(scores, 1) @ keys\n",
         "    x = x + config.step_size * np.triu(scores, 1) @ keys\n",
@@ -100,6 +103,27 @@ def test_declarations_imports_and_docstrings_are_left_alone() -> None:
         assert text.splitlines()[-1] == declared
         assert text.startswith("import numpy as np\n\nfrom cemverify import implementation\n")
         assert '"""Steps down."""' in text
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("self.down(", "x.down("),
+        ("for p in (self", "for x in (self"),
+        ("keys, scale =", "x, scale ="),
+        ("return -self", "return +self"),
+    ],
+)
+def test_mistakes_in_a_method_are_undone(right: str, wrong: str) -> None:
+    text = """\
+class Layer:
+    def forward(self, x):
+        keys, scale = (p(x) for p in (self.k, self.v))
+        return -self.down(keys * scale)
+"""
+    broken = text.replace(right, wrong)
+    assert broken != text
+    assert normal(text) in {normal(edit.applied(broken)) for edit in edits(broken)}
 
 
 def test_a_layer_of_a_module_is_taken_for_another() -> None:

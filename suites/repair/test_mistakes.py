@@ -26,7 +26,7 @@ def test_each_mistake_is_another_program_of_one_token_less_and_one_more(base: st
 
 def test_the_page_counts_what_was_mended_and_names_what_was_not() -> None:
     base = "examples/mlp_module.py"
-    row = {"base": base, "line": 3, "before": "h", "after": "x", "said": "3 of 9 ...", "seconds": 4.0}
+    row = {"base": base, "line": 3, "before": "h", "after": "x", "said": "3 of 9 ...", "cpu": 4.0}
     rows = [
         {**row, "mended": 2, "rank": 2},
         {**row, "mended": 0, "rank": None, "before": "+", "after": "-"},

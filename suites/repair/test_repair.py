@@ -12,9 +12,8 @@ import jsonschema
 import pytest
 
 from cemverify.cli import main
-from cemverify.conformance.judging.effort import Effort
-from cemverify.conformance.judging.verdicts import Record, Verdict
-from cemverify.repair.search import _task
+from cemverify.conformance.properties import select
+from cemverify.repair.search import in_order
 
 ROOT = Path(__file__).parents[2]
 PULL = """\
@@ -31,6 +30,14 @@ def update(x, y):
 
 
 mine = energy_layer(update=update, energy=energy, state=("J", 3), memory=("J", 3), step_size=0.25)
+"""
+STATED = """\
+from cemverify import layer_property
+
+
+@layer_property(claim="A step goes a quarter of the way.", source="us")
+def quarter(layer, question):
+    return layer.update(question), (question.memory["memory"] - question.x["x"]) / 4, layer.roundoff(question)
 """
 FEW = ["--examples", "15", "--workers", "2", "--properties"]
 OF_LAYERS = [*FEW, "gradient/layer/energy", "descent/layer/slope"]
@@ -52,6 +59,12 @@ def broken(text: str, *changes: tuple[str, str]) -> str:
 
 def asked(name: str, *words: str, properties: Sequence[str] = OF_LAYERS) -> int:
     return main(["repair", name, *properties, *words])
+
+
+def test_formulas_are_asked_before_what_asks_the_process() -> None:
+    families = [property_.id.partition("/")[0] for property_ in in_order(select([])[::-1])]
+    last = max(i for i, family in enumerate(families) if family in ("tying", "metamorphic", "recursion"))
+    assert all(last < families.index(family) for family in ("contexts", "modes", "contract", "sequences"))
 
 
 @pytest.mark.slow
@@ -132,6 +145,25 @@ def test_source_that_is_not_at_hand_is_said(folder: Path, capsys: pytest.Capture
     assert "No edit was tried: none of the lines that ran are in files of its own" in capsys.readouterr().out
 
 
-def test_a_process_that_tries_edits_is_asked_properties_that_it_can_look_up() -> None:
-    records = [Record(id_, "", "", Verdict.HOLDS) for id_ in ("own/mine", "gradient/layer/energy")]
-    assert list(_task("layer:mine", records, Effort()).held) == ["gradient/layer/energy"]
+@pytest.mark.slow
+def test_code_that_cannot_be_edited_is_named_where_no_edit_helps(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = 'made = {}\nexec("def update(x, y):\\n    return 0.25 * (y + x)\\n", made)\n\n\nmine = '
+    text = broken(PULL, ("mine = ", made), ("update=update", 'update=made["update"]'))
+    (folder / "partly.py").write_text(text)
+    assert asked("partly:mine") == 1
+    told = " ".join(capsys.readouterr().out.split())
+    assert "Not edited: update was generated while the program ran" in told
+
+
+@pytest.mark.slow
+def test_a_property_of_the_users_own_is_mended_in_the_layer_and_not_in_its_own_file(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "mine.py").write_text(broken(PULL, ("0.25 * (y - x)", "0.5 * (y - x)")))
+    (folder / "stated.py").write_text(STATED)
+    assert asked("mine:mine", "--properties-from", "stated.py", properties=[*FEW, "own"]) == 0
+    told = capsys.readouterr().out
+    assert "+    return 0.25 * (y - x)" in told
+    assert "stated.py" not in told

@@ -9,7 +9,7 @@ from cemverify.results.envelope import Table, result
 from cemverify.results.provenance import Maker
 from suites.reports.studies import stored
 from synthetic.studies.engine.readings import readings
-from synthetic.studies.recursion.measured import measured
+from synthetic.studies.recursion.findings import measured
 
 FAMILIES = ("gradient/attention", "descent/mlp", "structure/block")
 
@@ -56,15 +56,21 @@ def violated(id_: str, reason: str = "got 1, expected 0") -> dict[str, Any]:
     return a_property(id_, "violated", None, **more)
 
 
-def a_check(name: str = "mylayer:mine", properties: Sequence[Mapping[str, Any]] = (), each: int = 4) -> Any:
-    """A verdict on an implementation; all properties hold unless others are given."""
+def a_check(
+    name: str = "mylayer:mine",
+    properties: Sequence[Mapping[str, Any]] = (),
+    each: int = 4,
+    unasked: Sequence[str] = (),
+) -> Any:
+    """A verdict on an implementation; all properties hold unless others are given, or unless the run ended before."""
     listed = list(properties) or [a_property(f"{family}/case-{i}") for family in FAMILIES for i in range(each)]
     verdicts = [entry["verdict"] for entry in listed]
     counts = {
-        "applicable": len(listed),
+        "applicable": len(listed) + len(unasked),
         "run": len(listed) - verdicts.count("not offered"),
         "known": 0,
         "not_enforced": 0,
+        "not_asked": len(unasked),
         **{v.replace(" ", "_"): verdicts.count(v) for v in
            ("holds", "violated", "inconclusive", "not offered", "suite error")},
     }  # fmt: skip
@@ -72,6 +78,7 @@ def a_check(name: str = "mylayer:mine", properties: Sequence[Mapping[str, Any]] 
     configuration = {"properties": [], "examples": 60, "dtype": "float64"}
     payload = {"implementation": name, "counts": counts, "headline": headline, "properties": listed}
     payload |= {"catalogue": {"version": "2026.11", "pinned": None}}
+    payload |= {"unasked": list(unasked)} if unasked else {}
     payload |= {"source": {"digest": "d" * 64, "functions": {"attention": {"file": "mylayer.py", "line": 6}}}}
     return made("check", payload, configuration)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,33 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     driver.quit()
 
 
+def a_right_one() -> Any:
+    return a_check("right", [a_property(f"gradient/layer/case-{i}", margin=i / 20) for i in range(12)])
+
+
+def a_wrong_one() -> Any:
+    return a_check("wrong", [violated("gradient/attention/plain"), a_property("descent/attention/slope")])
+
+
+KINDS: Mapping[str, Callable[[], Any]] = {
+    "right": a_right_one,
+    "wrong": a_wrong_one,
+    "recursion": a_recursion,
+    "language": a_language,
+    "claims": a_claims,
+}
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A page of each kind of result."""
+    folder = tmp_path_factory.mktemp("pages")
+    for name, content in KINDS.items():
+        write(folder / "in" / f"{name}.json", content())
+        assert main(["page", str(folder / "in" / f"{name}.json"), "-o", str(folder / f"{name}.html")]) == 0
+    return {name: folder / f"{name}.html" for name in KINDS}
+
+
 def opened(browser: Any, page: Path, width: int, scheme: str = "light") -> None:
     """Opens the page at a width; the notes of what was before are forgotten."""
     for kind in ("browser", "performance"):
@@ -92,6 +119,20 @@ def test_it_opens_without_an_error_or_a_request_and_fits(width: int, browser: An
     assert answer.rect["y"] < 200
     for svg in browser.find_elements("css selector", "figure svg"):
         assert 0.5 * min(width, 400) < svg.rect["width"] <= width
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_of_page_fits_asks_for_nothing_and_cuts_no_table(
+    name: str, width: int, browser: Any, pages: dict[str, Path]
+) -> None:
+    opened(browser, pages[name], width, "dark" if width < 600 else "light")
+    assert browser.title.startswith("cemverify")
+    assert [entry for entry in browser.get_log("browser") if entry["level"] in ("WARNING", "SEVERE")] == []
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    browser.execute_script("document.querySelectorAll('details').forEach(d => d.open = true)")
+    assert browser.execute_script(CONTRAST) == []
+    assert browser.execute_script(CUT) == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -162,6 +203,14 @@ def test_it_prints(browser: Any, page: Path) -> None:
     assert printed.startswith(b"%PDF")
     assert len(printed) > 20_000
 
+
+# Tables that are wider than what is around them, where that neither scrolls nor could be wider.
+CUT = """
+return [...document.querySelectorAll('table')].filter(t => {
+  const around = t.parentElement, scrolls = /auto|scroll/.test(getComputedStyle(around).overflowX);
+  return t.getClientRects().length && t.scrollWidth > around.clientWidth + 1 && !scrolls;
+}).map(t => t.textContent.trim().slice(0, 60));
+"""
 
 # Elements with text of their own whose colour has too little contrast with the nearest background that is painted.
 CONTRAST = """

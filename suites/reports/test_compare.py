@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +167,58 @@ def test_bits_per_byte_of_one_training_are_compared_with_their_standard_errors(c
     assert (code, "bits per byte of a: 2.9 -> diverged" in out) == (1, True)
 
 
+def with_seeds(bits: float, *, diverged: Sequence[int] = (), seeds: int = 6) -> Any:
+    """A study whose first row is judged with some seeds, each of which has 0.5 % more bits per byte."""
+    content = a_study()
+    row = content["rows"][0]
+    row["judged"] = {str(seed): copy.deepcopy(row["judged"]["0"]) for seed in range(seeds)}
+    for seed, record in enumerate(row["judged"].values()):
+        record["groups"] = [] if seed in diverged else [bits * (1 + 0.005 * seed)]
+    return content
+
+
+def test_trainings_of_a_study_are_compared_seed_by_seed(compare: Compare) -> None:
+    old, worse, lost = with_seeds(2.0), elsewhere(with_seeds(2.2)), elsewhere(with_seeds(2.0, diverged=[3]))
+    name = old["rows"][0]["name"]
+    code, out, _ = compare(old, worse)
+    assert (code, f"REGRESSION  bits per byte of {name}: 2.025 -> 2.22" in out) == (1, True), out
+    code, out, _ = compare(old, lost)
+    assert (code, f"REGRESSION  bits per byte of {name}: 0 diverged -> 1 diverged" in out) == (1, True), out
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "counts"),
+    [
+        (with_seeds(2.0, diverged=[3]), with_seeds(2.2, diverged=[3]), "6 seeds -> 6 seeds (5 compared"),
+        (with_seeds(2.0, diverged=[3]), with_seeds(2.2, diverged=[4]), "6 seeds -> 6 seeds (4 compared"),
+        (with_seeds(2.0), with_seeds(2.2, diverged=[3]), "6 seeds -> 6 seeds (5 compared"),
+        (with_seeds(2.0), with_seeds(2.2, seeds=5), "6 seeds -> 5 seeds (5 compared"),
+    ],
+    ids=["the same seed diverged", "another seed diverged", "one seed more diverged", "one seed is missing"],
+)
+def test_seeds_that_both_files_trained_are_compared_and_the_others_are_counted(
+    before: Any, after: Any, counts: str, compare: Compare
+) -> None:
+    code, out, _ = compare(before, elsewhere(after))
+    name = before["rows"][0]["name"]
+    assert code == 1
+    assert f"NOTE        bits per byte of {name}: {counts}" in out
+    assert re.search(rf"REGRESSION  bits per byte of {re.escape(name)}: 2\.0\d* -> 2\.2\d* \(ratio 1\.100", out), out
+
+
+def test_a_function_on_which_a_model_diverged_in_both_hides_nothing_of_the_others(compare: Compare) -> None:
+    old, new = a_recursion([1.0] * 3), elsewhere(a_recursion([1.0] * 3))
+    for content, factor in ((old, 1.0), (new, 1.1)):
+        deep = next(row for row in content["rows"] if row["name"] == "CEM, T = 4")
+        deep["runs"] = [copy.deepcopy(deep["runs"][0]) for _ in range(7)]
+        for i, run in enumerate(deep["runs"]):
+            run["score"]["expected"] *= factor + 0.001 * i
+        deep["runs"][3]["score"], deep["diverged"] = None, 1
+    code, out, _ = compare(old, new)
+    assert (code, "REGRESSION  RMSE of CEM, T = 4" in out) == (1, True), out
+    assert "7 seeds -> 7 seeds (6 compared" in out
+
+
 def test_times_are_compared_as_ratios_from_one_machine(compare: Compare) -> None:
     assert compare(a_benchmark(), a_benchmark(1.05))[0] == 0
     code, out, _ = compare(a_benchmark(), a_benchmark(1.5))
@@ -185,6 +238,20 @@ def test_two_implementations_are_held_beside_each_other(compare: Compare) -> Non
     assert "check mine against check theirs" in out
     assert "REGRESSION  a/b/c: holds -> violated" in out
     assert "NOTE        a/b/d: holds -> not offered" in out
+
+
+def test_what_a_run_that_ended_early_did_not_ask_is_counted_and_no_regression(
+    compare: Compare, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cemverify.results.provenance.commit_of", lambda _: SAME_COMMIT)
+    whole = a_check("mine", [a_property("a/b/c"), a_property("a/b/d")])
+    quick = a_check("mine", [a_property("a/b/c")], unasked=["a/b/d"])
+    code, out, _ = compare(whole, quick)
+    assert (code, "NOTE        properties: (not asked, as the new run ended before: 1)" in out) == (0, True), out
+    code, out, _ = compare(quick, a_check("mine", [a_property("a/b/c"), violated("a/b/d")]))
+    assert (code, "a/b/d: not tested -> violated (the old run ended before it)" in out) == (1, True), out
+    narrower = elsewhere(a_check("mine", [a_property("a/b/c")]))
+    assert "REGRESSION  a/b/d: holds -> missing" in compare(whole, narrower)[1]
 
 
 def test_folders_are_paired_by_kind_and_subject(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ from reports.__main__ import main
 from reports.collect import collect
 from reports.matrix.badges import badge, svg
 from reports.matrix.standings import lines_of
+from reports.pictures.standings import matrix
 from suites.reports.examples import a_check, a_power, a_property, a_recursion, violated
 
 
@@ -79,6 +80,25 @@ def test_a_badge_says_what_is_violated_and_its_names_stay_text(folder: Path) -> 
     root = ElementTree.fromstring(svg(wrong))  # noqa: S314
     assert "<b>wrong</b>: 1 of 2 violated, 2026-02-03" in root.attrib["aria-label"]
     assert [child.tag.rpartition("}")[2] for child in root] == ["title", "rect", "path", "g"]
+
+
+def test_a_run_that_ended_before_it_asked_everything_is_nowhere_green(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quick = a_check("quick", [a_property("gradient/a/b")], unasked=["gradient/a/c", "descent/a/b"])
+    write(tmp_path / "quick.json", quick)
+    (line,) = lines_of(collect([tmp_path]))
+    said = badge(line)
+    assert (said["message"], said["color"]) == ("1 of 1 hold, 2 not asked", "yellow")
+    assert {name: standing.verdict for name, standing in line.by_family.items()} == {
+        "gradient": "inconclusive",
+        "descent": "inconclusive",
+    }
+    assert matrix([line]).title.startswith("0 of 1 implementations")
+    assert main(["matrix", str(tmp_path), "--format", "markdown"]) == 0
+    text = capsys.readouterr().out
+    assert "1/1, 1 not asked, 60 examples" in text
+    assert "| not asked" in text
 
 
 def test_without_a_verdict_there_is_no_matrix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

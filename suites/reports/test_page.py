@@ -92,7 +92,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_it_begins_with_the_answer(tmp_path: Path, whole: str) -> None:
     assert Outline(whole).texts["h1"] == [
-        "1 of 2 implementations hold every property that was run; 1 of 14 verdicts are violations."
+        "1 of 2 implementations hold every property that was to be run; 1 of 14 verdicts are violations."
     ]
     right = Outline(page(tmp_path / "right", a_check()))
     assert right.texts["h1"] == ["Yes: all 12 properties of mylayer:mine that were run hold."]
@@ -101,6 +101,21 @@ def test_it_begins_with_the_answer(tmp_path: Path, whole: str) -> None:
     undecided = a_check(properties=[a_property("a/b/c", "inconclusive", None)])
     assert Outline(page(tmp_path / "open", undecided)).texts["h1"][0].startswith("Not decided: 0 of 1")
     assert "How much is this pass worth?" not in page(tmp_path / "alone", a_check()), "nothing measured it"
+
+
+def test_a_page_of_a_run_that_ended_before_it_asked_everything_does_not_say_yes(tmp_path: Path) -> None:
+    quick = a_check("quick", [a_property("gradient/a/b")], unasked=["gradient/a/c", "descent/a/b"])
+    alone = Outline(page(tmp_path / "alone", quick))
+    (answer,) = alone.texts["h1"]
+    assert answer == "Not decided: 1 of 1 properties of quick hold, and none is violated; 2 were not asked."
+    cells = [(attributes["class"], text) for (_, attributes), text in zip(
+        alone.all("td"), alone.texts["td"], strict=True) if "not asked" in text]  # fmt: skip
+    assert cells == [("i", "1 of 1, 1 not asked"), ("i", "1 not asked")]
+    both = page(tmp_path / "both", quick, a_check("other:right"))
+    assert Outline(both).texts["h1"] == [
+        "1 of 2 implementations hold every property that was to be run; 2 properties were not asked."
+    ]
+    assert 'class="answer open"' in both
 
 
 def test_a_red_page_says_the_cause_the_place_and_what_made_it_before_anything_else(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ MAKERS = {
         ["rmse-against-T", "excess-against-T", "test-time-depth", "energy-along-steps"],
     ),
     "language": (a_language, ["loss-curves", "bits-per-byte"]),
-    "study": (a_study, ["learning-rates", "bits-per-byte"]),
+    "study": (a_study, ["ratios", "page-rates"]),
     "readings": (a_readings, ["ratios"]),
     "benchmarks": (a_benchmark, ["roofline"]),
 }
@@ -112,7 +112,7 @@ def test_pictures_are_written_with_their_data(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_every_model_of_a_study_of_learning_rates_has_a_curve_with_each_rate() -> None:
-    drawn = next(picture for picture in pictures_of(a_study()) if picture.name == "learning-rates")
+    drawn = next(picture for picture in pictures_of(a_study()) if picture.name == "page-rates")
     found = {(model, rate) for _, model, rate, *_ in drawn.data.rows}
     assert {model for model, _ in found} == {
         "Llama, RoPE",
@@ -120,7 +120,7 @@ def test_every_model_of_a_study_of_learning_rates_has_a_curve_with_each_rate() -
         "full CEM, T = 2",
         "full CEM, T = 2, widened",
     }
-    assert sorted({float(str(rate)) for _, rate in found}) == [0.0005, 0.001, 0.002, 0.004, 0.008]
+    assert sorted({float(str(rate)) for _, rate in found}) == [5.0, 10.0, 20.0, 40.0, 80.0]
 
 
 def test_no_line_leads_from_a_name_to_its_curve() -> None:

@@ -11,16 +11,11 @@ import pytest
 import benchmarks.__main__
 from cemverify.results.envelope import read
 from reports.__main__ import COMMANDS, main
+from synthetic.studies.engine.pages import write_page
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
 STUDY = RESULTS / "recursion-step-sizes.json"
-# Measured before the file beside a page had its rows, and without cells: the file has the ratios alone.
-RATIOS_ALONE = {
-    *("recursion", "recursion-dial", "recursion-step-sizes"),
-    *("language-diagonal", "language-learning-rate", "language-recursion", "language-replace-attention"),
-    *("language-replace-mlp", "language-reuse"),
-}
 
 
 def test_the_table_in_the_readme_is_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,8 +54,20 @@ def test_the_page_of_benchmarks_and_its_picture_are_made_again_of_their_result_f
         assert (folder / name).read_bytes() == (RESULTS / name).read_bytes(), name
 
 
-def test_what_a_page_is_made_of_lies_beside_every_page_but_those_that_are_named_here() -> None:
-    with_rows = {file.stem for file in RESULTS.glob("*.json") if "rows" in read(file)}
+def with_page() -> list[str]:
+    return sorted(file.stem for file in RESULTS.glob("*.json") if "page" in read(file))
+
+
+@pytest.mark.parametrize("name", with_page())
+def test_a_page_that_its_file_holds_is_made_again_with_its_pictures_byte_for_byte(name: str, tmp_path: Path) -> None:
+    written = write_page(tmp_path / f"{name}.md", read(RESULTS / f"{name}.json"))
+    assert len(written) > 1
+    for path in written:
+        assert path.read_bytes() == (RESULTS / path.name).read_bytes(), path.name
+
+
+def test_what_a_page_is_made_of_lies_beside_every_page() -> None:
+    """Its cells, or all that the page says; of several studies, the files of those."""
     with_cells = {file.name.partition(".")[0] for file in RESULTS.glob("*.cells.jsonl")}
-    bare = {file.stem for file in RESULTS.glob("*.json") if read(file)["kind"] == "readings"} - with_rows - with_cells
-    assert bare == RATIOS_ALONE
+    readings = {file.stem for file in RESULTS.glob("*.json") if read(file)["kind"] == "readings"}
+    assert readings - with_cells - set(with_page()) == set()

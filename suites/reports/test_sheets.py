@@ -8,8 +8,8 @@ import io
 from cemverify.results.envelope import Table
 from cemverify.results.tables import Strong, latex, markdown, terminal
 from reports.kinds import shown
+from reports.kinds.recursion import winner
 from reports.sheets import Column, Group, Quantity, Sheet, numbers, printed, reread, rounded
-from reports.winners import winner
 from suites.reports.examples import a_check, a_language, a_property, a_recursion, violated
 
 

@@ -116,5 +116,5 @@ def test_energy_layers_are_asked_around_numbers_too() -> None:
     assert questions.aimed(asked, Aim("J", 10**6, NUMBERS[0]), 5) is None
 
 
-def test_both_doors_have_properties_that_look_around() -> None:
-    assert {p.door for p in catalogue() if p.looks_around} == {"cem", "energy layer"}
+def test_both_kinds_of_implementation_have_properties_that_look_around() -> None:
+    assert {p.kind for p in catalogue() if p.looks_around} == {"CEM implementation", "energy layer"}

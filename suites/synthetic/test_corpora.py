@@ -22,12 +22,11 @@ import torch
 from cemverify.console.errors import UsageError
 from cemverify.runs.plain import plain, restore
 from synthetic.corpora import chains, sources
-from synthetic.corpora.batches import Batches, spread_windows
 from synthetic.corpora.choice import CorpusChoice, PinnedCorpus, TextFiles, chain_of, open_corpus
 from synthetic.corpora.corpus import Corpus, tokenised
 from synthetic.corpora.hub import DatasetSpec, dataset
 from synthetic.corpora.tokenisers import Codes, Subwords, Symbols, subwords
-from synthetic.corpora.tokens import Tokens, read_tokens, write_tokens
+from synthetic.corpora.tokens import Batches, Tokens, read_tokens, spread_windows, write_tokens
 from synthetic.corpora.yardsticks import Counts, yardsticks
 
 

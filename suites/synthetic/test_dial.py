@@ -29,9 +29,8 @@ from synthetic.studies.engine.plan import Plan
 from synthetic.studies.engine.stopping import STOPS, AtStop
 from synthetic.studies.engine.trials import TrialRecord, compute_trial, read_record
 from synthetic.studies.engine.tuning import State, Tuned
-from synthetic.training.dial import drawn_depth, turn
 from synthetic.training.frames import tiny_dims
-from synthetic.training.looped import paired
+from synthetic.training.looped import drawn_depth, paired, turn
 from synthetic.training.recipe import RecipeChanges
 from synthetic.training.steps import steps_taken
 

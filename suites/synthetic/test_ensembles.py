@@ -12,7 +12,7 @@ from cemverify.cem.layers import MLPConfig
 from cemverify.cem.models import Regressor as Reference
 from cemverify.cem.models import RegressorConfig
 from cemverify.console.errors import UsageError
-from synthetic.gp.streams import Stream, Streams
+from synthetic.gp.tasks import Stream, Streams
 from synthetic.studies.recursion.ensembles import Recipe, fit
 from synthetic.studies.recursion.regressors import CEMCore, CEMSpec, GatedMLPSpec, RegressorStack, Spec
 

@@ -19,8 +19,7 @@ from synthetic.gp import priors
 from synthetic.gp.difficulty import NEGATIVE_CONTROLS, Difficulty, admit, assess, is_negative_control
 from synthetic.gp.distribution import FALSE_ALARM, DrawsTest, check_draws, pairs, whiteness, with_noise
 from synthetic.gp.sampling import JITTERS, factorise
-from synthetic.gp.streams import Stream, Streams
-from synthetic.gp.tasks import EXACT_POINTS, FEATURES, Task, TaskConfig, draw, draw_many, ridge
+from synthetic.gp.tasks import EXACT_POINTS, FEATURES, Stream, Streams, Task, TaskConfig, draw, draw_many, ridge
 
 SMALL = {"train_points": 200, "test_points": 100}
 
@@ -368,22 +367,6 @@ def test_a_prior_without_random_features_is_refused_at_finite_rank(text: str, ki
         r"exact task",
     ):
         drawn(text, features=10)
-
-
-def test_points_of_ones_own_must_be_finite_and_different() -> None:
-    config = TaskConfig("rbf", **SMALL)
-    streams, good = Streams(0, "rbf", 0), points(300, 10, seed=5)
-    assert torch.equal(draw_many(config, streams, 1, good)[0].inputs, good[:200])
-    nan, twice = good.clone(), good.clone()
-    nan[7, 3] = math.nan
-    twice[250] = twice[3]
-    for inputs, sentence in (
-        (nan, "1 of 300 inputs hold NaN or infinity; give finite points only"),
-        (twice, "1 of 300 inputs repeat another one .*; give each point once"),
-        (good[:, :9], r"the inputs have shape \(300, 9\); this task needs \(300, 10\)"),
-    ):
-        with pytest.raises(UsageError, match=sentence):
-            draw_many(config, streams, 1, inputs)
 
 
 def test_more_points_than_memory_are_refused_before_any_is_allocated(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,31 +19,35 @@ from cemverify.results.statistics import compare, correct
 from synthetic.__main__ import main
 from synthetic.corpora.chains import ChainSpec
 from synthetic.corpora.choice import CorpusChoice, PinnedCorpus, open_corpus
+from synthetic.studies.engine import trials
 from synthetic.studies.engine.comparisons import MARGIN
-from synthetic.studies.engine.estimates import GPU_UTILISATION, H100_TFLOPS, speed_at
+from synthetic.studies.engine.designs import cost, parameters
+from synthetic.studies.engine.estimates import GPU_UTILISATION, H100_TFLOPS, Speed, speed_at
 from synthetic.studies.engine.pages import write_page
+from synthetic.studies.engine.plan import Plan
 from synthetic.studies.engine.statements import Reading
-from synthetic.studies.paper import cells
-from synthetic.studies.paper.cells import TrainingRecord, compute_training, count, measured, training_cell
-from synthetic.studies.paper.estimates import forecasts
-from synthetic.studies.paper.rates import optimum
+from synthetic.studies.engine.tables import costs
+from synthetic.studies.engine.trials import TrialCell, TrialRecord, compute_trial
+from synthetic.studies.engine.tuning import Tuned
+from synthetic.studies.paper import study
 from synthetic.studies.paper.rows import (
     ALIBI,
+    EXPERIMENTS,
     FULL,
     RATES,
     ROTARY,
-    STUDIES,
     WIDENED,
-    StudyPlan,
+    Variant,
     at_rate,
     attention_name,
     mlp_name,
-    plan,
 )
 from synthetic.studies.paper.statements import EXPECTATIONS, Kind, read, reading_of
-from synthetic.studies.paper.summary import bits_at, summarise
+from synthetic.studies.paper.summary import Summed, bits_at, optimum
+from synthetic.studies.paper.summary import summarise as summarise_models
 from synthetic.training.frames import TINY, paper_recipe
 from synthetic.training.looped import LoopedConfig, LoopedModel, first_std, paired
+from synthetic.training.recipe import RecipeChanges
 from synthetic.training.training import score
 
 CHAIN = ChainSpec("hidden", 8, states=4, peak=6.0, train=20_000, validation=1250)
@@ -54,29 +58,40 @@ SHORT = (
 )
 
 
+def plan(name: str, size: str = TINY, vocabulary: int = 256, **others: Any) -> Plan:
+    return study(name).plan(None, vocabulary, size=size, **others)
+
+
+def named(found: Plan, name: str | None) -> Variant:
+    row = found.row(str(name))
+    assert isinstance(row, Variant)
+    return row
+
+
 # --- what is compared -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("study", STUDIES)
+@pytest.mark.parametrize("name", EXPERIMENTS)
 @pytest.mark.parametrize("size", [TINY, "86M"])
-def test_every_study_is_complete(study: str, size: str) -> None:
-    found = plan(study, size, 256 if size == TINY else paper.VOCABULARY)
-    names = [variant.name for variant in found.variants]
+def test_every_study_is_complete(name: str, size: str) -> None:
+    found = plan(name, size, 256 if size == TINY else paper.VOCABULARY)
+    names = [row.name for row in found.rows]
     assert len(set(names)) == len(names)
-    assert all(v.against is None or found.named(v.against).against is None for v in found.variants)
-    for variant in found.variants:
+    variants = [named(found, name) for name in names]
+    assert all(v.against is None or named(found, v.against).against in (None, v.name) for v in variants)
+    for variant in variants:
         if variant.widened is None:
             continue
-        base = found.named(str(variant.against))
-        share = count(found.named(variant.widened).looped) / count(base.looped)
-        assert share == pytest.approx(1, abs=0.02)
-        assert count(variant.looped) < count(base.looped)
+        base = parameters(named(found, variant.against).design)
+        assert parameters(named(found, variant.widened).design) / base == pytest.approx(1, abs=0.02)
+        assert parameters(variant.design) < base
+    assert any(variant.widened for variant in variants)
 
 
-@pytest.mark.parametrize("study", [name for name in STUDIES if name != "learning-rate"])
-def test_every_statement_is_about_models_of_its_study(study: str) -> None:
-    names = {variant.name for variant in plan(study, TINY, 256).variants}
-    expectations = [e for _, of_one in EXPECTATIONS[study] for e in of_one]
+@pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name != "learning-rate"])
+def test_every_statement_is_about_models_of_its_study(name: str) -> None:
+    names = {row.name for row in plan(name).rows}
+    expectations = [e for _, of_one in EXPECTATIONS[name] for e in of_one]
     assert expectations
     assert {name for e in expectations for name in (e.name, e.base)} <= names
 
@@ -92,8 +107,8 @@ def test_every_statement_is_about_models_of_its_study(study: str) -> None:
 )
 def test_the_papers_sizes_have_the_papers_parameters_and_recipe(size: str, llama: int, cem: int) -> None:
     found = plan("learning-rate", size, paper.VOCABULARY)
-    assert count(found.named(at_rate(ROTARY, RATES[0])).looped) == llama
-    assert count(found.named(at_rate(FULL, RATES[0])).looped) == cem
+    assert parameters(named(found, at_rate(ROTARY, RATES[0])).design) == llama
+    assert parameters(named(found, at_rate(FULL, RATES[0])).design) == cem
     recipe = paper_recipe(size)
     assert 20 * llama <= recipe.tokens < 20 * llama + recipe.batch * recipe.context
     assert (recipe.learning_rate, recipe.precision, recipe.context, recipe.batch) == (2e-3, "bfloat16", 2048, 128)
@@ -105,25 +120,26 @@ def test_five_rates_double() -> None:
 
 
 def test_models_share_the_first_value_of_every_parameter_they_share() -> None:
-    found = plan("recursion", TINY, 256)
-    plain, rank = (paired(found.named(attention_name(2, P)).looped, 3) for P in ("identity", "low rank"))
-    llama = paired(found.named(ALIBI).looped, 3)
+    found = plan("recursion")
+    plain, rank = (paired(named(found, attention_name(2, P)).design.looped, 3) for P in ("identity", "low rank"))
+    llama = paired(named(found, ALIBI).design.looped, 3)
     theirs = dict(rank.named_parameters())
     for model in (plain, llama):
         common = [name for name, p in model.named_parameters() if name in theirs and theirs[name].shape == p.shape]
         assert {"embedding", "head", "blocks.0.attention.W_Q", "blocks.1.mlp.down"} <= set(common)
         assert all(torch.equal(model.get_parameter(name), theirs[name]) for name in common)
-    other = paired(found.named(ALIBI).looped, 4)
+    other = paired(named(found, ALIBI).design.looped, 4)
     assert not torch.equal(other.embedding, llama.embedding)
 
 
-@pytest.mark.parametrize("study", STUDIES)
-def test_first_weights_are_spread_as_the_layers_draw_them(study: str) -> None:
-    for variant in plan(study, TINY, 256).variants:
-        drawn = LoopedModel(variant.looped, torch.Generator().manual_seed(0))
-        ours = paired(variant.looped, 0)
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_first_weights_are_spread_as_the_layers_draw_them(name: str) -> None:
+    for row in plan(name).rows:
+        looped = row.design.looped
+        drawn = LoopedModel(looped, torch.Generator().manual_seed(0))
+        ours = paired(looped, 0)
         for name, parameter in drawn.named_parameters():
-            std = first_std(name, variant.looped.model)
+            std = first_std(name, looped.model)
             mine = ours.get_parameter(name)
             if std is None:
                 assert torch.equal(mine, parameter), name
@@ -136,10 +152,10 @@ def test_first_weights_are_spread_as_the_layers_draw_them(study: str) -> None:
 
 
 def test_a_layer_used_twice_is_two_layers_with_the_same_weights_and_costs_as_many() -> None:
-    found = plan("reuse", TINY, 256)
-    once, twice = found.named(ROTARY).looped, found.named("Llama MLP twice").looped
-    assert count(once) == count(twice)
-    model = paired(twice, 0)
+    found = plan("reuse")
+    once, twice = named(found, ROTARY).design, named(found, "Llama MLP twice").design
+    assert parameters(once) == parameters(twice)
+    model = paired(twice.looped, 0)
     tokens = torch.arange(12).reshape(1, 12)
     h = model.embedding[tokens]
     for block in model.blocks:
@@ -147,11 +163,11 @@ def test_a_layer_used_twice_is_two_layers_with_the_same_weights_and_costs_as_man
         h = block.mlp.residual(block.mlp.residual(h))  # type: ignore[operator, union-attr]
     torch.testing.assert_close(model(tokens), model.norm(h) @ model.head.mT, rtol=0, atol=0)
     D, M, L = 64, 176, 2
-    assert measured(twice, 64).forward - measured(once, 64).forward == L * 6 * D * M
+    assert cost(twice, 64).forward - cost(once, 64).forward == L * 6 * D * M
 
 
 def test_applied_once_it_is_the_plain_model() -> None:
-    looped = plan("reuse", TINY, 256).named(ROTARY).looped
+    looped = named(plan("reuse"), ROTARY).design.looped
     model, tokens = paired(looped, 0), torch.arange(12).reshape(1, 12)
     torch.testing.assert_close(model.decode(tokens)[0], super(LoopedModel, model).decode(tokens)[0], rtol=0, atol=0)
 
@@ -160,16 +176,19 @@ def test_applied_once_it_is_the_plain_model() -> None:
 
 
 def test_an_estimate_is_flops_over_speed() -> None:
-    found = plan("replace-mlp", "86M", paper.VOCABULARY)
+    found = plan("replace-mlp", "86M", paper.VOCABULARY, seeds=1)
     speed = speed_at(True, None)
     assert speed.flops_per_second == GPU_UTILISATION * H100_TFLOPS * 1e12
-    forecast = forecasts(found, speed)[ROTARY]
     V, D, L, M, J = 32000, 672, 8, 1792, 2048
     forward = 2 * V * D + L * (8 * D * D + 4 * J * D + 6 * D * M)  # per token, attention dense
-    assert measured(found.named(ROTARY).looped, J).forward == forward
-    assert 2.9 * forward < forecast.flops / found.recipe.tokens < 3.2 * forward  # backward is about twice forward
-    assert forecast.hours == pytest.approx(forecast.flops / speed.flops_per_second / 3600)
-    assert (forecast.memory, forecast.checkpoint) == (16 * 86_371_488, 12 * 86_371_488)
+    found_cost = cost(named(found, ROTARY).design, J)
+    assert found_cost.forward == forward
+    assert 2.9 * forward < found_cost.training < 3.2 * forward  # backward is about twice forward
+    hours = found_cost.training * found.recipe.tokens / 1e12 / 3600
+    first = costs("language-replace-mlp", found, Speed(1e12, "words")).rows[0]
+    assert list(first[:2]) == [ROTARY, "86,371,488"]
+    # what is kept for the backward pass is held to a count by the rehearsal of a GPU
+    assert [*first[3:6], first[-1]] == ["1", f"{hours:,.1f}", "1.38 GB", "1.04 GB"]
 
 
 def test_estimate_alone_prints_the_table_and_does_nothing(
@@ -214,12 +233,12 @@ def test_the_second_run_comes_from_the_store_and_has_the_same_tables_and_page(
     assert {"model": mlp_name(1), "baseline": "Llama, RoPE"}.items() <= ratios[0].items()
     assert [path.suffix for path in sorted(pages)].count(".svg") == 1
     content = envelope.read(tmp_path / "first.json")
-    assert content["kind"] == "language"
+    assert content["kind"] == "readings"
     assert content["paths"]["Llama, RoPE"] == {}
     assert content["paths"][mlp_name(1)] == {"mlp": "formula"}
     assert "computed: PyTorch's own layers (Llama, RoPE)" in first.out
-    assert len({record["batches"] for row in content["rows"] for record in row["records"][:1]}) == 1
-    assert content["study"] == {"name": "replace-mlp", "figure": "Fig. 2b", "size": "tiny", "seeds": 2}
+    assert len({row["judged"]["0"]["batches"] for row in content["rows"]}) == 1
+    assert (content["study"], content["size"], content["replicates"]) == ("language-replace-mlp", "tiny", "2 seeds")
     text = page.read_text()
     assert "CEM MLPs are somewhat worse" in text
     assert mlp_name(1) + WIDENED in text
@@ -267,12 +286,14 @@ def test_a_long_training_that_was_killed_goes_on_to_the_same_record(
 ) -> None:
     choice = CorpusChoice(CHAIN)
     corpus = PinnedCorpus(choice, open_corpus(choice, tmp_path / "corpora").digest)
-    asked = plan("replace-mlp", TINY, 8, dims=paper.Size(16, 1, 2, 48))
-    asked = replace(asked, recipe=replace(asked.recipe, steps=20, context=8), windows=4)
-    cell = training_cell(asked, asked.named(mlp_name(1)), 0, corpus, "cpu")
+    asked = plan("replace-mlp", TINY, 8, dims=paper.Size(16, 1, 2, 48), changes=RecipeChanges(steps=20, context=8))
+    cell = trial(asked, mlp_name(1), corpus)
+    assert (cell.part, cell.every) == ("whole", 1)
+    cell = replace(cell, windows=4)
     monkeypatch.setenv("CEMVERIFY_CORPORA", str(tmp_path / "corpora"))
-    whole = compute_training(cell)
-    monkeypatch.setattr(cells, "LONG", 10)
+    whole = compute_trial(cell)
+    assert [step for step, _ in whole["along"]] == list(range(1, 21))
+    monkeypatch.setattr(trials, "LONG", 10)
     scored: list[int] = []
 
     def killed(*arguments: Any) -> torch.Tensor:
@@ -281,51 +302,59 @@ def test_a_long_training_that_was_killed_goes_on_to_the_same_record(
             raise KeyboardInterrupt
         return score(*arguments)
 
-    monkeypatch.setattr(cells, "score", killed)
+    monkeypatch.setattr(trials, "score", killed)
     with pytest.raises(KeyboardInterrupt):
-        compute_training(cell)
+        compute_trial(cell)
     assert list((tmp_path / "corpora" / "checkpoints").glob("*.safetensors"))
-    assert compute_training(cell) == whole
-    assert len(scored) == 12 + 9  # eleven were kept
+    again = compute_trial(cell)
+    assert {**again, "trained": ()} == {**whole, "trained": ()}
+    assert again["trained"] == pytest.approx(whole["trained"])
+    assert len(scored) == 12 + 9 + 1  # eleven were kept; the last is at the end
     assert not list((tmp_path / "corpora" / "checkpoints").iterdir())
+
+
+def trial(asked: Plan, name: str, corpus: PinnedCorpus) -> TrialCell:
+    return asked.cell(named(asked, name), 0, "judging", 1.0, 4e-3, corpus, "cpu")
 
 
 def test_other_tokens_than_the_study_began_with_are_refused(corpora: Path) -> None:
     other = PinnedCorpus(CorpusChoice(CHAIN), "0" * 64)
-    cell = training_cell(plan("replace-mlp", TINY, 8), plan("replace-mlp", TINY, 8).variants[0], 0, other, "cpu")
+    cell = trial(plan("replace-mlp", TINY, 8), ROTARY, other)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CEMVERIFY_CORPORA", str(corpora))
         with pytest.raises(Exception, match="is not the one the study began with"):
-            compute_training(cell)
+            compute_trial(cell)
 
 
 # --- how it is read -------------------------------------------------------------------------------
 
 
-def made(plan: StudyPlan, bits: dict[str, float], noise: float = 1e-3) -> dict[str, list[TrainingRecord]]:
-    """Records as if each model ended at so many bits (2 if not named), falling evenly from 8, and a little apart."""
-    records = {}
-    for variant in plan.variants:
-        end, cost = bits.get(variant.name, 2.0), measured(variant.looped, plan.recipe.context)
-        records[variant.name] = [
-            TrainingRecord(
-                count(variant.looped),
-                cost.forward,
-                cost.training,
-                (500, 1000),
-                ((8 + end) / 2, end * (1 + noise * (-1) ** seed)),
-                (8.0, 8.0),
-                None,
-                None,
-                "",
+def made(asked: Plan, bits: dict[str, float], diverged: str = "") -> list[Tuned]:
+    """As if each model ended at so many bits (2 if not named), falling evenly from 8, and a little apart."""
+    found = []
+    for row in asked.rows:
+        end, of_one = bits.get(row.name, 2.0), cost(row.design, asked.recipe.context)
+        finals = {seed: end * (1 + 1e-3 * (-1) ** seed) for seed in range(asked.seeds)}
+        sizes = (parameters(row.design), of_one.forward, of_one.training)
+        judged: dict[int, TrialRecord | None] = {
+            seed: TrialRecord(
+                *sizes, (final,), (), None, None, (), (), "", along=((500, (8 + end) / 2), (1000, final))
             )
-            for seed in range(plan.seeds)
-        ]
-    return records
+            for seed, final in finals.items()
+        }
+        first = judged[0]
+        assert first is not None
+        judged[0] = replace(first, groups=(), diverged_at=600) if row.name == diverged else first
+        found.append(Tuned(row, judged=judged))
+    return found
+
+
+def summarise(asked: Plan, models: list[Tuned]) -> list[Summed]:
+    return summarise_models(asked.recipe.steps, models)
 
 
 def test_at_equal_flops_a_model_is_read_where_it_has_spent_what_the_cheapest_spends() -> None:
-    asked = plan("replace-mlp", TINY, 256)
+    asked = plan("replace-mlp")
     rows = {row.name: row for row in summarise(asked, made(asked, {}))}
     costs = {name: row.records[0].training for name, row in rows.items()}
     for name, row in rows.items():
@@ -334,13 +363,13 @@ def test_at_equal_flops_a_model_is_read_where_it_has_spent_what_the_cheapest_spe
     record = dear.records[0]
     assert 500 < dear.affordable < 1000
     part = (dear.affordable - 500) / 500
-    assert bits_at(record, dear.affordable) == pytest.approx(
-        record.bits[0] + part * (record.bits[1] - record.bits[0])
+    assert bits_at(record.along, dear.affordable) == pytest.approx(
+        record.along[0][1] + part * (record.along[1][1] - record.along[0][1])
     )
 
 
 def test_at_equal_parameters_the_widened_model_is_read() -> None:
-    asked = plan("replace-mlp", TINY, 256)
+    asked = plan("replace-mlp")
     rows = summarise(asked, made(asked, {mlp_name(1): 2.2, mlp_name(1) + WIDENED: 1.9}))
     row = next(row for row in rows if row.name == mlp_name(1))
     assert row.tokens is not None
@@ -350,12 +379,10 @@ def test_at_equal_parameters_the_widened_model_is_read() -> None:
 
 
 def test_a_model_of_which_a_run_diverged_shows_no_mean_and_decides_nothing() -> None:
-    asked = plan("replace-mlp", TINY, 256)
-    records = made(asked, {})
-    records[mlp_name(1)][0] = replace(records[mlp_name(1)][0], diverged_at=600)
-    rows = summarise(asked, records)
+    asked = plan("replace-mlp")
+    rows = summarise(asked, made(asked, {}, diverged=mlp_name(1)))
     row = next(row for row in rows if row.name == mlp_name(1))
-    assert (row.diverged, row.bits, row.tokens) == (1, None, None)
+    assert (row.diverged, row.finals, row.tokens) == (1, [], None)
     assert [statement.reading for statement in read("replace-mlp", rows)] == ["undecided"]
 
 
@@ -385,7 +412,7 @@ def test_expectations_are_read_by_their_rules(ratio: float, readings: dict[Kind,
     ],
 )
 def test_reuse_is_read_against_the_same_layer_once(once: float, twice: float, deep: float, reading: str) -> None:
-    asked = plan("reuse", TINY, 256)
+    asked = plan("reuse")
     bits = {mlp_name(1): once, "Llama MLP twice": 2.0, "CEM MLP, T = 1, twice": twice, mlp_name(2): deep}
     statement = read("reuse", summarise(asked, made(asked, bits)))[1]
     assert statement.reading == reading
@@ -420,7 +447,7 @@ def test_one_bad_rate_moves_the_optimum_less_than_it_would_that_of_a_spline() ->
 
 
 def test_tuned_models_are_compared_each_at_its_own_best_rate() -> None:
-    asked = plan("learning-rate", TINY, 256)
+    asked = plan("learning-rate")
     curve = {RATES[0]: 2.2, RATES[1]: 2.1, RATES[2]: 2.0, RATES[3]: 2.1, RATES[4]: 2.2}
     moved = {RATES[0]: 2.3, RATES[1]: 2.2, RATES[2]: 2.1, RATES[3]: 2.0, RATES[4]: 2.1}
     bits = {at_rate(name, rate): curve[rate] for name in (ROTARY, ALIBI) for rate in RATES}
@@ -478,6 +505,6 @@ def test_the_papers_sizes_want_the_papers_vocabulary(
 
 
 def test_a_layer_is_applied_at_least_once() -> None:
-    model: Any = plan("reuse", TINY, 256).variants[0].looped.model
+    model: Any = plan("reuse").rows[0].design.looped.model
     with pytest.raises(Exception, match="at least once, not 0 times"):
         LoopedConfig(model, attention=0)

@@ -20,16 +20,15 @@ from cemverify.cem.llama import LlamaAttentionConfig, SwiGLUConfig
 from cemverify.cem.models import BlockConfig, LanguageModel, LanguageModelConfig
 from cemverify.console.errors import UsageError
 from cemverify.processes import forkserver
-from synthetic.corpora.batches import Batches
-from synthetic.corpora.tokens import Tokens
+from synthetic.corpora.tokens import Batches, Tokens
 from synthetic.loss_agreement import regression
 from synthetic.side_by_side.presets import Contender, contenders, smoke, tiny
 from synthetic.training.checkpoints import saved_step
 from synthetic.training.cost import cost, parameters
 from synthetic.training.machine import choose, leave
 from synthetic.training.metrics import Metrics
-from synthetic.training.probes import probe
 from synthetic.training.recipe import Recipe
+from synthetic.training.steps import probe
 from synthetic.training.training import Saving, adamw, score, train, unsharded
 
 SMALL = contenders(vocabulary=16, dim=16, layers=2, heads=2, depths=(1, 2))

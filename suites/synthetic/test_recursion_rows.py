@@ -16,17 +16,15 @@ from cemverify.results.envelope import Table
 from cemverify.results.statistics import compare
 from reports.kinds.recursion import shallowest, sheets
 from reports.sheets import plain
-from synthetic.gp.streams import Streams
-from synthetic.gp.tasks import Score
+from synthetic.gp.tasks import Score, Streams
 from synthetic.studies.engine.stopping import STOPS, AtStop
-from synthetic.studies.recursion import statements
+from synthetic.studies.recursion import findings
 from synthetic.studies.recursion.cells import TEST_DEPTHS, RunRecord, TaskRecord
 from synthetic.studies.recursion.contenders import CEM, FAMILIES, Contender, cost_of
 from synthetic.studies.recursion.ensembles import Recipe, fit
-from synthetic.studies.recursion.findings import entry
+from synthetic.studies.recursion.findings import Row, choose_rate, entry, summarise
 from synthetic.studies.recursion.presets import PRESETS, RecursionConfig, preset
 from synthetic.studies.recursion.regressors import CEMSpec, DrawnSpec, RegressorStack
-from synthetic.studies.recursion.summary import Row, choose_rate, summarise
 
 SEEDS = 8
 cem, again, narrow, reused, untied = (
@@ -185,7 +183,7 @@ def test_no_matched_size_that_is_not_whole() -> None:
 )
 def test_the_second_step_statement_is_read_by_its_rule(factors: tuple[float, float], reading: str) -> None:
     studied = rows_of(dict(zip(cem((1, 2)), factors, strict=True)))
-    assert statements.read(content_of(studied))[0].reading == reading
+    assert findings.read(content_of(studied))[0].reading == reading
 
 
 @pytest.mark.parametrize(
@@ -194,18 +192,18 @@ def test_the_second_step_statement_is_read_by_its_rule(factors: tuple[float, flo
 )
 def test_the_best_depth_statement_is_read_by_its_rule(factors: tuple[float, ...], reading: str) -> None:
     studied = rows_of(dict(zip(cem((1, 2, 4, 8)), factors, strict=True)))
-    assert statements.read(content_of(studied))[1].reading == reading
+    assert findings.read(content_of(studied))[1].reading == reading
 
 
 def test_a_process_that_is_not_the_papers_cannot_refute_it() -> None:
     studied = rows_of(dict(zip(cem((1, 2, 4, 8)), (1.0, 0.7, 0.8, 0.9), strict=True)))
     content = content_of(studied, "warped(rbf(lengthscale=2))")
-    assert [s.reading for s in statements.read(content)][1] == "undecided"
+    assert [s.reading for s in findings.read(content)][1] == "undecided"
 
 
 def test_a_statement_about_what_was_not_run_is_not_asked() -> None:
     studied = content_of(rows_of({cem((1,))[0]: 1.0}), "warped(rbf(lengthscale=2))")
-    assert [s.reading for s in statements.read(studied)] == ["not asked", "not asked"]
+    assert [s.reading for s in findings.read(studied)] == ["not asked", "not asked"]
 
 
 def test_a_statement_reads_the_verdict_that_the_table_beside_it_shows() -> None:
@@ -218,7 +216,7 @@ def test_a_statement_reads_the_verdict_that_the_table_beside_it_shows() -> None:
     rows = by_name(summarise(TASKS, found, {contender: cost_of(contender.spec) for contender in found}))
     assert compare(rows[deep.name].errors, rows[shallow.name].errors).conclusion == "better"
     assert entry("rbf", rows[deep.name])["deeper"]["conclusion"] == "inconclusive"
-    statement = statements.read(content_of(list(rows.values())))[0]
+    statement = findings.read(content_of(list(rows.values())))[0]
     assert statement.found.endswith("inconclusive")
     assert statement.reading == "undecided"
 

@@ -85,5 +85,5 @@ def test_another_file_is_refused_in_a_sentence(tmp_path: Path, capsys: pytest.Ca
     damaged = tmp_path / "damaged.json"
     envelope.write(damaged, content)
     assert main(["language", "scale", str(damaged), "--page", str(tmp_path / "page.md")]) == 2
-    assert "make its page again" in capsys.readouterr().err
+    assert "lacks what a result of kind 'readings' has" in capsys.readouterr().err
     assert not (tmp_path / "page.md").exists()

@@ -18,8 +18,7 @@ from synthetic.studies.second_step import STUDY
 from synthetic.studies.second_step.rows import beyond as beyond_rows
 from synthetic.training.frames import TINY_SIZE, Frame, tiny_dims, tiny_frame
 from synthetic.training.looped import LoopedModel, paired
-from synthetic.training.recipe import Recipe
-from synthetic.training.scaling import Base
+from synthetic.training.recipe import Base, Recipe
 from synthetic.training.training import adamw
 
 BASE = Base(TINY_SIZE.dim, TINY_SIZE.layers, TINY_SIZE.heads)

@@ -24,10 +24,9 @@ from cemverify.results import envelope
 from cemverify.runs import Cell, CellStore, bring, ctrl_c_after, hand_on
 from cemverify.runs.plain import plain
 from synthetic.__main__ import main
-from synthetic.corpora.batches import Batches
 from synthetic.corpora.chains import ChainSpec
 from synthetic.corpora.choice import CorpusChoice, PinnedCorpus, open_corpus
-from synthetic.corpora.tokens import Tokens
+from synthetic.corpora.tokens import Batches, Tokens
 from synthetic.studies.engine import power
 from synthetic.studies.engine import trials as cells
 from synthetic.studies.engine.designs import REPLACED, Design, Replaced, Row, cost, parameters
@@ -43,11 +42,10 @@ from synthetic.studies.second_step.rows import usual as usual_rows
 from synthetic.studies.second_step.sentences import sentences, summarise
 from synthetic.training import machine
 from synthetic.training.frames import TINY_SIZE, Frame, tiny_dims, tiny_frame
-from synthetic.training.guard import first_non_finite
 from synthetic.training.looped import paired
 from synthetic.training.machine import Machine, compiler_missing
 from synthetic.training.recipe import Recipe, RecipeChanges
-from synthetic.training.steps import steps_of, warnings
+from synthetic.training.steps import first_non_finite, steps_of, warnings
 from synthetic.training.training import train
 
 CHAIN = ChainSpec("hidden", 8, states=4, peak=6.0, train=20_000, validation=1250)

@@ -1,0 +1,127 @@
+"""The table of contexts is asked whole, and each of its values does what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations, product
+from typing import Any
+
+import pytest
+import torch
+
+from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.asking.contexts import answered_in, products_in
+from cemverify.conformance.implementations.arrays import JAX, is_traced
+from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.search import PropertySearch
+from cemverify.conformance.properties import by_id
+from cemverify.conformance.properties.base import Asked
+from cemverify.conformance.questions.contexts import ARRAYS, BEFORE, Context, InContext, Table, factors
+from cemverify.power.bank import plain
+from cemverify.power.mutants import mutants
+from cemverify.power.mutants.base import around
+from cemverify.processes.time_limits import CoreBudget
+
+ASKED = Asked(frozenset())
+PROPERTY = by_id("contexts/attention/any-options")
+
+
+def questions(count: int, id_: str = PROPERTY.id) -> Sequence[InContext]:
+    table = by_id(id_).questions
+    assert isinstance(table, Table)
+    return [table.scattered(ASKED, seed) for seed in range(count)]
+
+
+@pytest.mark.parametrize("layer", ["attention", "mlp"])
+def test_a_default_run_asks_a_layer_in_every_pair_of_circumstances(layer: str) -> None:
+    property_ = by_id(f"contexts/{layer}/any-options")
+    asked = round(Effort().examples / 3 * property_.scattered)
+    assert isinstance(property_.questions, Table)
+    offered = factors(property_.questions.space, ASKED)
+    found = questions(asked, property_.id)
+    for one, other in combinations(("mode", "before", "arrays"), 2):
+        met = {(getattr(q.context, one), getattr(q.context, other)) for q in found}
+        assert met == set(product(offered[one], offered[other]))
+    assert {(q.context.mode, max(q.sizes["T"], 1)) for q in found} == set(product(offered["mode"], offered["steps"]))
+    one_array = {(q.context.mode, q.case.x is q.case.h) for q in found}
+    # x that is h records no gradient of its own
+    assert one_array == {*product(offered["mode"], (False, True))} - {("x records gradients", True)}
+
+
+def test_an_implementation_that_compiles_is_asked_a_case_in_every_context() -> None:
+    table = PROPERTY.questions
+    assert isinstance(table, Table)
+    found = [table.scattered(Asked(kind=JAX), seed) for seed in range(66)]
+    assert len({str(question.case.config) for question in found}) == 1
+    assert len({question.context for question in found}) > 50
+
+
+def test_a_run_of_few_questions_takes_them_from_all_over_the_table() -> None:
+    found = [question.context for question in questions(20, "contexts/decode/any-options")]
+    assert len({context.mode for context in found}) >= 7
+    assert {context.before for context in found} == set(BEFORE)
+    assert {context.arrays for context in found} == set(ARRAYS) - {"read-only"}  # which NumPy alone has
+
+
+def test_every_value_of_the_table_does_what_it_says() -> None:
+    seen: list[tuple[bool, bool, bool, bool, torch.dtype]] = []
+
+    def look(_: str, function: Any) -> Any:
+        def call(*arguments: Any) -> Any:
+            h, weights = arguments[-3:-1]
+            seen.append(
+                (
+                    torch.is_inference_mode_enabled(),
+                    torch.is_autocast_enabled("cpu"),
+                    any(map(is_traced, (h, *weights.values()))),
+                    h.is_contiguous(),
+                    h.dtype,
+                )
+            )
+            return function(*arguments)
+
+        return call
+
+    caller, case = Caller(around(plain, look)), questions(1)[0].case
+    case = case.to(torch.float64)
+
+    def last(**context: str) -> tuple[bool, bool, bool, bool, torch.dtype]:
+        seen.clear()
+        answered_in(caller, "attention", case, Context(**context), case.x.shape)
+        return seen[-1]
+
+    assert last() == (False, False, False, True, torch.float64)
+    assert last(mode="in inference mode")[0]
+    assert last(mode="under autocast")[1]
+    assert last(mode="mapped")[2]
+    assert not last(arrays="in windows")[3]
+    assert not last(arrays="in Fortran order")[3]
+    for before in set(BEFORE) - {"as usual"}:
+        last(before=before)
+        assert len(seen) >= 2, before
+    last(before="after another dtype")
+    assert [dtype for *_, dtype in seen] == [torch.float32, torch.float64]
+    seen.clear()
+    products_in(caller, case, torch.ones_like(case.x), "attention", ("h",), Context("h records gradients"))
+    assert seen
+
+
+def test_the_smallest_violation_keeps_only_the_circumstances_that_it_takes() -> None:
+    mutant = next(m for m in mutants() if m.id == "windows-misread-when-mapped")
+    search = PropertySearch(Caller(mutant.subject()), by_id(mutant.property), CoreBudget(60.0))
+    search.look(Effort())
+    assert search.tally.found is not None
+    context = search.tally.found.question.context
+    assert context.mode == "mapped"
+    assert context.arrays in ("in windows", "in Fortran order")
+    assert context.before == "as usual"
+
+
+def test_a_smallest_violation_with_one_array_stays_one_array_and_gets_small() -> None:
+    mutant = next(m for m in mutants() if m.id == "one-array-trained-once")
+    search = PropertySearch(Caller(mutant.subject()), by_id(mutant.property), CoreBudget(60.0))
+    search.look(Effort())
+    assert search.tally.found is not None
+    case = search.tally.found.question.case
+    assert case.x is case.h
+    assert max(case.sizes.values()) <= 3

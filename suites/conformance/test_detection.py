@@ -1,0 +1,60 @@
+"""Which properties detect which mutants: the table says what is so, and the most telling are asked first."""
+
+from __future__ import annotations
+
+import pytest
+
+from cemverify.catalogue.detection import detected, most_telling_first, share
+from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.engine import judge_property
+from cemverify.conformance.judging.verdicts import Verdict
+from cemverify.conformance.properties import by_id, catalogue
+from cemverify.power.mutants import Mutant, mutants
+
+BY_NAME = {m.id: m for m in mutants()}
+OF_CEM = [p.id for p in catalogue() if p.kind == "CEM implementation"]
+# what is not the pair that the mutant itself names, of which every mutant is tried by the tests of power
+FOUND = [(BY_NAME[m], row.id) for row in detected().values() for m in row.kills if BY_NAME[m].property != row.id]
+
+
+def test_the_table_has_the_properties_of_the_catalogue_and_every_mutant() -> None:
+    again = "run python -m cemverify.commands.detection --missing"
+    assert list(detected()) == [p.id for p in catalogue()], again
+    named = {mutant: row.id for row in detected().values() for mutant in row.named}
+    assert named == {m.id: m.property for m in mutants()}, again
+    killed = {mutant for row in detected().values() for mutant in row.kills}
+    assert killed == BY_NAME.keys(), again
+
+
+@pytest.mark.parametrize(("mutant", "property_id"), FOUND[::40], ids=str)
+def test_a_property_kills_the_mutants_that_the_table_says(mutant: Mutant, property_id: str) -> None:
+    found = judge_property(mutant.subject(), by_id(property_id), Effort(shrink=False))
+    assert found.verdict == Verdict.VIOLATED
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("mutant", "property_id"), FOUND, ids=str)
+def test_every_pair_of_the_table_is_so(mutant: Mutant, property_id: str) -> None:
+    test_a_property_kills_the_mutants_that_the_table_says(mutant, property_id)
+
+
+def test_all_properties_kill_all_mutants_and_none_kill_none() -> None:
+    everything, nothing = share(OF_CEM, OF_CEM, ()), share((), OF_CEM, ())
+    assert everything.killed == everything.of > 400
+    assert (nothing.killed, nothing.percent) == (0, 0.0)
+
+
+def test_a_mutant_that_needs_what_is_absent_does_not_count() -> None:
+    assert share((), OF_CEM, {"diagonal:shared", "position:alibi"}).of < share((), OF_CEM, ()).of
+
+
+def test_a_tenth_of_the_properties_in_order_kills_most_mutants() -> None:
+    in_order = most_telling_first(OF_CEM, ())
+    assert sorted(in_order) == sorted(OF_CEM)
+    few = share(in_order[: len(in_order) // 10], OF_CEM, ())
+    last = share(in_order[-len(in_order) // 10 :], OF_CEM, ())
+    assert few.percent > 50 > 10 > last.percent
+
+
+def test_what_the_table_does_not_know_is_asked_last() -> None:
+    assert most_telling_first(["own/layer/mine", OF_CEM[0]], ()) == [OF_CEM[0], "own/layer/mine"]

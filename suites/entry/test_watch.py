@@ -1,0 +1,179 @@
+"""`cemverify check --watch`, as its user meets it: a save, a file broken for a moment, an editor that renames."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from cemverify.commands.watching import run
+from cemverify.conformance.properties.own import forget_properties, own_properties
+from cemverify.processes.watching import Seen, look, wait
+
+EXAMPLE = (Path(__file__).parents[2] / "examples" / "attention_numpy.py").read_text()
+TIED, UNTIED = ", a, keys)", ', a, np.einsum("krd,bjd->bkjr", W_Q, h))'
+WAITING, LONGEST = "waiting for a save", 300.0
+
+
+def test_a_file_that_is_renamed_into_place_is_noticed_once_it_is_there(tmp_path: Path) -> None:
+    file, other = tmp_path / "mine.py", tmp_path / "mine.py~"
+    file.write_text("a = 1\n")
+    before = look([tmp_path])
+    steps: Iterator[object] = iter(
+        [None, file.unlink, lambda: other.write_text("a = 2\n"), lambda: other.rename(file)]
+    )
+
+    def sleep(_: float) -> None:
+        if (step := next(steps, None)) is not None:
+            step()  # type: ignore[operator]
+
+    assert wait([file], before, sleep) == [file]
+    assert file.read_text() == "a = 2\n"
+
+
+def test_a_file_that_is_deleted_is_a_change_once_it_has_been_missing_for_a_while(tmp_path: Path) -> None:
+    mine, helper = tmp_path / "mine.py", tmp_path / "helper.py"
+    for each in (mine, helper):
+        each.write_text("a = 1\n")
+    helper_is_there = look([mine, helper])
+    slept = 0
+
+    def sleep(_: float) -> None:
+        nonlocal slept
+        slept += 1
+        assert slept < 100, "a deleted file is waited for"
+
+    helper.unlink()
+    assert wait([mine, helper], helper_is_there, sleep) == [helper]
+    helper_is_gone, waited, slept = look([mine, helper]), slept, 0
+    mine.write_text("a = 22\n")
+    assert wait([mine, helper], helper_is_gone, sleep) == [mine]
+    assert slept < waited
+
+
+class _Done(Exception):
+    """Ends the loop."""
+
+
+@pytest.mark.parametrize("saved", ["mine.py", "stated.py"])
+def test_files_of_properties_and_a_module_that_was_deleted_and_comes_back_are_noticed(
+    saved: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("mine.py", "stated.py"):
+        (tmp_path / name).write_text("")
+    checks = 0
+
+    def check(_: object, is_saved: Callable[[], bool]) -> None:
+        nonlocal checks
+        checks += 1
+        assert not is_saved()
+        if checks == 3:
+            raise _Done
+        if checks == 1:
+            (tmp_path / saved).unlink()
+        else:
+            (tmp_path / saved).write_text("a = 1\n")
+        assert is_saved()
+
+    with pytest.raises(_Done):
+        run("mine:layer", ["stated"], check)
+
+
+def test_a_file_that_only_the_last_check_reached_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    mine, helper = tmp_path / "mine.py", tmp_path / "helper.py"
+    for each in (mine, helper):
+        each.write_text("")
+    reach = SimpleNamespace(files=[SimpleNamespace(file=SimpleNamespace(path=str(helper)))])
+
+    def waiting(paths: Iterable[Path], before: Seen) -> list[Path]:
+        assert set(paths) == set(before) == {mine, helper}
+        raise _Done
+
+    monkeypatch.setattr("cemverify.commands.watching.wait", waiting)
+    with pytest.raises(_Done):
+        run("mine:layer", [], lambda *_: (0, SimpleNamespace(reach=reach, records=[])))  # type: ignore[arg-type]
+
+
+def test_properties_are_read_anew_after_a_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("sys.dont_write_bytecode", True)
+    stated = """\
+@layer_property(claim="A step is no step.", source="us")
+def {}(layer, question):
+    return None
+"""
+    ids = []
+    for names in (["one"], ["one", "another"]):
+        text = "".join(map(stated.format, names))
+        (tmp_path / "stated_anew.py").write_text(f"from cemverify import layer_property\n{text}")
+        forget_properties(["stated_anew"])
+        ids.append([property_.id for property_ in own_properties(["stated_anew"])])
+    assert ids == [["own/one"], ["own/one", "own/another"]]
+
+
+def test_a_save_that_changes_neither_time_nor_size_is_noticed_by_its_inode(tmp_path: Path) -> None:
+    file, other = tmp_path / "mine.py", tmp_path / "other.py"
+    for each, text in ((file, "a = 1\n"), (other, "a = 2\n")):
+        each.write_text(text)
+        os.utime(each, (1, 1))
+    before = look([file])
+    other.replace(file)
+    assert look([file]) != before
+
+
+def test_a_file_that_is_new_in_a_package_is_noticed(tmp_path: Path) -> None:
+    before = look([tmp_path])
+    (tmp_path / "new.py").write_text("")
+    assert wait([tmp_path], before) == [tmp_path / "new.py"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="sends a signal")
+def test_every_save_is_checked_and_a_broken_file_is_waited_for_until_ctrl_c(tmp_path: Path) -> None:
+    assert TIED in EXAMPLE
+    layer, told = tmp_path / "mylayer.py", tmp_path / "told"
+    layer.write_text(EXAMPLE)
+    command = [sys.executable, "-m", "cemverify", "check", "mylayer:mine", "--watch", "--examples", "5", "--workers"]
+    command += ["1", "--properties", "gradient/attention/plain", "structure/attention/causality"]
+    with told.open("w") as out:
+        watcher = subprocess.Popen(command, cwd=tmp_path, stdout=out, stderr=subprocess.STDOUT)
+    try:
+        _until(told, 1)
+        assert "2 run: 2 hold" in told.read_text()
+        layer.write_text(EXAMPLE.replace("    return x", "    return x)"))
+        _until(told, 2)
+        assert "SyntaxError" in told.read_text()
+        aside = tmp_path / "mylayer.py~"
+        aside.write_text(EXAMPLE.replace(TIED, UNTIED))
+        aside.rename(layer)
+        _until(told, 3)
+        assert "1 of 2 violated" in told.read_text()
+        layer.write_text(EXAMPLE)
+        _until(told, 4)
+        after = told.read_text().rpartition("checking again")[2]
+        assert "first the 2 that failed or reach what changed" in after
+        assert after.index("gradient/attention/plain") < after.index("structure/attention/causality")
+        assert "2 run: 2 hold" in after
+        watcher.send_signal(signal.SIGINT)
+        assert watcher.wait(60) == 130
+    finally:
+        watcher.kill()
+        watcher.wait()
+
+
+def _until(told: Path, times: int) -> None:
+    end = time.monotonic() + LONGEST
+    while told.read_text().count(WAITING) < times:
+        assert time.monotonic() < end, told.read_text()
+        time.sleep(0.1)

@@ -1,0 +1,72 @@
+"""What `cemverify repair` makes of one mistake."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+from pathlib import Path
+
+from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.events import RunFinished
+from cemverify.conformance.judging.verdicts import Verdict
+from cemverify.conformance.properties import select
+from cemverify.conformance.workers import isolation
+from cemverify.repair.search import Outcome, enough, in_order, search
+from cemverify.repair.wording import as_json, told
+from suites.apart import Row, apart
+from suites.repair.mistakes import ROOT, Mistake
+
+# What a mistake in a formula violates; the rest asks backward passes, the process, long rows or other dtypes.
+FAMILIES = ("gradient", "descent", "tying", "recursion", "structure", "metamorphic")
+EXAMPLES = 12  # for each property
+SEARCH = 300.0  # seconds, which a busy machine needs
+
+NAME = "mistaken"
+
+
+def tried(mistake: Mistake, workers: int) -> Row:
+    """What is offered for a mistake, and the seconds that the processors spent, of all processes together."""
+    row = {"base": mistake.base, "line": mistake.line, "before": mistake.before, "after": mistake.after}
+    # beside what the file imports of its own package
+    files = {f"{NAME}.py": mistake.text, f"{Path(mistake.base).parent}/place": ""}
+    return {**row, **apart(_asked, files, mistake, workers)}
+
+
+def _asked(mistake: Mistake, workers: int) -> Row:
+    """As the command does (see `cemverify.commands.repair`)."""
+    name, asked = f"{NAME}:mine", Effort(examples=EXAMPLES, seconds=240.0, reads_code=True)
+    properties = in_order(select([f"{family}/*" for family in FAMILIES]))
+    *_, finished = isolation.run(name, properties, asked, workers, ending=enough())
+    assert isinstance(finished, RunFinished)
+    outcome = Outcome()
+    if any(record.verdict == Verdict.VIOLATED for record in finished.records):
+        outcome = search(name, properties, finished.records, asked, seconds=SEARCH, workers=workers)
+    said = as_json(outcome, name)
+    whole = [repair for repair in said["repairs"] if repair["mends"]]
+    original = normal((ROOT / mistake.base).read_text())
+    texts = [_patched(mistake.text, repair["diff"]) for repair in whole]
+    return {
+        "violated": [record.id for record in finished.records if record.verdict == Verdict.VIOLATED],
+        "said": told(outcome, finished, name).splitlines()[0],
+        "refusal": said["refusal"],
+        "tried": said["tried"],
+        "cut_short": said["cut_short"],
+        "mended": len(whole),
+        "edits": [len(repair["edits"]) for repair in whole],
+        "diffs": [repair["diff"] for repair in whole],
+        "alike": [repair["others"] for repair in whole],
+        "rank": next((i for i, text in enumerate(texts, 1) if text is not None and normal(text) == original), None),
+    }
+
+
+def normal(text: str) -> str:
+    """The program, whatever its layout."""
+    return ast.dump(ast.parse(text))
+
+
+def _patched(text: str, diff: str) -> str | None:
+    """The text after a unified diff; None if it does not apply."""
+    file = Path(f"{NAME}.py")
+    file.write_text(text)
+    done = subprocess.run(["patch", "-p1", "-s"], input=diff, text=True, capture_output=True)  # noqa: S607
+    return file.read_text() if done.returncode == 0 else None
