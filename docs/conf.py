@@ -30,6 +30,7 @@ extensions = [
     "docs.making.commands",
     "docs.making.docstrings",
     "docs.making.schema",
+    "docs.making.site",
 ]
 
 # Every link and reference must resolve, but for types: those of other libraries, whose pages are not asked for, since
@@ -40,6 +41,8 @@ nitpick_ignore_regex = [
 ]
 
 myst_heading_anchors = 4
+myst_enable_extensions = ["dollarmath"]
+html_math_renderer = "mathml"
 smartquotes = False  # words of files and commands stand in running text too
 
 # Docstrings are plain text with code in backticks.

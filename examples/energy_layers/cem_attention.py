@@ -1,4 +1,4 @@
-"""Attention of Causal Energy Minimization (arXiv 2605.07588, Eq. 1 and 5), through the door for any energy layer.
+"""Attention of Causal Energy Minimization (arXiv 2605.07588, Eq. 1 and 5), as any energy layer.
 
     E(x_i | h) = -tau sum_k log sum_{j <= i} exp(beta_kj . x_i / tau),    beta_kj = W_Q,k^T W_K,k h_j
     x' = x - dE/dx

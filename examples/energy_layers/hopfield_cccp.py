@@ -3,7 +3,7 @@
     E(x) = -lse(beta, X x) + x.x / 2 + sum x^4 / 4
     x' solves x' + x'^3 = X^T softmax(beta X x)
 
-The concave part is replaced by its tangent and the rest minimised exactly. That is no gradient step, and yet the
+The concave part is replaced by its tangent and the rest minimised exactly. That is not a gradient step, and yet the
 whole step never raises the energy.
 
 `cemverify check examples.energy_layers.hopfield_cccp:mine`

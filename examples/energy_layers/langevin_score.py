@@ -2,7 +2,7 @@
 
     x' = x + eta s(x) + sqrt(2 eta) z,    z ~ N(0, 1)
 
-A network s that is trained as a score is no gradient of anything, so no energy is stated and the field is declared
+A network s that is trained as a score is not a gradient of anything, so no energy is stated and the field is declared
 not conservative. Take `conservative=False` away and the check says so: the Jacobian is not symmetric.
 
 `cemverify check examples.energy_layers.langevin_score:mine`
