@@ -561,7 +561,7 @@ SHARES: Mapping[str, float] = MappingProxyType(
 
 
 def draw_all(folder: Path, count: int, start: int, kinds: Collection[str] = tuple(SHARES)) -> list[Abuse]:
-    """So many abuses of all kinds, the same for the same seed; those of some kinds alone if asked.
+    """So many abuses, at least one of each kind, the same for the same seed; those of some kinds alone if asked.
 
     Args:
         folder: the ground. start: the seed.
@@ -577,19 +577,22 @@ def draw_all(folder: Path, count: int, start: int, kinds: Collection[str] = tupl
     }
     found: list[Abuse] = []
     for kind, strategy in strategies.items():
-        found += _drawn(strategy, round(SHARES[kind] * count), start) if kind in kinds else []
+        found += _drawn(strategy, _share(kind, count), start) if kind in kinds else []
     if "environments" not in kinds:
         return found
     rows = environments(folder)
-    wanted = round(SHARES["environments"] * count)
+    wanted = _share("environments", count)
     first = start * wanted % len(rows)
     return found + [*rows, *rows][first : first + min(wanted, len(rows))]
 
 
+def _share(kind: str, count: int) -> int:
+    """How many of so many abuses are of this kind: one at least."""
+    return max(1, round(SHARES[kind] * count))
+
+
 def _drawn(strategy: st.SearchStrategy[Abuse], count: int, start: int) -> list[Abuse]:
     found: dict[str, Abuse] = {}
-    if not count:
-        return []
 
     @seed(start)
     @settings(max_examples=3 * count, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))

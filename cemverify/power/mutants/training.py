@@ -19,7 +19,8 @@ _PRODUCT = "vector-Jacobian product with respect to*"
 
 ZOO += [
     ZOO.but("detached-update", "The update is right, and no gradient flows through it.",
-        "training/attention/plain", _PRODUCT, also=("training/*",),
+        "training/attention/plain", _PRODUCT,
+        also=("training/attention/*", "training/mlp/*", "training/block/*", "training/decode/*"),
         advance=lambda usual, x, heads, w, c: usual.advance(x, heads.detach(), w, c)),
     ZOO.but("detached-keys", "No gradient flows through the keys to W_K and the memory.",
         "training/attention/plain", _PRODUCT, keys=lambda usual, h, w, c: usual.keys(h, w, c).detach()),
