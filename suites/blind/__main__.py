@@ -67,7 +67,7 @@ def _ask(options: argparse.Namespace) -> int:
     commit = _commit()
     processes = context()
     with ThreadPoolExecutor(options.workers) as threads:
-        waiting = {threads.submit(apart, processes, options.round, name): name for name in names}
+        waiting = {threads.submit(apart, processes, round_.folder, name): name for name in names}
         for i, future in enumerate(as_completed(waiting), 1):
             name, answer = waiting[future], future.result()
             before = found.get(name)

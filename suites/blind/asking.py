@@ -6,6 +6,7 @@ import resource
 import signal
 import time
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from cemverify.conformance.judging.engine import applicable, judge_property, not
 from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.properties import catalogue
 from cemverify.conformance.properties.base import Property
-from suites.blind.rounds import load
+from suites.blind.rounds import read
 
 Answer = dict[str, Any]
 CPU_SECONDS = 600
@@ -30,10 +31,10 @@ def context() -> Any:
     return found
 
 
-def apart(processes: Any, number: int, name: str) -> Answer:
+def apart(processes: Any, folder: Path, name: str) -> Answer:
     """What `asked` finds, from a process of its own, which the implementation may end."""
     ours, theirs = processes.Pipe(duplex=False)
-    process = processes.Process(target=_answer, args=(theirs, number, name))
+    process = processes.Process(target=_answer, args=(theirs, folder, name))
     process.start()
     theirs.close()
     try:
@@ -48,16 +49,20 @@ def apart(processes: Any, number: int, name: str) -> Answer:
     return answer
 
 
-def _answer(there: Any, number: int, name: str) -> None:
-    there.send(asked(number, name))
+def _answer(there: Any, folder: Path, name: str) -> None:
+    there.send(asked(folder, name))
 
 
-def asked(number: int, name: str) -> Answer:
-    """Whether some property is violated, at the default budget with seed 0; the first one that is."""
+def asked(folder: Path, name: str) -> Answer:
+    """Whether some property is violated, at the default budget with seed 0; the first one that is.
+
+    Args:
+        folder: of the round.
+    """
     torch.set_num_threads(1)
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
     began = time.process_time()
-    round_ = load(number)
+    round_ = read(folder)
     subject, area = round_.implementation(name), round_.area(name)
     usual, undecided = ProcessState.now(), dict[str, str]()
     for property_ in sorted(applicable(kind_of(subject), catalogue()), key=lambda p: order(p, area)):

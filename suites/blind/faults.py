@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from cemverify.conformance.implementations.contract import Implementation
+from cemverify.conformance.implementations.contract import Subject
 from suites.blind.rounds import rounds
 
 
-def __getattr__(name: str) -> Implementation:
+def __getattr__(name: str) -> Subject:
     for round_ in rounds():
         if name in round_.names:
             return round_.implementation(name)

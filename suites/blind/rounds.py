@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any, Literal, cast
 
 from cemverify import implementation
-from cemverify.conformance.implementations.contract import Implementation
+from cemverify.conformance.implementations.contract import Subject
 
 HERE = Path(__file__).parent
 BASES = HERE / "bases"
@@ -29,7 +29,8 @@ class Fault:
         name: of the implementation. framework: torch, numpy or jax. base: what is patched, by its name.
         area: where the mistake lies, in its author's word. fault: what is wrong. shown_by: inputs on which it shows.
         subtle: whether its author thought that it shows seldom. patches: pairs of lines of the base and new ones;
-            with none of the base, the new ones are appended, and so take the place of functions of their names.
+            with none of the base, the new ones come after its functions, and so take the place of those of their
+            names.
     """
 
     name: str
@@ -47,12 +48,14 @@ class Round:
     """One author's work.
 
     Attributes:
-        number: 1, 2, ... written: the date. instructions: what the author was told and what they read.
+        folder: `round_1`, ... written: the date. instructions: what the author was told and what they read.
         not_offered: by framework, what its bases do not offer. bases: names of its bases, with their framework.
+            They are functions of CEM in the folder that rounds share; or, where the folder of the round has `bases`,
+            files there that end in a declaration of their own, `mine = energy_layer(...)`.
         styles: correct implementations that look unusual.
     """
 
-    number: int
+    folder: Path
     written: str
     instructions: str
     not_offered: Mapping[str, tuple[str, ...]]
@@ -60,15 +63,27 @@ class Round:
     bases: Mapping[str, str]
     styles: tuple[Fault, ...]
 
+    @property
+    def number(self) -> int:
+        """1, 2, ..."""
+        return int(self.folder.name.removeprefix("round_"))
+
+    @property
+    def declares(self) -> bool:
+        """Whether its bases declare themselves what they are."""
+        return (self.folder / "bases").is_dir()
+
     def source(self, name: str) -> str:
         """The source of a base, a fault or a style.
 
-        A base that is another way to write its framework's first one is appended to that.
+        A shared base that is another way to write its framework's first one is appended to that.
 
         Raises:
             ValueError: a patch fits no place of the base, or several.
             KeyError: no such implementation.
         """
+        if name in self.bases and self.declares:
+            return (self.folder / "bases" / f"{name}.py").read_text()
         if name in self.bases:
             first = f"base_{self.bases[name]}"
             return "\n\n".join((BASES / f"{part}.py").read_text() for part in dict.fromkeys((first, name)))
@@ -76,7 +91,8 @@ class Round:
         source = self.source(fault.base)
         for old, new in fault.patches:
             if not old:
-                source += f"\n\n{new}"
+                functions, declaration, rest = source.partition("\nmine = ")
+                source = f"{functions}\n\n{new}\n{declaration}{rest}"
                 continue
             if source.count(old) != 1:
                 raise ValueError(f"{name}: {source.count(old)} places of {fault.base} read {old!r}")
@@ -85,6 +101,8 @@ class Round:
 
     def module(self, name: str) -> str:
         """The text of a module that declares the implementation of that name as `mine`."""
+        if self.declares:
+            return self.source(name)
         framework = self.bases.get(name) or self._by_name[name].framework
         return f"""{self.source(name)}
 
@@ -103,15 +121,17 @@ mine = implementation(
         fault = self._by_name.get(name)
         return "" if fault is None else fault.area
 
-    def implementation(self, name: str) -> Implementation:
+    def implementation(self, name: str) -> Subject:
         """The implementation of that name.
 
         Raises:
             KeyError: there is none.
         """
+        module = _module(f"suites.blind.{self.folder.name}.{name}", self.source(name))
+        if self.declares:
+            return cast(Subject, module.mine)
         found = self.bases.get(name) or self._by_name[name].framework
         framework = cast(Literal["torch", "numpy", "jax"], found)
-        module = _module(f"suites.blind.round_{self.number}.{name}", self.source(name))
         functions = {f: getattr(module, f) for f in FUNCTIONS if hasattr(module, f)}
         missing = [f for f in FUNCTIONS if f not in functions]
         return implementation(
@@ -134,24 +154,32 @@ mine = implementation(
         return {fault.name: fault for fault in (*self.faults, *self.styles)}
 
 
-@cache
 def load(number: int) -> Round:
     """The round of that number.
 
     Raises:
         FileNotFoundError: there is none.
     """
-    folder = HERE / f"round_{number}"
+    return read(HERE / f"round_{number}")
+
+
+@cache
+def read(folder: Path) -> Round:
+    """The round that lies in a folder: `round.json`, `faults.json`, `styles.json`, and `bases` if it has its own.
+
+    Raises:
+        FileNotFoundError: one of these files is missing.
+    """
     about: dict[str, Any] = json.loads((folder / "round.json").read_text())
     faults, styles = (
         tuple(_fault(row) for row in json.loads((folder / f"{kind}.json").read_text()))
         for kind in ("faults", "styles")
     )
     return Round(
-        number,
+        folder,
         about["written"],
         about["instructions"],
-        {framework: tuple(names) for framework, names in about["not_offered"].items()},
+        {framework: tuple(names) for framework, names in about.get("not_offered", {}).items()},
         faults,
         about["bases"],
         styles,

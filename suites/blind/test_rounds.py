@@ -2,10 +2,54 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
+from cemverify.conformance.judging.effort import Effort
+from cemverify.conformance.judging.engine import judge_property
+from cemverify.conformance.properties import select
+from suites.blind import __main__ as command
+from suites.blind import faults
 from suites.blind.page import page
 from suites.blind.rounds import answers, load, rounds
+
+LAYER = """
+from cemverify import energy_layer
+
+
+def energy(x):
+    return (x * x).sum(-1) / 2
+
+
+def update(x):
+    return -x
+
+
+mine = energy_layer(update=update, energy=energy, state=("J", 3), memory=None)
+"""
+
+
+def fault(name: str, old: str, new: str) -> dict[str, object]:
+    """A fault of the layer above, as a row of a file."""
+    about = {"area": "step", "fault": "the step is twice as long", "shown_by": "everywhere", "subtle": False}
+    return {"name": name, "framework": "torch", "base": "well", **about, "patches": [[old, new]]}
+
+
+@pytest.fixture
+def layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only round is one of energy layers, which declare themselves; the folder of the round."""
+    folder = tmp_path / "round_9"
+    (folder / "bases").mkdir(parents=True)
+    (folder / "bases" / "well.py").write_text(LAYER)
+    about = {"written": "2026-11-23", "instructions": "Write wrong layers.", "bases": {"well": "torch"}}
+    rows = [fault("twice", "return -x", "return -2 * x"), fault("anew", "", "def update(x):\n    return -2 * x")]
+    for name, content in (("round", about), ("faults", rows), ("styles", [])):
+        (folder / f"{name}.json").write_text(json.dumps(content))
+    monkeypatch.setattr("suites.blind.rounds.HERE", tmp_path)
+    monkeypatch.setattr(command, "PAGE", tmp_path / "page.md")
+    return folder
 
 
 @pytest.mark.parametrize("number", [r.number for r in rounds()])
@@ -30,3 +74,23 @@ def test_no_name_stands_twice(number: int) -> None:
 def test_the_page_has_a_section_for_each_round() -> None:
     made = page()
     assert [f"## Round {r.number}, {r.written}" in made for r in rounds()] == [True] * len(rounds())
+
+
+@pytest.mark.parametrize("name", ["well", "twice", "anew"])
+def test_bases_of_a_round_may_declare_themselves(layers: Path, name: str) -> None:
+    (property_,) = select(["gradient/layer/energy"])
+    record = judge_property(getattr(faults, name), property_, Effort(examples=10))
+    assert record.verdict == ("holds" if name == "well" else "violated")
+    assert "mine = energy_layer" in load(9).module(name)  # for a process that reads the code
+
+
+def test_a_round_of_energy_layers_is_asked_and_published(layers: Path, tmp_path: Path) -> None:
+    assert command.main(["ask", "9", "--workers", "1"]) == 0
+    found = answers(9)
+    assert {name: answer["violated"] for name, answer in found.items()} == {
+        "well": False,
+        "twice": True,
+        "anew": True,
+    }
+    assert command.main(["page"]) == 0
+    assert "## Round 9, 2026-11-23" in (tmp_path / "page.md").read_text()
