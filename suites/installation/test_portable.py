@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from cemverify.conformance.workers.limits import is_gone
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,11 +35,15 @@ del _socket.socketpair, _socket.AF_UNIX  # before `socket` is imported, which th
 """
 
 LAYER = """
+import os
 import time
+from pathlib import Path
+
 from cemverify import implementation
 from cemverify.conformance.implementations.reference import mlp
 
 def hangs(x, h, weights, config):
+    Path("processes").write_text(f"{os.getppid()} {os.getpid()}")
     time.sleep(600)
 
 mine = implementation(mlp=hangs)
@@ -76,6 +85,30 @@ def test_a_call_that_hangs_is_ended(elsewhere: dict[str, str], tmp_path: Path) -
     code, said = run(elsewhere, tmp_path, "check", "layer:mine", *words)
     assert code == 2, said
     assert "a call did not return within 3 seconds" in said
+
+
+@pytest.mark.slow
+def test_a_call_that_hangs_ends_with_its_judge(elsewhere: dict[str, str], tmp_path: Path) -> None:
+    words = ("--properties", "gradient/mlp/silu", "--examples", "3", "--timeout", "300")
+    check = subprocess.Popen([sys.executable, "-m", "cemverify", "check", "layer:mine", *words], env=elsewhere,
+                             cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+    try:
+        named = tmp_path / "processes"
+        assert soon(lambda: named.exists() and len(named.read_text().split()) == 2)
+        judge, answering = map(int, named.read_text().split())
+        os.kill(judge, signal.SIGKILL)
+        assert soon(lambda: is_gone(answering))
+    finally:
+        check.terminate()
+        check.wait()
+
+
+def soon(happened: Callable[[], bool], within: float = 120.0) -> bool:
+    """Whether it happens in time; the interpreters that must start first import torch one after the other."""
+    until = time.monotonic() + within
+    while not happened() and time.monotonic() < until:
+        time.sleep(0.05)
+    return happened()
 
 
 @pytest.mark.slow

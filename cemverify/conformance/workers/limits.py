@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 from cemverify.processes.forkserver import OF_A_TERMINAL
+from cemverify.processes.parent_death import end_with_parent
 from cemverify.processes.system import LINUX
 
 LEAST_MEMORY = 512  # MB; a worker holds 200 for itself, and 500 with JAX and transformers imported
@@ -100,9 +101,11 @@ def adopt_orphans() -> None:
 
 
 def die_with_parent() -> None:
-    """Has this process killed when its parent ends, where the platform allows it."""
+    """Has this process end when its parent does: Linux kills it, elsewhere a thread of its own ends it."""
     if LINUX:
         _prctl(_SET_PDEATHSIG, signal.SIGKILL)
+    else:
+        end_with_parent()
 
 
 def guard_memory() -> None:
