@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
         from cemverify.conformance.listeners.progress import progress
         from cemverify.conformance.workers import isolation, nursery
         from cemverify.repair.search import Outcome, enough, in_order
-        from cemverify.repair.wording import as_json, told
+        from cemverify.repair.wording import as_json, in_words
         from cemverify.results.envelope import check_outputs, result, show, write
         from cemverify.results.provenance import Maker
 
@@ -99,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
         outcome = searched(options, properties, finished.records, asked, options.search)
     if options.json:
         write(options.json, result("repair", maker, [], as_json(outcome, options.implementation)))
-    show(wrapped(told(outcome, finished, options.implementation), columns(sys.stdout)))
+    show(wrapped(in_words(outcome, finished, options.implementation), columns(sys.stdout)))
     if violated and options.write is not None:
         _write(_chosen(outcome, options.write))
     if outcome.refusal is not None:

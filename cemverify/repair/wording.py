@@ -15,7 +15,7 @@ _SHOWN = 3  # edits that are shown
 _NEAR = 5  # lines that are named where no edit helps
 
 
-def told(outcome: Outcome, finished: RunFinished, name: str) -> str:
+def in_words(outcome: Outcome, finished: RunFinished, name: str) -> str:
     """The outcome in words, for a terminal.
 
     Args:

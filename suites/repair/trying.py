@@ -12,7 +12,7 @@ from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.properties import select
 from cemverify.conformance.workers import isolation
 from cemverify.repair.search import Outcome, enough, in_order, search
-from cemverify.repair.wording import as_json, told
+from cemverify.repair.wording import as_json, in_words
 from suites.apart import Row, apart
 from suites.repair.mistakes import ROOT, Mistake
 
@@ -47,7 +47,7 @@ def _asked(mistake: Mistake, workers: int) -> Row:
     texts = [_patched(mistake.text, repair["diff"]) for repair in whole]
     return {
         "violated": [record.id for record in finished.records if record.verdict == Verdict.VIOLATED],
-        "said": told(outcome, finished, name).splitlines()[0],
+        "said": in_words(outcome, finished, name).splitlines()[0],
         "refusal": said["refusal"],
         "tried": said["tried"],
         "cut_short": said["cut_short"],

@@ -17,10 +17,9 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.differentiation import arguments_of, of_named_arrays, products_at
 from cemverify.conformance.asking.experiments import long_experiment, shapes
 from cemverify.conformance.asking.views import in_one_storage, inner_window, transposed
-from cemverify.conformance.implementations.arrays import NUMPY
 from cemverify.conformance.implementations.faults import Fault
 from cemverify.conformance.questions.cases import Case
-from cemverify.conformance.questions.contexts import USUAL, Context
+from cemverify.conformance.questions.contexts import READ_ONLY, USUAL, Context, layouts
 
 Arrays = dict[str, Any]
 
@@ -98,13 +97,13 @@ def _laid_out(caller: Caller, case: Case, name: str, how: str) -> Arrays:
 
 
 def _arranged(caller: Caller, arrays: Arrays, how: str) -> Arrays:
-    """The same numbers; arrays that are no views of anything stay as they are."""
-    if how == USUAL or not caller.kind.editable:
+    """The same numbers; arrays of a kind that cannot lie so stay as they are."""
+    if how == USUAL or how not in layouts(caller.kind):
         return arrays
     if how == "in one storage":
         return in_one_storage(arrays)
-    if how == "read-only":
-        for array in arrays.values() if caller.kind is NUMPY else ():
+    if how == READ_ONLY:
+        for array in arrays.values():
             array.setflags(write=False)
         return arrays
     arrange = inner_window if how == "in windows" else transposed

@@ -34,7 +34,7 @@ def printable(text: str) -> str:
     return text
 
 
-LIBRARIES = tuple(
+_LIBRARIES = tuple(
     os.path.join(folder, "")
     for folder in (
         str(Path(__file__).parents[2]),
@@ -45,6 +45,11 @@ LIBRARIES = tuple(
 )
 
 
+def is_library(path: str) -> bool:
+    """Whether a file belongs to Python, an installed package or cemverify, and so is nobody's implementation."""
+    return path.startswith(_LIBRARIES) or not {"site-packages", "dist-packages"}.isdisjoint(Path(path).parts)
+
+
 def place(error: BaseException) -> str:
     """The file and line of the judged code at which an exception was raised or passed last; empty if there is none.
 
@@ -52,7 +57,7 @@ def place(error: BaseException) -> str:
     """
     try:
         lines = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-        own = [(file, line) for file, line in lines if not file.startswith(("<", *LIBRARIES))]
+        own = [(file, line) for file, line in lines if not (file.startswith("<") or is_library(file))]
         return f" ({printable(os.path.basename(own[-1][0]))}, line {own[-1][1]})" if own else ""
     except BaseException:  # it is the implementation's exception, and so are its attributes
         return ""

@@ -8,7 +8,7 @@ import hashlib
 import inspect
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import FunctionType, ModuleType
 from typing import Any
@@ -17,7 +17,7 @@ import torch
 
 from cemverify.conformance.implementations.contract import Subject
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
-from cemverify.conformance.implementations.faults import LIBRARIES, printable
+from cemverify.conformance.implementations.faults import is_library, printable
 
 _PROGRAMS = ("__main__", "__mp_main__")  # whatever called the verifier
 _DEEPEST = 16  # wrappers around a function that are looked through
@@ -100,7 +100,7 @@ def code_of(function: Any) -> Any:
     while queue and seen < _DEEPEST:
         looked_at, seen = queue.pop(0), seen + 1
         code = _code(looked_at)
-        if code is not None and not os.path.abspath(code.co_filename).startswith(LIBRARIES):
+        if code is not None and not is_library(os.path.abspath(code.co_filename)):
             return code
         for cell in getattr(looked_at, "__closure__", None) or ():
             with contextlib.suppress(ValueError):  # one that is empty yet
@@ -125,7 +125,21 @@ def _code(function: Any) -> Any:
     return None
 
 
-def imported() -> Iterator[tuple[str, str, ModuleType]]:
+def folders_of(files: Iterable[str]) -> tuple[str, ...]:
+    """The folders of an implementation's files: what was imported from there or below is its own; no library's."""
+    return tuple(dict.fromkeys(os.path.join(os.path.dirname(file), "") for file in files if not is_library(file)))
+
+
+def own_modules(folders: tuple[str, ...]) -> dict[str, tuple[str, ModuleType]]:
+    """The modules that were imported from these folders or below, without libraries: by file, each with its name."""
+    return {
+        file: (name, module)
+        for name, file, module in _imported()
+        if file.startswith(folders) and not is_library(file)
+    }
+
+
+def _imported() -> Iterator[tuple[str, str, ModuleType]]:
     """Every imported module of Python source, but for the program itself: its name, its file and the module."""
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
@@ -146,13 +160,8 @@ def _of_parameters(subject: Subject) -> str | None:
 
 
 def _digest(files: set[str]) -> str | None:
-    folders = tuple(os.path.join(os.path.dirname(file), "") for file in files if not file.startswith(LIBRARIES))
     named = {file: os.path.basename(file) for file in files if os.path.isfile(file)}
-    named |= {
-        file: name
-        for name, file, _ in imported()
-        if folders and file.startswith(folders) and not file.startswith(LIBRARIES) and os.path.isfile(file)
-    }
+    named |= {file: name for file, (name, _) in own_modules(folders_of(files)).items() if os.path.isfile(file)}
     if not named:
         return None
     found = hashlib.sha256()

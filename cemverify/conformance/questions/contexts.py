@@ -28,7 +28,7 @@ from cemverify.conformance.questions.spaces import Space, scattered_case
 USUAL = "as usual"
 _A_RUN = 128  # more seeds in a row than a run takes
 _X_ALONE = "x records gradients"
-_READ_ONLY = "read-only"
+READ_ONLY = "read-only"
 _GOLDEN = (5**0.5 - 1) / 2  # its multiples fill an interval evenly
 
 # How the call is made, with the features that this takes.
@@ -54,7 +54,7 @@ BEFORE: Mapping[str, frozenset[str]] = {
     "after training": frozenset({"gradients"}),
 }
 # How the arrays lie in memory.
-ARRAYS: tuple[str, ...] = (USUAL, "in windows", "in one storage", "in Fortran order", _READ_ONLY)
+ARRAYS: tuple[str, ...] = (USUAL, "in windows", "in one storage", "in Fortran order", READ_ONLY)
 
 
 @dataclass(frozen=True)
@@ -162,16 +162,22 @@ def factors(space: Space, asked: Any) -> dict[str, tuple[Any, ...]]:
     """The factors of the table with their values, as far as the implementation offers what they take."""
     missing = set(asked.absent)
     apart = (True, False) if space.apart and "start" not in missing else (False,)
-    arrays = ARRAYS if asked.kind.editable else ARRAYS[:1]
     return {
         "mode": _offered(MODES, missing if apart[0] else missing | {"start"}),
         "before": _offered(BEFORE, missing),
-        "arrays": tuple(how for how in arrays if how != _READ_ONLY or asked.kind.name == "numpy"),
+        "arrays": layouts(asked.kind),
         "numbers": tuple(NUMBERS),
         "rows": tuple(ROWS),
         "steps": STEPS if "steps" not in missing else STEPS[:1],
         "apart": apart,
     }
+
+
+def layouts(kind: Any) -> tuple[str, ...]:
+    """Those of `ARRAYS` that arrays of a kind can have: JAX's are no views, and NumPy's alone can be read-only."""
+    if not kind.editable:
+        return (USUAL,)
+    return tuple(how for how in ARRAYS if how != READ_ONLY or kind.name == "numpy")
 
 
 def _offered(values: Mapping[str, frozenset[str]], missing: set[str]) -> tuple[str, ...]:

@@ -8,20 +8,17 @@ that declares the function, and into any other layer that does.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.power.mutants.base import Mutant, Zoo
 from cemverify.power.mutants.layer_papers import right_layer
+from cemverify.power.mutants.layers import Function, mutant
 
 ZOO = Zoo("layer-contract")
-
-Function = Callable[..., Any]
 
 _INPUTS, _EDITED, _SAME = (
     "structure/layer/inputs-unchanged",
@@ -30,7 +27,6 @@ _INPUTS, _EDITED, _SAME = (
 )
 _WINDOWS, _DTYPE, _SETTINGS = "structure/layer/windows", "structure/layer/dtype", "structure/layer/settings"
 _AROUND, _RECORDED = "modes/layer/surroundings", "modes/layer/no-gradients"
-_FUNCTIONS = ("update", "energy", "state_map", "lagrangian", "preconditioner")
 
 
 def _mutant(
@@ -44,38 +40,18 @@ def _mutant(
     answer: Function,
     edits: bool = False,
 ) -> Mutant:
-    """A mutant of any layer that has a function `of`, f, which is then `answer(f, x, *others)`.
-
-    Args:
-        example: the layer that it is put into, unless another is asked for. edits: whether it edits arrays in place.
-    """
-    assert of in _FUNCTIONS
-
-    def wrap(layer: EnergyLayer) -> EnergyLayer:
-        right = layer.step.preconditioner if of == "preconditioner" else getattr(layer, of)
-        if not callable(right):
-            raise ValueError(f"it declares no {of.replace('_', ' ')} that is a function")
-
-        def wrong(x: Any, *others: Any, **named: Any) -> Any:
-            return answer(right, x, *others, **named)
-
-        if of == "preconditioner":
-            return replace(layer, step=replace(layer.step, preconditioner=wrong))
-        changed: dict[str, Any] = {of: wrong}
-        return replace(layer, **changed)
-
-    original = partial(right_layer, example)
-    return Mutant(
+    """A mutant of any layer that has a function `of`, put into an example unless another layer is asked for."""
+    return mutant(
         f"{example.replace('_', '-')}-{id_}",
         fault,
         property_,
         cause,
-        lambda: wrap(original()),
-        ZOO.family,
-        wrap=wrap,
-        original=original,
+        answer=answer,
+        of=of,
+        family=ZOO.family,
+        original=partial(right_layer, example),
+        needs=("torch",),
         edits=edits,
-        needs=frozenset({"torch"}),
     )
 
 
@@ -109,10 +85,10 @@ def _last(given: Any) -> Tensor:
     return found
 
 
-def _kept(memory: dict[str, Any], f: Function, x: Any, *others: Any, **named: Any) -> Any:
+def _kept(memory: dict[str, Any], f: Function, x: Any, *others: Any) -> Any:
     """The last answer again for the same array."""
     if memory.get("array") is not _first(x):
-        memory.update(array=_first(x), answer=f(x, *others, **named))
+        memory.update(array=_first(x), answer=f(x, *others))
     return _each(lambda a: a + 0, memory["answer"])
 
 
@@ -244,8 +220,8 @@ def _overwrites_memory(f: Function, x: Any, *memory: Any) -> Any:
     "energy-edits-the-present-state", "The energy masks the present state in place.",
     _INPUTS, "x after the call of the energy", "energy", "nrgpt_step", edits=True,
 )  # fmt: skip
-def _energy_edits(f: Function, x: Any, *others: Any, **named: Any) -> Any:
-    answer = f(x, *others, **named)
+def _energy_edits(f: Function, x: Any, *others: Any) -> Any:
+    answer = f(x, *others)
     _first(x).mul_(0.5)
     return answer
 
@@ -256,16 +232,16 @@ _SCALARS: dict[str, Any] = {}
 ZOO += [
     _mutant("energy-remembered", "The scalar energy is returned again for the same array, edited or not.",
         _EDITED, "update for edited arrays*(energy)", "energy", "averaged_energy", edits=True,
-        answer=lambda f, x, *others, **named: _kept(_SCALARS, f, x, *others, **named)),
+        answer=lambda f, x, *others: _kept(_SCALARS, f, x, *others)),
     _mutant("energy-with-noise", "The energy has noise of its own.",
         _SAME, "second call = first call (energy)", "energy", "averaged_energy",
-        answer=lambda f, *others, **named: f(*others, **named) + 1e-6 * torch.randn(())),
+        answer=lambda f, *others: f(*others) + 1e-6 * torch.randn(())),
     _mutant("energy-in-float32", "The energy of the sequence is returned in float32.",
         _DTYPE, "bytes per number*(energy)", "energy", "energy_transformer",
-        answer=lambda f, *others, **named: f(*others, **named).float()),
+        answer=lambda f, *others: f(*others).float()),
     _mutant("energy-ignores-strides", "The energy reads the state from the start of its storage.",
         _WINDOWS, "update for views*(energy)", "energy", "simplicial_hopfield",
-        answer=lambda f, x, *others, **named: f(_each(_from_the_start, x), *others, **named)),
+        answer=lambda f, x, *others: f(_each(_from_the_start, x), *others)),
 ]  # fmt: skip
 
 
@@ -273,8 +249,8 @@ ZOO += [
     "energy-scales-the-patterns", "The energy normalises the patterns in place.",
     _INPUTS, "memory after the call of the energy", "energy", "simplicial_hopfield", edits=True,
 )  # fmt: skip
-def _energy_patterns(f: Function, x: Any, memory: Any, **named: Any) -> Any:
-    answer = f(x, memory, **named)
+def _energy_patterns(f: Function, x: Any, memory: Any) -> Any:
+    answer = f(x, memory)
     _first(memory).mul_(0.5)
     return answer
 
@@ -282,11 +258,11 @@ def _energy_patterns(f: Function, x: Any, memory: Any, **named: Any) -> Any:
 ZOO += [
     _mutant("energy-off-while-training", "With gradients recorded, a tenth of the energy is dropped.",
         _RECORDED, "output with* gradients*(energy)", "energy", "hopfield_heads",
-        answer=lambda f, x, *others, **named:
-            f(x, *others, **named) * (0.9 if torch.is_grad_enabled() and _first(x).requires_grad else 1.0)),
+        answer=lambda f, x, *others:
+            f(x, *others) * (0.9 if torch.is_grad_enabled() and _first(x).requires_grad else 1.0)),
     _mutant("energy-of-the-default-dtype", "A constant of the energy is created in the default dtype of the process.",
         _AROUND, "with the default dtype*(energy)", "energy", "hopfield_heads",
-        answer=lambda f, x, *others, **named: f(x, *others, **named) * torch.tensor(1 / 3).to(_first(x).dtype) * 3),
+        answer=lambda f, x, *others: f(x, *others) * torch.tensor(1 / 3).to(_first(x).dtype) * 3),
 ]  # fmt: skip
 
 
@@ -294,9 +270,9 @@ ZOO += [
     "energy-turns-the-default-dtype", "The energy leaves float64 behind as the default dtype.",
     _SETTINGS, "*default dtype* (energy)*", "energy", "hopfield_heads",
 )  # fmt: skip
-def _energy_setting(f: Function, *others: Any, **named: Any) -> Any:
+def _energy_setting(f: Function, *others: Any) -> Any:
     torch.set_default_dtype(torch.float64)
-    return f(*others, **named)
+    return f(*others)
 
 
 # --- noise, masks, solvers ------------------------------------------------------------------------------------
@@ -306,8 +282,8 @@ def _energy_setting(f: Function, *others: Any, **named: Any) -> Any:
     "noise-used-up", "The noise is scaled in place.",
     _INPUTS, "noise x after the call", "update", "energy_based_transformer", edits=True,
 )  # fmt: skip
-def _noise_used_up(f: Function, *others: Any, noise: Any = None, **named: Any) -> Any:
-    answer = f(*others, **named) if noise is None else f(*others, noise=noise, **named)
+def _noise_used_up(f: Function, *others: Any, noise: Any = None) -> Any:
+    answer = f(*others) if noise is None else f(*others, noise=noise)
     if noise is not None:
         _first(noise).mul_(0.5)
     return answer
@@ -317,10 +293,10 @@ def _noise_used_up(f: Function, *others: Any, noise: Any = None, **named: Any) -
     "mask-completed-in-place", "Masked tokens are put back into the mask after the call.",
     _INPUTS, "mask after the call", "update", "energy_transformer", edits=True,
 )  # fmt: skip
-def _mask_edited(f: Function, *others: Any, mask: Any = None, **named: Any) -> Any:
+def _mask_edited(f: Function, *others: Any, mask: Any = None) -> Any:
     if mask is None:
-        return f(*others, **named)
-    answer = f(*others, mask=mask, **named)
+        return f(*others)
+    answer = f(*others, mask=mask)
     mask.fill_(True)
     return answer
 
@@ -332,10 +308,10 @@ _SOLUTIONS: dict[str, Any] = {}
     "warm-start", "The solver starts from the last solution of the same shape.",
     _SAME, "second call = first call", "update", "equilibrium_layer",
 )  # fmt: skip
-def _warm_start(f: Function, x: Any, *others: Any, **named: Any) -> Any:
+def _warm_start(f: Function, x: Any, *others: Any) -> Any:
     last = _SOLUTIONS.get("last")
     usable = isinstance(last, Tensor) and last.shape == x.shape and last.dtype == x.dtype
-    answer = f(last if usable else x, *others, **named)
+    answer = f(last if usable else x, *others)
     _SOLUTIONS["last"] = answer.detach()
     return answer
 
@@ -344,6 +320,6 @@ def _warm_start(f: Function, x: Any, *others: Any, **named: Any) -> Any:
     "seeds-its-noise", "The step seeds torch's generator.",
     _SETTINGS, "*random state of torch (1 = yes)", "update", "energy_based_transformer",
 )  # fmt: skip
-def _step_seeds(f: Function, *others: Any, **named: Any) -> Any:
+def _step_seeds(f: Function, *others: Any) -> Any:
     torch.manual_seed(0)
-    return f(*others, **named)
+    return f(*others)

@@ -44,7 +44,7 @@ def sound_layer() -> EnergyLayer:
     return energy_layer(update=update, energy=value, dim=4, monotone=True)
 
 
-def _mutant(
+def mutant(
     id_: str,
     fault: str,
     property_: str,
@@ -52,28 +52,40 @@ def _mutant(
     *,
     answer: Function,
     of: str = "update",
+    family: str = ZOO.family,
+    original: Callable[[], EnergyLayer] = sound_layer,
     needs: tuple[str, ...] = (),
     edits: bool = False,
 ) -> Mutant:
-    """A mutant of any layer, whose update or energy, f, is `answer(f, x, *memory)`."""
+    """A mutant of any layer that has a function `of`, f, which is then `answer(f, x, *others)`.
+
+    Args:
+        of: "update", "energy", "state_map", "lagrangian" or "preconditioner".
+        original: the layer that it is put into, unless another is asked for. edits: whether it edits arrays in place.
+    """
 
     def wrap(layer: EnergyLayer) -> EnergyLayer:
-        right = getattr(layer, of)
+        right = layer.step.preconditioner if of == "preconditioner" else getattr(layer, of)
+        if not callable(right):
+            raise ValueError(f"it declares no {of.replace('_', ' ')} that is a function")
 
-        def wrong(x: Any, *others: Any, **more: Any) -> Any:
-            return answer(lambda x, *others: right(x, *others, **more), x, *others)
+        def wrong(x: Any, *others: Any, **named: Any) -> Any:
+            return answer(lambda x, *others: right(x, *others, **named), x, *others)
 
-        return replace(layer, update=wrong) if of == "update" else replace(layer, energy=wrong)
+        if of == "preconditioner":
+            return replace(layer, step=replace(layer.step, preconditioner=wrong))
+        changed: dict[str, Any] = {of: wrong}
+        return replace(layer, **changed)
 
     return Mutant(
         id_,
         fault,
         property_,
         cause,
-        lambda: wrap(sound_layer()),
-        ZOO.family,
+        lambda: wrap(original()),
+        family,
         wrap=wrap,
-        original=sound_layer,
+        original=original,
         edits=edits,
         needs=frozenset(needs),
     )
@@ -83,7 +95,7 @@ def _fault(id_: str, fault: str, property_: str, cause: str, **more: Any) -> Cal
     """Enters a function as the `answer` of a mutant."""
 
     def enter(answer: Function) -> Function:
-        ZOO.append(_mutant(id_, fault, property_, cause, answer=answer, **more))
+        ZOO.append(mutant(id_, fault, property_, cause, answer=answer, **more))
         return answer
 
     return enter
@@ -103,17 +115,17 @@ def _rolled(array: Any) -> Any:
 
 
 ZOO += [
-    _mutant("layer-turned-output", "The update is rotated, as by an untied output projection.",
+    mutant("layer-turned-output", "The update is rotated, as by an untied output projection.",
         "gradient/layer/conservative-field", "the Jacobian equals its transpose",
         answer=lambda f, x, *m: _each(lambda u: u[..., [*range(1, u.shape[-1]), 0]], f(x, *m))),
-    _mutant("layer-doubled-energy", "The stated energy is twice the energy that the update descends.",
+    mutant("layer-doubled-energy", "The stated energy is twice the energy that the update descends.",
         "gradient/layer/energy", UPDATE, of="energy", answer=lambda f, x, *m: 2 * f(x, *m)),
-    _mutant("layer-off-by-a-millionth", "The update is too large by a millionth.",
+    mutant("layer-off-by-a-millionth", "The update is too large by a millionth.",
         "gradient/layer/energy", UPDATE, answer=lambda f, x, *m: _each(lambda u: u * (1 + 1e-6), f(x, *m))),
-    _mutant("layer-summed-over-tokens",
+    mutant("layer-summed-over-tokens",
         "The update is multiplied by the number of tokens: a mean was taken for a sum.",
         "gradient/layer/energy", UPDATE, needs=("tokens",), answer=lambda f, x, *m: f(x, *m) * x.shape[1]),
-    _mutant("layer-step-over-batch", "The step is divided by the batch size: the energy was averaged over the batch.",
+    mutant("layer-step-over-batch", "The step is divided by the batch size: the energy was averaged over the batch.",
         "structure/layer/batch-independence", "a batch row alone = the same row in a batch",
         answer=lambda f, x, *m: _each(lambda u: u / u.shape[0], f(x, *m))),
 ]  # fmt: skip
@@ -132,13 +144,13 @@ def _energy_over_batch(f: Function, x: Any, *m: Any) -> Any:
 
 
 ZOO += [
-    _mutant("layer-last-channel-short", "The last channel's update is too small by a tenth.",
+    mutant("layer-last-channel-short", "The last channel's update is too small by a tenth.",
         "gradient/layer/energy", UPDATE,
         answer=lambda f, x, *m:
             _each(lambda u: u * torch.tensor([1.0] * (u.shape[-1] - 1) + [0.9], dtype=u.dtype), f(x, *m))),
-    _mutant("layer-hidden-constant", "A constant that is missing from the energy's gradient is added to the update.",
+    mutant("layer-hidden-constant", "A constant that is missing from the energy's gradient is added to the update.",
         "gradient/layer/energy", UPDATE, answer=lambda f, x, *m: _each(lambda u: u + 1e-4, f(x, *m))),
-    _mutant("layer-half-differentiated",
+    mutant("layer-half-differentiated",
         "The energy's value is right, but its automatic derivative is halved: one path is detached.",
         "gradient/layer/derivatives-agree", "autograd of the energy*", of="energy", needs=("torch",),
         answer=lambda f, x, *m: f(_each(lambda a: a / 2 + a.detach() / 2, x), *m)),
@@ -149,7 +161,7 @@ ZOO += [
 
 
 ZOO += [
-    _mutant("layer-ascent", "The update climbs the stated energy.",
+    mutant("layer-ascent", "The update climbs the stated energy.",
         "descent/layer/slope", "the slope of the energy*", answer=lambda f, x, *m: _each(lambda u: -u, f(x, *m))),
 ]  # fmt: skip
 
@@ -186,24 +198,24 @@ def _climbs_far_out(f: Function, x: Any, *m: Any) -> Any:
 
 
 ZOO += [
-    _mutant("layer-reads-the-future", "The memory is shifted by one token.",
+    mutant("layer-reads-the-future", "The memory is shifted by one token.",
         "structure/layer/causality", "updates before token t*", needs=("memory-tokens",),
         answer=lambda f, x, *m: f(x, _rolled(m[0]), *m[1:])),
-    _mutant("layer-leaks-the-last-token", "Every update contains a trace of the last token.",
+    mutant("layer-leaks-the-last-token", "Every update contains a trace of the last token.",
         "structure/layer/causality", "updates before token t*", needs=("tokens",),
         answer=lambda f, x, *m: f(x, *m) + 1e-5 * x[:, -1:]),
-    _mutant("layer-mixes-states", "A token's state leaks into the one before.",
+    mutant("layer-mixes-states", "A token's state leaks into the one before.",
         "structure/layer/own-state", _OTHERS, needs=("tokens",),
         answer=lambda f, x, *m: f(x + 1e-3 * _rolled(x), *m)),
-    _mutant("layer-reads-the-first-state", "Every token reads the first token's state and no other.",
+    mutant("layer-reads-the-first-state", "Every token reads the first token's state and no other.",
         "structure/layer/own-state", _OTHERS, needs=("tokens",), answer=lambda f, x, *m: f(x, *m) + 1e-3 * x[:, :1]),
-    _mutant("layer-shares-its-energy", "Every token gets the mean of all energies.",
+    mutant("layer-shares-its-energy", "Every token gets the mean of all energies.",
         "structure/layer/energy-per-token", _OTHERS, of="energy", needs=("tokens",),
         answer=lambda f, x, *m: 0 * f(x, *m) + f(x, *m).mean(1)[:, None]),
-    _mutant("layer-leans-on-the-batch", "The update is pushed away from its mean over the batch.",
+    mutant("layer-leans-on-the-batch", "The update is pushed away from its mean over the batch.",
         "structure/layer/batch-independence", "a batch row alone = the same row in a batch",
         answer=lambda f, x, *m: _each(lambda u: u + 1e-3 * u.mean(0)[None], f(x, *m))),
-    _mutant("layer-favours-the-first-row", "Every row's update contains a trace of the first row's.",
+    mutant("layer-favours-the-first-row", "Every row's update contains a trace of the first row's.",
         "structure/layer/batch-independence", "a batch row alone = the same row in a batch",
         answer=lambda f, x, *m: _each(lambda u: u + 1e-4 * u[:1], f(x, *m))),
 ]  # fmt: skip
@@ -213,10 +225,10 @@ ZOO += [
 
 
 ZOO += [
-    _mutant("layer-counts-its-calls", "Every call's update is larger than that of the call before.",
+    mutant("layer-counts-its-calls", "Every call's update is larger than that of the call before.",
         "structure/layer/determinism", "second call = first call*",
         answer=lambda f, x, *m: _each(lambda u: u + 1e-6 * next(_CALLS), f(x, *m))),
-    _mutant("layer-noise-of-its-own", "Noise from the process's generator is added to the update.",
+    mutant("layer-noise-of-its-own", "Noise from the process's generator is added to the update.",
         "structure/layer/determinism", "second call = first call*", needs=("torch",),
         answer=lambda f, x, *m: _each(lambda u: u + 1e-6 * torch.randn_like(u), f(x, *m))),
 ]  # fmt: skip
@@ -287,7 +299,7 @@ def _gaps(a: Tensor) -> bool:
 
 
 ZOO += [
-    _mutant("layer-answers-in-float32", "The output is float32, whatever the dtype of the state.",
+    mutant("layer-answers-in-float32", "The output is float32, whatever the dtype of the state.",
         "structure/layer/dtype", "bytes per number*", needs=("torch",),
         answer=lambda f, x, *m: _each(lambda u: u.to(torch.float32), f(x, *m))),
 ]  # fmt: skip
@@ -297,10 +309,10 @@ ZOO += [
 
 
 ZOO += [
-    _mutant("layer-detached-update", "No gradient flows through the update.",
+    mutant("layer-detached-update", "No gradient flows through the update.",
         "training/layer/states", "gradient with respect to*", needs=("torch",),
         answer=lambda f, x, *m: _each(lambda u: u.detach(), f(x, *m))),
-    _mutant("layer-detached-memory", "The memory gets half of its gradient.",
+    mutant("layer-detached-memory", "The memory gets half of its gradient.",
         "training/layer/states", "gradient with respect to*", needs=("torch", "memory"),
         answer=lambda f, x, *m: f(x, m[0] / 2 + m[0].detach() / 2, *m[1:])),
 ]  # fmt: skip
@@ -372,7 +384,7 @@ def _off_on_cuda(f: Function, x: Any, *m: Any) -> Any:
 
 
 ZOO += [
-    _mutant("layer-follows-the-default-dtype",
+    mutant("layer-follows-the-default-dtype",
         "A constant is created in the default dtype of the process and rounded differently.",
         "modes/layer/surroundings", "with the default dtype*", needs=("torch",),
         answer=lambda f, x, *m: _each(lambda u: u * torch.tensor(1 / 3).to(u.dtype) * 3, f(x, *m))),
@@ -383,14 +395,14 @@ ZOO += [
 
 
 ZOO += [
-    _mutant("layer-half-in-float32", "In float32 the update passes through bfloat16.",
+    mutant("layer-half-in-float32", "In float32 the update passes through bfloat16.",
         "precision/layer/float32", "update in lower precision*", needs=("torch",),
         answer=lambda f, x, *m:
             _each(lambda u: u.to(torch.bfloat16).to(u.dtype) if u.dtype == torch.float32 else u, f(x, *m))),
-    _mutant("layer-lost-in-bfloat16", "In bfloat16 the update is rounded to multiples of a half.",
+    mutant("layer-lost-in-bfloat16", "In bfloat16 the update is rounded to multiples of a half.",
         "precision/layer/bfloat16", "update in lower precision*", needs=("torch",),
         answer=lambda f, x, *m: _each(lambda u: (2 * u).round() / 2 if u.dtype == torch.bfloat16 else u, f(x, *m))),
-    _mutant("layer-overflows", "An exponential without its maximum subtracted overflows at large states.",
+    mutant("layer-overflows", "An exponential without its maximum subtracted overflows at large states.",
         "extremes/layer/huge-states", "not finite", needs=("torch",),
         answer=lambda f, x, *m: _each(lambda u: u + 0 * torch.exp(8 * _largest(x)).to(u.dtype), f(x, *m))),
 ]  # fmt: skip

@@ -15,9 +15,9 @@ from typing import Any
 from coverage import Coverage
 from coverage.exceptions import CoverageException
 
-from cemverify.conformance.implementations.faults import words
+from cemverify.conformance.implementations.faults import is_library, words
 from cemverify.source.reading.code import Code, CodeFile
-from cemverify.source.reading.own import is_library, text_of
+from cemverify.source.reading.own import text_of
 
 
 class Recorder:

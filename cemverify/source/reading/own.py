@@ -1,4 +1,4 @@
-"""Which files are an implementation's own: its module and what was imported from the folder of that, or below it.
+"""What stands in an implementation's own files: its module and what was imported from the folder of that, or below it.
 
 Its functions may be written elsewhere; then the folders of their files count as well.
 Libraries are not, whether they are installed (site-packages) or Python's own, and neither is this package. Where
@@ -13,14 +13,12 @@ import sys
 import tokenize
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from cemverify.conformance.implementations.contract import Subject
-from cemverify.conformance.implementations.faults import LIBRARIES, printable, words
-from cemverify.conformance.implementations.origin import code_of, functions_of, imported, shown
+from cemverify.conformance.implementations.faults import is_library, printable, words
+from cemverify.conformance.implementations.origin import code_of, folders_of, functions_of, own_modules, shown
 
-_INSTALLED = ("site-packages", "dist-packages")
 _MOST_FILES = 100
 _MOST_LINES = 20_000  # of all files together
 
@@ -63,11 +61,6 @@ def own_files(module: str, subject: Subject) -> OwnFiles:
         return OwnFiles((), (), (f"its code could not be read: {words(error)}",))
 
 
-def is_library(path: str) -> bool:
-    """Whether a file belongs to Python, an installed package or cemverify."""
-    return path.startswith(LIBRARIES) or any(word in Path(path).parts for word in _INSTALLED)
-
-
 def _read(name: str, subject: Subject) -> OwnFiles:
     found = sys.modules.get(name)
     given = getattr(found, "__file__", None)
@@ -79,12 +72,12 @@ def _read(name: str, subject: Subject) -> OwnFiles:
     starts = [file for file in dict.fromkeys((path, *written)) if os.path.isfile(file) and not is_library(file)]
     if not any(file.endswith(".py") for file in starts):
         return OwnFiles((), (), (_why_none(path),))
-    folders = tuple(dict.fromkeys(os.path.join(os.path.dirname(file), "") for file in starts))
-    modules = {file: module for _, file, module in imported() if file.startswith(folders) and not is_library(file)}
+    folders = folders_of(starts)
+    modules = own_modules(folders)
     files: list[SourceFile] = []
     problems = list(_generated(codes))
     lines = 0
-    for file, module in sorted(modules.items(), key=lambda item: (item[0] not in starts, item[0])):
+    for file, (_, module) in sorted(modules.items(), key=lambda item: (item[0] not in starts, item[0])):
         try:
             one = _file(file, module)
         except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
