@@ -117,7 +117,7 @@ ROOMS: dict[str, set[str]] = {
     | shared("console", "results"),
     "synthetic.studies.second_step": {"cemverify.cem", "reports", "synthetic.training", "synthetic.studies.engine"}
     | shared("console", "results"),
-    "synthetic.studies.fixed_memory": {"reports", "synthetic.studies.engine"} | shared("results"),
+    "synthetic.studies.fixed_memory": {"synthetic.studies.engine"} | shared("results"),
     "synthetic.studies.depth_dial": {"reports", "synthetic.studies.engine"} | shared("results"),
     "synthetic.language": {
         *("cemverify.cem", "cemverify.runs", "synthetic.memory", "synthetic.corpora", "synthetic.training"),

@@ -282,9 +282,9 @@ def _energy_setting(f: Function, *others: Any) -> Any:
     "noise-used-up", "The noise is scaled in place.",
     _INPUTS, "noise x after the call", "update", "energy_based_transformer", edits=True,
 )  # fmt: skip
-def _noise_used_up(f: Function, *others: Any, noise: Any = None) -> Any:
-    answer = f(*others) if noise is None else f(*others, noise=noise)
-    if noise is not None:
+def _noise_used_up(f: Any, *others: Any) -> Any:
+    answer = f(*others)
+    if (noise := f.keywords.get("noise")) is not None:
         _first(noise).mul_(0.5)
     return answer
 
@@ -293,11 +293,10 @@ def _noise_used_up(f: Function, *others: Any, noise: Any = None) -> Any:
     "mask-completed-in-place", "Masked tokens are put back into the mask after the call.",
     _INPUTS, "mask after the call", "update", "energy_transformer", edits=True,
 )  # fmt: skip
-def _mask_edited(f: Function, *others: Any, mask: Any = None) -> Any:
-    if mask is None:
-        return f(*others)
-    answer = f(*others, mask=mask)
-    mask.fill_(True)
+def _mask_edited(f: Any, *others: Any) -> Any:
+    answer = f(*others)
+    if (mask := f.keywords.get("mask")) is not None:
+        mask.fill_(True)
     return answer
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -59,6 +60,8 @@ def mutant(
 ) -> Mutant:
     """A mutant of any layer that has a function `of`, f, which is then `answer(f, x, *others)`.
 
+    What is given by keyword f has already, and keeps in `f.keywords`.
+
     Args:
         of: "update", "energy", "state_map", "lagrangian" or "preconditioner".
         original: the layer that it is put into, unless another is asked for. edits: whether it edits arrays in place.
@@ -70,7 +73,7 @@ def mutant(
             raise ValueError(f"it declares no {of.replace('_', ' ')} that is a function")
 
         def wrong(x: Any, *others: Any, **named: Any) -> Any:
-            return answer(lambda x, *others: right(x, *others, **named), x, *others)
+            return answer(partial(right, **named), x, *others)
 
         if of == "preconditioner":
             return replace(layer, step=replace(layer.step, preconditioner=wrong))

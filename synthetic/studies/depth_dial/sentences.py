@@ -15,7 +15,7 @@ from synthetic.studies.engine import stopping, tables
 from synthetic.studies.engine.comparisons import Compared, compared, family
 from synthetic.studies.engine.designs import LAYERS, cost, doubling, parameters
 from synthetic.studies.engine.pages import GENERATED, Curves, Page, Picture, paragraph
-from synthetic.studies.engine.plan import JUDGING_WINDOWS, Plan
+from synthetic.studies.engine.plan import Plan
 from synthetic.studies.engine.stopping import STOPS, AtStop
 from synthetic.studies.engine.study import Findings, Found
 from synthetic.studies.engine.tuning import State, Tuned
@@ -115,7 +115,7 @@ def _against(dial: Tuned, steps: int, found: State) -> Compared | None:
 _DESIGN = """\
 ## How it was measured
 
-- **A model for each T** takes T steps of 1/T in training. **T drawn**: for each batch T is drawn from 1 to {most}.
+- **A model for each T** takes T steps of 1/T in training. **T drawn**: for each batch T is drawn from 1 to {depth}.
   Steps that sum to 1 have size 1/T; steps of 1/4 go farther, the more of them there are.
 - All models see the same {tokens:,} tokens ({steps:,} steps of {batch} x {context}) of
   {corpus}.
@@ -141,17 +141,7 @@ def read(study: Found) -> Findings:
         chart = picture(found, summary, unit, floor)
         blocks.append(Picture("test-time", "Bits over the number of steps at test time", chart))
     blocks += [
-        _DESIGN.format(
-            most=plan.depth,
-            tokens=recipe.tokens,
-            steps=recipe.steps,
-            batch=recipe.batch,
-            context=recipe.context,
-            corpus=study.corpus,
-            depths=", ".join(map(str, doubling(plan.depth))),
-            judging=JUDGING_WINDOWS,
-            last=TEST_DEPTHS[-1],
-        ),
+        _DESIGN.format(**study.measured, depths=", ".join(map(str, doubling(plan.depth))), last=TEST_DEPTHS[-1]),
         test_time(plan, found, summary, unit, floor),
         stopped(summary, unit, floor),
         against(summary),

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
 from cemverify.results.envelope import Table, tables_of, write_text
+from cemverify.results.numbers import shown_ratio
 from cemverify.results.tables import markdown
 from cemverify.runs.plain import plain, restore
 from reports.pictures.charts import DotRow, Panel, dot_chart, side_by_side
+from synthetic.studies.engine.comparisons import MARGIN, Compared
 
 WIDTH = 118  # of running text
 # In a paragraph it stands for the command that made the result.
@@ -138,6 +140,20 @@ def write_page(path: Path, content: Mapping[str, Any], made: Page | None = None)
     for file, text in {**files, path: "\n\n".join(parts) + "\n"}.items():
         write_text(file, text)
     return [*files, path]
+
+
+def ratio_dots(groups: Iterable[tuple[str, Iterable[tuple[str, Compared]]]]) -> Dots:
+    """Comparisons in groups: a row for each that has a seed, with its ratios, their mean and its interval.
+
+    Args:
+        groups: titles, and below each the comparisons with what their rows are called.
+    """
+    drawn = []
+    for title, pairs in groups:
+        found = [(label, pair.ratios, c) for label, pair in pairs if (c := pair.comparison) is not None]
+        rows = [DotRow(label, dots, *astuple(c.ratio), shown_ratio(c)) for label, dots, c in found]
+        drawn += [(title, rows)] if rows else []
+    return Dots(drawn, band=MARGIN, x_label="below 1: fewer bits")
 
 
 def paragraph(sentences: Iterable[str]) -> str:

@@ -22,7 +22,7 @@ from synthetic.studies.engine import readings
 from synthetic.studies.engine.comparisons import MARGIN, Compared
 from synthetic.studies.engine.designs import EMBEDDING_STD, LAYERS, Positions, Replaced, Row, chosen, parameters
 from synthetic.studies.engine.pages import Page
-from synthetic.studies.engine.plan import NO_CHANGES, Plan, Setting, sized
+from synthetic.studies.engine.plan import JUDGING_WINDOWS, NO_CHANGES, TUNING_WINDOWS, Plan, Setting, sized
 from synthetic.studies.engine.rates import rate
 from synthetic.studies.engine.tuning import State, paths_of
 from synthetic.training.frames import TINY, PreconditionerName
@@ -45,6 +45,26 @@ class Found:
     unit: str
     floor: float | None = None
     learned_from: int = 0
+
+    @property
+    def measured(self) -> dict[str, Any]:
+        """How it is measured, by the names in the text of a page: what the plan says, and the engine's numbers."""
+        plan, recipe, design = self.plan, self.plan.recipe, self.plan.rows[0].design
+        layers = LAYERS[plan.replaced]
+        return {
+            **{name: getattr(recipe, name) for name in ("tokens", "steps", "batch", "context")},
+            **{name: getattr(plan, name) for name in ("depth", "seeds", "tuning_seeds")},
+            "corpus": self.corpus,
+            "per": plan.per_parameter,
+            "layers": f"{layers[0].upper()}{layers[1:]}",
+            "P": design.preconditioner,
+            "positions": {"alibi": "ALiBi's", "rotary": "rotary"}[design.position],
+            "short": plan.shares[0],
+            "long": plan.shares[1],
+            "tuning": TUNING_WINDOWS,
+            "judging": JUDGING_WINDOWS,
+            "margin": MARGIN,
+        }
 
 
 @dataclass(frozen=True)

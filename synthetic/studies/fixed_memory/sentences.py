@@ -8,12 +8,11 @@ from typing import Literal
 
 from cemverify.results.envelope import Table
 from cemverify.results.numbers import shown_ratio
-from reports.pictures.charts import DotRow
 from synthetic.studies.engine import tables
 from synthetic.studies.engine.comparisons import MARGIN, Compared, family, pair_of
 from synthetic.studies.engine.designs import LAYERS, cost, parameters
-from synthetic.studies.engine.pages import GENERATED, Dots, Page, Picture, joined, paragraph
-from synthetic.studies.engine.plan import JUDGING_WINDOWS, TUNING_WINDOWS, Plan
+from synthetic.studies.engine.pages import GENERATED, Dots, Page, Picture, joined, paragraph, ratio_dots
+from synthetic.studies.engine.plan import Plan
 from synthetic.studies.engine.study import Findings, Found
 from synthetic.studies.engine.tuning import State
 from synthetic.studies.fixed_memory.rows import LLAMA, LONGER, MEMORIES, ONE, TIED, WIDER, as_long, etas, several
@@ -134,7 +133,8 @@ def read(study: Found) -> Findings:
     if summary.pairs:
         blocks += [Picture("ratios", "Refreshed over fixed, and every row over T = 1", ratios(summary))]
         blocks += [_PICTURE.format(margin=MARGIN)]
-    blocks.append(_design(study))
+    but = f", but *{LONGER}* more" if plan.row(LONGER) is not None else ""
+    blocks.append(_DESIGN.format(**study.measured, name=plan.name, but=but))
     if summary.pairs:
         blocks += [tables.comparisons(found, summary.pairs), tables.models(study, summary.pairs, ONE)]
         blocks.append(
@@ -147,32 +147,6 @@ def read(study: Found) -> Findings:
         f"a fixed memory: {summary.answer}; plan {plan.name}, {summary.judged} of {summary.to_judge} judged",
         summary.pairs,
         figures={"verdict": {"word": summary.answer, "why": MEANS[summary.answer]}, "plan": plan.name},
-    )
-
-
-def _design(study: Found) -> str:
-    plan, recipe = study.plan, study.plan.recipe
-    design = plan.rows[0].design
-    return _DESIGN.format(
-        name=plan.name,
-        layers=f"{LAYERS[plan.replaced][0].upper()}{LAYERS[plan.replaced][1:]}",
-        P=design.preconditioner,
-        positions={"alibi": "ALiBi's", "rotary": "rotary"}[design.position],
-        depth=plan.depth,
-        but=f", but *{LONGER}* more" if plan.row(LONGER) is not None else "",
-        tokens=recipe.tokens,
-        steps=recipe.steps,
-        batch=recipe.batch,
-        context=recipe.context,
-        per=plan.per_parameter,
-        corpus=study.corpus,
-        tuning_seeds=plan.tuning_seeds,
-        short=plan.shares[0],
-        long=plan.shares[1],
-        tuning=TUNING_WINDOWS,
-        seeds=plan.seeds,
-        judging=JUDGING_WINDOWS,
-        margin=MARGIN,
     )
 
 
@@ -222,22 +196,16 @@ def _price(plan: Plan) -> Iterator[str]:
 
 def ratios(summary: Summary) -> Dots:
     """The refreshed memory over the fixed one, and every row over T = 1."""
-    groups = []
-    for title, pairs in (
-        ("bits with a refreshed memory over those with a fixed one", summary.memories),
-        (f"bits over those of {ONE}", [pair for pair in summary.others if pair.base == ONE]),
-        ("bits over those of other rows", [pair for pair in summary.others if pair.base != ONE]),
-    ):
-        lines = [
-            DotRow(
-                pair.model if pair.base == ONE else f"{pair.model} / {pair.base}",
-                pair.ratios,
-                *(c.ratio.mean, c.ratio.low, c.ratio.high),
-                shown_ratio(c),
-            )
-            for pair in pairs
-            if (c := pair.comparison) is not None
+    over_one = [pair for pair in summary.others if pair.base == ONE]
+    rest = [pair for pair in summary.others if pair.base != ONE]
+    return ratio_dots(
+        [
+            ("bits with a refreshed memory over those with a fixed one", _named(summary.memories)),
+            (f"bits over those of {ONE}", [(pair.model, pair) for pair in over_one]),
+            ("bits over those of other rows", _named(rest)),
         ]
-        if lines:
-            groups.append((title, lines))
-    return Dots(groups, band=MARGIN, x_label="below 1: fewer bits")
+    )
+
+
+def _named(pairs: Sequence[Compared]) -> list[tuple[str, Compared]]:
+    return [(f"{pair.model} / {pair.base}", pair) for pair in pairs]

@@ -13,8 +13,8 @@ from reports.pictures.charts import Curve, DotRow, Panel
 from synthetic.studies.engine import tables
 from synthetic.studies.engine.comparisons import MARGIN, Compared, family, pair_of
 from synthetic.studies.engine.designs import LAYERS, cost, parameters
-from synthetic.studies.engine.pages import GENERATED, Curves, Dots, Page, Picture, joined, paragraph
-from synthetic.studies.engine.plan import JUDGING_WINDOWS, TUNING_WINDOWS, Plan
+from synthetic.studies.engine.pages import GENERATED, Curves, Dots, Page, Picture, joined, paragraph, ratio_dots
+from synthetic.studies.engine.plan import Plan
 from synthetic.studies.engine.power import seeds_to_equal, seeds_to_find
 from synthetic.studies.engine.rates import rate
 from synthetic.studies.engine.study import Findings, Found
@@ -155,7 +155,7 @@ def read(study: Found) -> Findings:
     if any(pair.seeds for pair in summary.pairs):
         blocks += [Picture("ratios", "Every row over T = 1", ratios(plan, summary)), _PICTURE.format(margin=MARGIN)]
     blocks += [
-        _design(study),
+        _DESIGN.format(**study.measured),
         *beyond(plan, summary),
         tables.comparisons(found, summary.pairs),
         tables.models(study, summary.pairs, one()),
@@ -177,29 +177,6 @@ def read(study: Found) -> Findings:
         summary.pairs,
         figures={"verdict": {"word": summary.verdict, "why": summary.why}},
         more={"beyond": [asdict(answer) for answer in summary.beyond]},
-    )
-
-
-def _design(study: Found) -> str:
-    plan, recipe = study.plan, study.plan.recipe
-    design = plan.rows[0].design
-    return _DESIGN.format(
-        layers=f"{LAYERS[plan.replaced][0].upper()}{LAYERS[plan.replaced][1:]}",
-        P=design.preconditioner,
-        positions={"alibi": "ALiBi's", "rotary": "rotary"}[design.position],
-        tokens=recipe.tokens,
-        steps=recipe.steps,
-        batch=recipe.batch,
-        context=recipe.context,
-        per=plan.per_parameter,
-        corpus=study.corpus,
-        short=plan.shares[0],
-        long=plan.shares[1],
-        tuning_seeds=plan.tuning_seeds,
-        tuning=TUNING_WINDOWS,
-        judging=JUDGING_WINDOWS,
-        margin=MARGIN,
-        depth=plan.depth,
     )
 
 
@@ -314,24 +291,9 @@ def steps(found: State) -> Table:
 def ratios(plan: Plan, summary: Summary) -> Dots:
     """Every row over T = 1, and the recursion over its controls: a dot for each seed, the mean and its interval."""
     first, deep = one(), several(plan.depth)
-    groups = []
-    for title, chosen in (
-        (f"bits over those of {first}", [p for p in summary.pairs if p.base == first]),
-        (f"bits of {deep} over those of", [p for p in summary.pairs if p.model == deep and p.base != first]),
-    ):
-        lines = [
-            DotRow(
-                pair.model if pair.base == first else pair.base,
-                pair.ratios,
-                *(c.ratio.mean, c.ratio.low, c.ratio.high),
-                shown_ratio(c),
-            )
-            for pair in chosen
-            if (c := pair.comparison) is not None
-        ]
-        if lines:
-            groups.append((title, lines))
-    return Dots(groups, band=MARGIN, x_label="below 1: fewer bits")
+    over_one = [(pair.model, pair) for pair in summary.pairs if pair.base == first]
+    others = [(pair.base, pair) for pair in summary.pairs if pair.model == deep and pair.base != first]
+    return ratio_dots([(f"bits over those of {first}", over_one), (f"bits of {deep} over those of", others)])
 
 
 def rates(found: State, unit: str) -> Curves:
