@@ -1,4 +1,4 @@
-"""What stands in an implementation's own files: its module and what was imported from the folder of that, or below it.
+"""What stands in an implementation's own files: its module, and what was imported from its folder or below.
 
 Its functions may be written elsewhere; then the folders of their files count as well.
 Libraries are not, whether they are installed (site-packages) or Python's own, and neither is this package. Where

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -150,8 +150,11 @@ def ratio_dots(groups: Iterable[tuple[str, Iterable[tuple[str, Compared]]]]) -> 
     """
     drawn = []
     for title, pairs in groups:
-        found = [(label, pair.ratios, c) for label, pair in pairs if (c := pair.comparison) is not None]
-        rows = [DotRow(label, dots, *astuple(c.ratio), shown_ratio(c)) for label, dots, c in found]
+        rows = [
+            DotRow(label, pair.ratios, c.ratio.mean, c.ratio.low, c.ratio.high, shown_ratio(c))
+            for label, pair in pairs
+            if (c := pair.comparison) is not None
+        ]
         drawn += [(title, rows)] if rows else []
     return Dots(drawn, band=MARGIN, x_label="below 1: fewer bits")
 
