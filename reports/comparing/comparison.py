@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -82,14 +82,14 @@ class Comparison:
         return {
             "code": self.code,
             "not_comparable": self.reasons,
-            "findings": [finding.describe() for finding in self.findings],
+            "findings": list(map(asdict, self.findings)),
             "pairs": [
                 {
                     "name": pair.name,
                     "old": str(pair.old.path),
                     "new": str(pair.new.path),
                     "reason": pair.reason,
-                    "findings": [finding.describe() for finding in pair.findings],
+                    "findings": list(map(asdict, pair.findings)),
                 }
                 for pair in self.pairs
             ],

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import NormalDist, fmean
 from typing import Any
 
-from cemverify.results.statistics import PairedComparison, compare, correct, holm, paired_ratio
-from reports.comparing.findings import Content, Finding, Incomparable, improvement, note, regression
+from cemverify.results.numbers import shown_ratio
+from cemverify.results.statistics import PairedComparison, Ratio, compare, correct, holm, paired_ratio
+from reports.comparing.findings import Content, Finding, Incomparable, changed, in_both, note, regression
 
 _ALPHA = 0.05
 # What decides the figures of a study; the rest of its configuration says which models take part.
@@ -27,18 +28,11 @@ Errors = Mapping[Any, float | None]
 def of_recursions(old: Content, new: Content) -> Iterator[Finding]:
     """Changes of RMSE by the paired test; models that diverge or are missing."""
     _same(old, new, _RECURSION)
-    before = {(row["prior"], row["name"]): row for row in old["rows"] if row["contender"] is not None}
-    after = {(row["prior"], row["name"]): row for row in new["rows"] if row["contender"] is not None}
-    pairs: dict[str, tuple[Errors, Errors]] = {}
-    _overlapping(before, after)
-    for (prior, name), row in before.items():
-        what = f"RMSE of {name} on {prior}"
-        now = after.get((prior, name))
-        if now is None:
-            yield regression(what, "measured", "missing")
-        else:
-            pairs[what] = _errors(row), _errors(now)
-    yield from _paired(pairs)
+    before, after = (
+        {f"RMSE of {row['name']} on {row['prior']}": _errors(row) for row in content["rows"] if row["contender"]}
+        for content in (old, new)
+    )
+    yield from _paired(before, after)
 
 
 def _errors(row: Content) -> Errors:
@@ -59,18 +53,16 @@ def of_readings(old: Content, new: Content) -> Iterator[Finding]:
     if all("judged" in row for content in (old, new) for row in content.get("rows", ({},))):
         yield from _studied(old, new)
         return
-    before = {(r.get("on"), r["model"], r["baseline"]): r for r in old["ratios"]}
-    after = {(r.get("on"), r["model"], r["baseline"]): r for r in new["ratios"]}
-    for key, was in before.items():
-        what = f"ratio of {key[1]} to {key[2]}{f' on {key[0]}' if key[0] else ''}"
-        now = after.get(key)
-        if now is None:
-            yield regression(what, was["mean"], "missing")
-        elif was["interval95"] and now["interval95"]:
-            if now["interval95"][0] > was["interval95"][1]:
-                yield regression(what, was["mean"], now["mean"], "the 95 % intervals exclude each other")
-            elif now["interval95"][1] < was["interval95"][0]:
-                yield improvement(what, was["mean"], now["mean"], "the 95 % intervals exclude each other")
+    for what, was, now in (yield from in_both(_ratios(old), _ratios(new), _lost)):
+        yield from _moved(what, was, now)
+
+
+def _ratios(content: Content) -> dict[str, Ratio]:
+    found = {}
+    for r in content["ratios"]:
+        on = f" on {r['on']}" if r.get("on") else ""
+        found[f"ratio of {r['model']} to {r['baseline']}{on}"] = Ratio(r["mean"], *(r["interval95"] or (None, None)))
+    return found
 
 
 def of_benchmarks(old: Content, new: Content) -> Iterator[Finding]:
@@ -84,20 +76,18 @@ def of_benchmarks(old: Content, new: Content) -> Iterator[Finding]:
             )
     before, after = _timings(old), _timings(new)
     _overlapping(before, after)
-    for what, was in before.items():
-        found = after.get(what)
-        if found is None:
-            yield note(what, "timed", "missing")
-            continue
-        old_ratio, new_ratio = (paired_ratio(*timing) for timing in (was, found))
-        if None in (old_ratio.low, old_ratio.high, new_ratio.low, new_ratio.high):
-            continue
-        change = new_ratio.mean / old_ratio.mean
-        sentence = "time over that of MHA in the same run; the 95 % intervals exclude each other"
-        if new_ratio.low > old_ratio.high and change > 1 + _SPEED_MARGIN:  # type: ignore[operator]
-            yield regression(what, old_ratio.mean, new_ratio.mean, sentence)
-        elif new_ratio.high < old_ratio.low and change < 1 / (1 + _SPEED_MARGIN):  # type: ignore[operator]
-            yield improvement(what, old_ratio.mean, new_ratio.mean, sentence)
+    for what, was, found in (yield from in_both(before, after, lambda what, _: note(what, "timed", "missing"))):
+        ratios = paired_ratio(*was), paired_ratio(*found)
+        yield from _moved(what, *ratios, "time over that of MHA in the same run; ", _SPEED_MARGIN)
+
+
+def _moved(what: str, was: Ratio, now: Ratio, about: str = "", margin: float = 0.0) -> Iterator[Finding]:
+    """A finding where the intervals of two ratios exclude each other, and the means differ by more than a margin."""
+    if was.low is None or was.high is None or now.low is None or now.high is None:
+        return
+    change, worse = now.mean / was.mean, now.low > was.high
+    if (worse and change > 1 + margin) or (now.high < was.low and change < 1 / (1 + margin)):
+        yield changed(worse, what, was.mean, now.mean, f"{about}the 95 % intervals exclude each other")
 
 
 def _timings(content: Content) -> dict[str, tuple[Sequence[float], Sequence[float]]]:
@@ -114,28 +104,21 @@ def _timings(content: Content) -> dict[str, tuple[Sequence[float], Sequence[floa
 
 def _trained(old: Content, new: Content) -> Iterator[Finding]:
     _same(old, new, ("recipe", "validation_windows"))
-    before = {model["name"]: model for model in old["models"]}
-    after = {model["name"]: model for model in new["models"]}
+    before, after = ({f"bits per byte of {m['name']}": m for m in content["models"]} for content in (old, new))
     _overlapping(before, after)
     scored: list[tuple[str, float, float, float]] = []
-    for name, was in before.items():
-        what = f"bits per byte of {name}"
-        now = after.get(name)
-        if now is None:
-            yield regression(what, "measured", "missing")
-            continue
+    for what, was, now in (yield from in_both(before, after, _lost)):
         a, b = was["validation_bits_per_byte"], now["validation_bits_per_byte"]
         if a is None or b is None:
             if (a is None) != (b is None):
-                yield (improvement if a is None else regression)(what, a or "diverged", b or "diverged")
+                yield changed(b is None, what, a or "diverged", b or "diverged")
             continue
         error = math.hypot(was["validation_standard_error"] or 0, now["validation_standard_error"] or 0)
         p = 1.0 if a == b else 0.0 if not error else 2 * NormalDist().cdf(-abs(a - b) / error)
         scored.append((what, a, b, p))
     for (what, a, b, _), p in zip(scored, holm([entry[3] for entry in scored]), strict=True):
         if p < _ALPHA:
-            sentence = f"p = {p:.2g} (Holm), by the standard errors over windows"
-            yield (regression if b > a else improvement)(what, a, b, sentence)
+            yield changed(b > a, what, a, b, f"p = {p:.2g} (Holm), by the standard errors over windows")
 
 
 def _studied(old: Content, new: Content) -> Iterator[Finding]:
@@ -143,17 +126,10 @@ def _studied(old: Content, new: Content) -> Iterator[Finding]:
         raise Incomparable(f"the studies are not the same: {old['study']} and {new['study']}")
     if old["corpus"]["digest"] != new["corpus"]["digest"]:
         raise Incomparable("the models learnt from different text, so bits per byte cannot be compared")
-    before, after = ({row["name"]: row["judged"] for row in content["rows"]} for content in (old, new))
-    _overlapping(before, after)
-    pairs: dict[str, tuple[Errors, Errors]] = {}
-    for name, was in before.items():
-        what = f"bits per byte of {name}"
-        now = after.get(name)
-        if now is None:
-            yield regression(what, "measured", "missing")
-            continue
-        pairs[what] = _bits(was), _bits(now)
-    yield from _paired(pairs)
+    before, after = (
+        {f"bits per byte of {row['name']}": _bits(row["judged"]) for row in content["rows"]} for content in (old, new)
+    )
+    yield from _paired(before, after)
 
 
 def _bits(judged: Mapping[str, Any]) -> Errors:
@@ -164,14 +140,15 @@ def _bits(judged: Mapping[str, Any]) -> Errors:
     }
 
 
-def _paired(pairs: Mapping[str, tuple[Errors, Errors]]) -> Iterator[Finding]:
+def _paired(before: Mapping[str, Errors], after: Mapping[str, Errors]) -> Iterator[Finding]:
     """Findings on old and new errors: replicates that diverged; paired tests of the others, corrected together."""
+    _overlapping(before, after)
     measured: dict[str, tuple[Sequence[float], Sequence[float]]] = {}
-    for what, (was, now) in pairs.items():
+    for what, was, now in (yield from in_both(before, after, _lost)):
         shared = [key for key in was if key in now]
         gone, lost = (sum(errors[key] is None for key in shared) for errors in (was, now))
         if gone != lost:
-            yield (regression if lost > gone else improvement)(what, f"{gone} diverged", f"{lost} diverged")
+            yield changed(lost > gone, what, f"{gone} diverged", f"{lost} diverged")
         both = [(b, a) for key in shared if (a := was[key]) is not None and (b := now[key]) is not None]
         if max(len(was), len(now)) > len(both):
             said = f"{len(both)} compared: the others diverged in one of the files, or are missing in it"
@@ -183,16 +160,12 @@ def _paired(pairs: Mapping[str, tuple[Errors, Errors]]) -> Iterator[Finding]:
     found = correct([compare(new, old) for new, old in measured.values()])
     for (what, (new, old)), comparison in zip(measured.items(), found, strict=True):
         if comparison.conclusion in ("better", "worse"):
-            make = regression if comparison.conclusion == "worse" else improvement
-            yield make(what, sum(old) / len(old), sum(new) / len(new), _how_known(comparison))
+            worse = comparison.conclusion == "worse"
+            yield changed(worse, what, sum(old) / len(old), sum(new) / len(new), _how_known(comparison))
 
 
 def _how_known(comparison: PairedComparison) -> str:
-    ratio = comparison.ratio
-    said = f"ratio {ratio.mean:.3f}"
-    if ratio.low is not None and ratio.high is not None:
-        said += f" [{ratio.low:.3f}, {ratio.high:.3f}]"
-    said += f", {comparison.n} pairs"
+    said = f"ratio {shown_ratio(comparison, 3)}, {comparison.n} pairs"
     return f"{said}, p = {comparison.holm:.2g} (Holm)" if comparison.holm is not None else said
 
 
@@ -203,6 +176,10 @@ def _same(old: Content, new: Content, keys: Sequence[str]) -> None:
             raise Incomparable(
                 f"{key} was {_brief(then.get(key))} and is {_brief(now.get(key))}; run the new one as the old one"
             )
+
+
+def _lost(what: str, _: Any) -> Finding:
+    return regression(what, "measured", "missing")
 
 
 def _overlapping(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> None:

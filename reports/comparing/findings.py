@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Literal, TypeVar
 
 Content = Mapping[str, Any]
 Weight = Literal["regression", "improvement", "note"]
+Old = TypeVar("Old")
+New = TypeVar("New")
 
 
 class Incomparable(Exception):
@@ -33,30 +36,28 @@ class Finding:
         change = f" {self.before} -> {self.after}" if self.before or self.after else ""
         return f"{self.what}:{change}" + (f" ({self.sentence})" if self.sentence else "")
 
-    def describe(self) -> dict[str, str]:
-        """The finding as JSON, a field for each attribute."""
-        return {
-            "weight": self.weight,
-            "what": self.what,
-            "before": self.before,
-            "after": self.after,
-            "sentence": self.sentence,
-        }
+
+def _finding(weight: Weight, what: str, before: Any, after: Any, sentence: str = "") -> Finding:
+    return Finding(weight, what, _text(before), _text(after), sentence)
 
 
-def regression(what: str, before: Any, after: Any, sentence: str = "") -> Finding:
-    """A finding that something is worse than before."""
-    return Finding("regression", what, _text(before), _text(after), sentence)
+# Each takes what changed, what it was and is, and how that is known.
+regression, improvement, note = (partial(_finding, weight) for weight in ("regression", "improvement", "note"))
 
 
-def improvement(what: str, before: Any, after: Any, sentence: str = "") -> Finding:
-    """A finding that something is better than before."""
-    return Finding("improvement", what, _text(before), _text(after), sentence)
+def changed(worse: bool, what: str, before: Any, after: Any, sentence: str = "") -> Finding:
+    """A regression if it is worse than before, and an improvement otherwise."""
+    return (regression if worse else improvement)(what, before, after, sentence)
 
 
-def note(what: str, before: Any, after: Any, sentence: str = "") -> Finding:
-    """A finding that something changed and is neither better nor worse."""
-    return Finding("note", what, _text(before), _text(after), sentence)
+def in_both(
+    before: Mapping[str, Old], after: Mapping[str, New], missing: Callable[[str, Old], Finding | None]
+) -> Generator[Finding, None, list[tuple[str, Old, New]]]:
+    """Yields what is to be said of whatever the new side lacks; returns what both have, with what it was and is."""
+    for what, was in before.items():
+        if what not in after and (found := missing(what, was)) is not None:
+            yield found
+    return [(what, was, after[what]) for what, was in before.items() if what in after]
 
 
 def _text(value: Any) -> str:

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from cemverify.conformance.gate.baselines import FEWEST, FLOOR, GROWTH, MEDIAN_GROWTH
-from reports.comparing.findings import Content, Finding, improvement, note, regression
+from reports.comparing.findings import Content, Finding, changed, improvement, in_both, note, regression
 
 # The conditions that two checks share if their margins can be compared.
 _CONDITIONS = ("dtype", "examples")
@@ -18,12 +18,13 @@ def of_checks(old: Content, new: Content) -> Iterator[Finding]:
     before = {entry["id"]: entry for entry in old["properties"]}
     after = {entry["id"]: entry for entry in new["properties"]}
     never, ended = (set(content.get("unasked", ())) for content in (old, new))
-    for id_, was in before.items():
-        now = after.get(id_)
-        if now is None:
-            if was["verdict"] == "holds" and id_ not in ended:
-                yield regression(id_, "holds", "missing", "it was not tested")
-        elif was["verdict"] != now["verdict"]:
+
+    def missing(id_: str, was: Content) -> Finding | None:
+        lost = was["verdict"] == "holds" and id_ not in ended
+        return regression(id_, "holds", "missing", "it was not tested") if lost else None
+
+    for id_, was, now in (yield from in_both(before, after, missing)):
+        if was["verdict"] != now["verdict"]:
             yield _changed(id_, was["verdict"], now, old["implementation"] == new["implementation"])
     for id_ in after.keys() - before.keys():
         verdict = after[id_]["verdict"]
@@ -42,32 +43,34 @@ def of_checks(old: Content, new: Content) -> Iterator[Finding]:
 
 def of_powers(old: Content, new: Content) -> Iterator[Finding]:
     """Mutants that survive where they were killed, and false alarms."""
-    before = {m["id"]: m for m in old["mutants"]}
-    after = {m["id"]: m for m in new["mutants"]}
-    for id_, was in before.items():
-        now = after.get(id_)
-        if now is None:
-            yield (regression if was["killed"] else note)(f"mutant {id_}", _killed(was), "missing")
-        elif was["killed"] != now["killed"]:
-            yield (regression if was["killed"] else improvement)(f"mutant {id_}", _killed(was), _killed(now))
-    for id_ in after.keys() - before.keys():
-        yield note(f"mutant {id_}", "none", _killed(after[id_]), "a mutant that is new")
-    if old["false_alarms"] != new["false_alarms"]:
-        worse = new["false_alarms"] > old["false_alarms"]
-        yield (regression if worse else improvement)("false alarms", old["false_alarms"], new["false_alarms"])
+    before, after = ({f"mutant {m['id']}": m["killed"] for m in content["mutants"]} for content in (old, new))
+    words = {True: "killed", False: "survived"}
+
+    def missing(what: str, was: bool) -> Finding:
+        return (regression if was else note)(what, words[was], "missing")
+
+    for what, was, now in (yield from in_both(before, after, missing)):
+        if was != now:
+            yield changed(was, what, words[was], words[now])
+    for what in after.keys() - before.keys():
+        yield note(what, "none", words[after[what]], "a mutant that is new")
+    alarms, now_alarms = old["false_alarms"], new["false_alarms"]
+    if alarms != now_alarms:
+        yield changed(now_alarms > alarms, "false alarms", alarms, now_alarms)
 
 
 def of_claims(old: Content, new: Content) -> Iterator[Finding]:
     """Statements of the paper whose verdict is another: better or worse there is none."""
-    before = {claim["id"]: claim["verdict"] for claim in old["claims"]}
-    after = {claim["id"]: claim["verdict"] for claim in new["claims"]}
-    for id_, verdict in before.items():
-        if id_ not in after:
-            yield regression(f"claim {id_}", verdict, "missing", "it is not judged any more")
-        elif after[id_] != verdict:
-            yield regression(f"claim {id_}", verdict, after[id_], "a proof does not change; one of the two is wrong")
-    for id_ in after.keys() - before.keys():
-        yield note(f"claim {id_}", "not judged", after[id_])
+    before, after = ({f"claim {c['id']}": c["verdict"] for c in content["claims"]} for content in (old, new))
+
+    def missing(what: str, was: str) -> Finding:
+        return regression(what, was, "missing", "it is not judged any more")
+
+    for what, was, now in (yield from in_both(before, after, missing)):
+        if was != now:
+            yield regression(what, was, now, "a proof does not change; one of the two is wrong")
+    for what in after.keys() - before.keys():
+        yield note(what, "not judged", after[what])
 
 
 def _changed(id_: str, was: str, now: Content, same: bool) -> Finding:
@@ -111,7 +114,3 @@ def _margins(before: dict[str, Any], after: dict[str, Any]) -> Iterator[Finding]
             growths.append(now / was)
     if len(growths) >= FEWEST and median(growths) > MEDIAN_GROWTH:
         yield regression("margins", "", f"{median(growths):.3g} times larger", f"median of {len(growths)}")
-
-
-def _killed(mutant: Content) -> str:
-    return "killed" if mutant["killed"] else "survived"

@@ -38,26 +38,46 @@ def families(content: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
     return found
 
 
-def unasked(content: Mapping[str, Any]) -> Counter[str]:
-    """How many properties of each family are offered and were not asked, as the run ended before."""
-    return Counter(map(family, content.get("unasked", ())))
-
-
 @dataclass(frozen=True)
 class Tally:
-    """How many properties of a family have which verdict.
+    """How the properties of a family fare.
 
     Attributes:
-        undecided: those that are inconclusive, or suite errors. absent: those that are not offered.
-        unasked: those that are offered and were not asked, as the run ended before.
+        entries: those that were asked or are not offered, as the result has them.
+        unasked: how many are offered and were not asked, as the run ended before.
     """
 
-    holds: int
-    run: int
-    violated: int
-    undecided: int
-    absent: int
+    entries: Sequence[Mapping[str, Any]]
     unasked: int
+
+    def count(self, *verdicts: str) -> int:
+        """How many have one of these verdicts."""
+        return sum(entry["verdict"] in verdicts for entry in self.entries)
+
+    @property
+    def holds(self) -> int:
+        """How many hold."""
+        return self.count("holds")
+
+    @property
+    def violated(self) -> int:
+        """How many are violated."""
+        return self.count("violated")
+
+    @property
+    def undecided(self) -> int:
+        """How many are inconclusive, or errors of the suite."""
+        return self.count("inconclusive", "suite error")
+
+    @property
+    def absent(self) -> int:
+        """How many are not offered."""
+        return self.count("not offered")
+
+    @property
+    def run(self) -> int:
+        """How many were run."""
+        return len(self.entries) - self.absent
 
     @property
     def verdict(self) -> str:
@@ -69,12 +89,10 @@ class Tally:
         return "holds" if self.holds == self.run + self.unasked else "inconclusive"
 
 
-def counted(entries: Sequence[Mapping[str, Any]], unasked: int) -> tuple[int, int, int, int, int, int]:
-    """The numbers of a `Tally` of some properties, and of those of their family that were not asked."""
-    of = Counter(entry["verdict"] for entry in entries)
-    absent = of["not offered"]
-    undecided = of["inconclusive"] + of["suite error"]
-    return of["holds"], len(entries) - absent, of["violated"], undecided, absent, unasked
+def tallies(content: Mapping[str, Any]) -> dict[str, Tally]:
+    """How each family fares, in the order of the file; those of which nothing was asked come last."""
+    asked, missing = families(content), Counter(map(family, content.get("unasked", ())))
+    return {name: Tally(asked.get(name, ()), missing[name]) for name in dict.fromkeys([*asked, *missing])}
 
 
 def headline(content: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from cemverify.results.envelope import ResultError, Table
 from reports.collect import ResultFile, complete
-from reports.kinds.check import Tally, counted, families, family, unasked
+from reports.kinds.check import Tally, family, tallies
 from reports.sheets import Column, Entry, Group, Quantity, Sheet
 
 
@@ -18,16 +18,19 @@ class Standing(Tally):
     """One family of properties of one implementation.
 
     Attributes:
-        examples: per property that was run, on average.
         detection: how often the faults that these properties must catch are caught with as many examples; None if it
             was not measured.
         strength: from 0 to 1, how hard it was looked at: the examples that were asked for, times the detection,
             against the hardest look in the matrix.
     """
 
-    examples: float
     detection: float | None
-    strength: float = 0.0
+    strength: float
+
+    @property
+    def examples(self) -> float:
+        """Per property that was run, on average."""
+        return sum(entry["examples"] for entry in self.entries) / self.run if self.run else 0.0
 
     @property
     def words(self) -> str:
@@ -52,7 +55,6 @@ class Line:
     date: str
     version: str
     commit: str
-    source: ResultFile
     by_family: Mapping[str, Standing]
     older: int
 
@@ -98,7 +100,10 @@ def lines_of(sources: Sequence[ResultFile]) -> list[Line]:
         with complete(newest):
             found.append(_line(name, newest, powers.get(name, powers.get(None)), len(results) - 1))
     hardest = max((s.strength for line in found for s in line.by_family.values()), default=0.0) or 1.0
-    return [_scaled(line, hardest) for line in found]
+    return [
+        replace(line, by_family={n: replace(s, strength=s.strength / hardest) for n, s in line.by_family.items()})
+        for line in found
+    ]
 
 
 def sheet(lines: Sequence[Line]) -> Sheet:
@@ -150,46 +155,27 @@ def families_of(lines: Sequence[Line]) -> list[str]:
 
 
 def _line(name: str, source: ResultFile, power: Mapping[str, Any] | None, older: int) -> Line:
-    content = source.content
-    made = content["made_by"]
-    examples = made["configuration"].get("examples")
-    asked, missing = families(content), unasked(content)
-    by_family = {
-        group: _standing(group, asked.get(group, ()), missing[group], power, examples)
-        for group in dict.fromkeys([*asked, *missing])
-    }
+    content, made = source.content, source.content["made_by"]
+    examples, found = made["configuration"].get("examples"), tallies(source.content)
+    detected = {group: _detection(group, power, examples) for group in found}
     # what was not measured is taken for no better than what was
-    least = min((s.detection for s in by_family.values() if s.detection is not None), default=1.0)
-    by_family = {
-        group: replace(s, strength=float(examples or 0) * (least if s.detection is None else s.detection))
-        for group, s in by_family.items()
-    }
+    least = min((share for share in detected.values() if share is not None), default=1.0)
+    by_family = {}
+    for group, tally in found.items():
+        share = detected[group]
+        strength = float(examples or 0) * (least if share is None else share)
+        by_family[group] = Standing(tally.entries, tally.unasked, share, strength)
     commit = str(made.get("commit") or "")[:12]
-    return Line(name, str(made["created"])[:10], content["suite_version"], commit, source, by_family, older)
+    return Line(name, str(made["created"])[:10], content["suite_version"], commit, by_family, older)
 
 
-def _standing(
-    group: str,
-    entries: Sequence[Mapping[str, Any]],
-    missing: int,
-    power: Mapping[str, Any] | None,
-    budget: int | None,
-) -> Standing:
-    counts = counted(entries, missing)
-    examples = sum(entry["examples"] for entry in entries) / counts[1] if counts[1] else 0.0
-    return Standing(*counts, examples, None if power is None or budget is None else _detection(group, power, budget))
-
-
-def _detection(group: str, power: Mapping[str, Any], examples: int) -> float | None:
+def _detection(group: str, power: Mapping[str, Any] | None, examples: int | None) -> float | None:
     """The mean share of seeds that caught a fault of this family's properties, with at most as many examples."""
+    if power is None or examples is None:
+        return None
     shares = []
     for mutant in power["mutants"]:
         within = [at for at in mutant["budgets"] if at["examples"] <= examples]
         if family(mutant["property"]) == group and within:
             shares.append(max(within, key=lambda at: int(at["examples"]))["probability"])
     return fmean(shares) if shares else None
-
-
-def _scaled(line: Line, hardest: float) -> Line:
-    scaled = {name: replace(s, strength=s.strength / hardest) for name, s in line.by_family.items()}
-    return replace(line, by_family=scaled)

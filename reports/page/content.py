@@ -17,7 +17,7 @@ from cemverify.results.envelope import Cell
 from cemverify.results.tables import Strong
 from reports.collect import ResultFile, complete, tables_of
 from reports.kinds import headline
-from reports.kinds.check import Tally, counted, families, unasked
+from reports.kinds.check import Tally, families, tallies
 from reports.page.listing import Listing, listings
 from reports.page.scripts import commands, script
 from reports.pictures.drawing import Picture, inline
@@ -40,7 +40,8 @@ _QUESTIONS = (
     ("claims", "paper", "Is the paper right?"),
     ("benchmarks", "speed", "How fast is it?"),
 )
-_LETTERS = {"holds": "h", "violated": "v", "inconclusive": "i", "suite error": "e", "not offered": "n"}
+# The class of a cell, and of a square in it.
+LETTERS = {"holds": "h", "violated": "v", "inconclusive": "i", "suite error": "e", "not offered": "n"}
 
 
 @dataclass(frozen=True)
@@ -87,22 +88,6 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Square(Tally):
-    """What the properties of one family say of one implementation.
-
-    Attributes:
-        strip: a letter for each.
-    """
-
-    strip: str
-
-    @property
-    def state(self) -> str:
-        """The letter of the family's verdict, which is the class of its cell."""
-        return _LETTERS[self.verdict]
-
-
-@dataclass(frozen=True)
 class Shown:
     """A table as the page shows it."""
 
@@ -128,7 +113,7 @@ class Page:
     violations: Sequence[Violation]
     more_violations: int
     matrix_families: Sequence[str]
-    matrix: Sequence[tuple[str, Mapping[str, Square]]]
+    matrix: Sequence[tuple[str, Mapping[str, Tally]]]
     squares: bool
     tables: Sequence[Shown]
     left_out: Sequence[str]
@@ -282,22 +267,11 @@ def _made(source: ResultFile) -> str:
     return brief(f"{begins}, {str(made['created'])[:16].replace('T', ' ')} UTC, {versions}", 200)
 
 
-def _matrix(checks: Sequence[ResultFile]) -> tuple[list[str], list[tuple[str, dict[str, Square]]], bool]:
-    rows = []
-    for source in checks:
-        asked, missing = families(source.content), unasked(source.content)
-        squares = {
-            name: Square(*counted(asked.get(name, ()), missing[name]), _strip(asked.get(name, ())))
-            for name in dict.fromkeys([*asked, *missing])
-        }
-        rows.append((brief(source.content["implementation"], 60), squares))
-    names = dict.fromkeys(name for _, squares in rows for name in squares)
-    properties = sum(len(square.strip) for _, squares in rows for square in squares.values())
+def _matrix(checks: Sequence[ResultFile]) -> tuple[list[str], list[tuple[str, dict[str, Tally]]], bool]:
+    rows = [(brief(source.content["implementation"], 60), tallies(source.content)) for source in checks]
+    names = dict.fromkeys(name for _, found in rows for name in found)
+    properties = sum(len(tally.entries) for _, found in rows for tally in found.values())
     return [brief(name, 40) for name in names], rows, 22 * properties <= MATRIX_BUDGET
-
-
-def _strip(entries: Sequence[Mapping[str, Any]]) -> str:
-    return "".join(_LETTERS[entry["verdict"]] for entry in entries)
 
 
 def _tables(sources: Sequence[ResultFile]) -> tuple[list[Shown], list[str]]:
@@ -376,6 +350,7 @@ def render(page: Page) -> str:
         lstrip_blocks=True,
     )
     environment.filters["csv_link"] = _csv_link
+    environment.filters["letter"] = LETTERS.__getitem__
     environment.filters["ours"] = Markup  # for the style, the script and the pictures, which are our own
     folder = resources.files("reports.page")
     style, script = (folder.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))

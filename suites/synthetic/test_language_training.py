@@ -20,8 +20,8 @@ from cemverify.cem.llama import LlamaAttentionConfig, SwiGLUConfig
 from cemverify.cem.models import BlockConfig, LanguageModel, LanguageModelConfig
 from cemverify.console.errors import UsageError
 from cemverify.processes import forkserver
+from suites.synthetic import losses
 from synthetic.corpora.tokens import Batches, Tokens
-from synthetic.loss_agreement import regression
 from synthetic.side_by_side.presets import Contender, contenders, smoke, tiny
 from synthetic.training.checkpoints import saved_step
 from synthetic.training.cost import cost, parameters
@@ -307,14 +307,14 @@ def test_cem_has_the_mlp_parameters_of_llama_and_half_its_attention(make: Callab
 
 
 def test_the_first_losses_are_those_on_file() -> None:
-    for name, agreement in regression.check(steps=6).items():
+    for name, agreement in losses.check(steps=6).items():
         assert agreement.disagrees_at is None, (name, agreement)
 
 
 def test_a_recipe_changed_by_a_thousandth_is_not_what_is_on_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    changed = replace(regression.RECIPE, learning_rate=1.001 * regression.RECIPE.learning_rate)
-    monkeypatch.setattr(regression, "RECIPE", changed)
-    found = regression.check(steps=6)
+    changed = replace(losses.RECIPE, learning_rate=1.001 * losses.RECIPE.learning_rate)
+    monkeypatch.setattr(losses, "RECIPE", changed)
+    found = losses.check(steps=6)
     assert all(agreement.disagrees_at is not None for agreement in found.values())
 
 

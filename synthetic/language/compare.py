@@ -65,16 +65,14 @@ def run(options: argparse.Namespace) -> int:
         cemverify.results.envelope.ResultError: the result file cannot be written.
     """
     # the verifier is heavy to import
-    from synthetic.loss_agreement.implementations import LossComparison, compare_losses, table
+    from synthetic.loss_agreement.implementations import compare_losses, table
 
     read = [*named_texts(options), *naming.files(options.implementation)]
     check_outputs(options.output, stores=[options.corpora], read=read)
-    asked = LossComparison(
-        options.implementation, preset_choice(options), corpus_choice(options), options.corpora, options.seed
-    )
-    curves = compare_losses(asked)
+    models, corpus = preset_choice(options), corpus_choice(options)
+    curves = compare_losses(options.implementation, models, corpus, options.corpora, options.seed)
     decided = {"model": asdict(curves.model), "recipe": asdict(curves.recipe)}
-    maker = Maker.now(options.again, decided, asked.seed, "cpu")
+    maker = Maker.now(options.again, decided, options.seed, "cpu")
     shown = [table(curves)]
     show(terminal(shown))
     show(f"\n{curves.sentence}")

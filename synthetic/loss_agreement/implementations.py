@@ -152,23 +152,6 @@ def implemented(config: LanguageModelConfig, offer: Implementation, seed: int) -
 
 
 @dataclass(frozen=True)
-class LossComparison:
-    """What is compared.
-
-    Attributes:
-        implementation: "module:attribute" or a file and an attribute, as `load` takes it.
-        models: a preset, whose last model gives the size and whose recipe is followed.
-        corpora: the folder where tokens lie. seed: of weights and batches.
-    """
-
-    implementation: str
-    models: PresetChoice
-    corpus: CorpusChoice
-    corpora: Path
-    seed: int = 0
-
-
-@dataclass(frozen=True)
 class LossCurves:
     """The losses of one model, computed in three ways, in bits per token.
 
@@ -220,25 +203,32 @@ class LossCurves:
         }
 
 
-def compare_losses(asked: LossComparison) -> LossCurves:
+def compare_losses(
+    implementation: str, models: PresetChoice, choice: CorpusChoice, corpora: Path, seed: int
+) -> LossCurves:
     """Trains the reference and the implementation from the same weights on the same batches, on one CPU thread.
+
+    Args:
+        implementation: "module:attribute" or a file and an attribute, as `load` takes it.
+        models: a preset, whose last model gives the size and whose recipe is followed.
+        corpora: the folder where tokens lie. seed: of weights and batches.
 
     Raises:
         UsageError: the implementation cannot be trained, or the numbers do not fit together.
     """
-    offer = load_implementation(asked.implementation)
-    corpus = open_corpus(asked.corpus, asked.corpora)
-    preset = asked.models.config("cpu", corpus.vocabulary)
+    offer = load_implementation(implementation)
+    corpus = open_corpus(choice, corpora)
+    preset = models.config("cpu", corpus.vocabulary)
     config, recipe = richest(offer, preset.contenders[-1].model), preset.recipe
-    batches = Batches(corpus.train.tokens, asked.seed, recipe.batch, recipe.context)
+    batches = Batches(corpus.train.tokens, seed, recipe.batch, recipe.context)
 
     def reference(recipe: Recipe) -> Training:
-        model = LanguageModel(config, torch.Generator().manual_seed(asked.seed))
+        model = LanguageModel(config, torch.Generator().manual_seed(seed))
         return train(model.double() if recipe.precision == "float64" else model, recipe, batches)
 
     with one_thread():
         # one step first: a fault is told before the reference has been trained
-        train(implemented(config, offer, asked.seed), recipe, batches, until=1)
+        train(implemented(config, offer, seed), recipe, batches, until=1)
         print("training the reference in float64 and in float32", file=sys.stderr, flush=True)
         exact, single = reference(replace(recipe, precision="float64")), reference(recipe)
         for run in (exact, single):
@@ -247,13 +237,13 @@ def compare_losses(asked: LossComparison) -> LossCurves:
                     f"the reference itself diverges at step {run.diverged_at}, and nothing compares with it;"
                     f" choose a --learning-rate below {recipe.learning_rate:g}"
                 )
-        note(f"training {asked.implementation}")
-        theirs = train(implemented(config, offer, asked.seed), recipe, batches)
+        note(f"training {implementation}")
+        theirs = train(implemented(config, offer, seed), recipe, batches)
     rounding = [abs(a - b) for a, b in zip(exact.bits, single.bits, strict=False)]
     allowed = tuple(budgets(exact.bits[: len(rounding)], rounding))
     found = agreement(theirs.bits, exact.bits[: len(rounding)], allowed)
     layers = tuple(kind for kind in ("attention", "mlp") if kind in offer.functions)
-    return LossCurves(asked.implementation, layers, config, recipe, exact, single, theirs, allowed, found)
+    return LossCurves(implementation, layers, config, recipe, exact, single, theirs, allowed, found)
 
 
 def table(curves: LossCurves) -> Table:

@@ -1,11 +1,11 @@
-"""The regression file: what the losses of small models are, step by step, on every machine.
+"""The losses of small models, step by step: what they are on every machine, and a check that they are so here.
 
 `losses.json` holds the float64 losses of small trainings on a source that is drawn from a seed, and how far float32
 came from them on one thread, at worst over the ways of computing that were tried: vector instructions of three ages,
 one thread and two. A run is checked against the former within budgets made of the latter (`agreement`).
 
-    python -m synthetic.loss_agreement.regression           check: exit code 0 or 1
-    python -m synthetic.loss_agreement.regression --write   make the file anew, after a change that changes losses
+    python -m suites.synthetic.losses           check: exit code 0 or 1
+    python -m suites.synthetic.losses --write   make the file anew, after a change that changes losses
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def make() -> None:
     for way in WAYS:
         print(f"training with {', '.join(f'{k}={v}' for k, v in way.items())}", file=sys.stderr, flush=True)
         done = subprocess.run(
-            [sys.executable, "-m", "synthetic.loss_agreement.regression", "--curves"],
+            [sys.executable, "-m", "suites.synthetic.losses", "--curves"],
             env={**os.environ, **way},
             check=True,
             capture_output=True,
