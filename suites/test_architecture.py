@@ -96,7 +96,13 @@ ROOMS: dict[str, set[str]] = {
     "synthetic.explain": {"cemverify.runs"} | shared("console", "results"),
     "synthetic.training": {"cemverify.cem", "synthetic.corpora", "synthetic.flops"}
     | shared("processes", "console", "results"),
-    "synthetic.side_by_side": {"cemverify.cem", "cemverify.runs", "synthetic.corpora", "synthetic.training"}
+    "synthetic.side_by_side": {
+        "cemverify.cem",
+        "cemverify.runs",
+        "reports",
+        "synthetic.corpora",
+        "synthetic.training",
+    }
     | shared("processes", "console", "results"),
     "synthetic.loss_agreement": {
         *("cemverify.cem", "synthetic.corpora", "synthetic.training", "synthetic.side_by_side"),

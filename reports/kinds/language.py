@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from reports.sheets import Column, Entry, Group, Quantity, Sheet
@@ -21,42 +22,56 @@ def headline(content: Mapping[str, Any]) -> str:
     return "losses of two implementations, step by step"
 
 
+def models(content: Mapping[str, Any]) -> Sheet:
+    """Every model: what it costs, how fast it was, and its bits beside those of simpler models and of the source."""
+    corpus, recipe = content["corpus"], content["made_by"]["configuration"]["recipe"]
+    unit, known, floor = corpus["unit"], corpus["bits_per_byte"], corpus.get("floor_bits_per_byte")
+    token = unit if corpus["train"]["tokens"] == corpus["train"]["bytes"] else "token"
+    against = [("minus bigram", known.get("bigram")), ("minus unigram", known.get("unigram")), ("above floor", floor)]
+    against = [(name, bits) for name, bits in against if bits is not None]
+    rows: list[list[Entry]] = []
+    for model in content["models"]:
+        bits, at = model["validation_bits_per_byte"], model["diverged_at"]
+        diverged = "diverged at its last step" if at is None else f"diverged at step {at}"
+        peak = model["peak_bytes"]
+        rows.append(
+            [
+                *(model["name"], model["parameters"]),
+                *(Quantity(model["flops_per_token"][what] / 1e6) for what in ("forward", "training")),
+                *(Quantity(model["tokens_per_second"]), Quantity(model["utilisation"])),
+                Quantity(None if peak is None else peak / 1e6),
+                diverged if bits is None else Quantity(bits, model["validation_standard_error"]),
+                *(Quantity(None if bits is None else bits - other) for _, other in against),
+            ]
+        )
+    title = (
+        f"Models after {recipe['steps']} steps of {recipe['batch']} x {recipe['context']} {token}s, the same batches"
+        f" for all, one seed, {recipe['precision']}{', compiled' if content.get('compiled') else ''} (FLOPs: matrix"
+        f" products, causal attention as if dense; MFU: of {content['peak_flops_per_second'] / 1e9:,.0f} GFLOP/s"
+        " measured; ± over validation windows, not seeds)"
+    )
+    columns = (
+        *(Column("model"), Column("parameters")),
+        *(Column(f"{kind}MFLOPs/{token}") for kind in ("", "training ")),
+        *(Column(f"{token}s/s"), Column("MFU", "%", 2), Column("peak memory", "MB")),
+        *(Column(f"validation bits/{unit}", digits=4), *(Column(name) for name, _ in against)),
+    )
+    return Sheet(title, columns, [Group("models", rows)])
+
+
 def sheets(content: Mapping[str, Any], _fold: bool) -> list[Sheet]:
     """The models, beside what they are measured against."""
     if "models" not in content:
         return []
-    unit = content["corpus"]["unit"]
-    rows: list[list[Entry]] = []
-    for model in content["models"]:
-        note = f"diverged at step {model['diverged_at']}" if model["diverged_at"] is not None else ""
-        rows.append(
-            [
-                model["name"],
-                model["parameters"],
-                Quantity(model["flops_per_token"]["training"] / 1e6),
-                Quantity(model["tokens_per_second"]),
-                Quantity(model["utilisation"]),
-                Quantity(None if model["peak_bytes"] is None else model["peak_bytes"] / 1e6),
-                Quantity(model["validation_bits_per_byte"], model["validation_standard_error"], note=note),
-            ]
-        )
-    known = [[name, *[None] * 5, Quantity(value)] for name, value in content["corpus"]["bits_per_byte"].items()]
-    floor = content["corpus"].get("floor_bits_per_byte")
-    groups = [Group("models", rows), Group("yardsticks", known)]
+    sheet, corpus = models(content), content["corpus"]
+    bits = [column.name.startswith("validation bits") for column in sheet.columns]
+
+    def line(name: str, value: float) -> list[Entry]:
+        return [name, *(Quantity(value) if here else None for here in bits[1:])]
+
+    known = [line(name, value) for name, value in corpus["bits_per_byte"].items()]
+    floor = corpus.get("floor_bits_per_byte")
+    groups = [*sheet.groups, Group("yardsticks", known)]
     if floor is not None:
-        groups.append(Group("floor", [["floor", *[None] * 5, Quantity(floor)]]))
-    sheet = Sheet(
-        f"Language models after the same {unit}s, one seed",
-        (
-            Column("model"),
-            Column("parameters"),
-            Column(f"training FLOPs per {unit}", "MFLOP"),
-            Column("speed", f"{unit}s/s"),
-            Column("utilisation", "%", 2),
-            Column("peak memory", "MB"),
-            Column("validation bits per byte", digits=4),
-        ),
-        groups,
-        "± is the standard error over validation windows. None is bold: one seed leaves nothing to test in pairs.",
-    )
-    return [sheet]
+        groups.append(Group("floor", [line("floor", floor)]))
+    return [replace(sheet, groups=groups, legend="None is bold: one seed leaves nothing to test in pairs.")]

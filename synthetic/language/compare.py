@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from cemverify.conformance.implementations import naming
@@ -69,10 +69,10 @@ def run(options: argparse.Namespace) -> int:
 
     read = [*named_texts(options), *naming.files(options.implementation)]
     check_outputs(options.output, stores=[options.corpora], read=read)
+    maker = Maker.now(options.again, {}, options.seed, "cpu")
     models, corpus = preset_choice(options), corpus_choice(options)
     curves = compare_losses(options.implementation, models, corpus, options.corpora, options.seed)
-    decided = {"model": asdict(curves.model), "recipe": asdict(curves.recipe)}
-    maker = Maker.now(options.again, decided, options.seed, "cpu")
+    maker = replace(maker, configuration={"model": asdict(curves.model), "recipe": asdict(curves.recipe)})
     shown = [table(curves)]
     show(terminal(shown))
     show(f"\n{curves.sentence}")

@@ -9,7 +9,7 @@ from pathlib import Path
 from cemverify.console.errors import UsageError
 from cemverify.console.parsing import path, seed, whole
 from cemverify.console.streams import note
-from cemverify.results.envelope import check_outputs, result, show, write
+from cemverify.results.envelope import check_outputs, finite, result, show, write
 from cemverify.results.provenance import Maker
 from cemverify.results.tables import terminal
 from synthetic.language.arguments import (
@@ -23,10 +23,10 @@ from synthetic.language.arguments import (
 )
 from synthetic.side_by_side.model_results import Keeping
 from synthetic.side_by_side.presets import DEFAULT_PRESET
-from synthetic.side_by_side.report import paths_of
-from synthetic.side_by_side.training_run import TrainingFindings, TrainingRun, train_side_by_side
+from synthetic.side_by_side.report import TrainingFindings, paths_of, payload, tables
+from synthetic.side_by_side.training_run import TrainingRun, train_side_by_side
 from synthetic.training.cost import words
-from synthetic.training.machine import Machine, choose, compiler_missing, leave
+from synthetic.training.machine import choose, compiler_missing, leave
 
 SUMMARY = "train models side by side, and say whether they learn as they must"
 USAGE = "[--preset NAME] [--corpus NAME] [option ...]"
@@ -92,57 +92,39 @@ def run(options: argparse.Namespace) -> int:
         UsageError: an option is invalid here, or the corpus is not available.
         cemverify.results.envelope.ResultError: the result file cannot be written.
     """
-    asked = asked_for(options)
-    read = named_texts(options)
-    check_outputs(options.output, folders=[options.folder], stores=[options.corpora], read=read)
+    check_outputs(options.output, folders=[options.folder], stores=[options.corpora], read=named_texts(options))
+    keeping = None if options.folder is None else Keeping(options.folder, options.save_every, options.resume)
+    models, corpus = preset_choice(options, options.depths, options.models), corpus_choice(options)
+    asked = TrainingRun(models, corpus, options.corpora, options.seed, options.workers, keeping)
     try:
-        return _run(
-            asked, options.again, options.output, options.device, compiled=options.compile, sharded=options.sharded
-        )
+        machine = choose(options.device, compiled=options.compile, sharded=options.sharded)
+        if options.compile and (missing := compiler_missing(machine.device)):
+            note(f"note: {missing}; training goes on without it")
+            machine = replace(machine, compiled=False)
+        maker = Maker.now(options.again, {}, asked.seed, machine.device)
+        try:
+            found = train_side_by_side(asked, machine)
+            maker = replace(maker, configuration=asdict(found.config))
+            code = _tell(found, maker, options.output) if machine.rank == 0 else 0
+        except BaseException:
+            leave(together=False)
+            raise
+        leave()
+        return code
     except KeyboardInterrupt as interrupt:
-        raise KeyboardInterrupt(_left_behind(asked.keeping)) from interrupt
+        raise KeyboardInterrupt(_left_behind(keeping)) from interrupt
 
 
-def asked_for(options: argparse.Namespace) -> TrainingRun:
-    """What the options ask for.
-
-    Raises:
-        UsageError: a number is out of its range.
-    """
-    return TrainingRun(
-        preset_choice(options, options.depths, options.models),
-        corpus_choice(options),
-        options.corpora,
-        options.seed,
-        options.workers,
-        None if options.folder is None else Keeping(options.folder, options.save_every, options.resume),
-    )
-
-
-def _run(asked: TrainingRun, again: str, output: Path, device: str, *, compiled: bool, sharded: bool) -> int:
-    machine = choose(device, compiled=compiled, sharded=sharded)
-    if compiled and (missing := compiler_missing(machine.device)):
-        note(f"note: {missing}; training goes on without it")
-        machine = replace(machine, compiled=False)
-    try:
-        found = train_side_by_side(asked, machine)
-        code = _tell(asked, again, machine, found, output) if machine.rank == 0 else 0
-    except BaseException:
-        leave(together=False)
-        raise
-    leave()
-    return code
-
-
-def _tell(asked: TrainingRun, again: str, machine: Machine, found: TrainingFindings, output: Path) -> int:
+def _tell(found: TrainingFindings, maker: Maker, output: Path) -> int:
     """Prints and writes what came of a run; returns the exit code."""
-    maker = Maker.now(again, asdict(found.config), asked.seed, machine.device)
-    show(terminal(found.tables))
+    content = payload(found)
+    shown = tables(found, finite(result("language", maker, [], content)))
+    show(terminal(shown))
     show(f"\n{words(paths_of(found.config, found.ground), compiled=found.ground.compiled)}")
     show("\n" + ("fail:" if found.reasons else f"pass: {found.passed}"))
     for reason in found.reasons:
         show(f"  {reason}")
-    write(output, result("language", maker, found.tables, found.payload))
+    write(output, result("language", maker, shown, content))
     show(f"written to {output}")
     return 1 if found.reasons else 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor, from_numpy
 
 from cemverify.cem.models import LanguageModel
+from cemverify.console.streams import note
 from synthetic.corpora.chains import Chain, Rate
 from synthetic.corpora.corpus import Corpus
 from synthetic.corpora.tokens import Batches, spread_windows
@@ -25,9 +27,8 @@ from synthetic.training.recipe import Recipe
 from synthetic.training.steps import LayerProbe, Steps, probe, steps_of, warnings
 from synthetic.training.training import Saving, Step, Training, score, train, unsharded
 
+SECONDS_BETWEEN_LINES = 5.0
 PROBED_TOKENS = 2048  # at most: attention weights and energies of all layers are looked at
-
-Build = Callable[[Contender, int], LanguageModel]
 
 
 @dataclass(frozen=True)
@@ -83,11 +84,6 @@ class Keeping:
         return self.folder / contender.slug
 
 
-def build(contender: Contender, seed: int) -> LanguageModel:
-    """The model of a contender, its weights drawn from the seed."""
-    return LanguageModel(contender.model, torch.Generator().manual_seed(seed))
-
-
 def train_contender(
     contender: Contender,
     config: LanguageConfig,
@@ -95,28 +91,22 @@ def train_contender(
     windows: Tensor,
     seed: int,
     machine: Machine,
-    *,
-    keeping: Keeping | None = None,
-    observe: Callable[[Step], None] = lambda _step: None,
-    build: Build = build,
-    warn: Callable[[str], None] = lambda _sentence: None,
+    keeping: Keeping | None,
 ) -> ModelResult:
-    """Trains a contender and measures it.
+    """Trains a contender and measures it; warns, before training, of first steps that are longer than the stream.
 
     Args:
-        windows: of the validation part, (W, J+1).
-        observe: told of each step. build: makes the model with its first weights.
-        warn: told, before training, of first steps that are longer than the stream.
+        windows: of the validation part, (W, J+1). seed: of the first weights and the batches.
 
     Raises:
         UsageError: the batch cannot be shared, or something cannot be written or resumed.
     """
     recipe = config.recipe
-    model = build(contender, seed)
+    model = LanguageModel(contender.model, torch.Generator().manual_seed(seed))
     few = windows[: max(1, min(recipe.batch, PROBED_TOKENS // recipe.context)), :-1]
     start = steps_of(model, few)
-    for sentence in warnings(contender.name, "before training", start):
-        warn(sentence)
+    for sentence in warnings(contender.name, "before training", start) if machine.rank == 0 else ():
+        note(f"WARNING: {sentence}")
     if recipe.precision == "float64":
         model = model.double()
     count = sum(parameter.numel() for parameter in model.parameters())
@@ -131,13 +121,15 @@ def train_contender(
         if machine.rank == 0:
             metrics = Metrics(folder / "metrics.jsonl", done)
     few = few.to(machine.device)
+    tell = _progress(contender.name, recipe)
 
     def look(step: Step) -> None:
         metrics.add(asdict(step))
         if step.step % config.probe_every == 0 and step.step < recipe.steps:
             layers = probe(unsharded(model), few)
             metrics.add({"step": step.step, "layers": [layer.record() for layer in layers]})
-        observe(step)
+        if machine.rank == 0:
+            tell(step)
 
     forget_peak_memory(machine.device)
     batches = Batches(corpus.train.tokens, seed, recipe.batch, recipe.context)
@@ -170,6 +162,23 @@ def train_contender(
         start,
         trained,
     )
+
+
+def _progress(name: str, recipe: Recipe) -> Callable[[Step], None]:
+    """Prints a line on stderr every few seconds and at the end of a training."""
+    last = -math.inf
+
+    def tell(step: Step) -> None:
+        nonlocal last
+        left = recipe.steps - step.step
+        if left and time.monotonic() - last < SECONDS_BETWEEN_LINES:
+            return
+        last = time.monotonic()
+        ahead = f"  {left * recipe.batch * recipe.context / step.rate:.0f} s left" if left else ""
+        done = f"step {step.step}/{recipe.steps}  {step.bits:.3f} bits/token  {step.rate:,.0f} tokens/s"
+        note(f"{name:11} {done}{ahead}")
+
+    return tell
 
 
 def _specification(contender: Contender, recipe: Recipe, corpus: Corpus, seed: int) -> dict[str, Any]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Literal
 
 from cemverify.cem import presets as paper
-from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
-from cemverify.cem.llama import LlamaAttentionConfig, SwiGLUConfig
-from cemverify.cem.models import BlockConfig, LanguageModelConfig
+from cemverify.cem.layers import AttentionConfig, PreconditionerConfig
+from cemverify.cem.models import LanguageModelConfig
 from cemverify.console.errors import UsageError
+from synthetic.training.frames import Frame
 from synthetic.training.recipe import Recipe, RecipeChanges, check_heads
 
 
@@ -32,6 +33,14 @@ class Contender:
         return self.name.lower().replace(" ", "-").replace("=", "")
 
 
+POSITIONS: Mapping[str, Literal["rotary", "alibi"]] = MappingProxyType({"RoPE": "rotary", "ALiBi": "alibi"})
+SMALL_BAND = 1.15
+WHY_SMALL_BAND = (
+    "at equal steps of a short training CEM is level with Llama to a few per cent; 15 % more is the mark of a fault"
+    " and not of a design"
+)
+
+
 @dataclass(frozen=True)
 class LanguageConfig:
     """All that decides a run but its corpus and seed.
@@ -39,24 +48,17 @@ class LanguageConfig:
     Attributes:
         contenders: the models compared. recipe: how each is trained.
         validation_windows: how many windows of the validation part, of J tokens each, are scored.
-        band: how many times the bits of the best baseline another model may need.
         probe_every: steps between looks inside the layers.
+        band: how many times the bits of the best baseline another model may need.
         why_band: where the band comes from, for the report.
     """
 
     contenders: tuple[Contender, ...]
     recipe: Recipe
     validation_windows: int
-    band: float
     probe_every: int
-    why_band: str
-
-
-SMALL_BAND = 1.15
-WHY_SMALL_BAND = (
-    "at equal steps of a short training CEM is level with Llama to a few per cent; 15 % more is the mark of a fault"
-    " and not of a design"
-)
+    band: float = SMALL_BAND
+    why_band: str = WHY_SMALL_BAND
 
 
 def contenders(vocabulary: int, dim: int, layers: int, heads: int, depths: tuple[int, ...]) -> tuple[Contender, ...]:
@@ -75,35 +77,17 @@ def contenders(vocabulary: int, dim: int, layers: int, heads: int, depths: tuple
         UsageError: D is no multiple of the heads, or a head's dimension is odd, which rotary positions cannot turn.
     """
     check_heads(dim, heads)
-    std = dim**-0.5
-    hidden = 8 * max(1, round(dim * 8 / 3 / 8))
+    frame = Frame(paper.Size(dim, layers, heads, _eights(8 * dim / 3)), vocabulary, dim**-0.5)
+    llamas = [(f"Llama {name}", frame.llama_attention(kind)) for name, kind in POSITIONS.items()]
+    cems = [(T, replace(frame.attention(T), preconditioner=PreconditionerConfig("diagonal"))) for T in depths]
+    return (
+        *(Contender(name, frame.model(attention, frame.swiglu()).model, True) for name, attention in llamas),
+        *(Contender(f"CEM T={T}", frame.model(cem, frame.mlp(T, hidden=_eights(4 * dim))).model) for T, cem in cems),
+    )
 
-    def llama(position: str) -> BlockConfig:
-        attention = LlamaAttentionConfig(dim, heads, "alibi" if position == "ALiBi" else "rotary", init_std=std)
-        return BlockConfig(attention, SwiGLUConfig(dim, hidden, init_std=std))
 
-    def cem(steps: int) -> BlockConfig:
-        diagonal = PreconditionerConfig("diagonal")
-        attention = AttentionConfig(
-            dim,
-            heads,
-            diagonal="shared",
-            position="alibi",
-            preconditioner=diagonal,
-            steps=steps,
-            norm="channel",
-            init_std=std,
-        )
-        mlp = MLPConfig(
-            dim, 8 * max(1, round(dim / 2)), preconditioner=diagonal, steps=steps, norm="channel", init_std=std
-        )
-        return BlockConfig(attention, mlp)
-
-    def model(block: BlockConfig) -> LanguageModelConfig:
-        return LanguageModelConfig(vocabulary, layers, block, std)
-
-    llamas = tuple(Contender(f"Llama {position}", model(llama(position)), True) for position in ("RoPE", "ALiBi"))
-    return (*llamas, *(Contender(f"CEM T={T}", model(cem(T))) for T in depths))
+def _eights(units: float) -> int:
+    return 8 * max(1, round(units / 8))
 
 
 def paper_contenders(vocabulary: int, size: str, depths: tuple[int, ...]) -> tuple[Contender, ...]:
@@ -115,8 +99,7 @@ def paper_contenders(vocabulary: int, size: str, depths: tuple[int, ...]) -> tup
     if size not in paper.SIZES:
         raise UsageError(f"unknown model size {size!r}; choose from {', '.join(paper.SIZES)}")
     found = [
-        Contender("Llama RoPE", paper.llama(size), True),
-        Contender("Llama ALiBi", paper.llama(size, "alibi"), True),
+        *(Contender(f"Llama {name}", paper.llama(size, kind), True) for name, kind in POSITIONS.items()),
         *(Contender(f"CEM T={T}", paper.full_cem(size, T)) for T in depths),
     ]
     return tuple(replace(c, model=replace(c.model, vocabulary=vocabulary)) for c in found)
@@ -125,13 +108,13 @@ def paper_contenders(vocabulary: int, size: str, depths: tuple[int, ...]) -> tup
 def tiny(vocabulary: int) -> LanguageConfig:
     """Seconds on one CPU core: shows that all parts work together."""
     recipe = Recipe(steps=600, batch=8, context=32, learning_rate=1e-2)
-    return LanguageConfig(contenders(vocabulary, 32, 2, 2, (1, 2)), recipe, 256, SMALL_BAND, 200, WHY_SMALL_BAND)
+    return LanguageConfig(contenders(vocabulary, 32, 2, 2, (1, 2)), recipe, 256, 200)
 
 
 def smoke(vocabulary: int) -> LanguageConfig:
     """A few minutes on two CPU cores; small batches, as more steps of fewer tokens learn faster here."""
     recipe = Recipe(steps=320, batch=4, context=128, learning_rate=3e-3)
-    return LanguageConfig(contenders(vocabulary, 128, 4, 4, (1, 2, 3)), recipe, 256, SMALL_BAND, 80, WHY_SMALL_BAND)
+    return LanguageConfig(contenders(vocabulary, 128, 4, 4, (1, 2, 3)), recipe, 256, 80)
 
 
 def tiny_on_cuda(vocabulary: int) -> LanguageConfig:
@@ -147,7 +130,7 @@ def smoke_on_cuda(vocabulary: int) -> LanguageConfig:
     batch make them fit.
     """
     recipe = Recipe(steps=150, batch=16, context=paper.CONTEXT, accumulate=4, precision="bfloat16")
-    return LanguageConfig(paper_contenders(vocabulary, "86M", (1, 2, 3)), recipe, 64, SMALL_BAND, 50, WHY_SMALL_BAND)
+    return LanguageConfig(paper_contenders(vocabulary, "86M", (1, 2, 3)), recipe, 64, 50)
 
 
 Preset = Callable[[int], LanguageConfig]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
 
@@ -12,6 +12,8 @@ from torch import Tensor
 
 from cemverify.cem.models import LanguageModelConfig
 from cemverify.results.envelope import Cell, Table
+from reports.kinds.language import models
+from reports.sheets import plain
 from synthetic.corpora.corpus import Corpus
 from synthetic.side_by_side.model_results import Ground, ModelResult
 from synthetic.side_by_side.presets import LanguageConfig
@@ -19,10 +21,37 @@ from synthetic.training.cost import Paths, on_meta, paths
 from synthetic.training.recipe import Recipe
 
 
-def payload(
-    config: LanguageConfig, ground: Ground, results: Sequence[ModelResult], reasons: Sequence[str]
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class TrainingFindings:
+    """What came of a run.
+
+    Attributes:
+        reasons: what speaks against it, one sentence each; () is a pass.
+    """
+
+    config: LanguageConfig
+    ground: Ground
+    results: tuple[ModelResult, ...]
+    reasons: tuple[str, ...]
+
+    @property
+    def passed(self) -> str:
+        """What a run says that passes: how far its models are ahead of the yardsticks."""
+        said = "every model needs fewer bits than a bigram model"
+        baselines = [result.contender.baseline for result in self.results]
+        if math.isfinite(self.config.band) and any(baselines) and not all(baselines):
+            said += (
+                f", none more than {self.config.band:g} times those of Llama with the same positions"
+                f" ({self.config.why_band})"
+            )
+        if any(layer.promised is not None for result in self.results for layer in result.probes):
+            said += "; every energy falls where it must"
+        return said
+
+
+def payload(found: TrainingFindings) -> dict[str, Any]:
     """What the result file holds beside its tables."""
+    config, ground, reasons = found.config, found.ground, list(found.reasons)
     corpus, y = ground.corpus, ground.yardsticks
     taken = paths_of(config, ground)
     per_byte = {name: bits * ground.per_byte for name, bits in asdict(y).items()} | dict(corpus.validation.compressed)
@@ -37,8 +66,8 @@ def payload(
         },
         "peak_flops_per_second": ground.peak_flops,
         "compiled": ground.compiled,
-        "models": [{**_model(result, ground), "paths": taken[result.contender.name]} for result in results],
-        "verdict": {"pass": not reasons, "reasons": list(reasons), "band": config.band, "why_band": config.why_band},
+        "models": [{**_model(result, ground), "paths": taken[result.contender.name]} for result in found.results],
+        "verdict": {"pass": not reasons, "reasons": reasons, "band": config.band, "why_band": config.why_band},
     }
 
 
@@ -52,14 +81,18 @@ def _paths(model: LanguageModelConfig, recipe: Recipe, processes: int, compiled:
     return paths(on_meta(model), recipe, processes=processes, compiled=compiled)
 
 
-def tables(config: LanguageConfig, ground: Ground, results: Sequence[ModelResult]) -> list[Table]:
-    """What a person reads: the models, the yardsticks, and the layers if any has an energy."""
-    found = [_models_table(config, ground, results), _yardsticks_table(ground)]
-    if any(result.probes for result in results):
-        found.append(_layers_table(results))
-    if any(result.start for result in results):
-        found.append(_steps_table(results))
-    return found
+def tables(found: TrainingFindings, content: Mapping[str, Any]) -> list[Table]:
+    """What a person reads: the models, the yardsticks, and the layers if any has an energy.
+
+    Args:
+        content: the result, as its file will have it.
+    """
+    made = [plain(models(content)), _yardsticks_table(found.ground)]
+    if any(result.probes for result in found.results):
+        made.append(_layers_table(found.results))
+    if any(result.start for result in found.results):
+        made.append(_steps_table(found.results))
+    return made
 
 
 def utilisation(result: ModelResult, ground: Ground) -> float:
@@ -92,63 +125,6 @@ def _model(result: ModelResult, ground: Ground) -> Mapping[str, Any]:
         "layers": [layer.record() for layer in result.probes],
         "steps": {"start": [asdict(s) for s in result.start], "trained": [asdict(s) for s in result.trained]},
     }
-
-
-def _models_table(config: LanguageConfig, ground: Ground, results: Sequence[ModelResult]) -> Table:
-    recipe, token, unit = config.recipe, ground.corpus.token, ground.corpus.unit
-    title = (
-        f"Models after {recipe.steps} steps of {recipe.batch} x {recipe.context} {token}s, the same batches for all,"
-        f" one seed, {recipe.precision}{', compiled' if ground.compiled else ''} (FLOPs: matrix products, causal"
-        f" attention as if dense; MFU: of"
-        f" {ground.peak_flops / 1e9:,.0f} GFLOP/s measured; ± over validation windows, not seeds)"
-    )
-    columns = [
-        "model",
-        "parameters",
-        f"MFLOPs/{token}",
-        f"training MFLOPs/{token}",
-        f"{token}s/s",
-        "MFU",
-        "peak memory",
-        f"validation bits/{unit}",
-        "minus bigram",
-        "minus unigram",
-    ]
-    if ground.floor is not None:
-        columns.append("above floor")
-    return Table(title, columns, [_models_row(result, ground, len(columns)) for result in results])
-
-
-def _models_row(result: ModelResult, ground: Ground, width: int) -> list[Cell]:
-    known: list[Cell] = [
-        result.contender.name,
-        f"{result.parameters:,}",
-        f"{result.cost.forward / 1e6:.2f}",
-        f"{result.cost.training / 1e6:.2f}",
-        _unless_nan(result.training.tokens_per_second, ",.0f"),
-        _unless_nan(utilisation(result, ground), ".0%"),
-        f"{result.peak_bytes / 1e6:,.0f} MB",
-    ]
-    if result.bits is None or result.validation is None:
-        at = result.training.diverged_at
-        said = "diverged at its last step" if at is None else f"diverged at step {at}"
-        return [*known, said, *["-"] * (width - len(known) - 1)]
-    bits, factor = result.bits, ground.per_byte
-    error = "" if result.standard_error is None else f" ± {result.standard_error * factor:.3f}"
-    row: list[Cell] = [
-        *known,
-        f"{bits * factor:.3f}{error}",
-        f"{(bits - ground.yardsticks.bigram) * factor:+.3f}",
-        f"{(bits - ground.yardsticks.unigram) * factor:+.3f}",
-    ]
-    if ground.floor is not None:
-        row.append(f"{float((result.validation - ground.floor).mean()) * factor:+.4f}")
-    return row
-
-
-def _unless_nan(value: float, style: str) -> str:
-    """A speed; a run that was finished before has none."""
-    return "-" if math.isnan(value) else f"{value:{style}}"
 
 
 def _yardsticks_table(ground: Ground) -> Table:

@@ -6,20 +6,16 @@ Under torchrun every process runs this: the first one makes the corpus and speak
 from __future__ import annotations
 
 import math
-import sys
-import time
 from collections.abc import Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TextIO
 
 from torch import Tensor
 
 from cemverify.console.errors import UsageError
-from cemverify.console.streams import note
 from cemverify.processes.cores import cores
-from cemverify.results.envelope import ResultError, Table, check_outputs
+from cemverify.results.envelope import ResultError, check_outputs
 from cemverify.runs.executors import processes
 from synthetic.corpora.choice import CorpusChoice, chain_of, open_corpus
 from synthetic.corpora.corpus import Corpus
@@ -27,12 +23,9 @@ from synthetic.corpora.tokenisers import Symbols
 from synthetic.corpora.tokens import Batches
 from synthetic.side_by_side.model_results import Ground, Keeping, ModelResult, survey, train_contender
 from synthetic.side_by_side.presets import Contender, LanguageConfig, PresetChoice
-from synthetic.side_by_side.report import payload, reasons_to_fail, tables
+from synthetic.side_by_side.report import TrainingFindings, reasons_to_fail
 from synthetic.training.cost import cost
 from synthetic.training.machine import Machine, agree, one_thread
-from synthetic.training.training import Step
-
-SECONDS_BETWEEN_LINES = 5.0
 
 
 @dataclass(frozen=True)
@@ -51,44 +44,6 @@ class TrainingRun:
     seed: int = 0
     workers: int | None = None
     keeping: Keeping | None = None
-
-
-@dataclass(frozen=True)
-class TrainingFindings:
-    """What came of a run.
-
-    Attributes:
-        reasons: what speaks against it, one sentence each; () is a pass.
-    """
-
-    config: LanguageConfig
-    ground: Ground
-    results: tuple[ModelResult, ...]
-    reasons: tuple[str, ...]
-
-    @property
-    def tables(self) -> list[Table]:
-        """The tables of the run, for a terminal and for its result file."""
-        return tables(self.config, self.ground, self.results)
-
-    @property
-    def payload(self) -> dict[str, Any]:
-        """For the result file, beside its tables."""
-        return payload(self.config, self.ground, self.results, self.reasons)
-
-    @property
-    def passed(self) -> str:
-        """What a run says that passes: how far its models are ahead of the yardsticks."""
-        said = "every model needs fewer bits than a bigram model"
-        baselines = [result.contender.baseline for result in self.results]
-        if math.isfinite(self.config.band) and any(baselines) and not all(baselines):
-            said += (
-                f", none more than {self.config.band:g} times those of Llama with the same positions"
-                f" ({self.config.why_band})"
-            )
-        if any(layer.promised is not None for result in self.results for layer in result.probes):
-            said += "; every energy falls where it must"
-        return said
 
 
 def train_side_by_side(run: TrainingRun, machine: Machine) -> TrainingFindings:
@@ -133,7 +88,10 @@ def _train_all(run: TrainingRun, config: LanguageConfig, ground: Ground, machine
     """One result for each contender, in their order."""
     workers = min(cores() if run.workers is None else run.workers, len(config.contenders))
     if workers <= 1 or machine.cuda or machine.world > 1:
-        return [_train(run, config, c, ground.corpus, ground.windows, machine) for c in config.contenders]
+        return [
+            train_contender(c, config, ground.corpus, ground.windows, run.seed, machine, run.keeping)
+            for c in config.contenders
+        ]
     by_cost = sorted(config.contenders, key=lambda c: -cost(c.model, config.recipe.context).training)  # longest first
     # torch's optimisers import its compiler, which takes longer than torch itself
     with processes(workers, [__name__, "torch._dynamo"]).open() as pool:
@@ -149,46 +107,5 @@ def _train_here(
 ) -> ModelResult:
     """Trains a contender in a worker process, which opens the corpus that the first process made."""
     with one_thread():
-        return _train(run, config, contender, open_corpus(run.corpus, run.corpora), windows, machine)
-
-
-def _train(
-    run: TrainingRun,
-    config: LanguageConfig,
-    contender: Contender,
-    corpus: Corpus,
-    windows: Tensor,
-    machine: Machine,
-) -> ModelResult:
-    observe = TrainingProgress(contender.name, config, sys.stderr) if machine.rank == 0 else lambda _step: None
-
-    def warn(sentence: str) -> None:
-        if machine.rank == 0:
-            note(f"WARNING: {sentence}")
-
-    return train_contender(
-        contender, config, corpus, windows, run.seed, machine, keeping=run.keeping, observe=observe, warn=warn
-    )
-
-
-class TrainingProgress:
-    """A line on stderr every few seconds and at the end of a training."""
-
-    def __init__(self, name: str, config: LanguageConfig, stream: TextIO) -> None:
-        self.name = name
-        self.recipe = config.recipe
-        self.stream = stream
-        self.last = -math.inf
-
-    def __call__(self, step: Step) -> None:
-        done = step.step == self.recipe.steps
-        if not done and time.monotonic() - self.last < SECONDS_BETWEEN_LINES:
-            return
-        self.last = time.monotonic()
-        left = (self.recipe.steps - step.step) * self.recipe.batch * self.recipe.context / step.rate
-        print(
-            f"{self.name:11} step {step.step}/{self.recipe.steps}  {step.bits:.3f} bits/token"
-            f"  {step.rate:,.0f} tokens/s" + ("" if done else f"  {left:.0f} s left"),
-            file=self.stream,
-            flush=True,
-        )
+        corpus = open_corpus(run.corpus, run.corpora)
+        return train_contender(contender, config, corpus, windows, run.seed, machine, run.keeping)

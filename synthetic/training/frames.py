@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cemverify.cem import presets as paper
-from cemverify.cem.layers import AttentionConfig, DiagonalKind, MLPConfig, PreconditionerConfig
+from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
 from cemverify.cem.llama import LlamaAttentionConfig, SwiGLUConfig
 from cemverify.cem.models import BlockConfig, LanguageModelConfig
 from cemverify.console.errors import UsageError
@@ -38,18 +38,16 @@ class Frame:
         """Llama's attention at this size, with rotary positions or ALiBi."""
         return LlamaAttentionConfig(self.size.dim, self.size.heads, position, init_std=self.init_std)
 
-    def swiglu(self, hidden: int | None = None) -> SwiGLUConfig:
-        """Llama's MLP at this size, or with another number of hidden units."""
-        return SwiGLUConfig(self.size.dim, hidden or self.size.hidden, init_std=self.init_std)
+    def swiglu(self) -> SwiGLUConfig:
+        """Llama's MLP at this size."""
+        return SwiGLUConfig(self.size.dim, self.size.hidden, init_std=self.init_std)
 
-    def attention(
-        self, steps: int, preconditioner: PreconditionerName = "diagonal", diagonal: DiagonalKind = "shared"
-    ) -> AttentionConfig:
+    def attention(self, steps: int, preconditioner: PreconditionerName = "diagonal") -> AttentionConfig:
         """CEM's attention at this size, with T = steps."""
         return AttentionConfig(
             self.size.dim,
             self.size.heads,
-            diagonal=diagonal,
+            diagonal="shared",
             position="alibi",
             preconditioner=_preconditioner(preconditioner, rank=4, per_head=True),
             steps=steps,
