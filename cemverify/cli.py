@@ -48,11 +48,9 @@ def _chosen(given: list[str]) -> Run:
 
 
 def _parser(given: Sequence[str]) -> Parser:
-    from importlib import import_module
-
     from cemverify._version import VERSION
     from cemverify.catalogue import versions
-    from cemverify.console.parsing import Help, Parser
+    from cemverify.console.parsing import Parser, add_commands
 
     parser = Parser(
         prog="cemverify",
@@ -61,22 +59,7 @@ def _parser(given: Sequence[str]) -> Parser:
     )
     version = f"cemverify {VERSION}, catalogue {versions.current()}"
     parser.add_argument("--version", action="version", version=version)
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    chosen = next((word for word in given if word in COMMANDS), None)
-    for name, summary in COMMANDS.items():
-        if name != chosen:
-            commands.add_parser(name, help=summary)
-            continue
-        command = import_module(f"cemverify.commands.{name}")
-        subparser = commands.add_parser(
-            name,
-            help=summary,
-            description=command.DESCRIPTION,
-            epilog=getattr(command, "EPILOG", None),
-            formatter_class=Help,
-        )
-        command.add_arguments(subparser)
-        subparser.set_defaults(run=command.run)
+    add_commands(parser, COMMANDS, given, "cemverify.commands")
     return parser
 
 

@@ -54,9 +54,7 @@ def _chosen(given: list[str]) -> Run:
 
 
 def _parser(given: Sequence[str]) -> Parser:
-    from importlib import import_module
-
-    from cemverify.console.parsing import Help, Parser
+    from cemverify.console.parsing import Help, Parser, add_commands
 
     parser = Parser(
         prog="python -m reports",
@@ -64,22 +62,7 @@ def _parser(given: Sequence[str]) -> Parser:
         epilog=EPILOG,
         formatter_class=Help,
     )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    chosen = next((word for word in given if word in COMMANDS), None)
-    for name, summary in COMMANDS.items():
-        if name != chosen:
-            commands.add_parser(name, help=summary)
-            continue
-        command = import_module(f"reports.commands.{name}")
-        subparser = commands.add_parser(
-            name,
-            help=summary,
-            description=command.DESCRIPTION,
-            epilog=command.EPILOG,
-            formatter_class=Help,
-        )
-        command.add_arguments(subparser)
-        subparser.set_defaults(run=command.run)
+    add_commands(parser, COMMANDS, given, "reports.commands")
     return parser
 
 

@@ -20,10 +20,9 @@ class Quantity:
     """A number and what is known about it.
 
     Attributes:
-        value: in the unit of its column; None if there is none, and `note` says why.
+        value: in the unit of its column; None if there is none. note: why there is none, printed in its place.
         spread: its standard deviation or standard error, in the same unit. interval: its ends, in the same unit.
         best: whether it is the best of its column, and a paired test says so.
-        note: becomes a footnote.
     """
 
     value: float | None
@@ -86,19 +85,16 @@ class Sheet:
 
 
 def printed(sheet: Sheet) -> Table:
-    """The table for people: rounded by the uncertainty, groups set apart, footnotes below."""
-    notes: list[str] = []
+    """The table for people: rounded by the uncertainty, groups set apart, the legend below."""
 
     def cell(entry: Entry, column: Column) -> Cell:
         if isinstance(entry, int | float) and not isinstance(entry, bool):
             entry = Quantity(entry)
         if not isinstance(entry, Quantity):
             return NOTHING if entry is None else entry
-        text = rounded(entry, column) if column.text is None or entry.value is None else column.text(entry)
-        if entry.note:
-            if entry.note not in notes:
-                notes.append(entry.note)
-            text += f" [{notes.index(entry.note) + 1}]"
+        if entry.value is None:
+            return entry.note or NOTHING
+        text = rounded(entry, column) if column.text is None else column.text(entry)
         return Strong(text) if entry.best else text
 
     rows: list[list[Cell]] = []
@@ -109,7 +105,7 @@ def printed(sheet: Sheet) -> Table:
         rows += [
             [cell(entry, column) for entry, column in zip(row, sheet.columns, strict=True)] for row in group.rows
         ]
-    below = [f"[{i}] {note}" for i, note in enumerate(notes, 1)] + ([sheet.legend] if sheet.legend else [])
+    below = [sheet.legend] if sheet.legend else []
     return Table(sheet.title, [column.heading for column in sheet.columns], rows, rules, below)
 
 

@@ -11,6 +11,7 @@ import shlex
 import shutil
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn
@@ -109,6 +110,34 @@ class Parser(argparse.ArgumentParser):
         """What is said about words that it does not know."""
         option = next((word.partition("=")[0] for word in words if word.startswith("-")), None)
         return f"{words[0]!r} is one word too many" if option is None else f"there is no option {option}"
+
+
+def add_commands(
+    parser: argparse.ArgumentParser, commands: Mapping[str, str], given: Sequence[str], room: str
+) -> None:
+    """Adds the commands of a program, of which only the chosen one is imported: some imports take a second.
+
+    Args:
+        commands: each with a summary. given: the arguments.
+        room: the package that has a module for each command, with `DESCRIPTION`, `EPILOG` if it has one,
+            `add_arguments(parser)` and `run(options)`.
+    """
+    found = parser.add_subparsers(required=True, metavar="COMMAND")
+    chosen = next((word for word in given if word in commands), None)
+    for name, summary in commands.items():
+        if name != chosen:
+            found.add_parser(name, help=summary)
+            continue
+        module = import_module(f"{room}.{name}")
+        command = found.add_parser(
+            name,
+            help=summary,
+            description=module.DESCRIPTION,
+            epilog=getattr(module, "EPILOG", None),
+            formatter_class=Help,
+        )
+        module.add_arguments(command)
+        command.set_defaults(run=module.run)
 
 
 def again(program: Sequence[str], given: Sequence[str], without: Mapping[str, int] = NOTHING) -> str:

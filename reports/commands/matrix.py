@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from cemverify.console.parsing import path
 from cemverify.console.streams import note
+from reports.commands import add_paths
 
 if TYPE_CHECKING:
     from reports.collect import ResultFile
@@ -38,9 +39,7 @@ exit code: 0, or 2 with one sentence on stderr if a path holds no verdict or a f
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `python -m reports matrix` to its parser."""
-    parser.add_argument(
-        "paths", metavar="PATH", nargs="+", type=path, help="a result file, or a folder of result files"
-    )
+    add_paths(parser)
     parser.add_argument(
         "--format",
         choices=("terminal", "markdown", "latex", "csv"),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from cemverify.console.parsing import path
+from reports.commands import add_paths, beside
 
 DESCRIPTION = """\
 Writes one HTML page that begins with the answer: how many properties hold, what is violated with the script that
@@ -25,9 +25,7 @@ exit code: 0, or 2 with one sentence on stderr if a path is no result file or th
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `python -m reports page` to its parser."""
-    parser.add_argument(
-        "paths", metavar="PATH", nargs="+", type=path, help="a result file, or a folder of result files"
-    )
+    add_paths(parser)
     parser.add_argument(
         "-o", "--output", metavar="FILE", type=path, help="the page (default: report.html in the first PATH's folder)"
     )
@@ -39,8 +37,7 @@ def run(options: argparse.Namespace) -> int:
     from reports.collect import collect
     from reports.page.content import page_of, render
 
-    first: Path = options.paths[0]
-    output: Path = options.output or (first if first.is_dir() else first.parent) / "report.html"
+    output = options.output or beside(options.paths) / "report.html"
     check_outputs(output, read=options.paths)
     sources = collect(options.paths)
     check_outputs(output, read=[source.path for source in sources])

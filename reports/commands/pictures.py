@@ -6,9 +6,10 @@ import argparse
 from typing import TYPE_CHECKING
 
 from cemverify.console.parsing import path
+from reports.commands import add_paths, beside
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    pass
 
 DESCRIPTION = """\
 Draws the pictures of result files as SVG, each with its data as CSV beside it. A picture makes one statement, which
@@ -30,9 +31,7 @@ exit code: 0, or 2 with one sentence on stderr if a path is no result file or a 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `python -m reports pictures` to its parser."""
-    parser.add_argument(
-        "paths", metavar="PATH", nargs="+", type=path, help="a result file, or a folder of result files"
-    )
+    add_paths(parser)
     parser.add_argument(
         "--output",
         metavar="DIR",
@@ -49,8 +48,7 @@ def run(options: argparse.Namespace) -> int:
     from reports.pictures.gallery import pictures_of
 
     drawn = {}
-    first: Path = options.paths[0]
-    folder: Path = options.output or (first if first.is_dir() else first.parent) / "pictures"
+    folder = options.output or beside(options.paths) / "pictures"
     check_outputs(folders=[folder])
     sources = collect(options.paths)
     for source in sources:

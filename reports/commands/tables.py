@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from cemverify.console.streams import note
 from cemverify.results.tables import RENDERERS
+from reports.commands import add_paths
 
 if TYPE_CHECKING:
     from reports.collect import ResultFile
@@ -39,9 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `python -m reports tables` to its parser."""
     from cemverify.console.parsing import path, whole
 
-    parser.add_argument(
-        "paths", metavar="PATH", nargs="+", type=path, help="a result file, or a folder of result files"
-    )
+    add_paths(parser)
     parser.add_argument(
         "--format", choices=tuple(RENDERERS), default="terminal", help="format of the tables (default: %(default)s)"
     )

@@ -40,7 +40,7 @@ def models(content: Mapping[str, Any]) -> Sheet:
                 *(Quantity(model["flops_per_token"][what] / 1e6) for what in ("forward", "training")),
                 *(Quantity(model["tokens_per_second"]), Quantity(model["utilisation"])),
                 Quantity(None if peak is None else peak / 1e6),
-                diverged if bits is None else Quantity(bits, model["validation_standard_error"]),
+                Quantity(bits, model["validation_standard_error"], note=diverged if bits is None else ""),
                 *(Quantity(None if bits is None else bits - other) for _, other in against),
             ]
         )

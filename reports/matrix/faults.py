@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -98,24 +99,15 @@ def _mutants(chosen: Sequence[Content], matrix: Content) -> Table:
 
 
 def _properties(mutants: Sequence[Content], matrix: Content) -> Table:
-    named, seen = dict[str, int](), dict[str, int]()
-    for mutant in mutants:
-        named[mutant["property"]] = named.get(mutant["property"], 0) + 1
-        for id_ in _seen(matrix, mutant["id"]):
-            seen[id_] = seen.get(id_, 0) + 1
-    asked: dict[str, int] = {}
-    for detected in matrix["detected"].values():
-        for id_ in detected:
-            asked[id_] = asked.get(id_, 0) + 1
-    rows = [(id_, str(named.get(id_, 0)), str(seen.get(id_, 0)), str(count)) for id_, count in sorted(asked.items())]
+    named = Counter(mutant["property"] for mutant in mutants)
+    seen = Counter(id_ for mutant in mutants for id_ in _seen(matrix, mutant["id"]))
+    asked = Counter(id_ for detected in matrix["detected"].values() for id_ in detected)
+    rows = [(id_, str(named[id_]), str(seen[id_]), str(count)) for id_, count in sorted(asked.items())]
     return Table("", ("property", "mutants named for it", "mutants it sees", "asked of"), rows)
 
 
 def _correct(alarms: Sequence[Content]) -> Table:
-    rows = [
-        (a["implementation"], str(a["properties"]), str(a["runs"]), str(a["alarms"]), str(a["undecided"]))
-        for a in alarms
-    ]
+    rows = [[str(a[key]) for key in ("implementation", "properties", "runs", "alarms", "undecided")] for a in alarms]
     return Table("", ("implementation", "properties", "runs", "false alarms", "undecided"), rows)
 
 

@@ -23,14 +23,13 @@ def test_a_number_has_as_many_digits_as_its_uncertainty_leaves() -> None:
     assert rounded(Quantity(None), column) == "–"
 
 
-def test_a_missing_number_has_a_footnote_and_equal_ones_share_it() -> None:
+def test_where_a_number_is_missing_it_stands_why() -> None:
     why = "2 of 3 runs diverged"
     sheet = Sheet(
         "t", [Column("a"), Column("b")], [Group("", [[Quantity(None, note=why), Quantity(None, note=why)]])]
     )
     table = printed(sheet)
-    assert table.rows == [["– [1]", "– [1]"]]
-    assert table.notes == [f"[1] {why}"]
+    assert table.rows == [[why, why]]
     assert why in markdown([table])
     assert why in numbers(sheet)
 
@@ -85,9 +84,9 @@ def test_a_study_and_its_report_have_the_same_tables_and_csv_has_every_digit() -
     assert str(content["rows"][5]["rmse"]["std"]) in found[0].csv
 
 
-def test_a_model_that_diverged_has_a_footnote() -> None:
+def test_a_model_that_diverged_says_so_in_the_place_of_its_bits() -> None:
     table = shown(a_language({"good": 2.0, "bad": None}), fold=True)[0].table
-    assert table.notes[0] == "[1] diverged at step 3"
+    assert "diverged at step 3" in table.rows[1]
 
 
 def test_families_are_folded_and_violations_are_not() -> None:

@@ -65,20 +65,18 @@ are not compiled reach a smaller share of a GPU's speed than Llama's; give the s
 def add_arguments(parser: Command, study: Study | None) -> None:
     """The options of the command of a study; of a study that the command line names, if it is None."""
 
-    def usual(text: str) -> str:
-        return "" if study is None else f" (default: {text})"
-
-    how = HOW.format(
-        replaced="" if study is None else usual(study.replaced),
-        depth="" if study is None else usual(str(study.depth)),
-        per_parameter="" if study is None else usual(f"{study.per_parameter:g}"),
-        seeds="" if study is None else usual(f"{study.seeds} from 0"),
-        tuning="" if study is None else usual(str(study.tuning)),
-    )
+    names = ("replaced", "depth", "per_parameter", "seeds", "tuning")
+    usual = dict.fromkeys(names, "")
+    if study is not None:
+        usual = {name: f" (default: {getattr(study, name)})" for name in names}
+        usual |= {
+            "per_parameter": f" (default: {study.per_parameter:g})",
+            "seeds": f" (default: {study.seeds} from 0)",
+        }
     parser.description = OWN_DESCRIPTION if study is None else study.description
     name = "own mystudy.sentences:STUDY --until 60" if study is None else f"{study.name} {study.example}"
     parser.epilog = f"example: python -m synthetic language {name}\n"
-    add = add_recipe_arguments(parser, "the study", how, finds_rates=True)
+    add = add_recipe_arguments(parser, "the study", HOW.format(**usual), finds_rates=True)
     if study is None:
         add("study_of", metavar="MODULE:STUDY")
     add("--replaced")

@@ -9,7 +9,8 @@ A run that goes on from a checkpoint first drops the lines behind it, so that ea
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +32,9 @@ class Metrics:
         if path is None:
             return
         kept = [line for line in lines(path) if line["step"] <= after] if after else []
-        try:
+        with _told("write", path):
             write_text(path, "".join(json.dumps(line) + "\n" for line in kept))
             self._file = path.open("a", encoding="utf-8", buffering=1)  # a whole line at a time
-        except (OSError, ResultError) as error:
-            raise UsageError(f"cannot write the metrics {path}: {error}") from error
 
     def add(self, line: Mapping[str, Any]) -> None:
         """Writes one line; numbers that are not finite become null.
@@ -43,12 +42,9 @@ class Metrics:
         Raises:
             UsageError: the disk is full.
         """
-        if self._file is None:
-            return
-        try:
-            self._file.write(json.dumps(finite(line), allow_nan=False) + "\n")
-        except OSError as error:
-            raise UsageError(f"cannot write the metrics {self.path}: {error.strerror or error}") from error
+        if self._file is not None:
+            with _told("write", self.path):
+                self._file.write(json.dumps(finite(line), allow_nan=False) + "\n")
 
     def close(self) -> None:
         """Closes the file.
@@ -56,12 +52,9 @@ class Metrics:
         Raises:
             UsageError: the disk is full.
         """
-        if self._file is None:
-            return
-        try:
-            self._file.close()
-        except OSError as error:
-            raise UsageError(f"cannot write the metrics {self.path}: {error.strerror or error}") from error
+        if self._file is not None:
+            with _told("write", self.path):
+                self._file.close()
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -70,10 +63,8 @@ def lines(path: Path) -> list[dict[str, Any]]:
     Raises:
         UsageError: it cannot be read, or a line before the last is not one of metrics.
     """
-    try:
+    with _told("read", path):
         text = path.read_bytes() if path.exists() else b""
-    except OSError as error:
-        raise UsageError(f"cannot read the metrics {path}: {error.strerror or error}") from error
     found: list[dict[str, Any]] = []
     written = text.split(b"\n")
     for number, line in enumerate(written[:-1], 1):  # what stands behind the last line break was cut off
@@ -85,3 +76,12 @@ def lines(path: Path) -> list[dict[str, Any]]:
             raise UsageError(f"line {number} of the metrics {path} is damaged; remove the line, or start anew")
         found.append(content)
     return found
+
+
+@contextmanager
+def _told(what: str, path: Path | None) -> Iterator[None]:
+    """What the system refuses becomes a sentence."""
+    try:
+        yield
+    except (OSError, ResultError) as error:
+        raise UsageError(f"cannot {what} the metrics {path}: {getattr(error, 'strerror', None) or error}") from error

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from cemverify.results.envelope import Cell, Table
 from cemverify.results.statistics import spread
 from synthetic.studies.engine.comparisons import MARGIN
-from synthetic.studies.engine.plan import JUDGING_WINDOWS
 from synthetic.studies.engine.trials import TrialRecord
 
 POWER, ALPHA = 0.8, 0.05
@@ -23,20 +21,6 @@ POWER, ALPHA = 0.8, 0.05
 PILOT_SPREAD = 0.005
 MOST_SEEDS = 1000
 EFFECTS = (0.0025, MARGIN, 0.01, 0.02)
-
-
-@dataclass(frozen=True)
-class Windows:
-    """What the choice of windows contributes.
-
-    Attributes:
-        error: the standard error of a pair's log ratio over the groups of windows, the mean over seeds.
-        windows: how many were scored. enough: how many bring the error below a quarter of the margin.
-    """
-
-    error: float
-    windows: int
-    enough: int
 
 
 def seeds_to_find(effect: float, deviation: float) -> int | None:
@@ -53,8 +37,11 @@ def seeds_to_equal(margin: float, deviation: float) -> int | None:
     return _fewest(lambda n: _power_to_equal(math.log1p(margin), deviation, n))
 
 
-def from_windows(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) -> Windows | None:
-    """The contribution of the windows to the comparison of two rows, paired by seed; None where it cannot be told."""
+def from_windows(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) -> float | None:
+    """The standard error that the choice of windows gives a comparison of two rows, paired by seed; None if untold.
+
+    It is that of a pair's log ratio over the groups of windows, the mean over seeds.
+    """
     pairs = [(a.groups, b.groups) for a, b in zip(first, second, strict=True) if a.groups and b.groups]
     if not pairs or len(pairs[0][0]) < 2:
         return None
@@ -63,9 +50,7 @@ def from_windows(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) ->
     means = [math.fsum(math.log(a[g] / b[g]) for a, b in pairs) / len(pairs) for g in range(groups)]
     deviation = spread(means).std
     assert deviation is not None
-    error = deviation / math.sqrt(groups)
-    enough = math.ceil(JUDGING_WINDOWS * (error / (math.log1p(MARGIN) / 4)) ** 2)
-    return Windows(error, JUDGING_WINDOWS, enough)
+    return deviation / math.sqrt(groups)
 
 
 def needs(deviation: float, source: str) -> Table:

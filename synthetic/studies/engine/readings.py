@@ -29,43 +29,6 @@ def measured_ratio(
     }
 
 
-def payload(
-    study: str,
-    ratios: Sequence[Mapping[str, Any]],
-    *,
-    parameters: int,
-    seen: str,
-    replicates: str,
-    recipe: str,
-    figure: str,
-    margin: float,
-    best_rates: Sequence[Mapping[str, Any]] = (),
-    layers: str | None = None,
-    size: str | None = None,
-) -> dict[str, Any]:
-    """The figures that every study has, and at what scale; see docs/result-files.md.
-
-    Args:
-        study: its name. ratios: of `measured_ratio`. layers, size: of language models.
-        parameters: of the largest model. seen: what each was trained on. replicates: how many, and of what.
-        recipe: how it was trained, in words. figure: of what the ratios are. margin: within which models are equal.
-        best_rates: {"model", "rate", "at_edge"} of each model that found a learning rate.
-    """
-    return {
-        "study": study,
-        **({} if layers is None else {"layers": layers}),
-        **({} if size is None else {"size": size}),
-        "parameters": parameters,
-        "seen": seen,
-        "replicates": replicates,
-        "recipe": recipe,
-        "figure": figure,
-        "margin": margin,
-        "ratios": list(ratios),
-        "best_rates": list(best_rates),
-    }
-
-
 def counted(count: int, what: str) -> str:
     """A number of things in words: "1 seed", "3 seeds"."""
     return f"{count} {what}{'' if count == 1 else 's'}"

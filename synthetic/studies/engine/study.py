@@ -177,35 +177,35 @@ class Study:
 
 
 def figures(study: str, found: Found, findings: Findings) -> dict[str, Any]:
-    """The readings of a study: what it measured, and at what scale."""
+    """The readings of a study: what it measured, and at what scale; see docs/result-files.md."""
     plan, recipe = found.plan, found.plan.recipe
     # a control may be wider
     of_cem = [r.design for r in plan.rows if r.design.replaced == plan.replaced and r.design.size == plan.frame.size]
-    common = readings.payload(
-        study if plan.papers else f"{study}-{plan.replaced}",
-        [
-            readings.measured_ratio(c.model, c.base, c.values, c.references) | {"verdict": c.verdict}
-            for c in findings.compared
-            if c.seeds and not c.diverged
-        ],
-        layers=None if plan.papers else LAYERS[plan.replaced],
-        size=plan.size,
-        parameters=max((parameters(design) for design in of_cem), default=0),
-        seen=f"{recipe.tokens / 1e6:.3g}M tokens",
-        replicates=readings.counted(found.state.seeds, "seed"),
-        recipe=(
+    common = {
+        "study": study if plan.papers else f"{study}-{plan.replaced}",
+        **({} if plan.papers else {"layers": LAYERS[plan.replaced]}),
+        "size": plan.size,
+        "parameters": max((parameters(design) for design in of_cem), default=0),
+        "seen": f"{recipe.tokens / 1e6:.3g}M tokens",
+        "replicates": readings.counted(found.state.seeds, "seed"),
+        "recipe": (
             f"{recipe.steps:,} steps on {found.corpus}, embeddings N(0, 1), each row at its own learning rate, tuned"
             " on other seeds and another half of the validation part"
             f"{', through torch.compile' if plan.compiled else ''}"
         ),
-        figure=f"bits per {found.unit} at equal tokens",
-        margin=MARGIN,
-        best_rates=[
+        "figure": f"bits per {found.unit} at equal tokens",
+        "margin": MARGIN,
+        "ratios": [
+            readings.measured_ratio(c.model, c.base, c.values, c.references) | {"verdict": c.verdict}
+            for c in findings.compared
+            if c.seeds and not c.diverged
+        ],
+        "best_rates": [
             {"model": tuned.row.name, "rate": tuned.rate, "at_edge": False}
             for tuned in found.state.rows
             if tuned.rate is not None
         ],
-    )
+    }
     return {**common, **findings.figures}
 
 

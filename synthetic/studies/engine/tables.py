@@ -55,7 +55,7 @@ def comparisons(found: State, pairs: Sequence[Compared]) -> Table:
     """Every comparison, and what it could have seen."""
     rows: list[list[Cell]] = []
     for pair in pairs:
-        c, windows = pair.comparison, _windows(found, pair)
+        c = pair.comparison
         rows.append(
             [
                 f"{pair.model} / {pair.base}",
@@ -64,7 +64,7 @@ def comparisons(found: State, pairs: Sequence[Compared]) -> Table:
                 ", ".join(f"{value:.4f}" for value in pair.ratios) or NOTHING,
                 NOTHING if c is None or c.holm is None else f"{c.holm:.4f}",
                 shown_share(None if c is None else c.detectable),
-                shown_share(None if windows is None else windows.error),
+                shown_share(_windows(found, pair)),
                 pair.verdict,
             ]
         )
@@ -72,7 +72,7 @@ def comparisons(found: State, pairs: Sequence[Compared]) -> Table:
     return Table("Comparisons at equal tokens, paired by seed", (*columns, "verdict"), rows)
 
 
-def _windows(found: State, pair: Compared) -> power.Windows | None:
+def _windows(found: State, pair: Compared) -> float | None:
     """What the text that is scored contributes to the error of a comparison."""
     rows = [found.of(name) for name in (pair.model, pair.base)]
     records = [[r for s in pair.seeds if row is not None and (r := row.judged[s]) is not None] for row in rows]

@@ -16,7 +16,7 @@ from synthetic.gp import difficulty
 from synthetic.gp.difficulty import Difficulty, average
 from synthetic.gp.tasks import Score
 from synthetic.studies.engine.conduct import Look
-from synthetic.studies.engine.readings import measured_ratio, payload
+from synthetic.studies.engine.readings import measured_ratio
 from synthetic.studies.engine.statements import Statement
 from synthetic.studies.recursion.cells import (
     ModelCell,
@@ -327,19 +327,21 @@ def measured(content: Mapping[str, Any]) -> dict[str, Any]:
         for on, row in every
         if (stops := at_stops(row))
     ]
-    common = payload(
+    return {
         # one model for all depths is another question than a model for each
-        "recursion-dial" if drawn else "recursion",
-        [
+        "study": "recursion-dial" if drawn else "recursion",
+        "parameters": max(sizes, default=0),
+        "seen": f"{config['train_points']:,} training points",
+        "replicates": f"{config['seeds']} functions each",
+        "recipe": f"noise {config['noise']:g}, each depth at its best of {len(config['rates'])} learning rates",
+        "figure": "expected RMSE",
+        "margin": MARGIN,
+        "ratios": [
             measured_ratio(f"T = {deep}", f"T = {flat}", errors(at[deep]), errors(at[flat]), short(prior))
             for prior, at in depths.items()
             for flat, deep in combinations(sorted(at), 2)
         ],
-        parameters=max(sizes, default=0),
-        seen=f"{config['train_points']:,} training points",
-        replicates=f"{config['seeds']} functions each",
-        recipe=f"noise {config['noise']:g}, each depth at its best of {len(config['rates'])} learning rates",
-        figure="expected RMSE",
-        margin=MARGIN,
-    )
-    return {**common, **({"at_depths": drawn} if drawn else {}), **({"at_stops": stopped} if stopped else {})}
+        "best_rates": [],
+        **({"at_depths": drawn} if drawn else {}),
+        **({"at_stops": stopped} if stopped else {}),
+    }
