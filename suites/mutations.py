@@ -81,7 +81,7 @@ def files() -> list[str]:
 
 
 def folders_of(path: str) -> tuple[str, ...]:
-    """Where the tests of a file are."""
+    """The folders of the suites in which the tests of a file are."""
     return next(tests for place, tests in _TESTS if path.startswith(place))
 
 

@@ -164,7 +164,7 @@ def room_of(module: str) -> str | None:
 
 @cache
 def files_of(package: str) -> list[Path]:
-    """Its Python files, sorted."""
+    """The Python files of a package, sorted."""
     return sorted((ROOT / package).rglob("*.py"))
 
 

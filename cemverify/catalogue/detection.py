@@ -46,7 +46,7 @@ class Share:
 
     @property
     def percent(self) -> float:
-        """The share."""
+        """The share in per cent; 0 where an implementation can have none of these faults."""
         return 100 * self.killed / self.of if self.of else 0.0
 
 

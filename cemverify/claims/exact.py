@@ -138,7 +138,7 @@ def gated_downhill(unit: Unit, V: Matrix, gate: Numbers, x: Numbers) -> list[Num
 
 
 def gated_step(unit: Unit, V: Matrix, gate: Numbers, x: Numbers, eta: Number) -> list[Number]:
-    """x + eta times that direction."""
+    """The state x + eta d after one step of size eta along the direction d of a gated MLP."""
     return [a + eta * f for a, f in zip(x, gated_downhill(unit, V, gate, x), strict=True)]
 
 

@@ -34,7 +34,7 @@ def property_ids(prefix: str, **_: object) -> list[str]:
 
 
 def versions(**_: object) -> list[str]:
-    """The versions of the catalogue."""
+    """The versions of the catalogue, as the shell offers them behind an option."""
     return list(catalogue.versions())
 
 

@@ -36,7 +36,7 @@ _EFFORT = Effort(shrink=False, seconds=600.0)
 
 
 def text(rows: Sequence[Detects]) -> str:
-    """The content of the file."""
+    """The text of detection.jsonl, a line of JSON for each property."""
     return "".join(f"{json.dumps(asdict(row))}\n" for row in rows)
 
 

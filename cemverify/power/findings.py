@@ -125,7 +125,7 @@ class Power:
 
     @property
     def killed(self) -> int:
-        """How many every seed killed."""
+        """How many mutants every seed killed by their property, for their cause."""
         return sum(m.killed for m in self.applicable)
 
     @property
@@ -135,7 +135,7 @@ class Power:
 
     @property
     def runs_without_fault(self) -> int:
-        """Runs of correct implementations."""
+        """How many times a property was asked of a correct implementation."""
         return sum(a.runs for a in self.alarms)
 
     @property
@@ -150,7 +150,7 @@ class Power:
         return self.killed == len(self.applicable) > 0 and not self.false_alarms
 
     def families(self) -> list[tuple[str, int, int]]:
-        """Family, killed, applicable."""
+        """For each family of mutants its name, how many were killed, and how many could be run."""
         names = dict.fromkeys(m.mutant.family for m in self.applicable)
         return [
             (name, sum(m.killed for m in self.applicable if m.mutant.family == name),

@@ -45,7 +45,7 @@ class Sample:
     survivors: tuple[str, ...]
 
     def row(self) -> tuple[str, str, int, int, int, str, str]:
-        """The row of the published table."""
+        """The row of the published table for a sample of drawn mutants."""
         low, high = clopper_pearson(self.died, self.asked)
         share, interval = f"{self.died / self.asked:.1%}", f"{low:.1%} to {high:.1%}"
         return self.date, self.commit, self.seed, self.asked, self.died, share, interval
@@ -87,7 +87,7 @@ def _asked(mutant: Drawn, properties: Sequence[Property], effort: Effort) -> Row
 
 
 def rows(path: Path = SERIES) -> list[Row]:
-    """What was asked so far."""
+    """The drawn mutants that were asked so far, from the file that keeps them."""
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 

@@ -25,7 +25,7 @@ _SECONDS = 600.0  # for each property, as the machine may be busy
 
 
 def pairs() -> list[Row]:
-    """What was asked so far."""
+    """The pairs of faults that were asked so far, from the file that keeps them."""
     return [json.loads(line) for line in PAIRS.read_text().splitlines()] if PAIRS.exists() else []
 
 

@@ -198,7 +198,7 @@ def answers(number: int) -> dict[str, dict[str, Any]]:
 
 
 def rounds() -> list[Round]:
-    """All rounds, the first first."""
+    """All blind rounds, in the order in which they were held."""
     return [load(int(path.parent.name.removeprefix("round_"))) for path in sorted(HERE.glob("round_*/round.json"))]
 
 

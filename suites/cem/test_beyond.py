@@ -431,7 +431,7 @@ def averaged() -> Patch:
 
 
 def at_step(choose: Callable[[Descent, int], int]) -> Patch:
-    """Another step's own eta and P."""
+    """A patch by which step t takes the eta and the preconditioner of another step."""
     right = Descent.at
     return Patch(Descent, "at", lambda self, t: right(self, choose(self, t)))
 
@@ -453,7 +453,7 @@ def trajectory_without_momentum() -> Patch:
 
 
 def faulty_own(change: Callable[[Own], Own]) -> Patch:
-    """What a layer gives its steps."""
+    """A patch that changes what a layer gives to each of its steps."""
     return Patch(layers, "Own", lambda *fields: change(Own(*fields)))
 
 

@@ -212,7 +212,7 @@ def test_algorithm_1_ascends_as_printed() -> None:
 
 
 def attention_of_ones() -> CEMAttention:
-    """W_Q = W_K = D = K = R = 1."""
+    """Attention of one head and one dimension, with W_Q = W_K = 1."""
     layer = randomised(CEMAttention(AttentionConfig(1, 1), generator(0)), 0)
     with torch.no_grad():
         layer.W_Q.fill_(1.0)

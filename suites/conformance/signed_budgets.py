@@ -110,7 +110,7 @@ def _figures(budget: Tensor) -> Figures:
 
 
 def on_file() -> Mapping[str, Figures]:
-    """What was signed."""
+    """The budgets in budgets.json, by the name of their case."""
     signed: Mapping[str, Figures] = json.loads(FILE.read_text())
     return signed
 

@@ -68,7 +68,7 @@ def test_a_fault_is_a_typed_violation(cause: str, fault: Callable[..., Any]) -> 
 
 
 class Unprintable(Exception):
-    """Its message cannot be had."""
+    """An exception whose message cannot be had: asking for it raises another."""
 
     def __str__(self) -> str:
         raise RuntimeError

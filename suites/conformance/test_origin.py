@@ -25,7 +25,7 @@ def own(x: torch.Tensor, *_: object) -> torch.Tensor:
 
 
 class Layer(torch.nn.Module):
-    """A layer of our own."""
+    """A layer that is written in this file and not in a library."""
 
     def forward(self, x: torch.Tensor, *_: object) -> torch.Tensor:
         return x

@@ -108,7 +108,7 @@ def test_an_answer_is_of_the_type_that_its_experiment_declares(value: Any, kind:
 
 
 class Ended:
-    """A process that is no more."""
+    """A stand-in for a process that has ended."""
 
     pid, exitcode = 0, -9
 

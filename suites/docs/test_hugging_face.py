@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The file of the page."""
+    """The file that the page on Hugging Face models shows, as a module."""
     pytest.importorskip("transformers", reason="transformers is not installed")
     (file,) = (block for block in blocks(PAGE) if block.title)
     (tmp_path / file.title).write_text(file.text)

@@ -92,7 +92,7 @@ class Stripping:
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """As the import system asks."""
+        """Where one of our own modules is, to be loaded without its docstrings; None for all others."""
         if name.partition(".")[0] not in ("cemverify", "synthetic", "reports"):
             return None
         spec = PathFinder.find_spec(name, path, target)
@@ -182,7 +182,7 @@ def _run_one(main: Callable[[Sequence[str]], int], environment: Environment, own
 
 
 def main() -> None:
-    """Runs all rows."""
+    """Runs every environment of the table and prints what came of each; returns the exit code."""
     folder = Path(sys.argv[1])
     if "stripped" in sys.argv[2:]:
         sys.meta_path.insert(0, Stripping)

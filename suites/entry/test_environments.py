@@ -57,7 +57,7 @@ class Row:
         return 2 if gone else self.code
 
     def sentence_due(self) -> str:
-        """What is said about it."""
+        """How the complaint on stderr must begin in such an environment; empty where there is none."""
         if self.environment.folder == "deleted":
             return "error: the current folder is gone"
         if self.code < 2 and self.environment.stdout != "open":

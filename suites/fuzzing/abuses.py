@@ -213,7 +213,7 @@ def as_json(abuse: Abuse) -> dict[str, Any]:
 
 
 def from_json(content: Mapping[str, Any]) -> Abuse:
-    """What `as_json` has written."""
+    """The abuse that `as_json` has written as plain values."""
     made: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in content.items()}
     return Abuse(**made)
 

@@ -24,7 +24,7 @@ MODEL = "import torch\n\n\ndef build():\n    return torch.nn.Sequential(torch.nn
 
 
 def make(folder: Path) -> None:
-    """Fills an empty folder."""
+    """Fills an empty folder with what commands read: layers, results, corpora, a store."""
     (folder / "right.py").write_text(IMPLEMENTATION)
     (folder / "model.py").write_text(MODEL)
     (folder / "package").mkdir()

@@ -90,7 +90,7 @@ _NAMED = (
 
 
 def regressions(ground: Path) -> Iterator[Abuse]:
-    """All rows, for that ground."""
+    """The commands that once went wrong, each as an abuse on that ground."""
     for line, made in _LINES:
         yield Abuse("regressions", tuple(line.split()), made=made)
     for words in _EMPTY:

@@ -102,5 +102,5 @@ WAYS: Mapping[str, tuple[Callable[[], int], str]] = MappingProxyType(
 
 
 def main(words: Sequence[str]) -> int:
-    """`spoil WAY`."""
+    """Does what the way named on the command line does wrong; returns the exit code."""
     return WAYS[words[0]][0]()

@@ -25,7 +25,7 @@ USUAL, THOROUGH = 20, 20_000  # abuses drawn, beside the regressions: a few seco
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The ground."""
+    """The folder with what the commands read, made once for all tests of this file."""
     made = tmp_path_factory.mktemp("ground")
     ground.make(made)
     return made

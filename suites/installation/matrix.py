@@ -55,7 +55,7 @@ class Row:
 
 
 def combinations() -> list[Row]:
-    """What is to be tried."""
+    """The combinations of Python and torch that are to be tried."""
     pinned = re.search(r"^torch==(\S+)", CONSTRAINTS.read_text(), re.MULTILINE)
     stated = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     oldest = next(word.removeprefix("torch>=") for word in stated if word.startswith("torch>="))
@@ -79,7 +79,7 @@ def interpreter(version: str) -> str | None:
 
 
 def uv(*words: str | Path, given: str | None = None) -> subprocess.CompletedProcess[str]:
-    """What uv says."""
+    """What a call of uv printed."""
     return subprocess.run([_UV, *words], input=given, capture_output=True, text=True)
 
 
@@ -97,7 +97,7 @@ def wanted(row: Row, links: Sequence[str | Path]) -> tuple[str, str]:
 
 
 def tried(row: Row, wheel: Path, *, with_cuda: bool) -> Row:
-    """The row with what came of it."""
+    """A combination with what came of it, once its wheel is installed and tried."""
     links = ["--find-links", folder] if (folder := find_links()) else []
     torch, reason = wanted(row, links)
     row = replace(row, torch=torch)

@@ -59,7 +59,7 @@ def _try(options: argparse.Namespace) -> int:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """What was tried so far."""
+    """The mistakes that were tried so far, from the file that keeps them."""
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 

@@ -30,7 +30,7 @@ check that finds the violations, the search, and the judging of what passed.
 
 
 def page(rows: Sequence[dict[str, Any]]) -> str:
-    """The page, from what was tried."""
+    """The page on measured repairs, from the mistakes that were tried."""
     tables = [_table(rows)]
     told = PREFACE.format(examples=EXAMPLES, families=", ".join(FAMILIES))
     return "\n\n".join([told, *(grid(table, "markdown") for table in tables), _rest(rows)]) + "\n"

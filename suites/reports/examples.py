@@ -17,13 +17,13 @@ FAMILIES = ("gradient/attention", "descent/mlp", "structure/block")
 def made(
     kind: str, payload: Mapping[str, Any], configuration: Mapping[str, Any], tables: Sequence[Table] = ()
 ) -> Any:
-    """A result in its envelope."""
+    """A payload of some kind as a complete result, in the envelope of result files."""
     table = Table("stored", ["name", "figure"], [["a", "1.0"]])
     return result(kind, Maker.now(f"make {kind}", configuration, 0, "cpu"), tables or [table], payload)
 
 
 def a_property(id_: str, verdict: str = "holds", margin: float | None = 0.25, **more: Any) -> dict[str, Any]:
-    """The record of one property."""
+    """The record of one property as a result of `cemverify check` has it."""
     return {
         "id": id_,
         "verdict": verdict,
@@ -125,7 +125,7 @@ def a_study() -> Any:
 
 
 def a_power(detected: int = 5, budget: int = 60) -> Any:
-    """The detection of two faults."""
+    """A result of `cemverify power` with two mutants."""
     mutants = [
         {
             "id": f"mutant-{i}",
@@ -171,7 +171,7 @@ def a_power(detected: int = 5, budget: int = 60) -> Any:
 
 
 def a_claims(verdict: str = "holds") -> Any:
-    """One statement of the paper."""
+    """A result of `cemverify claims` with one statement of the paper."""
     claim = {
         **dict.fromkeys(("version", "section", "quote", "statement", "formula", "told", "condition"), "words"),
         **dict.fromkeys(("finding", "advice", "study"), "words"),

@@ -70,7 +70,7 @@ def test_a_result_compared_with_itself_is_the_same(kind: str, compare: Compare) 
 
 
 def perturbed(content: Any, path: tuple[Any, ...], value: Any) -> Any:
-    """A copy with one cell changed."""
+    """A copy of a result in which the value at a path is another."""
     changed = copy.deepcopy(content)
     inner = changed
     for step in path[:-1]:

@@ -73,7 +73,7 @@ class Outline(HTMLParser):
 
 
 def page(folder: Path, *contents: Any) -> str:
-    """The page of some results."""
+    """The HTML page that `python -m reports page` writes of some results."""
     for number, content in enumerate(contents):
         write(folder / "in" / f"{number}.json", content)
     assert main(["page", str(folder / "in"), "-o", str(folder / "page.html")]) == 0

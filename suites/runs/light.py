@@ -15,7 +15,7 @@ from cemverify.runs import Cell, algorithm
 
 @dataclass(frozen=True)
 class Walk:
-    """A random walk."""
+    """A specification of a random walk: so many steps from a seed, and how long it is to take."""
 
     seed: int
     steps: int
@@ -37,7 +37,7 @@ class Trap:
 
 @algorithm("suites.runs.light:walk", walk=1)
 def walk(spec: Walk) -> dict[str, Any]:
-    """Where a random walk ends."""
+    """Computes a cell of this file: where a random walk ends."""
     time.sleep(spec.seconds)
     draws = random.Random(spec.seed)  # noqa: S311
     path = [0.0]
@@ -48,7 +48,7 @@ def walk(spec: Walk) -> dict[str, Any]:
 
 @algorithm("suites.runs.light:trap", trap=1)
 def trap(spec: Trap) -> dict[str, Any]:
-    """Nothing good."""
+    """Raises, ends its process or returns a NaN, as long as the file of the trap is there."""
     if not Path(spec.armed).exists():
         return {"survived": True}
     if spec.how == "die":

@@ -56,7 +56,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def here(store: Path, **changes: Any) -> RunOptions:
-    """Computes in this process."""
+    """The options of a run that computes in this process and keeps its cells in a folder."""
     return replace(RunOptions(store, workers=0), **changes)
 
 

@@ -118,7 +118,7 @@ def short(
 
 
 def put_preset(monkeypatch: pytest.MonkeyPatch, make: Callable[[int], LanguageConfig]) -> None:
-    """Replaces the tiny preset."""
+    """Has "tiny" name another configuration for the time of a test."""
     found: Mapping[str, Any] = MappingProxyType({"tiny": {"cpu": make, "cuda": make}})
     monkeypatch.setattr(presets, "PRESETS", found)
 

@@ -308,7 +308,7 @@ def restore_parameters(found: Any, asked: SavedCalls) -> None:
 
 
 def judge(asked: SavedCalls, name: str) -> int:
-    """The exit code, after saying why."""
+    """Judges a saved case: prints why it passes or fails, and returns the exit code."""
     if not asked.demanding:
         raise Unusable(f"this case cannot be judged without cemverify; use: cemverify replay {asked.stem.name}.json")
     sys.path.insert(0, os.getcwd())

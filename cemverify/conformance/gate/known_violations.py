@@ -62,7 +62,7 @@ class KnownViolation:
 
 
 class Standing(StrEnum):
-    """How an entry stands after a run."""
+    """How an entry of the file of known violations stands after a run."""
 
     KNOWN = "known"
     OTHER_CAUSE = "other cause"

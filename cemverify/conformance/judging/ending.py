@@ -12,7 +12,7 @@ from cemverify.conformance.properties import Property
 
 
 def never(_: Record) -> bool:
-    """No record ends the run."""
+    """The rule by which no record ends a run: everything is asked."""
     return False
 
 

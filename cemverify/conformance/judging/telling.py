@@ -43,7 +43,7 @@ def headline(record: Record) -> str:
 
 
 def found(record: Record) -> str:
-    """What the case of a record is."""
+    """What a report calls the case of a violation: the smallest found, or the one tested when a worker was lost."""
     return "case tested at that moment" if record.cause in (Hung.cause, Crashed.cause) else "smallest case found"
 
 

@@ -94,7 +94,7 @@ class ProgressBar:
                 self._asking.clear()
 
     def draw(self) -> RenderableType:
-        """The lines that are rewritten."""
+        """The lines of the bar, which are rewritten in place on a terminal."""
         from rich.console import Group
         from rich.progress_bar import ProgressBar as Bar
         from rich.table import Table

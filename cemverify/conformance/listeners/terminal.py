@@ -192,7 +192,7 @@ def _absences(records: Sequence[Record]) -> str:
 
 
 def summary(event: RunFinished) -> str:
-    """The denominator in one line."""
+    """How many properties there are, how many were run, and how they fared, in one line."""
     c = counts(event.records, len(event.unasked))
     unasked = f", {c['not_asked']} not asked, as the run ended before" if event.unasked else ""
     examples = sum(r.examples for r in event.records)

@@ -150,7 +150,7 @@ class Table:
         return iter(())
 
     def aimed(self, asked: Any, aim: Any, seed: int) -> None:  # noqa: ARG002
-        """Nothing, likewise."""
+        """None: no question of the table is put beside a number in the code."""
         return
 
     def reach(self) -> Mapping[str, int]:

@@ -166,7 +166,7 @@ def describe(subject: Subject) -> dict[str, Any]:
 
 
 def written(subject: Subject) -> dict[str, Any]:
-    """Where a subject is written."""
+    """Where the functions of the implementation in this process are written."""
     found = origin_of(subject)
     places = {name: vars(place) for name, place in found.places.items()}
     return {"digest": found.digest, "places": places, "parameters": found.parameters}

@@ -40,7 +40,7 @@ class Recorder:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Records what runs meanwhile."""
+        """A context in which the lines and branches of the implementation that run are recorded."""
         if self.problem or not self.code.files:
             yield
             return
