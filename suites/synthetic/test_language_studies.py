@@ -22,7 +22,7 @@ from synthetic.corpora.choice import CorpusChoice, PinnedCorpus, open_corpus
 from synthetic.studies.engine import trials
 from synthetic.studies.engine.comparisons import MARGIN
 from synthetic.studies.engine.designs import cost, parameters
-from synthetic.studies.engine.estimates import GPU_UTILISATION, H100_TFLOPS, Speed, speed_at
+from synthetic.studies.engine.estimates import GPU_UTILISATION, H100_TFLOPS, speed_at
 from synthetic.studies.engine.pages import write_page
 from synthetic.studies.engine.plan import Plan
 from synthetic.studies.engine.statements import Reading
@@ -177,15 +177,15 @@ def test_applied_once_it_is_the_plain_model() -> None:
 
 def test_an_estimate_is_flops_over_speed() -> None:
     found = plan("replace-mlp", "86M", paper.VOCABULARY, seeds=1)
-    speed = speed_at(True, None)
-    assert speed.flops_per_second == GPU_UTILISATION * H100_TFLOPS * 1e12
+    speed, _ = speed_at(True, None)
+    assert speed == GPU_UTILISATION * H100_TFLOPS * 1e12
     V, D, L, M, J = 32000, 672, 8, 1792, 2048
     forward = 2 * V * D + L * (8 * D * D + 4 * J * D + 6 * D * M)  # per token, attention dense
     found_cost = cost(named(found, ROTARY).design, J)
     assert found_cost.forward == forward
     assert 2.9 * forward < found_cost.training < 3.2 * forward  # backward is about twice forward
     hours = found_cost.training * found.recipe.tokens / 1e12 / 3600
-    first = costs("language-replace-mlp", found, Speed(1e12, "words")).rows[0]
+    first = costs("language-replace-mlp", found, 1e12, "words").rows[0]
     assert list(first[:2]) == [ROTARY, "86,371,488"]
     # what is kept for the backward pass is held to a count by the rehearsal of a GPU
     assert [*first[3:6], first[-1]] == ["1", f"{hours:,.1f}", "1.38 GB", "1.04 GB"]

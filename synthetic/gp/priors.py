@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from types import MappingProxyType
+from typing import Any
 
 import torch
 from gpytorch.kernels import Kernel, MaternKernel, ProductKernel, RBFKernel, RQKernel, ScaleKernel
@@ -28,7 +29,8 @@ from synthetic.gp.kernels import Additive, ChangePoint, Constant, Gibbs, Linear,
 # Parameters that may be 0 or negative; all others are positive.
 SIGNED = ("location", "contrast", "depth")
 
-Build = Callable[[int, Sequence[Kernel], Mapping[str, Value]], Kernel]
+# Parameters are numbers; a lengthscale may be a tuple, where the family says so.
+Build = Callable[[Sequence[Kernel], Mapping[str, Any]], Kernel]
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class PriorFamily:
     """The kernels of one name.
 
     Attributes:
-        build: builds the kernel from the number of inputs, the inner kernels, and all parameters.
+        build: builds the kernel from the inner kernels and all parameters.
         summary: one phrase.
         parameters: the defaults. The default lengthscale leaves much to learn beyond a linear fit.
         inner: texts of the default inner kernels; if any are given, their number must match.
@@ -94,7 +96,11 @@ def _complete(expression: Expression, dimensions: int) -> Expression:
         if expression.inner:
             raise UsageError(f"{expression.name} takes named parameters, not kernels: {expression}")
         return expression
-    family = _family(expression.name)
+    if expression.name not in FAMILIES:
+        raise UsageError(
+            f"unknown prior {expression.name!r}; choose from {', '.join(FAMILIES)}, or name your own as module:object"
+        )
+    family = FAMILIES[expression.name]
     inner = expression.inner or tuple(parse(text) for text in family.inner)
     if len(inner) != len(family.inner):
         raise UsageError(
@@ -131,14 +137,6 @@ def _parameters(expression: Named, family: PriorFamily, dimensions: int) -> dict
     return {name: float(v) if isinstance(v, int) else v for name, v in values.items()}
 
 
-def _family(name: str) -> PriorFamily:
-    if name not in FAMILIES:
-        raise UsageError(
-            f"unknown prior {name!r}; choose from {', '.join(FAMILIES)}, or name your own as module:object"
-        )
-    return FAMILIES[name]
-
-
 def _inputs(name: str, dimensions: int) -> int:
     """The number of inputs of the kernels inside a kernel of that name."""
     return 1 if name == "additive" else dimensions
@@ -160,7 +158,7 @@ def _build(expression: Expression, dimensions: int) -> Kernel:
     if ":" in expression.name:
         return _own(expression)
     inner = [_build(k, _inputs(expression.name, dimensions)) for k in expression.inner]
-    return FAMILIES[expression.name].build(dimensions, inner, expression.parameters)
+    return FAMILIES[expression.name].build(inner, expression.parameters)
 
 
 def _own(expression: Named) -> Kernel:
@@ -200,52 +198,46 @@ def _with_lengthscale(kernel: Kernel, lengthscale: Value) -> Kernel:
     return kernel
 
 
-def _ard(parameters: Mapping[str, Value]) -> int | None:
-    lengthscale = parameters["lengthscale"]
-    return len(lengthscale) if isinstance(lengthscale, tuple) else None
+def _stationary(kind: Callable[..., Kernel], **options: float) -> Build:
+    """A kernel of GPyTorch with a lengthscale, or one for each input."""
+
+    def build(_: Sequence[Kernel], p: Mapping[str, Any]) -> Kernel:
+        lengthscale = p["lengthscale"]
+        each = len(lengthscale) if isinstance(lengthscale, tuple) else None
+        return _with_lengthscale(kind(ard_num_dims=each, **options), lengthscale)
+
+    return build
 
 
-def _rbf(_: int, __: Sequence[Kernel], p: Mapping[str, Value]) -> Kernel:
-    return _with_lengthscale(RBFKernel(ard_num_dims=_ard(p)), p["lengthscale"])
-
-
-def _matern(smoothness: float) -> Build:
-    return lambda _, __, p: _with_lengthscale(MaternKernel(nu=smoothness, ard_num_dims=_ard(p)), p["lengthscale"])
-
-
-def _rational_quadratic(_: int, __: Sequence[Kernel], p: Mapping[str, Value]) -> Kernel:
-    kernel = _with_lengthscale(RQKernel(ard_num_dims=_ard(p)), p["lengthscale"])
+def _rational_quadratic(inner: Sequence[Kernel], p: Mapping[str, Any]) -> Kernel:
+    kernel = _stationary(RQKernel)(inner, p)
     kernel.alpha = torch.tensor(p["alpha"], dtype=torch.float64)
     return kernel
 
 
-def _periodic(_: int, __: Sequence[Kernel], p: Mapping[str, Value]) -> Kernel:
+def _periodic(_: Sequence[Kernel], p: Mapping[str, Any]) -> Kernel:
     # equals GPyTorch's PeriodicKernel, exp(-2 sum sin^2(pi (x - x') / p) / lengthscale), and is tens of times faster
-    period, lengthscale = _number(p["period"]), p["lengthscale"]
+    period, lengthscale = p["period"], p["lengthscale"]
     twice = lengthscale * 2 if isinstance(lengthscale, tuple) else lengthscale  # sines, then cosines
     base = RBFKernel(ard_num_dims=len(twice) if isinstance(twice, tuple) else None).double()
     base.lengthscale = torch.tensor(twice, dtype=torch.float64).sqrt()
     return Mapped(base, lambda x: circle(x, period))
 
 
-def _gibbs(_: int, __: Sequence[Kernel], p: Mapping[str, Value]) -> Kernel:
-    lengthscale, contrast = _number(p["lengthscale"]), _number(p["contrast"])
-    return Gibbs(lambda x: lengthscale * torch.exp(contrast * along(x)))
+def _gibbs(_: Sequence[Kernel], p: Mapping[str, Any]) -> Kernel:
+    return Gibbs(lambda x: p["lengthscale"] * torch.exp(p["contrast"] * along(x)))
 
 
-def _warped(_: int, inner: Sequence[Kernel], p: Mapping[str, Value]) -> Kernel:
-    amplitude, frequency = _number(p["amplitude"]), _number(p["frequency"])
-    return Mapped(inner[0], lambda x: x + amplitude * torch.sin(frequency * x))
+def _warped(inner: Sequence[Kernel], p: Mapping[str, Any]) -> Kernel:
+    return Mapped(inner[0], lambda x: x + p["amplitude"] * torch.sin(p["frequency"] * x))
 
 
-def _modulated(_: int, inner: Sequence[Kernel], p: Mapping[str, Value]) -> Kernel:
-    depth = _number(p["depth"])
-    return Modulated(inner[0], lambda x: torch.exp(depth * along(x)))
+def _modulated(inner: Sequence[Kernel], p: Mapping[str, Any]) -> Kernel:
+    return Modulated(inner[0], lambda x: torch.exp(p["depth"] * along(x)))
 
 
-def _changepoint(_: int, inner: Sequence[Kernel], p: Mapping[str, Value]) -> Kernel:
-    location, steepness = _number(p["location"]), _number(p["steepness"])
-    return ChangePoint(inner[0], inner[1], lambda x: torch.sigmoid(steepness * (along(x) - location)))
+def _changepoint(inner: Sequence[Kernel], p: Mapping[str, Any]) -> Kernel:
+    return ChangePoint(inner[0], inner[1], lambda x: torch.sigmoid(p["steepness"] * (along(x) - p["location"])))
 
 
 def circle(x: Tensor, period: float) -> Tensor:
@@ -254,21 +246,19 @@ def circle(x: Tensor, period: float) -> Tensor:
     return torch.cat([torch.sin(angle), torch.cos(angle)], dim=-1)
 
 
-def _number(value: Value) -> float:
-    assert not isinstance(value, tuple)  # `_parameters` accepts lists for lengthscales of `ard` families only
-    return value
-
-
 _ONE = {"lengthscale": 2.0}
 
 FAMILIES: Mapping[str, PriorFamily] = MappingProxyType(
     {
-        "rbf": PriorFamily(_rbf, "infinitely smooth", _ONE, ard=True),
+        "rbf": PriorFamily(_stationary(RBFKernel), "infinitely smooth", _ONE, ard=True),
         "matern12": PriorFamily(
-            _matern(0.5), "continuous but nowhere differentiable: little to learn", _ONE, ard=True
+            _stationary(MaternKernel, nu=0.5),
+            "continuous but nowhere differentiable: little to learn",
+            _ONE,
+            ard=True,
         ),
-        "matern32": PriorFamily(_matern(1.5), "once differentiable", _ONE, ard=True),
-        "matern52": PriorFamily(_matern(2.5), "twice differentiable", _ONE, ard=True),
+        "matern32": PriorFamily(_stationary(MaternKernel, nu=1.5), "once differentiable", _ONE, ard=True),
+        "matern52": PriorFamily(_stationary(MaternKernel, nu=2.5), "twice differentiable", _ONE, ard=True),
         "rational-quadratic": PriorFamily(
             _rational_quadratic, "smooth, a mixture of many lengthscales", {**_ONE, "alpha": 1.0}, ard=True
         ),
@@ -277,7 +267,7 @@ FAMILIES: Mapping[str, PriorFamily] = MappingProxyType(
         "linear": PriorFamily(lambda *_: Linear().double(), "x . x': planes through the origin"),
         "constant": PriorFamily(lambda *_: Constant().double(), "the same value everywhere"),
         "additive": PriorFamily(
-            lambda _, inner, __: Additive(inner[0]),
+            lambda inner, _: Additive(inner[0]),
             "a mean of functions of one input each",
             {},
             ("rbf(lengthscale=0.5)",),

@@ -10,9 +10,8 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from cemverify.console.errors import UsageError
 from cemverify.results.envelope import ResultError
@@ -41,13 +40,8 @@ Each command has a --help of its own; docs/language.md explains the tables.
 """
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A command.
-
-    Attributes:
-        summary: of one line. usage: what follows its name. add_arguments: adds its options. run: does what they ask.
-    """
+class Entry(NamedTuple):
+    """A command: a summary of one line, what follows its name, what adds its options, and what does as they ask."""
 
     summary: str
     usage: str
@@ -62,10 +56,8 @@ def _file(module: Any) -> Entry:
 
 def _study(found: Study | None) -> Entry:
     """A study whose rows find their own rates; one that the command line names, if it is None."""
-    add, run = partial(studies.add_arguments, study=found), partial(studies.run, study=found)
-    if found is None:
-        return Entry(studies.OWN_SUMMARY, studies.OWN_USAGE, add, run)
-    return Entry(found.summary, studies.USAGE, add, run)
+    words = (studies.OWN_SUMMARY, studies.OWN_USAGE) if found is None else (found.summary, studies.USAGE)
+    return Entry(*words, partial(studies.add_arguments, study=found), partial(studies.run, study=found))
 
 
 COMMANDS = {

@@ -169,7 +169,7 @@ def planned(study: Study, options: argparse.Namespace, vocabulary: int) -> Plan:
 
 
 def _costs(study: Study, asked: Plan, options: argparse.Namespace) -> Table:
-    return tables.costs(study.name, asked, speed_at(options.size in paper.SIZES, options.tflops))
+    return tables.costs(study.name, asked, *speed_at(options.size in paper.SIZES, options.tflops))
 
 
 def _source_bits(choice: CorpusChoice, corpus: Corpus, asked: Plan) -> float | None:

@@ -280,30 +280,20 @@ def probe(model: LanguageModel, tokens: Tensor) -> tuple[LayerProbe, ...]:
     token.
     """
     found: list[LayerProbe] = []
-    h = model.embedding[tokens]  # (B, J, D)
-    for i, block in enumerate(model.blocks, start=1):
-        assert isinstance(block, Block)
-        if isinstance(block.attention, CEMAttention):
-            found.append(
-                _probe_cem(
-                    i,
-                    "attention",
-                    block.attention,
-                    h,
-                    _entropy(block.attention.energy, block.attention.norm().into(h)),
-                )
-            )
-        else:
-            found.append(LayerProbe(i, "attention", entropy=_llama_entropy(block.attention, h)))
-        walk = block.walk(h)
-        if isinstance(block.mlp, CEMGatedMLP):
-            found.append(_probe_cem(i, "MLP", block.mlp, walk.states[1], None))
-        h = walk.states[-1]
+    for i, kind, _, layer, h in applications(model, tokens):
+        if isinstance(layer, Block):
+            found.append(_probe_cem(i, "attention", layer.attention, h))
+            found.append(_probe_cem(i, "MLP", layer.mlp, layer.walk(h).states[1]))
+        elif isinstance(layer, CEMAttention | CEMGatedMLP):
+            found.append(_probe_cem(i, kind, layer, h))
+        elif isinstance(layer, LlamaAttention):
+            found.append(LayerProbe(i, kind, entropy=_llama_entropy(layer, h)))
     return tuple(found)
 
 
-def _probe_cem(i: int, kind: str, layer: CEMAttention | CEMGatedMLP, h: Tensor, entropy: float | None) -> LayerProbe:
-    energies = layer.trajectory(h, layer.norm().into(h)).energies  # (T+1, B, J)
+def _probe_cem(i: int, kind: str, layer: Any, h: Tensor) -> LayerProbe:
+    memory = layer.norm().into(h)
+    energies = layer.trajectory(h, memory).energies  # (T+1, B, J)
     smallest = float(layer.preconditioner().smallest_eigenvalue().min())
     return LayerProbe(
         i,
@@ -312,7 +302,7 @@ def _probe_cem(i: int, kind: str, layer: CEMAttention | CEMGatedMLP, h: Tensor, 
         tuple((energies[1:] < energies[:-1]).double().mean((1, 2)).tolist()),
         smallest,
         _promised(layer, h) if smallest >= 0 else None,
-        entropy,
+        _entropy(layer.energy, memory) if isinstance(layer, CEMAttention) else None,
     )
 
 

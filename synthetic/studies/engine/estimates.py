@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from synthetic.training.machine import one_thread, peak_flops
 
 # NVIDIA's data sheet of an H100 SXM: dense bfloat16, without sparsity.
@@ -14,29 +12,18 @@ GPU_UTILISATION = 0.4
 CPU_UTILISATION = 0.22
 
 
-@dataclass(frozen=True)
-class Speed:
-    """Useful FLOP/s of one device, and in words what they are of."""
-
-    flops_per_second: float
-    words: str
-
-
-def speed_at(gpu: bool, tflops: float | None) -> Speed:
-    """The speed of a GPU, or of one core of this machine.
+def speed_at(gpu: bool, tflops: float | None) -> tuple[float, str]:
+    """The useful FLOP/s of a GPU, or of one core of this machine, and in words what they are of.
 
     Args:
         tflops: useful TFLOP/s, if the user knows better.
     """
     if tflops is not None:
-        return Speed(tflops * 1e12, f"{tflops:g} useful TFLOP/s of one device, as given")
+        return tflops * 1e12, f"{tflops:g} useful TFLOP/s of one device, as given"
     if not gpu:
         with one_thread():
             peak = peak_flops("cpu", "float32")
-        return Speed(
-            CPU_UTILISATION * peak,
-            f"{CPU_UTILISATION:.0%} of the {peak / 1e9:,.0f} GFLOP/s that one core of this machine reaches",
-        )
-    return Speed(
-        GPU_UTILISATION * H100_TFLOPS * 1e12, f"{GPU_UTILISATION:.0%} of the {H100_TFLOPS:g} TFLOP/s of one H100"
-    )
+        of = f"the {peak / 1e9:,.0f} GFLOP/s that one core of this machine reaches"
+        return CPU_UTILISATION * peak, f"{CPU_UTILISATION:.0%} of {of}"
+    of = f"the {H100_TFLOPS:g} TFLOP/s of one H100"
+    return GPU_UTILISATION * H100_TFLOPS * 1e12, f"{GPU_UTILISATION:.0%} of {of}"

@@ -11,7 +11,6 @@ from cemverify.results.statistics import spread
 from synthetic.studies.engine import power
 from synthetic.studies.engine.comparisons import Compared, pair_of
 from synthetic.studies.engine.designs import cost, parameters
-from synthetic.studies.engine.estimates import Speed
 from synthetic.studies.engine.plan import Plan
 from synthetic.studies.engine.rates import rate
 from synthetic.studies.engine.study import Found
@@ -92,13 +91,13 @@ def tuning(found: State, unit: str) -> Table:
     return Table(f"Tuning: bits/{unit} at each learning rate, the best of a line starred", columns, rows)
 
 
-def costs(study: str, plan: Plan, speed: Speed) -> Table:
-    """What a study takes, before it is begun."""
+def costs(study: str, plan: Plan, flops_per_second: float, of: str) -> Table:
+    """What a study takes, before it is begun, at a speed and in words what that is of (`estimates.speed_at`)."""
     rows: list[list[Cell]] = []
     total, counts = 0.0, trainings(plan)
     for row in plan.rows:
         of_one = cost(row.design, plan.recipe.context).training * plan.recipe.tokens
-        hours = of_one * counts[row.name] / speed.flops_per_second / 3600
+        hours = of_one * counts[row.name] / flops_per_second / 3600
         total += hours
         count = parameters(row.design)
         rows.append(
@@ -114,7 +113,7 @@ def costs(study: str, plan: Plan, speed: Speed) -> Table:
     rows.append(["all", NOTHING, NOTHING, NOTHING, _hours(total), NOTHING, NOTHING, NOTHING])
     title = (
         f"Cost of {study}{'' if plan.papers else f', {plan.replaced},'} at size {plan.size}: {plan.recipe.tokens:,}"
-        f" tokens a training; hours of one device, at {speed.words}; memory of weights, gradients and optimiser,"
+        f" tokens a training; hours of one device, at {of}; memory of weights, gradients and optimiser,"
         " and what a window keeps for its backward pass in bfloat16 on a GPU"
     )
     columns = ("row", "parameters", "FLOPs of a training", "trainings", "hours", "memory", "kept", "checkpoint")
