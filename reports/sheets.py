@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from cemverify.results.envelope import Cell, Table
 from cemverify.results.numbers import NOTHING
@@ -122,23 +123,14 @@ def numbers(sheet: Sheet) -> str:
     heading = ["group"] if groups else []
     lines: list[list[Cell]] = [[group.name] if groups else [] for group in sheet.groups for _ in group.rows]
     for i, column in enumerate(sheet.columns):
-        entries = [row[i] for row in sheet.rows]
-        measured = [entry for entry in entries if isinstance(entry, Quantity)]
         share = " [share]" if column.unit == "%" else f" [{column.unit}]" if column.unit else ""
-        parts: list[tuple[str, list[Cell]]] = [
-            (f"{column.name}{share}", [entry.value if isinstance(entry, Quantity) else entry for entry in entries])
-        ]
-        if any(entry.spread is not None for entry in measured):
-            parts.append((f"{column.name} ±{share}", [_of(entry, "spread") for entry in entries]))
-        if any(entry.interval for entry in measured):
-            parts.append((f"{column.name} low{share}", [_of(entry, "low") for entry in entries]))
-            parts.append((f"{column.name} high{share}", [_of(entry, "high") for entry in entries]))
-        if any(entry.note for entry in measured):
-            parts.append((f"{column.name} note", [_of(entry, "note") for entry in entries]))
-        for name, cells in parts:
-            heading.append(name)
-            for line, one in zip(lines, cells, strict=True):
-                line.append(one)
+        for what, part in _PARTS.items():
+            cells = [part(row[i]) for row in sheet.rows]
+            if what and cells == [None] * len(cells):
+                continue
+            heading.append(f"{column.name}{what}{'' if what == ' note' else share}")
+            for line, cell in zip(lines, cells, strict=True):
+                line.append(cell)
     return csv_rows(Table(sheet.title, heading, lines))
 
 
@@ -175,17 +167,20 @@ def _places(uncertainty: float | None, column: Column, value: float) -> int:
     return min(8, max(0, column.digits - 1 - math.floor(math.log10(abs(value))))) if value else 0
 
 
-def _of(entry: Entry, what: str) -> Cell:
-    if not isinstance(entry, Quantity):
-        return None
-    if what == "note":
-        return entry.note or None
-    if what == "spread":
-        return entry.spread
-    if entry.interval is None:
-        return None
-    return entry.interval[0 if what == "low" else 1]
+def _part(of: Callable[[Quantity], Cell]) -> Callable[[Entry], Cell]:
+    return lambda entry: of(entry) if isinstance(entry, Quantity) else None
 
+
+# What a quantity becomes in CSV, a column for each that is known of some: what follows the name, and the cell.
+_PARTS: Mapping[str, Callable[[Entry], Cell]] = MappingProxyType(
+    {
+        "": lambda entry: entry.value if isinstance(entry, Quantity) else entry,
+        " ±": _part(lambda quantity: quantity.spread),
+        " low": _part(lambda quantity: quantity.interval and quantity.interval[0]),
+        " high": _part(lambda quantity: quantity.interval and quantity.interval[1]),
+        " note": _part(lambda quantity: quantity.note or None),
+    }
+)
 
 # --- tables that were printed already -------------------------------------------------------------
 

@@ -121,7 +121,13 @@ ROOMS: dict[str, set[str]] = {
     | shared("processes", "console", "results"),
     "synthetic.studies.paper": {"cemverify.cem", "reports", "synthetic.training", "synthetic.studies.engine"}
     | shared("console", "results"),
-    "synthetic.studies.second_step": {"cemverify.cem", "reports", "synthetic.training", "synthetic.studies.engine"}
+    "synthetic.studies.second_step": {
+        "cemverify.cem",
+        "cemverify.runs",
+        "reports",
+        "synthetic.training",
+        "synthetic.studies.engine",
+    }
     | shared("console", "results"),
     "synthetic.studies.fixed_memory": {"synthetic.studies.engine"} | shared("results"),
     "synthetic.studies.depth_dial": {"reports", "synthetic.studies.engine"} | shared("results"),

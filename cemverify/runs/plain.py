@@ -51,13 +51,15 @@ def plain(value: Any, where: str = "specification") -> Any:
 
 
 def restore(hint: Any, value: Any) -> Any:
-    """The inverse of `plain` for a value declared as `hint`.
+    """The inverse of `plain`, and of `dataclasses.asdict`, for a value declared as `hint`.
+
+    What names no class under "is" is of the one that the annotation declares.
 
     Raises:
         TypeError: the value is not what the annotation declares.
     """
     if is_dataclass(hint) and isinstance(hint, type):
-        if not isinstance(value, Mapping) or value.get("is") != hint.__name__:
+        if not isinstance(value, Mapping) or value.get("is", hint.__name__) != hint.__name__:
             raise TypeError(f"a {hint.__name__} was expected, not {_short(value)}")
         hints = _hints(hint)
         if unknown := value.keys() - {"is"} - {f.name for f in fields(hint) if f.init}:
@@ -68,7 +70,7 @@ def restore(hint: Any, value: Any) -> Any:
         return _restore_union(arguments, value)
     if isinstance(value, Mapping):
         return {key: restore(arguments[1] if arguments else Any, item) for key, item in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         items = _item_hints(origin or hint, arguments, len(value))
         restored = [restore(item_hint, item) for item_hint, item in zip(items, value, strict=True)]
         return restored if (origin or hint) is list else tuple(restored)
@@ -99,13 +101,14 @@ def _as_declared(value: Any, hint: Any) -> Any:
 def _restore_union(members: Sequence[Any], value: Any) -> Any:
     if value is None and NoneType in members:
         return None
-    if isinstance(value, Mapping) and "is" in value:
-        for member in members:
-            if is_dataclass(member) and getattr(member, "__name__", None) == value["is"]:
-                return restore(member, value)
-        raise TypeError(f"{value['is']} is none of {', '.join(getattr(m, '__name__', str(m)) for m in members)}")
+    classes = {m.__name__: m for m in members if is_dataclass(m) and isinstance(m, type)}
+    if isinstance(value, Mapping) and ("is" in value or len(classes) == 1):
+        named = value.get("is", next(iter(classes), ""))
+        if named not in classes:
+            raise TypeError(f"{named} is none of {', '.join(getattr(m, '__name__', str(m)) for m in members)}")
+        return restore(classes[named], value)
     containers = [m for m in members if get_args(m) or m in (list, tuple, dict)]
-    return restore(containers[0], value) if isinstance(value, list | Mapping) and containers else value
+    return restore(containers[0], value) if isinstance(value, list | tuple | Mapping) and containers else value
 
 
 def _item_hints(origin: Any, arguments: Sequence[Any], length: int) -> Sequence[Any]:

@@ -15,11 +15,23 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from reports.pictures.drawing import COLOURS, INK, PLAIN, Mark, Picture, drawn, label_ends, picture, series, shortened
+from reports.pictures.drawing import (
+    COLOURS,
+    INK,
+    PLAIN,
+    Dash,
+    Mark,
+    Picture,
+    drawn,
+    label_ends,
+    picture,
+    series,
+    shortened,
+)
 
 _BLUE, _RED, _GREEN, _GREY = "#0072b2", "#d55e00", "#009e73", "#666666"
 _WIDE_COLOURS = (*COLOURS[:5], "#8c564b", "#000000")
-_WIDE_DASHES = ("-", ":", "-.")
+_WIDE_DASHES: Sequence[Dash] = ("-", ":", "-.")
 _WIDE_MARKERS = ("o", "s", "^")
 # A line of more points shows them without markers.
 _MOST_MARKED = 20
@@ -130,14 +142,18 @@ def _drawn(axis: Axes, curve: Curve, i: int, panel: Panel, marks: dict[str, Mark
     mark = marks[curve.name]
     if len(curve.x) > _MOST_MARKED:
         mark = Mark(mark.colour, dash=mark.dash)
-    ranged = curve.low is not None and curve.high is not None
-    # side by side, so that intervals at the same x do not hide each other
-    aside = 2 ** (0.06 * (i - (len(panel.curves) - 1) / 2)) if ranged and panel.x_scale == "log2" else 1.0
+    shift = 0.06 * (i - (len(panel.curves) - 1) / 2) if panel.x_scale == "log2" else 0.0
+    _plot(axis, curve, mark, shift)
+    return mark
+
+
+def _plot(axis: Axes, curve: Curve, mark: Mark, octaves: float, **how: Any) -> None:
+    """Draws a curve, with intervals moved aside by so many octaves: at the same x they would hide each other."""
+    aside = 2**octaves if curve.low is not None else 1.0
     x = [value * aside for value in curve.x]
-    axis.plot(x, curve.y, mark.dash, marker=mark.marker, color=mark.colour)
+    axis.plot(x, curve.y, mark.dash, marker=mark.marker, color=mark.colour, **how)
     if curve.low is not None and curve.high is not None:
         axis.vlines(x, curve.low, curve.high, color=mark.colour, linewidth=1)
-    return mark
 
 
 def _scaled(axis: Axes, panel: Panel) -> None:
@@ -213,16 +229,9 @@ def _draw_wide(axis: Axes, panel: Panel, names: Sequence[str]) -> None:
     for curve in panel.curves:
         i = names.index(curve.name)
         again, place = divmod(i, len(_WIDE_COLOURS))
-        style, marker = _WIDE_DASHES[again % len(_WIDE_DASHES)], _WIDE_MARKERS[again % len(_WIDE_MARKERS)]
-        colour = _WIDE_COLOURS[place]
-        # side by side, so that intervals at the same x do not hide each other
-        aside = 2 ** (0.05 * (i - (len(names) - 1) / 2)) if curve.low is not None else 1.0
-        x = [value * aside for value in curve.x]
-        axis.plot(
-            x, curve.y, marker=marker, markersize=4, linewidth=1.2, linestyle=style, color=colour, label=curve.name
-        )
-        if curve.low is not None and curve.high is not None:
-            axis.vlines(x, curve.low, curve.high, color=colour, linewidth=1)
+        mark = Mark(_WIDE_COLOURS[place], _WIDE_MARKERS[again % 3], _WIDE_DASHES[again % 3])
+        octaves = 0.05 * (i - (len(names) - 1) / 2)
+        _plot(axis, curve, mark, octaves, markersize=4, linewidth=1.2, label=curve.name)
     if panel.level is not None:
         name, height = panel.level
         axis.axhline(height, color=_GREY, linewidth=1, linestyle="--", label=name)

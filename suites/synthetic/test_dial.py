@@ -16,7 +16,7 @@ from cemverify.cem.beyond import Beyond
 from cemverify.cem.layers import CEMGatedMLP, MLPConfig
 from cemverify.cem.models import Block
 from cemverify.results import envelope
-from cemverify.runs.plain import plain
+from cemverify.runs.plain import plain, restore
 from synthetic.__main__ import main
 from synthetic.corpora.chains import ChainSpec
 from synthetic.corpora.choice import CorpusChoice, PinnedCorpus, open_corpus
@@ -27,7 +27,8 @@ from synthetic.studies.depth_dial.sentences import falls_up_to, picture, sentenc
 from synthetic.studies.engine.designs import Design, cost
 from synthetic.studies.engine.plan import Plan
 from synthetic.studies.engine.stopping import STOPS, AtStop
-from synthetic.studies.engine.trials import TrialRecord, compute_trial, read_record
+from synthetic.studies.engine.study import Found
+from synthetic.studies.engine.trials import TrialRecord, compute_trial
 from synthetic.studies.engine.tuning import State, Tuned
 from synthetic.training.frames import tiny_dims
 from synthetic.training.looped import drawn_depth, paired, turn
@@ -116,7 +117,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TrialRecord]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CEMVERIFY_CORPORA", str(folder))
         cells = {row.name: study.cell(row, 0, "judging", 1.0, 0.02, corpus, "cpu") for row in study.rows}
-        return {name: read_record(compute_trial(cell)) for name, cell in cells.items()}
+        return {name: restore(TrialRecord, compute_trial(cell)) for name, cell in cells.items()}
 
 
 @pytest.mark.parametrize("steps", [1, 2, 4, 8])
@@ -173,13 +174,11 @@ def test_stopped_rows_are_told_beside_their_best_number_of_steps() -> None:
         for seed, bits in enumerate((9.0, 8.0))
     }
     found = State((Tuned(row, judged=cast(Any, judged)),), (), ())
-    summary = summarise(study, found)
+    summary = summarise(Found(study, found, "the text", "byte"))
     assert summary.stopped == {ALIKE: stops}
-    (shown,) = stopped(summary, "byte", None).rows
+    (shown,) = stopped(summary).rows
     assert list(shown[1:5]) == ["6.0000", "4.0000 (T' = 2)", "3.5000 (5.0)", "3.2500 (2.5)"]
-    assert f"at the best of 4 shares, the bits are *{ALIKE}* 3.0625 (0.6 steps)" in " ".join(
-        sentences(summary, "byte", None)
-    )
+    assert f"at the best of 4 shares, the bits are *{ALIKE}* 3.0625 (0.6 steps)" in " ".join(sentences(summary))
 
 
 def test_a_row_of_which_a_seed_diverged_has_no_stops() -> None:
@@ -188,7 +187,7 @@ def test_a_row_of_which_a_seed_diverged_has_no_stops() -> None:
     assert row is not None
     sound = SimpleNamespace(at_depths=(1.0,) * 8, at_stops=tuple(AtStop(q, 2.0, 1.0) for q in STOPS), bits=1.0)
     judged = {0: sound, 1: SimpleNamespace(at_depths=(), at_stops=(), bits=None)}
-    summary = summarise(study, State((Tuned(row, judged=cast(Any, judged)),), (), ()))
+    summary = summarise(Found(study, State((Tuned(row, judged=cast(Any, judged)),), (), ()), "the text", "byte"))
     assert summary.stopped == {}
     assert summary.bits[SUM] == (1.0,) * 8
 
@@ -234,7 +233,7 @@ def test_a_depth_that_is_not_finite_in_one_seed_has_no_mean() -> None:
         for seed, last in enumerate((2.0, None))
     }
     found = State((Tuned(row, judged=cast(Any, judged)),), (), ())
-    assert summarise(study, found).bits[SUM] == (1.0,) * 7 + (None,)
+    assert summarise(Found(study, found, "the text", "byte")).bits[SUM] == (1.0,) * 7 + (None,)
 
 
 def test_the_command_writes_a_page_that_another_machine_makes_from_the_cells_alone(
@@ -264,10 +263,10 @@ def test_a_dial_alone_is_drawn_and_compared_with_nothing() -> None:
         seed: SimpleNamespace(at_depths=(bits,) * 8, at_stops=(), bits=bits) for seed, bits in enumerate((9.0, 8.0))
     }
     found = State((Tuned(row, judged=cast(Any, judged)),), (), ())
-    summary = summarise(study, found)
+    summary = summarise(Found(study, found, "the text", "byte"))
     assert (summary.against, summary.saved) == ((), None)
-    assert SUM in picture(found, summary, "byte", None).drawn
-    assert "FLOPs" not in " ".join(sentences(summary, "byte", None))
+    assert SUM in picture(found, summary).drawn
+    assert "FLOPs" not in " ".join(sentences(summary))
 
 
 def test_slips_get_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:

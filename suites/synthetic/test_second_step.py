@@ -22,7 +22,7 @@ from cemverify.cem.models import Block, LanguageModel
 from cemverify.console.errors import UsageError
 from cemverify.results import envelope
 from cemverify.runs import Cell, CellStore, bring, ctrl_c_after, hand_on
-from cemverify.runs.plain import plain
+from cemverify.runs.plain import plain, restore
 from synthetic.__main__ import main
 from synthetic.corpora.chains import ChainSpec
 from synthetic.corpora.choice import CorpusChoice, PinnedCorpus, open_corpus
@@ -32,7 +32,7 @@ from synthetic.studies.engine import trials as cells
 from synthetic.studies.engine.designs import REPLACED, Design, Replaced, Row, cost, parameters
 from synthetic.studies.engine.plan import Plan, Setting
 from synthetic.studies.engine.rates import Curve, optimum, rate, starts, wanted
-from synthetic.studies.engine.trials import TrialCell, TrialRecord, compute_trial, part_windows, read_record
+from synthetic.studies.engine.trials import TrialCell, TrialRecord, compute_trial, part_windows
 from synthetic.studies.engine.tuning import State, state
 from synthetic.studies.second_step import STUDY
 from synthetic.studies.second_step import sentences as said
@@ -201,7 +201,7 @@ def test_a_compiled_training_learns_what_the_usual_one_does(tmp_path: Path, monk
     for compiled in (False, True):
         asked = plan("attention", 8, dims=dims, changes=changes, names=("T = 1",), compiled=compiled)
         cells = [asked.cell(asked.rows[0], seed, "judging", 1.0, 0.01, corpus, "cpu") for seed in (0, 1, 0)]
-        records += [read_record(compute_trial(cell)) for cell in cells[: 1 + 2 * compiled]]
+        records += [restore(TrialRecord, compute_trial(cell)) for cell in cells[: 1 + 2 * compiled]]
     usual, first, other, again = records
     assert first.batches == usual.batches
     assert first.trained == pytest.approx(usual.trained, rel=1e-3)  # forty steps magnify a rounding
@@ -538,7 +538,7 @@ def test_a_line_of_cells_that_was_edited_is_refused_by_its_number(tmp_path: Path
     stored = other.get(cell.key)
     assert stored is not None
     assert stored.payload is not None
-    assert read_record(stored.payload) == record
+    assert restore(TrialRecord, stored.payload) == record
     corpus = PinnedCorpus(CorpusChoice(CHAIN, None), "a\u2028b")  # a line separator, as some say
     odd = compute_trial.cell(
         TrialCell(corpus, usual("mlp", tiny_frame(8), 8)[0].design, plan("mlp", 8).recipe, 0, 0, "judging", 4)

@@ -48,21 +48,6 @@ class Workplace:
     cells: Path | None
     page: Path | None
 
-    @property
-    def name(self) -> str:
-        """The corpus as a sentence names it."""
-        return f"the {self.corpus.name}"
-
-    def bring(self) -> None:
-        """Puts the trainings that were handed on into the store.
-
-        Raises:
-            UsageError: a line is not what was written.
-        """
-        if self.cells is not None and self.cells.exists():
-            brought = bring(self.cells, CellStore(self.where.store))
-            note(f"{self.cells}: {brought} trainings that the store lacked")
-
 
 def add_when(parser: Command, more: str = "; --compile: faster") -> Callable[..., None]:
     """The options that say when to stop and where to write, those of the corpus, and those of the run.
@@ -83,16 +68,19 @@ def add_when(parser: Command, more: str = "; --compile: faster") -> Callable[...
 
 
 def workplace(options: argparse.Namespace, output: str) -> Workplace:
-    """The device, the store and the corpus that the options name.
+    """The device, the store with the trainings that were handed on, and the corpus that the options name.
 
     Args:
         output: the result file if the options name none.
 
     Raises:
-        UsageError: there is no such device or corpus, or nothing that compiles.
+        UsageError: there is no such corpus, nothing that compiles, or cells that are not what was written.
+        ValueError: there is no such device here.
         cemverify.results.envelope.ResultError: a file cannot be written.
     """
-    choice, (device, where) = corpus_choice(options), run_on(options)
+    choice, where, device = corpus_choice(options), run_options(options), find_device(options.device)
+    if device.startswith("cuda") and options.workers is None and options.cluster is None:
+        where = replace(where, workers=1)  # two processes on one GPU only wait for each other
     if options.until is not None and not where.resume:
         raise UsageError(
             "--until stops a run that the same command goes on with, and --no-resume begins anew: give one"
@@ -107,6 +95,9 @@ def workplace(options: argparse.Namespace, output: str) -> Workplace:
     corpus = open_corpus(choice, options.corpora)
     pinned = PinnedCorpus(choice.anywhere, corpus.digest)
     again = f"{options.again} --device cuda" if device != "cpu" and "--device" not in options.again else options.again
+    if options.cells is not None and options.cells.exists():
+        brought = bring(options.cells, CellStore(where.store))
+        note(f"{options.cells}: {brought} trainings that the store lacked")
     return Workplace(again, device, where, corpus, pinned, written, options.cells, options.page)
 
 
@@ -135,19 +126,3 @@ def write_results(
         envelope.write(beside, measured)
         written += [*write_page(place.page, result), beside]
     note(f"wrote {', '.join(map(str, written)) or 'nothing'}")
-
-
-def run_on(options: argparse.Namespace) -> tuple[str, RunOptions]:
-    """The device that --device names, and workers and store; one worker for a GPU, unless the options say otherwise.
-
-    Raises:
-        UsageError: there is no such device here.
-    """
-    try:
-        device = find_device(options.device)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-    where = run_options(options)
-    if device.startswith("cuda") and options.workers is None and options.cluster is None:
-        where = replace(where, workers=1)  # two processes on one GPU only wait for each other
-    return device, where

@@ -120,14 +120,13 @@ def run(options: argparse.Namespace, study: Study | None) -> int:
     elif asked.size != TINY:
         print(terminal([_costs(study, asked, options)]), file=sys.stderr)
     maker = Maker.now(place.again, asdict(asked), asked.seed, place.device)
-    place.bring()
     torch.set_num_threads(1)  # as in the workers, and as the result says
     state = conduct(lambda look: tuning.state(asked, place.pinned, place.device, look), place.where, options.until)
     if state.todo and asked.papers:  # which are read together
         write_results(place, state, None, None)
         return 0
     source = _source_bits(choice, corpus, asked)
-    found = Found(asked, state, place.name, corpus.unit, source, corpus.train.bytes)
+    found = Found(asked, state, f"the {corpus.name}", corpus.unit, source, corpus.train.bytes)
     findings = study.read(found)
     shown = findings.page.tables
     envelope.show(terminal(shown))

@@ -127,7 +127,7 @@ def train_contender(
         metrics.add(asdict(step))
         if step.step % config.probe_every == 0 and step.step < recipe.steps:
             layers = probe(unsharded(model), few)
-            metrics.add({"step": step.step, "layers": [layer.record() for layer in layers]})
+            metrics.add({"step": step.step, "layers": [asdict(layer) for layer in layers]})
         if machine.rank == 0:
             tell(step)
 
@@ -145,7 +145,7 @@ def train_contender(
             if scores.isfinite().all():
                 validation, probes, trained = scores, probe(whole, few), steps_of(whole, few)
                 if done < recipe.steps:
-                    metrics.add({"step": recipe.steps, "layers": [layer.record() for layer in probes]})
+                    metrics.add({"step": recipe.steps, "layers": [asdict(layer) for layer in probes]})
                 if keeping is not None:
                     path = keeping.of(contender) / "weights.safetensors"
                     save_weights(path, whole, specification, writes=machine.rank == 0)

@@ -122,7 +122,7 @@ def _model(result: ModelResult, ground: Ground) -> Mapping[str, Any]:
         "diverged_where": result.training.where,
         "validation_bits_per_byte": None if bits is None else bits * ground.per_byte,
         "validation_standard_error": None if error is None else error * ground.per_byte,
-        "layers": [layer.record() for layer in result.probes],
+        "layers": [asdict(layer) for layer in result.probes],
         "steps": {"start": [asdict(s) for s in result.start], "trained": [asdict(s) for s in result.trained]},
     }
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -263,10 +263,6 @@ class LayerProbe:
     smallest_eigenvalue: float | None = None
     promised: float | None = None
     entropy: float | None = None
-
-    def record(self) -> Mapping[str, Any]:
-        """What was seen inside a layer, as a JSON object of its metrics."""
-        return asdict(self)
 
 
 @torch.no_grad()

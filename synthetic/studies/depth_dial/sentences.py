@@ -43,6 +43,7 @@ class DialSummary:
         stopped: means over seeds with each of `STOPS`, by row; no entry where a seed lacks one.
         saved: the training FLOPs of all models for one T together, over those of a model for all T; None if the study
             lacks either.
+        unit: of the text. floor: bits that no predictor can do without; None of text, and 0 is subtracted there.
     """
 
     bits: dict[str, tuple[float | None, ...]]
@@ -50,10 +51,28 @@ class DialSummary:
     against: tuple[Against, ...]
     stopped: dict[str, tuple[AtStop, ...]]
     saved: float | None
+    unit: str
+    floor: float | None
+
+    @property
+    def off(self) -> float:
+        """What is subtracted from bits where they are shown."""
+        return self.floor or 0.0
+
+    @property
+    def what(self) -> str:
+        """What is shown, in words."""
+        return f"bits/{self.unit}" if self.floor is None else f"bits/{self.unit} above the source"
+
+    def above(self, name: str) -> dict[int, float]:
+        """What a row has at each T' where it is finite, the mean over seeds above the floor."""
+        at = zip(TEST_DEPTHS, self.bits.get(name, ()), strict=False)
+        return {T: bits - self.off for T, bits in at if bits is not None}
 
 
-def summarise(plan: Plan, found: State) -> DialSummary:
+def summarise(study: Found) -> DialSummary:
     """The summary of what is there."""
+    plan, found = study.plan, study.state
     bits = {tuned.row.name: means for tuned in found.rows if (means := _means(tuned)) is not None}
     dials = [tuned for tuned in found.rows if tuned.row.design.dial]
     apart = [tuned for tuned in found.rows if not tuned.row.design.dial]
@@ -65,6 +84,8 @@ def summarise(plan: Plan, found: State) -> DialSummary:
         tuple(Against(dial.row.name, T, pair) for (dial, T, _), pair in zip(pairs, corrected, strict=True)),
         {tuned.row.name: ended for tuned in found.rows if (ended := _stopped(tuned))},
         _flops(apart, plan) / _flops(dials[:1], plan) if apart and dials else None,
+        study.unit,
+        study.floor,
     )
 
 
@@ -132,20 +153,18 @@ _DESIGN = """\
 
 def read(study: Found) -> Findings:
     """What the study says, as far as it is."""
-    plan, found, unit, floor = study.plan, study.state, study.unit, study.floor
-    recipe, summary = plan.recipe, summarise(plan, found)
-    said = list(sentences(summary, unit, floor))
+    plan, found, summary = study.plan, study.state, summarise(study)
+    said, recipe = list(sentences(summary)), plan.recipe
     scale = max(parameters(row.design) for row in plan.rows)
     blocks: list[str | Picture | Table] = [paragraph([*said, f"The models have {scale:,} parameters."])]
     if summary.bits:
-        chart = picture(found, summary, unit, floor)
-        blocks.append(Picture("test-time", "Bits over the number of steps at test time", chart))
+        blocks.append(Picture("test-time", "Bits over the number of steps at test time", picture(found, summary)))
     blocks += [
         _DESIGN.format(**study.measured, depths=", ".join(map(str, doubling(plan.depth))), last=TEST_DEPTHS[-1]),
-        test_time(plan, found, summary, unit, floor),
-        stopped(summary, unit, floor),
+        test_time(plan, found, summary),
+        stopped(summary),
         against(summary),
-        tables.tuning(found, unit),
+        tables.tuning(found, study.unit),
         GENERATED,
     ]
     return Findings(
@@ -158,8 +177,8 @@ def read(study: Found) -> Findings:
                 f"{recipe.steps:,} steps on {study.corpus}, embeddings N(0, 1), each row at its own learning rate"
                 f"{', through torch.compile' if plan.compiled else ''}"
             ),
-            "figure": f"bits per {unit}",
-            "source_bits": floor,
+            "figure": f"bits per {study.unit}",
+            "source_bits": study.floor,
             "at_depths": [
                 {"model": name, "steps": list(TEST_DEPTHS), "bits": list(bits)} for name, bits in summary.bits.items()
             ],
@@ -171,30 +190,20 @@ def read(study: Found) -> Findings:
     )
 
 
-def sentences(summary: DialSummary, unit: str, floor: float | None) -> Iterator[str]:
+def sentences(summary: DialSummary) -> Iterator[str]:
     """What is known now of the models for each T and for all of them, sentence by sentence."""
-    off, what = floor or 0.0, f"bits/{unit}" if floor is None else f"bits/{unit} above the source"
-    apart = [
-        f"{bits - off:.4f} (T = {T})"
-        for i, T in enumerate(TEST_DEPTHS)
-        if own(T) in summary.bits and (bits := summary.bits[own(T)][i]) is not None
-    ]
-    if apart:
-        yield f"Models that are trained for one T need {', '.join(apart)} {what}."
+    each = {T: summary.above(own(T)) for T in TEST_DEPTHS}
+    if apart := [f"{at[T]:.4f} (T = {T})" for T, at in each.items() if T in at]:
+        yield f"Models that are trained for one T need {', '.join(apart)} {summary.what}."
     for name in summary.falls:
-        bits_of = summary.bits[name]
-        told = [(T, b - off) for T, b in zip(TEST_DEPTHS, bits_of, strict=True) if b is not None]
-        fewest = _best(bits_of)
-        if fewest is None:
-            continue
-        best, least = fewest[0], fewest[1] - off
-        first, last = told[0], told[-1]
-        yield (
-            f"One model for all T (*{name}*) needs {first[1]:.4f} with one step, {least:.4f} with {best}, its best"
-            f" number, and {last[1]:.4f} with {last[0]}."
-        )
+        if at := summary.above(name):
+            first, best, last = min(at), min(at, key=lambda T: at[T]), max(at)
+            yield (
+                f"One model for all T (*{name}*) needs {at[first]:.4f} with one step, {at[best]:.4f} with {best}, its"
+                f" best number, and {at[last]:.4f} with {last}."
+            )
     ended = [
-        f"*{name}* {found[0] - off:.4f} ({found[1].steps:.1f} steps)"
+        f"*{name}* {found[0] - summary.off:.4f} ({found[1].steps:.1f} steps)"
         for name in summary.falls
         if (found := stopping.best(summary.stopped.get(name, ()))) is not None
     ]
@@ -217,36 +226,31 @@ def sentences(summary: DialSummary, unit: str, floor: float | None) -> Iterator[
 # --- tables and picture ------------------------------------------------------------------------------
 
 
-def test_time(plan: Plan, found: State, summary: DialSummary, unit: str, floor: float | None) -> Table:
+def test_time(plan: Plan, found: State, summary: DialSummary) -> Table:
     """Bits of every row with each number of steps at test time."""
-    off = floor or 0.0
     rows: list[list[Cell]] = []
     for tuned in found.rows:
-        bits = summary.bits.get(tuned.row.name, (None,) * len(TEST_DEPTHS))
-        shown = [NOTHING if b is None else _shown(b - off) for b in bits]
+        at = summary.above(tuned.row.name)
         flops = cost(tuned.row.design, plan.recipe.context).training / 1e6
+        shown = [_shown(at.get(T)) for T in TEST_DEPTHS]
         rows.append([tuned.row.name, tuned.row.why, len(tuned.records), f"{flops:,.3f}", *shown])
     columns = ("row", "what", "seeds", "training MFLOPs/token", *(f"T' = {T}" for T in TEST_DEPTHS))
-    return Table(f"{_above(unit, floor)}, with T' steps at test time, mean over seeds", columns, rows)
+    return Table(f"{_above(summary)}, with T' steps at test time, mean over seeds", columns, rows)
 
 
-def stopped(summary: DialSummary, unit: str, floor: float | None) -> Table:
+def stopped(summary: DialSummary) -> Table:
     """Bits and steps of every row whose tokens stop by themselves, beside all steps and the best number of them."""
-    off, last = floor or 0.0, TEST_DEPTHS[-1]
+    last = TEST_DEPTHS[-1]
     rows: list[list[Cell]] = []
     for name, stops in summary.stopped.items():
-        best = _best(summary.bits[name])
-        everything = summary.bits[name][-1]
+        at = summary.above(name)
+        best = min(at, key=lambda T: at[T], default=None)
+        ends = [NOTHING if s.figure is None else f"{_shown(s.figure - summary.off)} ({s.steps:.1f})" for s in stops]
         rows.append(
-            [
-                name,
-                NOTHING if everything is None else _shown(everything - off),
-                NOTHING if best is None else f"{_shown(best[1] - off)} (T' = {best[0]})",
-                *(NOTHING if s.figure is None else f"{_shown(s.figure - off)} ({s.steps:.1f})" for s in stops),
-            ]
+            [name, _shown(at.get(last)), NOTHING if best is None else f"{_shown(at[best])} (T' = {best})", *ends]
         )
     columns = ("row", f"all {last} steps", "the best T' of those tried", *(f"q = {stopping.share(q)}" for q in STOPS))
-    title = f"{_above(unit, floor)}, stopped by energy after at most {last} steps (steps a token took), means"
+    title = f"{_above(summary)}, stopped by energy after at most {last} steps (steps a token took), means"
     return Table(title, columns, rows)
 
 
@@ -267,32 +271,23 @@ def against(summary: DialSummary) -> Table:
     return Table("Bits of one model for all T over those of the model for T, paired by seed", columns, rows)
 
 
-def picture(found: State, summary: DialSummary, unit: str, floor: float | None) -> Curves:
+def picture(found: State, summary: DialSummary) -> Curves:
     """Bits over T': the models for each T at their own, and the dials at all."""
-    off = floor or 0.0
-    apart = [(T, summary.bits[own(T)][i]) for i, T in enumerate(TEST_DEPTHS) if own(T) in summary.bits]
-    known = [(T, b - off) for T, b in apart if b is not None]
-    curves = [Curve("a model for each T", *zip(*known, strict=True))] if known else []
-    most = 4 * max((b for _, b in known), default=math.inf)  # what explodes would leave nothing else to be seen
+    known = {T: at[T] for T in TEST_DEPTHS if T in (at := summary.above(own(T)))}
+    curves = [Curve("a model for each T", list(known), list(known.values()))] if known else []
+    most = 4 * max(known.values(), default=math.inf)  # what explodes would leave nothing else to be seen
     for tuned in found.rows:
-        bits = summary.bits.get(tuned.row.name)
-        if bits is not None and tuned.row.design.dial:
-            seen = [(T, b - off) for T, b in zip(TEST_DEPTHS, bits, strict=True) if b is not None and b - off < most]
-            if seen:
-                curves.append(Curve(tuned.row.name, *zip(*seen, strict=True)))
-    label = f"bits/{unit}" if floor is None else f"bits/{unit} above the source"
-    return Curves([Panel("depth as a dial", "T' at test time", label, curves, ticks=(1, 2, 4, 8, 16))])
+        seen = {T: bits for T, bits in summary.above(tuned.row.name).items() if bits < most}
+        if tuned.row.design.dial and seen:
+            curves.append(Curve(tuned.row.name, list(seen), list(seen.values())))
+    return Curves([Panel("depth as a dial", "T' at test time", summary.what, curves, ticks=(1, 2, 4, 8, 16))])
 
 
-def _above(unit: str, floor: float | None) -> str:
-    return f"bits/{unit}" if floor is None else f"bits/{unit} above the source's {floor:.4f}"
+def _above(summary: DialSummary) -> str:
+    return summary.what if summary.floor is None else f"{summary.what}'s {summary.floor:.4f}"
 
 
-def _best(bits: Sequence[float | None]) -> tuple[int, float] | None:
-    """The T' with the fewest bits, and those."""
-    known = [(b, T) for T, b in zip(TEST_DEPTHS, bits, strict=True) if b is not None]
-    return (min(known)[1], min(known)[0]) if known else None
-
-
-def _shown(above: float) -> str:
+def _shown(above: float | None) -> str:
+    if above is None:
+        return NOTHING
     return f"{above:.4f}" if above < 100 else f"{above:.1e}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -171,15 +171,6 @@ def compute_trial(cell: TrialCell) -> dict[str, Any]:
     return record
 
 
-def read_record(payload: Mapping[str, Any]) -> TrialRecord:
-    """The record of a cell's payload."""
-    numbers = {name: tuple(payload.get(name, ())) for name in ("groups", "trained", "at_depths")}
-    steps = {name: tuple(_steps(step) for step in payload[name]) for name in ("start", "end")}
-    stops = tuple(AtStop(**stop) for stop in payload.get("at_stops", ()))
-    along = tuple((step, bits) for step, bits in payload.get("along", ()))
-    return TrialRecord(**{**payload, **numbers, **steps, "at_stops": stops, "along": along})
-
-
 def part_windows(tokens: Tokens, part: Part, count: int, context: int) -> Tensor:
     """Evenly spaced windows of half of the tokens, or of all: at most `count`, without overlap, (W, J+1) of int64.
 
@@ -224,8 +215,3 @@ def _mean(bits: Tensor) -> float | None:
     """The mean over windows; None if it is not finite."""
     mean = float(bits.mean())
     return short([mean])[0] if math.isfinite(mean) else None
-
-
-def _steps(content: Mapping[str, Any]) -> Steps:
-    lists = ("lengths", "turns", "nearness", "energies")
-    return Steps(**{**content, **{name: tuple(content[name]) for name in lists}})

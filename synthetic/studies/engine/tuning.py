@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cemverify.runs import Cell
+from cemverify.runs.plain import restore
 from synthetic.corpora.choice import PinnedCorpus
 from synthetic.corpora.corpus import Corpus
 from synthetic.corpora.tokens import Batches
@@ -15,7 +16,7 @@ from synthetic.studies.engine.conduct import Look
 from synthetic.studies.engine.designs import Row, cost
 from synthetic.studies.engine.plan import Plan
 from synthetic.studies.engine.rates import Curve, optimum, rate, starts, wanted
-from synthetic.studies.engine.trials import TrialCell, TrialRecord, compute_trial, part_windows, read_record
+from synthetic.studies.engine.trials import TrialCell, TrialRecord, compute_trial, part_windows
 from synthetic.training.cost import Paths, paths
 from synthetic.training.looped import looped_on_meta
 
@@ -97,7 +98,7 @@ def state(plan: Plan, corpus: PinnedCorpus, device: str, look: Look) -> State:
         cell = compute_trial.cell(spec, cost=flops, label=label)
         payload = look(cell)
         (todo if payload is None else known).append(cell)
-        return None if payload is None else read_record(payload)
+        return None if payload is None else restore(TrialRecord, payload)
 
     rows = [Tuned(row) for row in plan.rows]
     for tuned in rows:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from cemverify.runs import algorithm
+from cemverify.runs.plain import restore
 from synthetic.gp.tasks import Score, Stream, Streams, Task, TaskConfig, draw
 from synthetic.studies.engine.stopping import AtStop
 from synthetic.studies.recursion.contenders import Contender
@@ -169,21 +170,13 @@ def compute_model(cell: ModelCell) -> dict[str, Any]:
 
 def read_task(payload: Mapping[str, Any]) -> TaskRecord:
     """The record of a task cell's payload."""
-    scores = {name: Score(**payload["scores"][name]) for name in REFERENCES}  # JSON objects have no order
-    return TaskRecord(**{**payload, "scores": scores})
+    found: TaskRecord = restore(TaskRecord, payload)
+    return replace(found, scores={name: found.scores[name] for name in REFERENCES})  # JSON objects have no order
 
 
 def read_runs(payload: Mapping[str, Any]) -> list[RunRecord]:
     """The records of a model cell's payload, one for each replicate."""
-    return [_read_run(run) for run in payload["runs"]]
-
-
-def _read_run(run: Mapping[str, Any]) -> RunRecord:
-    values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in run.items()}
-    if values["score"] is not None:
-        values["score"] = Score(**values["score"])
-    values["at_stops"] = tuple(AtStop(**stop) for stop in run.get("at_stops", ()))
-    return RunRecord(**values)
+    return [restore(RunRecord, run) for run in payload["runs"]]
 
 
 # --- evaluation ---------------------------------------------------------------------------------

@@ -110,7 +110,7 @@ def run(options: argparse.Namespace) -> int:
     """Runs the study that the options of the command line ask for; returns the exit code.
 
     Raises:
-        UsageError: an option is invalid. cemverify.results.envelope.ResultError: the output cannot be written.
+        UsageError, ValueError: an option is invalid. cemverify.results.envelope.ResultError: the output cannot be written.
     """
     if options.report is not None:
         if options.page is None:
@@ -180,8 +180,5 @@ def _configured(options: argparse.Namespace) -> RecursionConfig:
     config = replace(preset(options.preset), **changes)
     if options.device is None:
         return config
-    try:
-        check_device(options.device)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
+    check_device(options.device)
     return replace(config, recipe=replace(config.recipe, device=options.device))

@@ -15,6 +15,7 @@ from cemverify.results import envelope
 from cemverify.results.envelope import Table
 from cemverify.results.numbers import shown_ratio
 from cemverify.results.statistics import Ratio
+from cemverify.runs.plain import restore
 from reports.pictures.drawing import PLAIN, drawn
 from synthetic.studies.engine.comparisons import MARGIN
 from synthetic.studies.engine.designs import LAYERS, Design
@@ -258,9 +259,7 @@ def _ratio(content: Mapping[str, Any], model: str, baseline: str) -> Ratio | Non
 
 def _parameters_of_one(rows: Sequence[Mapping[str, Any]]) -> int:
     """How many parameters the row T = 1 has, from the configuration that the readings were made with."""
-    design = next(row["design"] for row in rows if row["name"] == one())
-    layer = tuple((str(name), value) for name, value in design["layer"])
-    return parameters_of(Design(**{**design, "size": paper.Size(**design["size"]), "layer": layer}))
+    return parameters_of(restore(Design, next(row["design"] for row in rows if row["name"] == one())))
 
 
 def _parameters(name: str) -> int:
