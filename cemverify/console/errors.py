@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TypeVar
+
+Value = TypeVar("Value")
+
 
 class Refusal(Exception):
     """A command cannot do what it was asked to do.
@@ -20,3 +25,17 @@ class UsageError(Refusal):
     def __init__(self, message: str = "", usage: str = "") -> None:
         super().__init__(message)
         self.usage = usage
+
+
+def one_of(what: str, name: str, known: Mapping[str, Value]) -> Value:
+    """What a name stands for.
+
+    Args:
+        what: the name is of, in a sentence: "preset".
+
+    Raises:
+        UsageError: there is no such name; the sentence lists those there are.
+    """
+    if name not in known:
+        raise UsageError(f"unknown {what} {name!r}; choose from {', '.join(known)}")
+    return known[name]

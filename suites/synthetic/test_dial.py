@@ -264,7 +264,7 @@ def test_a_dial_alone_is_drawn_and_compared_with_nothing() -> None:
     }
     found = State((Tuned(row, judged=cast(Any, judged)),), (), ())
     summary = summarise(Found(study, found, "the text", "byte"))
-    assert (summary.against, summary.saved) == ((), None)
+    assert (summary.against, summary.saved) == ({}, None)
     assert SUM in picture(found, summary).drawn
     assert "FLOPs" not in " ".join(sentences(summary))
 

@@ -28,7 +28,7 @@ from synthetic.studies.recursion.cells import (
 from synthetic.studies.recursion.contenders import FAMILIES, Contender
 from synthetic.studies.recursion.ensembles import Recipe
 from synthetic.studies.recursion.findings import admit
-from synthetic.studies.recursion.presets import RecursionConfig, preset
+from synthetic.studies.recursion.presets import PRESETS, RecursionConfig
 from synthetic.studies.recursion.references import REFERENCES
 from synthetic.studies.recursion.regressors import CEMSpec
 
@@ -63,7 +63,7 @@ def test_another_draw_has_other_weights_on_the_same_functions() -> None:
 
 @pytest.mark.slow
 def test_the_model_beats_ridge_clearly_and_stays_above_the_floor() -> None:
-    config = replace(preset("smoke"), seeds=1)
+    config = replace(PRESETS["smoke"].config, seeds=1)
     task = read_task(compute_task(config.task_cells(RBF)[0]))
     (run,) = runs(cem((2,))[0], config)
     assert run.score is not None

@@ -23,7 +23,7 @@ from synthetic.studies.recursion.cells import TEST_DEPTHS, RunRecord, TaskRecord
 from synthetic.studies.recursion.contenders import CEM, FAMILIES, Contender, cost_of
 from synthetic.studies.recursion.ensembles import Recipe, fit
 from synthetic.studies.recursion.findings import Row, choose_rate, entry, summarise
-from synthetic.studies.recursion.presets import PRESETS, RecursionConfig, preset
+from synthetic.studies.recursion.presets import PRESETS, RecursionConfig
 from synthetic.studies.recursion.regressors import CEMSpec, DrawnSpec, RegressorStack
 
 SEEDS = 8
@@ -240,19 +240,19 @@ def test_tables_have_p_values_only_where_there_are_enough_functions() -> None:
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_is_complete_and_every_family_can_be_built(name: str) -> None:
-    config = preset(name)
+    config = PRESETS[name].config
     for prior in config.priors:
         assert len(config.task_cells(prior)) == config.seeds
         assert len({(c.contender, c.recipe) for c in config.model_cells(prior)}) == len(config.model_cells(prior))
 
 
 def test_the_published_presets_run_every_family_somewhere() -> None:
-    configs = [preset(name) for name in ("standard", "step-sizes", "dial")]
+    configs = [PRESETS[name].config for name in ("standard", "step-sizes", "dial")]
     assert {name for c in configs for name in (*c.families, *c.more_families)} == set(FAMILIES)
 
 
 def test_step_sizes_are_studied_at_five_rates_with_a_norm_inside_and_without() -> None:
-    config = preset("step-sizes")
+    config = PRESETS["step-sizes"].config
     specs = [c.spec for prior in config.priors for c in config.contenders(prior) if isinstance(c.spec, CEMSpec)]
     asked = {(s.step_size, s.norm, s.steps) for s in specs}
     assert asked == {(e, n, T) for e in ("fixed", "1/T", "learned") for n in ("none", "scalar") for T in (1, 2, 4, 8)}
@@ -299,7 +299,7 @@ def test_a_drawn_depth_trains_one_model_for_all_of_them() -> None:
 
 def test_studies_of_one_model_for_all_depths_ask_for_stops_and_no_others_do() -> None:
     for name in PRESETS:
-        config = preset(name)
+        config = PRESETS[name].config
         asked = {cell.stops for cell in config.model_cells(config.priors[0])}
         assert asked == ({STOPS} if name in ("dial", "paper") else {()}), name
 

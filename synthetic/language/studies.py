@@ -11,7 +11,7 @@ import torch
 
 from cemverify.cem import presets as paper
 from cemverify.conformance.implementations.contract import attribute
-from cemverify.console.errors import UsageError
+from cemverify.console.errors import UsageError, one_of
 from cemverify.console.parsing import positive, seed, whole
 from cemverify.results import envelope
 from cemverify.results.envelope import Table
@@ -194,12 +194,10 @@ _PRECONDITIONERS = {name.replace(" ", "-"): name for name in PRECONDITIONERS}
 
 
 def _check(options: argparse.Namespace) -> None:
-    if options.preconditioner not in (None, *_PRECONDITIONERS):
-        raise UsageError(
-            f"unknown preconditioner {options.preconditioner!r}; choose from {', '.join(_PRECONDITIONERS)}"
-        )
-    if options.replaced not in (None, *REPLACED):
-        raise UsageError(f"unknown layers {options.replaced!r}; choose from {', '.join(REPLACED)}")
+    if options.preconditioner is not None:
+        one_of("preconditioner", options.preconditioner, _PRECONDITIONERS)
+    if options.replaced is not None:
+        one_of("layers", options.replaced, dict.fromkeys(REPLACED))
     if options.shard is not None:
         raise UsageError(
             "this study decides what to train next from what it has found, so it cannot be cut into shards; give"

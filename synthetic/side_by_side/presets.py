@@ -10,7 +10,7 @@ from typing import Literal
 from cemverify.cem import presets as paper
 from cemverify.cem.layers import AttentionConfig, PreconditionerConfig
 from cemverify.cem.models import LanguageModelConfig
-from cemverify.console.errors import UsageError
+from cemverify.console.errors import UsageError, one_of
 from synthetic.training.frames import Frame
 from synthetic.training.recipe import Recipe, RecipeChanges, check_heads
 
@@ -94,10 +94,8 @@ def paper_contenders(vocabulary: int, size: str, depths: tuple[int, ...]) -> tup
     """The paper's Llama, also with ALiBi, and its full CEM at several T, of a size of Table 1 but for the vocabulary.
 
     Raises:
-        UsageError: there is no such size.
+        ValueError: there is no such size.
     """
-    if size not in paper.SIZES:
-        raise UsageError(f"unknown model size {size!r}; choose from {', '.join(paper.SIZES)}")
     found = [
         *(Contender(f"Llama {name}", paper.llama(size, kind), True) for name, kind in POSITIONS.items()),
         *(Contender(f"CEM T={T}", paper.full_cem(size, T)) for T in depths),
@@ -140,17 +138,6 @@ PRESETS: Mapping[str, Mapping[str, Preset]] = MappingProxyType(
 )
 
 
-def preset(name: str, device: str, vocabulary: int) -> LanguageConfig:
-    """The preset of that name for "cpu" or "cuda" (or "cuda:1"), for tokens of that vocabulary.
-
-    Raises:
-        UsageError: there is none; the message lists those there are.
-    """
-    if name not in PRESETS:
-        raise UsageError(f"unknown preset {name!r}; choose from {', '.join(PRESETS)}")
-    return PRESETS[name][device.partition(":")[0]](vocabulary)
-
-
 DEFAULT_PRESET = "smoke"
 
 
@@ -178,7 +165,7 @@ class PresetChoice:
         Raises:
             UsageError: there is no such preset or model, or the numbers do not fit together.
         """
-        found = preset(self.preset, device, vocabulary)
+        found = one_of("preset", self.preset, PRESETS)[device.partition(":")[0]](vocabulary)
         found = replace(found, recipe=self.recipe.of(found.recipe))
         if any((self.dim, self.layers, self.heads, self.depths)):
             model = found.contenders[0].model

@@ -10,7 +10,7 @@ from cemverify.cem import presets as paper
 from cemverify.cem.layers import AttentionConfig, MLPConfig, PreconditionerConfig
 from cemverify.cem.llama import LlamaAttentionConfig, SwiGLUConfig
 from cemverify.cem.models import BlockConfig, LanguageModelConfig
-from cemverify.console.errors import UsageError
+from cemverify.console.errors import UsageError, one_of
 from synthetic.training.cost import parameters
 from synthetic.training.looped import LoopedConfig
 from synthetic.training.recipe import Recipe, check_heads, chinchilla
@@ -122,8 +122,7 @@ def check_size(size: str, vocabulary: int, sizes: Sequence[str]) -> None:
     Raises:
         UsageError: the sentence says what to give instead.
     """
-    if size not in sizes:
-        raise UsageError(f"unknown size {size!r}; choose from {', '.join(sizes)}")
+    one_of("size", size, dict.fromkeys(sizes))
     if size in paper.SIZES and vocabulary != paper.VOCABULARY:
         ours = " or ".join(name for name in sizes if name not in paper.SIZES)
         raise UsageError(

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch import distributed as dist
 
 from cemverify.cem.models import LanguageModel
-from cemverify.console.errors import UsageError
+from cemverify.console.errors import UsageError, one_of
 from cemverify.processes.devices import find_device
 
 if TYPE_CHECKING:
@@ -116,8 +116,7 @@ def choose(device: str, *, compiled: bool, sharded: bool) -> Machine:
     Raises:
         UsageError: no such device, sharding without torchrun, or torch.compile without a compiler.
     """
-    if device not in ("auto", "cpu", "cuda"):
-        raise UsageError(f"unknown device {device!r}; choose from auto, cpu, cuda")
+    one_of("device", device, dict.fromkeys(("auto", "cpu", "cuda")))
     try:
         device = find_device(device)
     except ValueError as error:

@@ -24,22 +24,13 @@ from synthetic.studies.engine.tuning import State, Tuned
 
 
 @dataclass(frozen=True)
-class Against:
-    """One model for all T, with T steps, against the model that was trained for T."""
-
-    model: str
-    steps: int
-    found: Compared
-
-
-@dataclass(frozen=True)
 class DialSummary:
     """What is known.
 
     Attributes:
         bits: means over seeds with each T' of `TEST_DEPTHS`, by row; None where a seed has no finite one.
         falls: by row that is a dial, in their order: the T' up to which its bits fall with every T' that was tried.
-        against: the dials against the models for each T.
+        against: each dial with T steps against the model that was trained for them, by name and T.
         stopped: means over seeds with each of `STOPS`, by row; no entry where a seed lacks one.
         saved: the training FLOPs of all models for one T together, over those of a model for all T; None if the study
             lacks either.
@@ -48,7 +39,7 @@ class DialSummary:
 
     bits: dict[str, tuple[float | None, ...]]
     falls: dict[str, int]
-    against: tuple[Against, ...]
+    against: dict[tuple[str, int], Compared]
     stopped: dict[str, tuple[AtStop, ...]]
     saved: float | None
     unit: str
@@ -81,7 +72,7 @@ def summarise(study: Found) -> DialSummary:
     return DialSummary(
         bits,
         {t.row.name: falls_up_to(bits[t.row.name]) for t in dials if t.row.name in bits},
-        tuple(Against(dial.row.name, T, pair) for (dial, T, _), pair in zip(pairs, corrected, strict=True)),
+        {(dial.row.name, T): pair for (dial, T, _), pair in zip(pairs, corrected, strict=True)},
         {tuned.row.name: ended for tuned in found.rows if (ended := _stopped(tuned))},
         _flops(apart, plan) / _flops(dials[:1], plan) if apart and dials else None,
         study.unit,
@@ -170,7 +161,7 @@ def read(study: Found) -> Findings:
     return Findings(
         Page(f"Depth as a dial: {LAYERS[plan.replaced]}, size {plan.size}", blocks),
         " ".join(said),
-        [one.found for one in summary.against],
+        list(summary.against.values()),
         "One model for all T over a model for each",
         {
             "recipe": (
@@ -217,7 +208,10 @@ def sentences(summary: DialSummary) -> Iterator[str]:
             f"Together, the models for one T took {summary.saved:.2g} times as many training FLOPs as one model for"
             " all T."
         )
-    verdicts = {name: [a.found.verdict for a in summary.against if a.model == name] for name in summary.falls}
+    verdicts = {
+        name: [found.verdict for (model, _), found in summary.against.items() if model == name]
+        for name in summary.falls
+    }
     worse = [f"*{name}* is worse at {v.count('worse') or 'none'} of {len(v)} T" for name, v in verdicts.items() if v]
     if worse:
         yield f"Against the model that was trained for the same T, {' and '.join(worse)}."
@@ -258,14 +252,14 @@ def against(summary: DialSummary) -> Table:
     """One model for all T against the models for each."""
     rows: list[list[Cell]] = [
         [
-            a.model,
-            a.steps,
-            len(a.found.seeds),
-            shown_ratio(a.found.comparison),
-            ", ".join(f"{ratio:.4f}" for ratio in a.found.ratios),
-            a.found.verdict,
+            name,
+            T,
+            len(found.seeds),
+            shown_ratio(found.comparison),
+            ", ".join(f"{ratio:.4f}" for ratio in found.ratios),
+            found.verdict,
         ]
-        for a in summary.against
+        for (name, T), found in summary.against.items()
     ]
     columns = ("model", "T", "seeds", "ratio [95 %]", "each seed", "verdict")
     return Table("Bits of one model for all T over those of the model for T, paired by seed", columns, rows)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -11,7 +10,6 @@ from cemverify.cem import presets as paper
 from cemverify.runs.plain import digest, plain
 from synthetic.corpora.choice import CorpusChoice, PinnedCorpus
 from synthetic.studies.engine.designs import EMBEDDING_STD, Design, Option, Positions, Replaced, Row
-from synthetic.studies.engine.rates import rate
 from synthetic.studies.engine.trials import Part, TrialCell
 from synthetic.training.frames import (
     TINY,
@@ -157,13 +155,6 @@ class Plan:
             *(corpus, row.design, recipe, seed, weights, part, windows, device),
             *(self.compiled, depths, stops, every, name),
         )
-
-    def tuning_cells(
-        self, row: Row, share: float, numbers: Sequence[int], corpus: PinnedCorpus, device: str
-    ) -> list[TrialCell]:
-        """The trainings of one row at one length at these rates, all seeds of a rate after each other."""
-        seeds = [TUNING_SEED + i for i in range(self.tuning_seeds)]
-        return [self.cell(row, s, "tuning", share, rate(k), corpus, device) for k in numbers for s in seeds]
 
 
 def sized(size: str, vocabulary: int, dims: paper.Size | None, *, papers: bool) -> tuple[Frame, Recipe]:

@@ -206,9 +206,9 @@ def pieces(bits: Sequence[float]) -> tuple[float, ...]:
     return short([float(part.mean()) for part in parts])
 
 
-def short(values: Sequence[float], digits: int = 9) -> tuple[float, ...]:
+def short(values: Sequence[float]) -> tuple[float, ...]:
     """Without the digits that float32 does not have, so that cells that are handed on are small."""
-    return tuple(float(f"{value:.{digits}g}") for value in values)
+    return tuple(float(f"{value:.9g}") for value in values)
 
 
 def _mean(bits: Tensor) -> float | None:

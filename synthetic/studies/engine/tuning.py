@@ -14,7 +14,7 @@ from synthetic.corpora.tokens import Batches
 from synthetic.studies.engine.comparisons import Compared, compared
 from synthetic.studies.engine.conduct import Look
 from synthetic.studies.engine.designs import Row, cost
-from synthetic.studies.engine.plan import Plan
+from synthetic.studies.engine.plan import TUNING_SEED, Plan
 from synthetic.studies.engine.rates import Curve, optimum, rate, starts, wanted
 from synthetic.studies.engine.trials import TrialCell, TrialRecord, compute_trial, part_windows
 from synthetic.training.cost import Paths, paths
@@ -147,7 +147,8 @@ def _tune(plan: Plan, tuned: Tuned, corpus: PinnedCorpus, device: str, recall: R
         while numbers := wanted(bits, starts(before)):
             for k in numbers:
                 label = f"tuning {tuned.row.name}, {share:.3g} of the length, rate {rate(k):.3g}"
-                cells = plan.tuning_cells(tuned.row, share, [k], corpus, device)
+                seeds = range(TUNING_SEED, TUNING_SEED + plan.tuning_seeds)
+                cells = [plan.cell(tuned.row, seed, "tuning", share, rate(k), corpus, device) for seed in seeds]
                 found = [recall(cell, label) for cell in cells]
                 records = [record for record in found if record is not None]
                 if len(records) == len(cells):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from cemverify.console.errors import UsageError
+from cemverify.console.errors import one_of
 from synthetic.studies.engine.study import Study
 from synthetic.studies.paper.rows import EXPERIMENTS
 from synthetic.studies.paper.sentences import read
@@ -16,9 +16,7 @@ def study(name: str) -> Study:
     Raises:
         UsageError: there is none of that name.
     """
-    if name not in EXPERIMENTS:
-        raise UsageError(f"unknown study {name!r}; choose from {', '.join(EXPERIMENTS)}")
-    experiment = EXPERIMENTS[name]
+    experiment = one_of("study", name, EXPERIMENTS)
     return Study(
         f"language-{name}", experiment.title, "", experiment.rows, partial(read, name=name), papers=True, seeds=6
     )

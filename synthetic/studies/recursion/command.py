@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from cemverify.console.errors import UsageError
+from cemverify.console.errors import UsageError, one_of
 from cemverify.console.parsing import count, path, positive, seed
 from cemverify.console.streams import note
 from cemverify.processes.devices import check_device
@@ -23,7 +23,7 @@ from synthetic.studies.engine.conduct import conduct
 from synthetic.studies.engine.readings import readings
 from synthetic.studies.recursion.contenders import FAMILIES
 from synthetic.studies.recursion.findings import assemble, measured, state
-from synthetic.studies.recursion.presets import PRESETS, RecursionConfig, preset
+from synthetic.studies.recursion.presets import PRESETS, RecursionConfig
 
 DESCRIPTION = """\
 Trains recursive CEM MLPs with T = 1, 2, 4, 8 descent steps (--steps) on functions drawn from Gaussian processes,
@@ -110,7 +110,8 @@ def run(options: argparse.Namespace) -> int:
     """Runs the study that the options of the command line ask for; returns the exit code.
 
     Raises:
-        UsageError, ValueError: an option is invalid. cemverify.results.envelope.ResultError: the output cannot be written.
+        UsageError, ValueError: an option is invalid.
+        cemverify.results.envelope.ResultError: the output cannot be written.
     """
     if options.report is not None:
         if options.page is None:
@@ -177,7 +178,7 @@ def _configured(options: argparse.Namespace) -> RecursionConfig:
         "seed": options.seed,
     }
     changes: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in given.items() if v is not None}
-    config = replace(preset(options.preset), **changes)
+    config = replace(one_of("preset", options.preset, PRESETS).config, **changes)
     if options.device is None:
         return config
     check_device(options.device)

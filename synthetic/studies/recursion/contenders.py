@@ -175,17 +175,6 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
 )
 
 
-def find_family(name: str) -> Family:
-    """The family of models of that name.
-
-    Raises:
-        UsageError: there is none; the sentence lists those there are.
-    """
-    if name not in FAMILIES:
-        raise UsageError(f"unknown model family {name!r}; choose from {', '.join(FAMILIES)}")
-    return FAMILIES[name]
-
-
 def cost_of(spec: Spec, inputs: int = INPUTS) -> RegressorCost:
     """Parameters and FLOPs of a regressor, counted on the meta device."""
     points = 128  # a batch: what a training step does once for all of them is shared out

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from cemverify.console.errors import UsageError
+from cemverify.console.errors import UsageError, one_of
 from synthetic.gp.priors import canonical
 from synthetic.gp.tasks import TaskConfig
 from synthetic.studies.engine.stopping import STOPS
 from synthetic.studies.recursion.cells import ModelCell, Replicate, TaskCell
-from synthetic.studies.recursion.contenders import FAMILIES, INPUTS, Contender, find_family
+from synthetic.studies.recursion.contenders import FAMILIES, INPUTS, Contender
 from synthetic.studies.recursion.ensembles import Recipe
 from synthetic.studies.recursion.regressors import DrawnSpec
 
@@ -76,7 +76,7 @@ class RecursionConfig:
         for prior in self.priors:
             self.task(prior)
         for name in (*self.families, *self.more_families):
-            find_family(name).contenders(self.depths)
+            one_of("model family", name, FAMILIES).contenders(self.depths)
 
     def task(self, prior: str) -> TaskConfig:
         """The task of one prior: what its functions are drawn from, and how many points each has."""
@@ -90,7 +90,11 @@ class RecursionConfig:
         """The models that are compared on one prior."""
         edge = prior in (self.priors[0], self.priors[-1])
         names = dict.fromkeys((*self.families, *(self.more_families if edge else ())))
-        return [contender for name in names for contender in find_family(name).contenders(self.depths)]
+        return [
+            contender
+            for name in names
+            for contender in one_of("model family", name, FAMILIES).contenders(self.depths)
+        ]
 
     def task_cells(self, prior: str) -> list[TaskCell]:
         """The functions of one prior, with their references."""
@@ -170,14 +174,3 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
         ),
     }
 )
-
-
-def preset(name: str) -> RecursionConfig:
-    """The configuration of that name.
-
-    Raises:
-        UsageError: there is none; the sentence lists those there are.
-    """
-    if name not in PRESETS:
-        raise UsageError(f"unknown preset {name!r}; choose from {', '.join(PRESETS)}")
-    return PRESETS[name].config
