@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,24 +21,6 @@ Codes = NDArray[np.uint16]
 LARGEST_VOCABULARY = 2**16  # a token is stored in two bytes
 
 
-class Tokeniser(Protocol):
-    """What turns documents into tokens."""
-
-    @property
-    def vocabulary(self) -> int:
-        """V, the size of the vocabulary: tokens are 0 ... V-1."""
-        ...
-
-    @property
-    def digest(self) -> str:
-        """A fingerprint: equal digests mean equal tokens."""
-        ...
-
-    def encode(self, documents: Sequence[bytes]) -> list[Codes]:
-        """The tokens of each document."""
-        ...
-
-
 @dataclass(frozen=True)
 class Symbols:
     """A token is a byte, or a symbol of a smaller alphabet stored in one."""
@@ -47,9 +29,11 @@ class Symbols:
 
     @property
     def digest(self) -> str:
+        """A fingerprint: equal digests mean equal tokens."""
         return hashlib.sha256(f"symbols {self.vocabulary}".encode()).hexdigest()
 
     def encode(self, documents: Sequence[bytes]) -> list[Codes]:
+        """The tokens of each document, numbers below `vocabulary`."""
         return [np.frombuffer(document, np.uint8).astype(np.uint16) for document in documents]
 
 
@@ -70,11 +54,16 @@ class Subwords:
 
     @property
     def digest(self) -> str:
+        """A fingerprint: equal digests mean equal tokens."""
         return hashlib.sha256(self.tokenizer.to_str().encode()).hexdigest()
 
     def encode(self, documents: Sequence[bytes]) -> list[Codes]:
+        """The tokens of each document, numbers below `vocabulary`."""
         texts = [document.decode("utf-8", errors="replace") for document in documents]
         return [_two_bytes(encoding.ids) for encoding in self.tokenizer.encode_batch(texts)]
+
+
+Tokeniser = Symbols | Subwords
 
 
 def subwords(name: str) -> Subwords:

@@ -148,22 +148,18 @@ def planned(study: Study, options: argparse.Namespace, vocabulary: int) -> Plan:
     dims = tiny_dims(*shape(options)) if any(shape(options)) else None
     if dims is not None and options.size in SIZES[1:]:
         raise UsageError(f"size {options.size} has its own dimensions: leave out --dim, --layers and --heads")
+    same = ("size", "depth", "per_parameter", "seed", "tuning", "tuning_seeds")
     return study.plan(
         options.replaced,
         vocabulary,
-        size=options.size,
         dims=dims,
-        depth=options.depth,
-        per_parameter=options.per_parameter,
         changes=recipe_changes(options),
         names=tuple(options.rows),
         with_beyond=options.beyond,
         seeds=options.seeds or (1 if study.papers and options.size != TINY else None),
-        seed=options.seed,
-        P=None if options.preconditioner is None else _PRECONDITIONERS[options.preconditioner],
-        tuning_seeds=options.tuning_seeds,
-        tuning=options.tuning,
+        P=_PRECONDITIONERS.get(options.preconditioner),
         compiled=options.compile,
+        **{name: getattr(options, name) for name in same},
     )
 
 

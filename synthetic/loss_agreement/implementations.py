@@ -1,7 +1,7 @@
 """Somebody else's CEM layers in this harness: trained from the reference's weights, compared by their losses.
 
 A language model is built as the reference builds it; then its CEM layers give their weights to the other
-implementation's `attention` and `mlp` functions and train through what these return. Everything else is the same.
+implementation's `attention` and `mlp` functions, and train through what these return. Everything else is the same.
 The configuration is the richest that the implementation offers.
 """
 
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ from cemverify.cem.layers import (
     PositionKind,
     PreconditionerConfig,
 )
-from cemverify.cem.models import Block, BlockConfig, LanguageModel, LanguageModelConfig
+from cemverify.cem.models import BlockConfig, LanguageModel, LanguageModelConfig
 from cemverify.cem.norms import NormKind
 from cemverify.cem.preconditioners import PreconditionerKind
 from cemverify.conformance.implementations.contract import Implementation, load
@@ -43,31 +43,6 @@ from synthetic.training.training import Training, train
 
 Layer = Callable[..., Tensor]
 _WEIGHTS = ("W_Q", "W_K", "diagonal", "to_self", "to_others", "V", "W")
-
-
-class ImplementedAttention(CEMAttention):
-    """The reference's parameters, somebody else's formula."""
-
-    def __init__(self, config: AttentionConfig, generator: torch.Generator, function: Layer) -> None:
-        super().__init__(config, generator)
-        self.function = function
-
-    def residual(self, h: Tensor, past: Any = None) -> tuple[Tensor, Any]:  # noqa: ARG002 - the block's signature
-        """The sublayer of a pre-norm block, (B, J, D); nothing is cached."""
-        config = replace(self.config, temperature=self.config.tau)
-        return _ask("attention", self.function, h, self.norm().into(h), weights(self), config), None
-
-
-class ImplementedMLP(CEMGatedMLP):
-    """Somebody else's `mlp` function in the place of the reference's MLP, with the reference's parameters."""
-
-    def __init__(self, config: MLPConfig, generator: torch.Generator, function: Layer) -> None:
-        super().__init__(config, generator)
-        self.function = function
-
-    def residual(self, h: Tensor) -> Tensor:
-        """The sublayer of a pre-norm block, (B, J, D)."""
-        return _ask("mlp", self.function, h, self.norm().into(h), weights(self), self.config)
 
 
 def weights(layer: CEMAttention | CEMGatedMLP) -> dict[str, Tensor]:
@@ -113,16 +88,14 @@ def richest(offer: Implementation, model: LanguageModelConfig) -> LanguageModelC
     size = model.block.attention
     steps = 1 if "steps" in absent else 2
 
-    def first(feature: str, kinds: Any, wanted: tuple[str, ...]) -> str:
+    def first(feature: str, kinds: Any, *wanted: str) -> Any:
         assert set(wanted) <= set(get_args(kinds))
         return next((kind for kind in wanted if f"{feature}:{kind}" not in absent), wanted[-1])
 
-    norm = cast(
-        NormKind, "none" if "start" in absent else first("norm", NormKind, ("channel", "folded", "scalar", "none"))
-    )
-    position = cast(PositionKind, first("position", PositionKind, ("alibi", "rotary", "none")))
-    kind = cast(PreconditionerKind, first("preconditioner", PreconditionerKind, ("diagonal", "identity")))
-    diagonal: Literal["shared", "none"] = "none" if "diagonal:shared" in absent else "shared"
+    norm = "none" if "start" in absent else first("norm", NormKind, "channel", "folded", "scalar", "none")
+    position = first("position", PositionKind, "alibi", "rotary", "none")
+    kind = first("preconditioner", PreconditionerKind, "diagonal", "identity")
+    diagonal: Any = "none" if "diagonal:shared" in absent else "shared"
     hidden = model.block.mlp.hidden
     common: dict[str, Any] = {
         "preconditioner": PreconditionerConfig(kind),
@@ -135,20 +108,29 @@ def richest(offer: Implementation, model: LanguageModelConfig) -> LanguageModelC
 
 
 def implemented(config: LanguageModelConfig, offer: Implementation, seed: int) -> LanguageModel:
-    """The reference's model with the reference's first weights, whose CEM layers are the implementation's."""
+    """The reference's model with its first weights, whose CEM layers compute as the implementation does."""
     model = LanguageModel(config, torch.Generator().manual_seed(seed))
     for block in model.blocks:
-        assert isinstance(block, Block)
-        own: dict[str, Any] = {}
-        if "attention" in offer.functions and isinstance(config.block.attention, AttentionConfig):
-            function = offer.functions["attention"]
-            own["attention"] = ImplementedAttention(config.block.attention, torch.Generator(), function)
-        if "mlp" in offer.functions and isinstance(config.block.mlp, MLPConfig):
-            own["mlp"] = ImplementedMLP(config.block.mlp, torch.Generator(), offer.functions["mlp"])
-        for name, layer in own.items():
-            layer.load_state_dict(getattr(block, name).state_dict())
-            setattr(block, name, layer)
+        for kind, function in offer.functions.items():
+            layer = getattr(block, kind, None)
+            if isinstance(layer, CEMAttention | CEMGatedMLP):
+                layer.residual = _residual(kind, layer, function)  # type: ignore[method-assign]
     return model
+
+
+def _residual(kind: str, layer: Any, function: Layer) -> Callable[..., Any]:
+    """A layer of a pre-norm block, (B, J, D) -> (B, J, D), by somebody else's formula; attention caches nothing."""
+
+    def attention(h: Tensor, past: Any = None) -> tuple[Tensor, Any]:  # noqa: ARG001 - the block's signature
+        return asked(h, replace(layer.config, temperature=layer.config.tau)), None
+
+    def mlp(h: Tensor) -> Tensor:
+        return asked(h, layer.config)
+
+    def asked(h: Tensor, config: Any) -> Tensor:
+        return _ask(kind, function, h, layer.norm().into(h), weights(layer), config)
+
+    return attention if kind == "attention" else mlp
 
 
 @dataclass(frozen=True)

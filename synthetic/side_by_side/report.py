@@ -12,6 +12,7 @@ from torch import Tensor
 
 from cemverify.cem.models import LanguageModelConfig
 from cemverify.results.envelope import Cell, Table
+from cemverify.results.numbers import NOTHING, shown_share
 from reports.kinds.language import models
 from reports.sheets import plain
 from synthetic.corpora.corpus import Corpus
@@ -151,7 +152,7 @@ def _yardsticks_table(ground: Ground) -> Table:
         over = "the source, in closed form" if exact else "the source, estimated, 95 % interval"
         rows.append(["entropy rate", f"{ground.rate.bits:.4f}{interval}", over])
     elif ground.floor is not None:
-        rows.append(["entropy rate", "-", "the source; its validation part is too short to estimate it"])
+        rows.append(["entropy rate", NOTHING, "the source; its validation part is too short to estimate it"])
     return Table(title, ("yardstick", f"bits/{unit}", f"on which {corpus.token}s"), rows)
 
 
@@ -165,11 +166,10 @@ def _layers_table(results: Sequence[ModelResult]) -> Table:
                 [
                     result.contender.name,
                     f"{layer.layer} {layer.kind}",
-                    " > ".join(f"{energy:.1f}" for energy in layer.energies) or "-",
-                    ", ".join(f"{share:.1%}" for share in layer.falls) or "-",
-                    "-" if layer.promised is None else f"{layer.promised:.1%}",
-                    "-" if layer.smallest_eigenvalue is None else f"{layer.smallest_eigenvalue:.3f}",
-                    "-" if layer.entropy is None else f"{layer.entropy:.2f}",
+                    " > ".join(f"{energy:.1f}" for energy in layer.energies) or NOTHING,
+                    ", ".join(f"{share:.1%}" for share in layer.falls) or NOTHING,
+                    shown_share(layer.promised, 1),
+                    *(_shown(value) for value in (layer.smallest_eigenvalue, layer.entropy)),
                 ]
             )
     columns = (
@@ -184,12 +184,16 @@ def _layers_table(results: Sequence[ModelResult]) -> Table:
     return Table("Layers after training, on validation tokens", columns, rows)
 
 
+def _shown(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.3f}"
+
+
 def _steps_table(results: Sequence[ModelResult]) -> Table:
     rows: list[list[Cell]] = []
     for result in results:
         for when, found in (("before", result.start), ("after", result.trained)):
             for steps in found:
-                row = steps.cells(when, "-")
+                row = steps.cells(when)
                 row[3] += " (!)" if len(steps.lengths) > 1 and steps.lengths[0] > 1 else ""
                 rows.append([result.contender.name, *row])
     columns = (

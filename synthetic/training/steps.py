@@ -21,6 +21,7 @@ from cemverify.cem.layers import CEMAttention, CEMGatedMLP, CEMLayer
 from cemverify.cem.llama import LlamaAttention
 from cemverify.cem.models import Block, LanguageModel, Walk
 from cemverify.cem.positions import Alibi, Rotary, alibi_slopes
+from cemverify.results.numbers import NOTHING
 from synthetic.training.looped import LoopedModel
 
 
@@ -54,10 +55,10 @@ class Steps:
         again = "" if self.application == 1 else f", application {self.application}"
         return f"{self.kind} {self.layer}{again}"
 
-    def cells(self, when: str, nothing: str) -> list[str]:
+    def cells(self, when: str) -> list[str]:
         """A row of a table: place, when, stream, lengths, turns, nearness."""
         numbers = (self.lengths, self.turns, self.nearness[1:])
-        shown = (", ".join(f"{value:.2f}" for value in values) or nothing for values in numbers)
+        shown = (", ".join(f"{value:.2f}" for value in values) or NOTHING for values in numbers)
         return [self.place, when, f"{self.stream:.3f}", *shown]
 
 

@@ -90,11 +90,7 @@ class RecursionConfig:
         """The models that are compared on one prior."""
         edge = prior in (self.priors[0], self.priors[-1])
         names = dict.fromkeys((*self.families, *(self.more_families if edge else ())))
-        return [
-            contender
-            for name in names
-            for contender in one_of("model family", name, FAMILIES).contenders(self.depths)
-        ]
+        return [contender for name in names for contender in FAMILIES[name].contenders(self.depths)]
 
     def task_cells(self, prior: str) -> list[TaskCell]:
         """The functions of one prior, with their references."""

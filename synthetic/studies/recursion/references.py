@@ -39,7 +39,7 @@ def kernel_ridge(task: Task) -> Tensor:
     """Kernel ridge regression with an RBF kernel, its penalty and lengthscale chosen on points held out."""
     from sklearn.kernel_ridge import KernelRidge
 
-    x, y = _numpy(task.inputs), _numpy(task.targets)
+    x, y = task.inputs.numpy(), task.targets.numpy()
     n = len(y) - max(1, round(_HELD_OUT * len(y)))
     few = min(n, SEARCH_POINTS)
 
@@ -51,7 +51,7 @@ def kernel_ridge(task: Task) -> Tensor:
         ((p, length) for p in _PENALTIES for length in _LENGTHSCALES), key=lambda chosen: error(*chosen)
     )
     model = KernelRidge(alpha=penalty, kernel="rbf", gamma=0.5 / lengthscale**2).fit(x, y)
-    return torch.from_numpy(model.predict(_numpy(task.test_inputs)))
+    return torch.from_numpy(model.predict(task.test_inputs.numpy()))
 
 
 def boosting(task: Task) -> Tensor:
@@ -61,8 +61,8 @@ def boosting(task: Task) -> Tensor:
     model = HistGradientBoostingRegressor(
         max_iter=1000, learning_rate=0.1, early_stopping=True, validation_fraction=_HELD_OUT, random_state=0
     )
-    model.fit(_numpy(task.inputs), _numpy(task.targets))
-    return torch.from_numpy(model.predict(_numpy(task.test_inputs)))
+    model.fit(task.inputs.numpy(), task.targets.numpy())
+    return torch.from_numpy(model.predict(task.test_inputs.numpy()))
 
 
 def fitted_gp(task: Task) -> Tensor:
@@ -70,11 +70,11 @@ def fitted_gp(task: Task) -> Tensor:
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-    x, y = _numpy(task.inputs), _numpy(task.targets)
+    x, y = task.inputs.numpy(), task.targets.numpy()
     kernel = ConstantKernel(1.0) * RBF(2.0, (1e-1, 1e2)) + WhiteKernel(1e-2, (1e-6, 1e1))
     searched = GaussianProcessRegressor(kernel, alpha=0.0).fit(x[:SEARCH_POINTS], y[:SEARCH_POINTS])
     amplitude, noise = searched.kernel_.k1, searched.kernel_.k2.noise_level
-    points = np.concatenate([x, _numpy(task.test_inputs)])
+    points = np.concatenate([x, task.test_inputs.numpy()])
     means, _ = sampling.posterior(torch.from_numpy(amplitude(points)), [task.targets], noise)
     return means[0]
 
@@ -90,7 +90,3 @@ REFERENCES: Mapping[str, Callable[[Task], Tensor]] = MappingProxyType(
         "exact GP (floor)": lambda task: task.mean,
     }
 )
-
-
-def _numpy(values: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    return values.numpy()

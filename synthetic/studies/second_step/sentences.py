@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from cemverify.results.envelope import Cell, Table
-from cemverify.results.numbers import NOTHING, shown_ratio
+from cemverify.results.numbers import shown_ratio
 from reports.pictures.charts import Curve, DotRow, Panel
 from synthetic.studies.engine import tables
 from synthetic.studies.engine.comparisons import MARGIN, Compared, family, pair_of
@@ -270,7 +270,7 @@ def steps(found: State) -> Table:
     rows: list[list[Cell]] = [
         [
             tuned.row.name,
-            *layer.cells(when, NOTHING),
+            *layer.cells(when),
             " > ".join(f"{energy:.1f}" for energy in layer.energies),
         ]
         for tuned in found.rows
