@@ -181,20 +181,25 @@ class Batches:
         return self.tokens.windows(starts[rank * share : (rank + 1) * share].tolist(), self.context + 1)
 
 
-def spread_windows(tokens: Tokens, count: int, context: int) -> Tensor:
+def spread_windows(tokens: Tokens, count: int, context: int, stretch: range | None = None) -> Tensor:
     """Evenly spaced windows over all tokens, at most `count` and without overlap: (W, J+1) of int64.
+
+    Args:
+        stretch: the places of the tokens that are meant, one after another, where it is not all of them.
 
     Raises:
         UsageError: there are fewer tokens than one window has.
     """
-    available = (len(tokens) - 1) // context
+    places = range(len(tokens)) if stretch is None else stretch
+    available = (len(places) - 1) // context
     if available < 1:
         raise UsageError(
-            f"a context of {context:,} tokens is longer than the data: the validation part has {len(tokens):,}"
-            " tokens, and a window takes one more than the context"
+            f"a context of {context:,} tokens is longer than the data: the validation part has {len(tokens):,} tokens"
+            f", {len(places):,} of which are scored, and a window takes one more than the context"
         )
     chosen = min(count, available)
-    return tokens.windows([i * available // chosen * context for i in range(chosen)], context + 1)
+    starts = [places.start + i * available // chosen * context for i in range(chosen)]
+    return tokens.windows(starts, context + 1)
 
 
 def _mix(seed: int, step: int) -> int:

@@ -10,7 +10,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from cemverify.console.errors import UsageError
 from cemverify.runs import algorithm
 from cemverify.runs.plain import digest, plain
 from synthetic.corpora.choice import PinnedCorpus, corpora_folder
@@ -177,18 +176,9 @@ def part_windows(tokens: Tokens, part: Part, count: int, context: int) -> Tensor
     Raises:
         UsageError: there are fewer tokens than one window has.
     """
-    if part == "whole":
-        return spread_windows(tokens, count, context)
     half = len(tokens) // 2
-    first = 0 if part == "tuning" else half
-    available = (half - 1) // context
-    if available < 1:
-        raise UsageError(
-            f"a context of {context:,} tokens is longer than the data: half of the validation part has {half:,}"
-            " tokens, and a window takes one more than the context"
-        )
-    taken = min(count, available)
-    return tokens.windows([first + i * available // taken * context for i in range(taken)], context + 1)
+    stretches = {"tuning": range(half), "judging": range(half, 2 * half), "whole": range(len(tokens))}
+    return spread_windows(tokens, count, context, stretches[part])
 
 
 def grouped(bits: Tensor) -> tuple[float, ...]:
