@@ -41,8 +41,8 @@ def collect(paths: Iterable[Path]) -> list[ResultFile]:
     found: dict[Path, ResultFile] = {}
     for path in paths:
         for file in _results_in(path) if path.is_dir() else [path]:
-            result = _result_file(file)  # before its path is resolved, which a loop of links does not survive
-            found.setdefault(file.resolve(), result)
+            content = envelope.read(file)  # before its path is resolved, which a loop of links does not survive
+            found.setdefault(file.resolve(), ResultFile(file, content, _origin(content)))
     return list(found.values())
 
 
@@ -81,11 +81,6 @@ def _is_ours(file: Path) -> bool:
     except ResultError:
         return True
     return isinstance(content, dict) and content.get("schema") == envelope.SCHEMA
-
-
-def _result_file(path: Path) -> ResultFile:
-    content = envelope.read(path)
-    return ResultFile(path, content, _origin(content))
 
 
 def _origin(content: Mapping[str, Any]) -> str:

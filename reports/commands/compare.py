@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     from cemverify.results.envelope import check_outputs, show, write
     from reports.collect import collect
     from reports.comparing.comparison import Comparison, compare
-    from reports.comparing.findings import Incomparable
+    from reports.comparing.findings import Finding, Incomparable
 
     check_outputs(options.json, read=[options.old, options.new])
     try:
@@ -53,17 +53,16 @@ def run(options: argparse.Namespace) -> int:
         raise Refusal(f"not comparable: {reason}") from None
     if options.json is not None:
         write(options.json, {"schema": "cemverify.comparison", "schema_version": 1, **found.describe()})
-    lines = [f"  {finding.weight.upper():<11} {finding}" for finding in found.missing]
+    listed: list[Finding | str] = [*found.missing]
     for pair in found.pairs:
-        lines.append(pair.name)
-        lines += [f"  {finding.weight.upper():<11} {finding}" for finding in pair.findings]
+        listed += [pair.name, *pair.findings]
         if not pair.findings and not pair.reason:
-            lines.append("  the same")
-    lines += [f"  {finding.weight.upper():<11} {finding}" for finding in found.added]
+            listed.append("  the same")
+    listed += found.added
+    lines = [one if isinstance(one, str) else f"  {one.weight.upper():<11} {one}" for one in listed]
     weights = [finding.weight for finding in found.findings]
-    worse, better = weights.count("regression"), weights.count("improvement")
-    lines.append(f"{worse} {'regression' if worse == 1 else 'regressions'}, {better} "
-                 f"{'improvement' if better == 1 else 'improvements'}")  # fmt: skip
+    counts = [(weights.count(weight), weight) for weight in ("regression", "improvement")]
+    lines.append(", ".join(f"{n} {weight}{'' if n == 1 else 's'}" for n, weight in counts))
     if found.pairs and not all(pair.reason for pair in found.pairs):
         show("\n".join(one_line(line) for line in lines))
     if found.reasons:

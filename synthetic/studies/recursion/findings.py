@@ -207,12 +207,10 @@ def _spreads(tasks: Sequence[TaskRecord], scores: Sequence[Score]) -> tuple[Spre
         (linear - score.expected) / (linear - task.floor)
         for task, linear, score in zip(tasks, ridge, scores, strict=True)
     ]
-    return (
-        spread([score.expected for score in scores]),
-        spread([score.observed for score in scores]),
-        spread([score.excess for score in scores]),
-        spread(closed),
+    expected, observed, excess = (
+        spread([getattr(score, what) for score in scores]) for what in ("expected", "observed", "excess")
     )
+    return expected, observed, excess, spread(closed)
 
 
 def _compared(rows: Sequence[Row]) -> list[Row]:

@@ -22,7 +22,7 @@ from cemverify.cem.activations import activation
 from cemverify.cem.descent import Descent, Trajectory
 from cemverify.cem.energies import Elementwise
 from cemverify.cem.layers import check_word
-from cemverify.cem.norms import Norm, NormKind, norm
+from cemverify.cem.norms import NormKind, norm
 from cemverify.cem.preconditioners import Preconditioner, PreconditionerKind, preconditioner
 from cemverify.console.errors import UsageError
 from synthetic.gp.tasks import Stream, Streams
@@ -122,11 +122,7 @@ class RegressorStack(nn.Module):
         start = _Start(streams, draw)
         D = spec.width
         self.lift = start.normal("lift", D, inputs, std=inputs**-0.5) if inputs < D else None
-        self.core: CEMCore | GatedMLPCore
-        if isinstance(spec, CEMSpec):
-            self.core = CEMCore(spec, start)
-        else:
-            self.core = GatedMLPCore(spec, start)
+        self.core = CEMCore(spec, start) if isinstance(spec, CEMSpec) else GatedMLPCore(spec, start)
         self.readout = start.normal("readout", D, 1, std=D**-0.5)
         self.intercept = start.constant(0.0, 1)
 
@@ -175,20 +171,13 @@ class CEMCore(nn.Module):
         D, M = spec.width, spec.hidden
         self.V = start.normal("V", M, D, std=INIT_STD)
         self.W = start.normal("W", M, D, std=INIT_STD)
-        self.d: nn.Parameter | None = None
-        self.P_U: nn.Parameter | None = None
-        self.P_V: nn.Parameter | None = None
-        self.gain: nn.Parameter | None = None
-        self.log_step: nn.Parameter | None = None
-        if spec.preconditioner != "identity":
-            self.d = start.constant(math.log(math.e - 1), 1, D)  # softplus of it is 1: P = I, but for U
-        if spec.preconditioner in ("low-rank", "low-rank-printed"):
-            self.P_U = start.normal("P_U", D, spec.rank, std=0.02)
-            self.P_V = start.constant(0.0, D, spec.rank)
-        if spec.norm != "none":
-            self.gain = start.constant(1.0, 1, 1 if spec.norm == "scalar" else D)
-        if spec.step_size == "learned":
-            self.log_step = start.constant(0.0, 1, 1)
+        low_rank = spec.preconditioner in ("low-rank", "low-rank-printed")
+        start_of_d = math.log(math.e - 1)  # softplus of it is 1: P = I, but for U
+        self.d = start.constant(start_of_d, 1, D) if spec.preconditioner != "identity" else None
+        self.P_U = start.normal("P_U", D, spec.rank, std=0.02) if low_rank else None
+        self.P_V = start.constant(0.0, D, spec.rank) if low_rank else None
+        self.gain = start.constant(1.0, 1, 1 if spec.norm == "scalar" else D) if spec.norm != "none" else None
+        self.log_step = start.constant(0.0, 1, 1) if spec.step_size == "learned" else None
         self.activation = activation(spec.activation)
 
     def forward(self, x: Tensor, steps: int) -> Tensor:
@@ -204,17 +193,13 @@ class CEMCore(nn.Module):
     def descent(self, steps: int) -> Descent:
         """How the energies of all replicates are minimised in so many steps: step size, P and norm."""
         fixed = 1.0 / steps if self.spec.step_size == "1/T" else 1.0
-        return Descent(
-            steps, fixed if self.log_step is None else self.log_step.exp(), self.preconditioner, self._norm()
-        )
+        eta = fixed if self.log_step is None else self.log_step.exp()
+        return Descent(steps, eta, self.preconditioner, norm(self.spec.norm, self.gain))
 
     @property
     def preconditioner(self) -> Preconditioner:
         """The preconditioner P of every replicate."""
         return preconditioner(self.spec.preconditioner, self.d, self.P_U, self.P_V)
-
-    def _norm(self) -> Norm:
-        return norm(self.spec.norm, self.gain)
 
 
 class GatedMLPCore(nn.Module):
