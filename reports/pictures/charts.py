@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from matplotlib.artist import Artist
@@ -252,43 +253,50 @@ def _draw_wide(axis: Axes, panel: Panel, names: Sequence[str]) -> None:
 # --- rows of dots ----------------------------------------------------------------------------------
 
 
-def dot_chart(groups: Sequence[tuple[str, Sequence[DotRow]]], *, level: float, band: float, x_label: str) -> str:
-    """The SVG of groups of rows below each other on one scale.
+Dots = Sequence[tuple[str, Sequence[DotRow]]]
+
+
+def dot_chart(groups: Dots, *, level: float, band: float, x_label: str) -> str:
+    """The SVG of groups of rows below each other on one scale; arguments as of `draw_dots`."""
+    count = sum(len(rows) + 1.4 for _, rows in groups) or 1
+    draw = partial(draw_dots, groups=groups, level=level, band=band, x_label=x_label)
+    return drawn(7.2, 0.9 + 0.27 * count, draw, PLAIN)
+
+
+def draw_dots(figure: Figure, groups: Dots, *, level: float, band: float, x_label: str) -> None:
+    """Draws groups of rows below each other on one scale.
 
     Args:
-        groups: titles and rows. level: where a vertical line stands.
+        groups: titles, "" for none, and rows. level: where a vertical line stands.
         band: shaded from level / (1 + band) to level * (1 + band).
     """
-    count = sum(len(rows) + 1.4 for _, rows in groups) or 1
-
-    def draw(figure: Figure) -> None:
-        axis = figure.subplots()
-        axis.axvline(level, color=_GREY, linewidth=1)
-        if band:
-            axis.axvspan(level / (1 + band), level * (1 + band), color="#eeeeee", zorder=0)
-        y, places, labels = 0.0, [], []
-        right = axis.get_yaxis_transform()
-        for title, rows in groups:
+    axis = figure.subplots()
+    axis.axvline(level, color=_GREY, linewidth=1)
+    if band:
+        axis.axvspan(level / (1 + band), level * (1 + band), color="#eeeeee", zorder=0)
+    y, places, labels = 0.0, [], []
+    right = axis.get_yaxis_transform()
+    for title, rows in groups:
+        if title:
             axis.text(0.0, y, f" {title}", transform=right, va="center", fontweight="bold", fontsize=8.5)
             y += 1
-            for row in rows:
-                colour = _BLUE
-                if row.low is not None and row.high is not None and not row.low <= level <= row.high:
-                    colour = _RED if row.low > level else _GREEN
-                axis.plot(row.dots, [y] * len(row.dots), "o", markersize=3, alpha=0.6, color=_GREY)
-                if row.mean is not None:
-                    axis.plot([row.mean], [y], "o", markersize=6, color=colour)
-                if row.low is not None and row.high is not None:
-                    axis.hlines(y, row.low, row.high, color=colour, linewidth=1.6)
-                axis.text(1.01, y, row.told, transform=right, va="center", fontsize=8)
-                places.append(y)
-                labels.append(row.label)
-                y += 1
-            y += 0.4
-        axis.set_yticks(places, labels)
-        axis.set_ylim(y, -0.7)
-        axis.set_xlabel(x_label)
-        axis.spines[["top", "right", "left"]].set_visible(False)
-        axis.tick_params(axis="y", length=0)
-
-    return drawn(7.2, 0.9 + 0.27 * count, draw, PLAIN)
+        for row in rows:
+            colour = _BLUE
+            if row.low is not None and row.high is not None and not row.low <= level <= row.high:
+                colour = _RED if row.low > level else _GREEN
+            axis.plot(row.dots, [y] * len(row.dots), "o", markersize=3, alpha=0.6, color=_GREY)
+            if row.mean is not None:
+                axis.plot([row.mean], [y], "o", markersize=6, color=colour)
+            if row.low is not None and row.high is not None:
+                axis.hlines(y, row.low, row.high, color=colour, linewidth=1.6)
+            axis.text(1.01, y, row.told, transform=right, va="center", fontsize=8)
+            places.append(y)
+            labels.append(row.label)
+            y += 1
+        y += 0.4
+    axis.set_yticks(places, labels)
+    axis.set_ylim(y, -0.7)
+    axis.set_xlabel(x_label)
+    axis.spines[["top", "right", "left"]].set_visible(False)
+    axis.grid(axis="y", visible=False)
+    axis.tick_params(axis="y", length=0)

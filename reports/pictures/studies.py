@@ -9,8 +9,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from reports.pictures.charts import Curve, Panel, stacked
-from reports.pictures.drawing import COLOURS, INK, QUIET, Picture, picture, shortened
+from reports.pictures.charts import Curve, DotRow, Panel, draw_dots, stacked
+from reports.pictures.drawing import INK, Picture, picture, shortened
 
 # Models in one picture; more than these are in the table.
 _MOST_MODELS = 14
@@ -51,21 +51,14 @@ def _ratios(content: Mapping[str, Any]) -> Iterator[Picture]:
     better = sum(r["interval95"][1] < 1 for r in ratios)
     worse = sum(r["interval95"][0] > 1 for r in ratios)
 
-    words = [_compared(r) for r in ratios]
-    row_height = 0.34 if any("\n" in word for word in words) else 0.24
+    lines = [DotRow(_compared(r), (), r["mean"], *r["interval95"]) for r in ratios]
+    row_height = 0.34 if any("\n" in line.label for line in lines) else 0.24
 
     def draw(figure: Figure) -> None:
-        axis = figure.subplots()
-        for row, r in enumerate(ratios):
-            low, high = r["interval95"]
-            colour = COLOURS[0] if high < 1 else COLOURS[1] if low > 1 else QUIET
-            axis.plot([low, high], [row, row], color=colour, linewidth=1.8)
-            axis.plot([r["mean"]], [row], "o", color=colour)
-        axis.axvline(1, color=INK, linewidth=1)
-        axis.set_yticks(range(len(ratios)), words, fontsize=7)
-        axis.set_ylim(len(ratios) - 0.4, -0.6)
-        axis.set_xlabel(f"ratio of {shortened(content.get('figure', 'errors'), 40)}, 95 %")
-        axis.grid(axis="y", visible=False)
+        x_label = f"ratio of {shortened(content.get('figure', 'errors'), 40)}, 95 %"
+        draw_dots(figure, [("", lines)], level=1, band=0, x_label=x_label)
+        figure.axes[0].tick_params(axis="y", labelsize=7)
+        figure.axes[0].lines[0].set_color(INK)  # a colour that a page has a dark value of
 
     rows = [[r.get("on"), r["model"], r["baseline"], r["mean"], *r["interval95"]] for r in ratios]
     study = shortened(content["study"], 40)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from cemverify.console.errors import UsageError
 from cemverify.results.envelope import ResultError
-from synthetic.language import compare, scale, studies, study, train
+from synthetic.language import compare, scale, studies, train
 from synthetic.language.arguments import Command
 from synthetic.studies.engine.study import Study
 from synthetic.training.machine import one_of_several
@@ -62,7 +62,7 @@ def _study(found: Study | None) -> Entry:
 
 COMMANDS = {
     "train": _file(train),
-    "study": _file(study),
+    "study": Entry(studies.PAPERS_SUMMARY, studies.PAPERS_USAGE, studies.add_papers_arguments, studies.run_papers),
     **{found.name: _study(found) for found in studies.STUDIES},
     "scale": _file(scale),
     "own": _study(None),

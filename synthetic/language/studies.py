@@ -1,4 +1,4 @@
-"""The commands of studies whose rows find their own learning rates: `second-step`, `fixed-memory`, `dial`, `own`."""
+"""The commands of studies: `second-step`, `fixed-memory`, `dial`, `own`, and `study` for the paper's experiments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,14 @@ from cemverify.results.provenance import Maker
 from cemverify.results.tables import terminal
 from synthetic.corpora.choice import CorpusChoice, chain_of
 from synthetic.corpora.corpus import Corpus
-from synthetic.language.arguments import Command, add_recipe_arguments, corpus_choice, recipe_changes, shape
+from synthetic.language.arguments import (
+    NUMBERS_HELP,
+    Command,
+    add_recipe_arguments,
+    corpus_choice,
+    recipe_changes,
+    shape,
+)
 from synthetic.language.places import add_when, workplace, write_results
 from synthetic.studies import depth_dial, fixed_memory, second_step
 from synthetic.studies.engine import tables, tuning
@@ -30,6 +37,8 @@ from synthetic.studies.engine.plan import JUDGING_WINDOWS, SIZES, Plan
 from synthetic.studies.engine.readings import readings
 from synthetic.studies.engine.study import Found, Study, everything, figures
 from synthetic.studies.engine.trials import part_windows
+from synthetic.studies.paper import study as study_of_paper
+from synthetic.studies.paper.rows import EXPERIMENTS
 from synthetic.training.cost import words
 from synthetic.training.frames import PRECONDITIONERS, TINY, tiny_dims
 
@@ -55,6 +64,20 @@ HOW = """\
 --preconditioner P    of CEM's layers: identity, diagonal or low-rank (default: as in the paper)
 other numbers:        --steps N --batch B --context J --accumulate N --dim D --layers L --heads K
 """
+
+PAPERS_SUMMARY = "repeat one of the paper's experiments, with several seeds, and read its statements"
+PAPERS_USAGE = "NAME [--size SIZE] [--seeds N] [option ...]"
+PAPERS_DESCRIPTION = """\
+Trains every model of an experiment, compares them at equal tokens, FLOPs and parameters, and reads the
+paper's statements against that. Every training is kept, and the same command goes on from there.
+"""
+
+_LISTED = "\n".join(f"{name:<22}{found.title} ({found.figure})" for name, found in EXPERIMENTS.items())
+PAPERS_HOW = f"""\
+{_LISTED}
+--size SIZE           {", ".join((TINY, *paper.SIZES))}; tiny (the default) trains on a laptop
+--seeds N --seed S    N trainings of each model, from seed S on (default: 6 from 0; 1 beyond tiny)
+{NUMBERS_HELP} (tiny)"""
 
 ABOUT_COSTS = """\
 One training reads {tokens:,} tokens, drawn with replacement; that many take {disk:,.2f} GB on disk. What a window
@@ -92,6 +115,30 @@ def add_arguments(parser: Command, study: Study | None) -> None:
     add("--preconditioner")
     add_when(parser)("--compile", action="store_true")
     parser.checks.append(_check)
+
+
+def add_papers_arguments(parser: Command) -> None:
+    """The options of `study`, one of the paper's experiments, which the command line names."""
+    parser.description = PAPERS_DESCRIPTION
+    parser.epilog = "example: python -m synthetic language study recursion --size 86M --estimate\n"
+    add = add_recipe_arguments(parser, "the study", PAPERS_HOW)
+    add("experiment", metavar="NAME")
+    add("--size", default=TINY)
+    add("--seeds", type=whole(1))
+    add("--seed", type=seed, default=0)
+    add_when(parser, "")
+    # what the other studies have options for
+    parser.set_defaults(replaced=None, depth=None, per_parameter=None, rows=(), beyond=False, compile=False)
+    parser.set_defaults(tuning=2, tuning_seeds=1, preconditioner=None)
+
+
+def run_papers(options: argparse.Namespace) -> int:
+    """Conducts the experiment of that name, as `run` says; returns the exit code.
+
+    Raises:
+        UsageError: there is no such experiment; and as `run`.
+    """
+    return run(options, study_of_paper(options.experiment))
 
 
 def run(options: argparse.Namespace, study: Study | None) -> int:
