@@ -104,7 +104,7 @@ def grid(table: Table, style: Style) -> str:
     columns = [text(column) for column in table.columns]
     rows = [[_strong(cell, text(cell), style) for cell in row] for row in table.rows]
     # tabulate would print the text 0.10 as 0.1, hence disable_numparse; then it no longer aligns numbers itself
-    numeric = [_is_numeric([row[i].strip("*" + _OPEN) for row in rows]) for i in range(len(columns))]
+    numeric = [is_numeric([row[i].strip("*" + _OPEN) for row in rows]) for i in range(len(columns))]
     for at in sorted(table.rules, reverse=True):
         # Markdown has no line inside a table, but it has empty rows
         rows.insert(at, [""] * len(columns) if style == "markdown" else [SEPARATING_LINE])
@@ -163,7 +163,7 @@ def narrowed(table: Table, width: int) -> Table:
     What starts with spaces, as below a heading, stays indented.
     """
     widths = _widths(table)
-    texts = [i for i, column in enumerate(_columns(table)) if not _is_numeric([_visible(cell) for cell in column])]
+    texts = [i for i, column in enumerate(_columns(table)) if not is_numeric([_visible(cell) for cell in column])]
     allowed = list(widths)
     while sum(allowed) + 2 * (len(allowed) - 1) > width:
         widest = max((i for i in texts if allowed[i] > _NARROW), key=lambda i: allowed[i], default=None)
@@ -228,14 +228,14 @@ def _latex_note(note: str) -> str:
 
 def markdown_cell(cell: Cell) -> str:
     """A cell as GitHub's Markdown: no new cell, no HTML, no link and no image."""
-    text = one_line(_text(cell)).replace("\\", "\\\\").replace("|", "\\|")
+    text = one_line(cell_text(cell)).replace("\\", "\\\\").replace("|", "\\|")
     text = re.sub(r"<(?=[A-Za-z/!?])", "\\<", text)
     return re.sub(r"\](?=[(\[])", "\\]", text)
 
 
 def csv_cell(cell: Cell) -> str:
     """A cell as a spreadsheet shows it: what would be a formula there is text."""
-    text = visible(_text(cell))
+    text = visible(cell_text(cell))
     return f"'{text}" if isinstance(cell, str) and _FORMULA.match(text) else text
 
 
@@ -264,13 +264,14 @@ def _pairs(tables: Sequence[Table], origins: Sequence[str]) -> list[tuple[Table,
     return [(table, [table.title, origin]) for table, origin in zip(tables, origins, strict=True)]
 
 
-def _is_numeric(cells: Sequence[str]) -> bool:
+def is_numeric(cells: Sequence[str]) -> bool:
     """Whether a column holds figures, and so reads better flush right; names such as 4-concave are none."""
     filled = [cell for cell in cells if cell not in ("", "–")]
     return bool(filled) and all(_FIGURE.match(cell) for cell in filled)
 
 
-def _text(cell: Cell) -> str:
+def cell_text(cell: Cell) -> str:
+    """A cell as words: nothing for None, yes or no for a truth value."""
     if cell is None:
         return ""
     if isinstance(cell, bool):
@@ -279,11 +280,11 @@ def _text(cell: Cell) -> str:
 
 
 def _visible(cell: Cell) -> str:
-    return visible(_text(cell))
+    return visible(cell_text(cell))
 
 
 def _flat(cell: Cell) -> str:
-    return one_line(_text(cell))
+    return one_line(cell_text(cell))
 
 
 _CELL: Mapping[Style, Callable[[Cell], str]] = MappingProxyType(

@@ -13,8 +13,8 @@ from markupsafe import Markup
 
 from cemverify.conformance.judging.telling import facts_of
 from cemverify.console.escaping import one_line, visible
-from cemverify.results.envelope import Cell
-from cemverify.results.tables import Strong
+from cemverify.results.envelope import Table
+from cemverify.results.tables import Strong, cell_text, is_numeric
 from reports.collect import ResultFile, complete, tables_of
 from reports.kinds import headline
 from reports.kinds.check import Tally, families, tallies
@@ -294,25 +294,11 @@ def _tables(sources: Sequence[ResultFile]) -> tuple[list[Shown], list[str]]:
     return found, left_out
 
 
-def _shown(table: Any, origin: str) -> Shown:
-    rows = [[(visible(_text(cell)), isinstance(cell, Strong)) for cell in row] for row in table.rows]
-    columns = [one_line(column) for column in table.columns]
-    right = [
-        bool(cells := [row[i][0] for row in rows if row[i][0] not in ("", "–")]) and all(map(_is_figure, cells))
-        for i in range(len(columns))
-    ]
-    notes = [one_line(note) for note in table.notes]
+def _shown(table: Table, origin: str) -> Shown:
+    rows = [[(visible(cell_text(cell)), isinstance(cell, Strong)) for cell in row] for row in table.rows]
+    right = [is_numeric([row[i][0] for row in rows]) for i in range(len(table.columns))]
+    columns, notes = ([one_line(text) for text in texts] for texts in (table.columns, table.notes))
     return Shown(one_line(table.title), one_line(origin), columns, right, rows, table.rules, notes)
-
-
-def _text(cell: Cell) -> str:
-    if cell is None:
-        return ""
-    return ("yes" if cell else "no") if isinstance(cell, bool) else str(cell)
-
-
-def _is_figure(text: str) -> bool:
-    return text.lstrip("+-−<>")[:1].isdigit() and not any(c.isalpha() for c in text.split(" ")[0].replace("e", ""))
 
 
 def _size(shown: Shown) -> int:
