@@ -6,9 +6,8 @@ Presets are chosen from it, and it is a page of the documentation.
 from __future__ import annotations
 
 import argparse
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from textwrap import indent
@@ -94,13 +93,8 @@ class PriorDifficulty:
         )
 
 
-def survey(
-    texts: Sequence[str], points: Sequence[int], seed: int, report: Callable[[str], None]
-) -> list[PriorDifficulty]:
-    """The difficulty of each prior at each number of training points.
-
-    Args:
-        report: called with each line of progress.
+def survey(texts: Sequence[str], points: Sequence[int], seed: int) -> list[PriorDifficulty]:
+    """The difficulty of each prior at each number of training points, with progress on stderr.
 
     Raises:
         UsageError: a prior is invalid. All priors are checked before the first is drawn.
@@ -116,7 +110,7 @@ def survey(
             done += _cost(config)
         entries.append(PriorDifficulty(row[0].prior, is_negative_control(row[0]), found))
         left = (time.monotonic() - started) * (total - done) / done
-        report(f"[{len(entries)}/{len(configs)}] {row[0].prior}: {entries[-1].verdict}; about {left:.0f} s left")
+        note(f"[{len(entries)}/{len(configs)}] {row[0].prior}: {entries[-1].verdict}; about {left:.0f} s left")
     return entries
 
 
@@ -226,7 +220,7 @@ def run(options: argparse.Namespace) -> int:
     maker = provenance.Maker.now(
         options.again, {"priors": texts, "points": points, "seed": options.seed}, options.seed, "cpu"
     )
-    entries = survey(texts, points, options.seed, report=lambda line: print(line, file=sys.stderr, flush=True))
+    entries = survey(texts, points, options.seed)
     shown = table(entries)
     envelope.write(
         options.output, envelope.result("atlas", maker, [shown], {"entries": [_record(e) for e in entries]})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 from cemverify.console.errors import UsageError
 from cemverify.console.parsing import path
+from cemverify.console.streams import note
 from cemverify.results.envelope import show
 from cemverify.runs.cells import Cell, algorithm_of
 from cemverify.runs.executors import compute_all, processes
@@ -159,7 +159,7 @@ def _rerun(store: CellStore, record: StoredCell) -> int:
             f"{dict(record.cell.versions)}; "
             f"check out commit {record.made_by.get('commit') or 'of that time'} to make it again"
         )
-    print("computing it again ...", file=sys.stderr, flush=True)
+    note("computing it again ...")
     found = _perform_apart(cell)
     if isinstance(found, Failure):
         same = record.failure is not None and record.failure.cause == found.cause

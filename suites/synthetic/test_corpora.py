@@ -125,9 +125,16 @@ def test_a_missing_empty_or_tiny_text_is_refused(content: bytes | None, sentence
         sources.text_files([path])
 
 
-def test_a_text_is_called_what_reads_well_after_the(folder: Path, tmp_path: Path) -> None:
-    said: list[str] = []
-    tokenised(sources.text_files([folder]), Symbols(), tmp_path / "corpora", said.append)
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is told of the progress of making a corpus, line by line."""
+    lines: list[str] = []
+    monkeypatch.setattr("synthetic.corpora.corpus.note", lines.append)
+    return lines
+
+
+def test_a_text_is_called_what_reads_well_after_the(folder: Path, tmp_path: Path, said: list[str]) -> None:
+    tokenised(sources.text_files([folder]), Symbols(), tmp_path / "corpora")
     assert said[0] == f"tokenising the text of {folder}"
 
 
@@ -142,12 +149,11 @@ def test_two_files_give_two_parts_whatever_their_names(tmp_path: Path) -> None:
 # --- tokenised once -------------------------------------------------------------------------------
 
 
-def test_a_corpus_is_made_once_and_found_again(folder: Path, tmp_path: Path) -> None:
-    said: list[str] = []
-    first = tokenised(sources.text_files([folder]), Symbols(), tmp_path / "corpora", said.append)
+def test_a_corpus_is_made_once_and_found_again(folder: Path, tmp_path: Path, said: list[str]) -> None:
+    first = tokenised(sources.text_files([folder]), Symbols(), tmp_path / "corpora")
     assert said
     said.clear()
-    again = tokenised(sources.text_files([folder]), Symbols(), tmp_path / "corpora", said.append)
+    again = tokenised(sources.text_files([folder]), Symbols(), tmp_path / "corpora")
     assert not said
     assert again.digest == first.digest
     assert [path.name.startswith(".") for path in (tmp_path / "corpora").iterdir()] == [False]
@@ -265,7 +271,8 @@ def test_a_process_that_takes_days_is_seen_to_live(
             os.utime(aside, (0, 0))  # the next documents take long
 
     monkeypatch.setattr("synthetic.corpora.corpus.DOCUMENTS_AT_ONCE", 10)
-    tokenised(sources.text_files([folder]), Symbols(), tmp_path / "corpora", report)
+    monkeypatch.setattr("synthetic.corpora.corpus.note", report)
+    tokenised(sources.text_files([folder]), Symbols(), tmp_path / "corpora")
     assert len(ages) == 4
     assert max(ages) < 3600
 
@@ -601,18 +608,17 @@ def test_a_dataset_without_the_column_is_refused(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["json:{}/texts.jsonl", "json:{}/*.jsonl", "parquet:{}/texts.parquet", "{}"])
 def test_what_a_local_dataset_holds_decides_its_corpus_and_not_where_it_lies(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]
 ) -> None:
     pytest.importorskip("datasets", reason="the extra 'hub' is not installed")
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
     path = write_texts(here / ("texts.parquet" if name.startswith("parquet") else "texts.jsonl"))
-    said: list[str] = []
 
     def corpus_of(folder: Path | str) -> Corpus:
         said.clear()
         source = dataset(DatasetSpec(name.format(folder)))
-        return tokenised(source, Symbols(), tmp_path / "corpora", said.append)
+        return tokenised(source, Symbols(), tmp_path / "corpora")
 
     first = corpus_of(here)
     shutil.copytree(here, there)

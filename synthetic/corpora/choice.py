@@ -7,9 +7,7 @@ the one that the environment variable CEMVERIFY_CORPORA names, which processes i
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from cemverify.console.errors import UsageError
@@ -105,9 +103,7 @@ def open_corpus(choice: CorpusChoice, folder: Path) -> Corpus:
     Raises:
         UsageError: it is not available, is empty, or is damaged.
     """
-    return tokenised(
-        _documents(choice), _tokeniser(choice), folder, report=partial(print, file=sys.stderr, flush=True)
-    )
+    return tokenised(_documents(choice), _tokeniser(choice), folder)
 
 
 def chain_of(choice: CorpusChoice) -> Chain | None:

@@ -13,7 +13,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from cemverify.console.errors import UsageError
+from cemverify.console.streams import note
 from cemverify.processes.atomic_files import replacing, sweep
 from synthetic.corpora.sources import Document, DocumentSource, PartName
 from synthetic.corpora.tokenisers import Codes, Tokeniser
@@ -30,8 +31,6 @@ from synthetic.corpora.yardsticks import Compressors
 FORMAT = 2  # of the folder and of how documents become tokens; another number makes every corpus anew
 PARTS: tuple[PartName, ...] = ("train", "validation")
 DOCUMENTS_AT_ONCE = 256
-
-Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -121,14 +120,11 @@ class Corpus:
         }
 
 
-def tokenised(
-    source: DocumentSource, tokeniser: Tokeniser, folder: Path, report: Report = lambda _line: None
-) -> Corpus:
-    """The corpus of a source and a tokeniser, created if the folder does not have it yet.
+def tokenised(source: DocumentSource, tokeniser: Tokeniser, folder: Path) -> Corpus:
+    """The corpus of a source and a tokeniser, created if the folder does not have it yet, with progress on stderr.
 
     Args:
         folder: where corpora are kept, each in a folder of its own.
-        report: called with progress, because creating a corpus may take a while.
 
     Raises:
         UsageError: a part is empty, a file cannot be written, or one that is there is truncated or corrupt.
@@ -137,23 +133,23 @@ def tokenised(
     source_digest = hashlib.sha256(specification.encode()).hexdigest()
     name = hashlib.sha256(f"{source_digest} {tokeniser.digest}".encode()).hexdigest()[:24]
     if not (folder / name / "corpus.json").exists():
-        report(f"tokenising the {source.name}")
-        _make(source, tokeniser, folder, name, report)
+        note(f"tokenising the {source.name}")
+        _make(source, tokeniser, folder, name)
     return _open(folder / name, source, tokeniser)
 
 
-def _make(source: DocumentSource, tokeniser: Tokeniser, folder: Path, name: str, report: Report) -> None:
+def _make(source: DocumentSource, tokeniser: Tokeniser, folder: Path, name: str) -> None:
     sweep(folder)
     try:
         with replacing(folder / name) as aside:
             aside.mkdir()
-            _fill(aside, source, tokeniser, report)
+            _fill(aside, source, tokeniser)
     except OSError as error:
         if not (folder / name / "corpus.json").exists():  # otherwise another process has made the same one meanwhile
             raise _unwritable("a corpus", folder, error) from error
 
 
-def _fill(aside: Path, source: DocumentSource, tokeniser: Tokeniser, report: Report) -> None:
+def _fill(aside: Path, source: DocumentSource, tokeniser: Tokeniser) -> None:
     """Writes the files of a corpus, the description last."""
     writers = {part: _Writer(aside, part, tokeniser.vocabulary) for part in PARTS}
     for documents in _grouped(source.documents()):
@@ -161,7 +157,7 @@ def _fill(aside: Path, source: DocumentSource, tokeniser: Tokeniser, report: Rep
             writers[document.part].take(document, tokens)
         with contextlib.suppress(OSError):
             os.utime(aside)  # a recent time tells other processes that this folder is in use
-        report(f"tokenised {sum(w.tokens for w in writers.values()):,} tokens")
+        note(f"tokenised {sum(w.tokens for w in writers.values()):,} tokens")
     described = {part: writer.finish() for part, writer in writers.items()}
     if empty := [part for part in PARTS if not described[part].tokens]:
         raise UsageError(f"the {source.name} has no text for the {' and the '.join(empty)} part")

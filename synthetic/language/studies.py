@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
@@ -13,6 +12,7 @@ from cemverify.cem import presets as paper
 from cemverify.conformance.implementations.contract import attribute
 from cemverify.console.errors import UsageError, one_of
 from cemverify.console.parsing import positive, seed, whole
+from cemverify.console.streams import note
 from cemverify.results import envelope
 from cemverify.results.envelope import Table
 from cemverify.results.provenance import Maker
@@ -163,9 +163,9 @@ def run(options: argparse.Namespace, study: Study | None) -> int:
     asked = planned(study, options, corpus.vocabulary)
     tuning.check_fits(asked, corpus)
     if not asked.papers:
-        print(terminal([tables.need()]), file=sys.stderr)
+        note(terminal([tables.need()]))
     elif asked.size != TINY:
-        print(terminal([_costs(study, asked, options)]), file=sys.stderr)
+        note(terminal([_costs(study, asked, options)]))
     maker = Maker.now(place.again, asdict(asked), asked.seed, place.device)
     torch.set_num_threads(1)  # as in the workers, and as the result says
     state = conduct(lambda look: tuning.state(asked, place.pinned, place.device, look), place.where, options.until)

@@ -8,7 +8,6 @@ The configuration is the richest that the implementation offers.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -211,7 +210,7 @@ def compare_losses(
     with one_thread():
         # one step first: a fault is told before the reference has been trained
         train(implemented(config, offer, seed), recipe, batches, until=1)
-        print("training the reference in float64 and in float32", file=sys.stderr, flush=True)
+        note("training the reference in float64 and in float32")
         exact, single = reference(replace(recipe, precision="float64")), reference(recipe)
         for run in (exact, single):
             if run.diverged_at is not None:
