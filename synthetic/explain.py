@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cemverify.console.errors import UsageError
+from cemverify.console.escaping import brief
 from cemverify.console.parsing import path
 from cemverify.console.streams import note
 from cemverify.results.envelope import show
@@ -194,7 +195,7 @@ def _differences(then: Any, now: Any, where: str) -> Iterator[str]:
         for i, (a, b) in enumerate(zip(then, now, strict=True)):
             yield from _differences(a, b, f"{where}[{i}]")
     elif dumps(then) != dumps(now):
-        yield f"{where}: {_short(then)} then, {_short(now)} now"
+        yield f"{where}: {brief(dumps(then), 60)} then, {brief(dumps(now), 60)} now"
 
 
 def _indented(value: Any, indent: str) -> Iterator[str]:
@@ -225,8 +226,3 @@ def _seeds(value: Any) -> Iterator[str]:
     elif isinstance(value, list):
         for item in value:
             yield from _seeds(item)
-
-
-def _short(value: Any) -> str:
-    text = dumps(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

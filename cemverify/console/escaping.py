@@ -24,3 +24,9 @@ def one_line(text: str) -> str:
     text = visible(" ".join(text.splitlines()))
     text = _LONG_NUMBER.sub(lambda found: f"{found[0][:20]}... ({len(found[0])} digits)", text)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
+
+
+def brief(text: object, most: int = 120) -> str:
+    """Text from outside on one line, with at most so many characters; "..." where it is cut."""
+    flat = one_line(str(text))
+    return flat if len(flat) <= most else f"{flat[: most - 3]}..."

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import NormalDist, fmean
 from typing import Any
 
+from cemverify.console.escaping import brief
 from cemverify.results.numbers import shown_ratio
 from cemverify.results.statistics import PairedComparison, Ratio, compare, correct, holm, paired_ratio
 from reports.comparing.findings import Content, Finding, Incomparable, changed, in_both, note, regression
@@ -174,7 +175,7 @@ def _same(old: Content, new: Content, keys: Sequence[str]) -> None:
     for key in keys:
         if then.get(key) != now.get(key):
             raise Incomparable(
-                f"{key} was {_brief(then.get(key))} and is {_brief(now.get(key))}; run the new one as the old one"
+                f"{key} was {brief(then.get(key))} and is {brief(now.get(key))}; run the new one as the old one"
             )
 
 
@@ -185,8 +186,3 @@ def _lost(what: str, _: Any) -> Finding:
 def _overlapping(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> None:
     if not before.keys() & after.keys():
         raise Incomparable("they have nothing in common that was measured in both")
-
-
-def _brief(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= 120 else f"{text[:120]} ..."

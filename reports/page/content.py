@@ -6,13 +6,12 @@ from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
-from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from cemverify.conformance.judging.telling import facts_of
-from cemverify.console.escaping import one_line, visible
+from cemverify.console.escaping import brief, one_line, visible
 from cemverify.results.envelope import Table
 from cemverify.results.tables import Strong, cell_text, is_numeric
 from reports.collect import ResultFile, complete, tables_of
@@ -154,12 +153,6 @@ def page_of(sources: Sequence[ResultFile]) -> Page:
         listings=list(listings(checks)),
         origins=[_origin(source) for source in sources],
     )
-
-
-def brief(text: Any, most: int = 120) -> str:
-    """Text from outside on one line, cut if it is long."""
-    flat = one_line(str(text))
-    return flat if len(flat) <= most else f"{flat[: most - 3]}..."
 
 
 def _title(checks: Sequence[ResultFile]) -> str:

@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
+from cemverify.console.escaping import brief
 from reports.pictures.drawing import (
     COLOURS,
     INK,
@@ -27,7 +28,6 @@ from reports.pictures.drawing import (
     label_ends,
     picture,
     series,
-    shortened,
 )
 
 _BLUE, _RED, _GREEN, _GREY = "#0072b2", "#d55e00", "#009e73", "#666666"
@@ -117,7 +117,7 @@ def stacked(
                 axis.axhline(height, linestyle="--", color=INK, linewidth=1)
                 ends.append((height, words, Mark(INK, dash="--")))
             if len(shown) > 1 and panel.title:
-                axis.set_title(shortened(panel.title, 40))
+                axis.set_title(brief(panel.title, 40))
             if i % across == 0:
                 axis.set_ylabel(panel.y_label)
             _scaled(axis, panel)

@@ -21,7 +21,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from cemverify.console.escaping import one_line
+from cemverify.console.escaping import brief, one_line
 from cemverify.results.envelope import Table
 from cemverify.results.tables import csv_rows
 
@@ -199,13 +199,7 @@ def label_ends(axis: Axes, ends: Sequence[tuple[float, str, Mark]]) -> None:
                 clip_on=False,
             )
         )
-        axis.text(right + 0.05 * inch, height, shortened(name, 24), transform=axis.transAxes, va="center", fontsize=8)
-
-
-def shortened(name: str, most: int) -> str:
-    """A name from outside that leaves room for the picture."""
-    flat = one_line(name)
-    return flat if len(flat) <= most else f"{flat[: most - 3]}..."
+        axis.text(right + 0.05 * inch, height, brief(name, 24), transform=axis.transAxes, va="center", fontsize=8)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from cemverify.console.escaping import brief
 from cemverify.results.statistics import FEWEST, compare
 from reports.kinds.recursion import (
     Row,
@@ -24,7 +25,7 @@ from reports.kinds.recursion import (
     short,
 )
 from reports.pictures.charts import Curve, Panel, stacked
-from reports.pictures.drawing import Picture, shortened
+from reports.pictures.drawing import Picture
 
 Content = Mapping[str, Any]
 # Families of models in one picture for a phone; more than these are in the table.
@@ -201,7 +202,7 @@ def _left(content: Content) -> str:
 
 
 def _few(said: Sequence[str]) -> str:
-    return shortened(", ".join(said[:4]) + (" ..." if len(said) > 4 else ""), 200)
+    return brief(", ".join(said[:4]) + (" ..." if len(said) > 4 else ""), 200)
 
 
 def _energies(content: Content) -> Iterator[Picture]:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from cemverify.console.escaping import brief
 from reports.matrix.standings import Line, families_of, sheet
-from reports.pictures.drawing import ABSENT, BAD, GOOD, INK, PAPER, QUIET, UNSURE, Picture, picture, shortened
+from reports.pictures.drawing import ABSENT, BAD, GOOD, INK, PAPER, QUIET, UNSURE, Picture, picture
 from reports.sheets import Quantity
 
 _COLOURS = {"holds": GOOD, "violated": BAD, "inconclusive": UNSURE, "not offered": ABSENT}
@@ -46,12 +47,10 @@ def matrix(lines: Sequence[Line]) -> Picture:
         axis.set_xlim(-0.5, len(names) - 0.5)
         axis.set_ylim(len(shown) - 0.5, -0.5)
         axis.set_xticks(
-            range(len(names)), [shortened(name, 16) for name in names], rotation=40, ha="left", rotation_mode="anchor"
+            range(len(names)), [brief(name, 16) for name in names], rotation=40, ha="left", rotation_mode="anchor"
         )
         axis.xaxis.tick_top()
-        labels = [
-            f"{shortened(line.implementation, 26)}\n{line.date}, {shortened(line.version, 10)}" for line in shown
-        ]
+        labels = [f"{brief(line.implementation, 26)}\n{line.date}, {brief(line.version, 10)}" for line in shown]
         axis.set_yticks(range(len(shown)), labels, fontsize=7)
         axis.tick_params(length=0, labelcolor=INK)
         axis.spines[:].set_visible(False)

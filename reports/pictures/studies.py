@@ -9,8 +9,9 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from cemverify.console.escaping import brief
 from reports.pictures.charts import Curve, DotRow, Panel, draw_dots, stacked
-from reports.pictures.drawing import INK, Picture, picture, shortened
+from reports.pictures.drawing import INK, Picture, picture
 
 # Models in one picture; more than these are in the table.
 _MOST_MODELS = 14
@@ -55,13 +56,13 @@ def _ratios(content: Mapping[str, Any]) -> Iterator[Picture]:
     row_height = 0.34 if any("\n" in line.label for line in lines) else 0.24
 
     def draw(figure: Figure) -> None:
-        x_label = f"ratio of {shortened(content.get('figure', 'errors'), 40)}, 95 %"
+        x_label = f"ratio of {brief(content.get('figure', 'errors'), 40)}, 95 %"
         draw_dots(figure, [("", lines)], level=1, band=0, x_label=x_label)
         figure.axes[0].tick_params(axis="y", labelsize=7)
         figure.axes[0].lines[0].set_color(INK)  # a colour that a page has a dark value of
 
     rows = [[r.get("on"), r["model"], r["baseline"], r["mean"], *r["interval95"]] for r in ratios]
-    study = shortened(content["study"], 40)
+    study = brief(content["study"], 40)
     title = f"{study}: {better} of {len(ratios)} comparisons favour the model, {worse} its baseline"
     about = "A mark for each comparison with its 95 % interval; left of 1 the model is better than its baseline."
     yield picture(
@@ -77,8 +78,8 @@ def _ratios(content: Mapping[str, Any]) -> Iterator[Picture]:
 
 def _compared(ratio: Mapping[str, Any]) -> str:
     """What is compared with what, on one line if that is short."""
-    model = shortened(": ".join(filter(None, (ratio.get("on"), ratio["model"]))), 34)
-    baseline = shortened(ratio["baseline"], 31)
+    model = brief(": ".join(filter(None, (ratio.get("on"), ratio["model"]))), 34)
+    baseline = brief(ratio["baseline"], 31)
     return f"{model} to {baseline}" if len(model) + len(baseline) < 32 else f"{model}\nto {baseline}"
 
 
@@ -145,7 +146,7 @@ def _losses(content: Mapping[str, Any]) -> Iterator[Picture]:
     label = "training loss, bits per token"
     yield stacked(
         "loss-curves",
-        f"At the end of this training {shortened(best.name, 30)} has the lowest loss",
+        f"At the end of this training {brief(best.name, 30)} has the lowest loss",
         "Training loss against the step, averaged over neighbouring steps; the dashed line is the bigram model.",
         [Panel("", "training step", label, shown, _bigram(content), x_scale="linear", y_scale="log")],
         ("panel", "model", "step", "bits per token"),
@@ -182,7 +183,7 @@ def _costs(content: Mapping[str, Any]) -> Iterator[Picture]:
     clear = all(bits - least > 2 * math.hypot(error, uncertain) for _, bits, error in models[1:])
     yield stacked(
         "bits-per-byte",
-        f"{shortened(best['name'], 30)} has the fewest bits per byte, {least:.3f}"
+        f"{brief(best['name'], 30)} has the fewest bits per byte, {least:.3f}"
         if clear
         else f"{least:.3f} bits per byte is the least, and no model surely the best",
         "Validation bits per byte of each model against its parameters and against its training FLOPs, on one scale; "

@@ -9,6 +9,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
+from cemverify.console.escaping import brief
 from reports.kinds.check import families
 from reports.kinds.claims import NAMES
 from reports.kinds.power import largest
@@ -23,7 +24,6 @@ from reports.pictures.drawing import (
     Picture,
     picture,
     series,
-    shortened,
 )
 
 # Margins below are drawn there: nothing is to be told between them.
@@ -51,7 +51,7 @@ def of_check(content: Mapping[str, Any]) -> Iterator[Picture]:
     margins = [e["margin"] for e in everything if e["verdict"] == "holds" and e["margin"] is not None]
     bad = sum(e["verdict"] == "violated" for e in everything)
     total = len(everything)
-    title = f"{shortened(content['implementation'], 40)}: "
+    title = f"{brief(content['implementation'], 40)}: "
     title += f"{bad} of {total} properties are violated" if bad else "every error is explained by roundoff"
     if margins:
         title += f"; the largest margin that holds is {max(margins):.2g}"
@@ -72,7 +72,7 @@ def of_check(content: Mapping[str, Any]) -> Iterator[Picture]:
         axis.set_xlim(_LEAST / 1.5, 12)
         axis.set_xticks([1e-3, 1e-2, 1e-1, 1], ["≤ 0.001", "0.01", "0.1", "1"])
         axis.minorticks_off()
-        names = [f"{shortened(name, 18)} ({len(entries)})" for name, entries in by_family.items()]
+        names = [f"{brief(name, 18)} ({len(entries)})" for name, entries in by_family.items()]
         axis.set_yticks(range(len(names)), names)
         axis.set_ylim(len(by_family) - 0.5, -0.5)
         axis.grid(axis="y", visible=False)
@@ -170,7 +170,7 @@ def _detection(content: Mapping[str, Any]) -> Iterator[Picture]:
         for i, examples in enumerate(budgets):
             axis.plot([], [], "o-", color=COLOURS[i % len(COLOURS)], label=f"{examples} examples")
         axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=len(budgets), frameon=False, fontsize=8)
-        axis.set_yticks(range(len(shown)), [shortened(name, 20) for name in shown])
+        axis.set_yticks(range(len(shown)), [brief(name, 20) for name in shown])
         axis.set_ylim(len(shown) - 0.5, -0.5)
         axis.set_xlim(-0.02, 1.03)
         axis.xaxis.set_major_formatter(PercentFormatter(1))
@@ -209,7 +209,7 @@ def _smallest(content: Mapping[str, Any]) -> Iterator[Picture]:
             axis.plot([], [], mark.marker, color=mark.colour, label=dtype)
         axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=len(style), frameon=False, fontsize=8)
         axis.set_xscale("log")
-        axis.set_yticks(range(len(names)), [shortened(name, 20) for name in names])
+        axis.set_yticks(range(len(names)), [brief(name, 20) for name in names])
         axis.set_ylim(len(names) - 0.5, -0.5)
         axis.set_xlabel("smallest relative fault in one place that every seed finds")
 

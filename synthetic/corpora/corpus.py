@@ -13,8 +13,9 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +153,8 @@ def _make(source: DocumentSource, tokeniser: Tokeniser, folder: Path, name: str)
 def _fill(aside: Path, source: DocumentSource, tokeniser: Tokeniser) -> None:
     """Writes the files of a corpus, the description last."""
     writers = {part: _Writer(aside, part, tokeniser.vocabulary) for part in PARTS}
-    for documents in _grouped(source.documents()):
+    stream = iter(source.documents())
+    while documents := list(islice(stream, DOCUMENTS_AT_ONCE)):
         for document, tokens in zip(documents, tokeniser.encode([d.content for d in documents]), strict=True):
             writers[document.part].take(document, tokens)
         with contextlib.suppress(OSError):
@@ -234,14 +236,3 @@ def _open(folder: Path, source: DocumentSource, tokeniser: Tokeniser) -> Corpus:
 def _part(folder: Path, said: PartDescription) -> CorpusPart:
     tokens = Tokens(tuple(read_tokens(folder, file) for file in said.files))
     return CorpusPart(tokens, said.bytes, said.documents, said.compressed)
-
-
-def _grouped(documents: Any) -> Iterator[list[Document]]:
-    group: list[Document] = []
-    for document in documents:
-        group.append(document)
-        if len(group) == DOCUMENTS_AT_ONCE:
-            yield group
-            group = []
-    if group:
-        yield group

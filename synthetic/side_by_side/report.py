@@ -15,7 +15,7 @@ from cemverify.results.envelope import Cell, Table
 from cemverify.results.numbers import NOTHING, shown_share
 from reports.kinds.language import models
 from reports.sheets import plain
-from synthetic.corpora.corpus import Corpus
+from synthetic.corpora.corpus import CorpusPart
 from synthetic.side_by_side.model_results import Ground, ModelResult
 from synthetic.side_by_side.presets import LanguageConfig
 from synthetic.training.cost import Paths, on_meta, paths
@@ -59,8 +59,8 @@ def payload(found: TrainingFindings) -> dict[str, Any]:
     return {
         "corpus": {
             **corpus.describe(),
-            "train": _part(corpus, "train"),
-            "validation": {**_part(corpus, "validation"), "scored_tokens": ground.windows[:, 1:].numel()},
+            "train": _part(corpus.train),
+            "validation": {**_part(corpus.validation), "scored_tokens": ground.windows[:, 1:].numel()},
             "bits_per_byte": per_byte,
             "floor_bits_per_byte": None if ground.floor is None else float(ground.floor.mean()) * ground.per_byte,
             "entropy_rate": None if ground.rate is None else asdict(ground.rate),
@@ -102,8 +102,7 @@ def utilisation(result: ModelResult, ground: Ground) -> float:
     return reached / (ground.peak_flops * ground.processes)
 
 
-def _part(corpus: Corpus, name: str) -> dict[str, Any]:
-    part = corpus.train if name == "train" else corpus.validation
+def _part(part: CorpusPart) -> dict[str, Any]:
     return {"tokens": len(part.tokens), "bytes": part.bytes, "documents": part.documents}
 
 
@@ -157,21 +156,19 @@ def _yardsticks_table(ground: Ground) -> Table:
 
 
 def _layers_table(results: Sequence[ModelResult]) -> Table:
-    rows: list[list[Cell]] = []
-    for result in results:
-        for layer in result.probes:
-            if not layer.energies and layer.entropy is None:
-                continue
-            rows.append(
-                [
-                    result.contender.name,
-                    f"{layer.layer} {layer.kind}",
-                    " > ".join(f"{energy:.1f}" for energy in layer.energies) or NOTHING,
-                    ", ".join(f"{share:.1%}" for share in layer.falls) or NOTHING,
-                    shown_share(layer.promised, 1),
-                    *(_shown(value) for value in (layer.smallest_eigenvalue, layer.entropy)),
-                ]
-            )
+    rows: list[list[Cell]] = [
+        [
+            result.contender.name,
+            f"{layer.layer} {layer.kind}",
+            " > ".join(f"{energy:.1f}" for energy in layer.energies) or NOTHING,
+            ", ".join(f"{share:.1%}" for share in layer.falls) or NOTHING,
+            shown_share(layer.promised, 1),
+            *(_shown(value) for value in (layer.smallest_eigenvalue, layer.entropy)),
+        ]
+        for result in results
+        for layer in result.probes
+        if layer.energies or layer.entropy is not None
+    ]
     columns = (
         "model",
         "layer",
