@@ -148,13 +148,18 @@ def remaining(added: Sequence[Added]) -> Table:
     """What remains untold, by row, question and what is known."""
     rows: list[list[Cell]] = []
     for a in added:
-        told = list(a.told.values())
-        shares = ([one.entropy for one in told], [one.energies for one in told], [one.both for one in told])
         c = a.found.comparison
         rows.append(
             [
-                *(a.row, a.question, len(told), *(f"{fmean(share):.4f}" for share in shares)),
-                *(shown_ratio(c), NOTHING if c is None or c.holm is None else f"{c.holm:.4f}", a.found.verdict),
+                a.row,
+                a.question,
+                len(a.told),
+                f"{fmean(one.entropy for one in a.told.values()):.4f}",
+                f"{fmean(one.energies for one in a.told.values()):.4f}",
+                f"{fmean(one.both for one in a.told.values()):.4f}",
+                shown_ratio(c),
+                NOTHING if c is None or c.holm is None else f"{c.holm:.4f}",
+                a.found.verdict,
             ]
         )
     columns = ("row", "question", "seeds", "entropy", "energies", "both", "both / entropy [95 %]", "p (Holm)")

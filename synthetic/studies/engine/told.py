@@ -99,7 +99,7 @@ def seen(model: LanguageModel, windows: Tensor) -> Seen:
         TypeError: attention and MLP take turns.
     """
     entropies, losses, energies = [], [], []
-    for chunk in windows.to(model.embedding.device).split(_AT_ONCE):
+    for chunk in torch.split(windows.to(model.embedding.device), _AT_ONCE):
         logits = model(chunk[:, :-1]).float()  # (B, J, V)
         entropies.append(torch.special.entr(logits.softmax(-1)).sum(-1))
         losses.append(F.cross_entropy(logits.mT, chunk[:, 1:], reduction="none"))
@@ -115,7 +115,7 @@ def pieces(windows: Tensor, seed: int) -> Tensor:
     generator, count = torch.Generator().manual_seed(seed), PIECES_OF_ONE
     size = max(1, windows.shape[1] // count)
     order = torch.rand(len(windows), count, generator=generator).argsort(1)  # (W, P)
-    whole = windows[:, : count * size].unflatten(1, (count, size))  # (W, P, J / P)
+    whole = windows[:, : count * size].reshape(len(windows), count, size)  # (W, P, J / P)
     moved = whole.gather(1, order[:, :, None].expand_as(whole)).flatten(1)
     return torch.cat([moved, windows[:, count * size :]], 1)
 
