@@ -26,13 +26,13 @@ from benchmarks.measuring import peak_flops, synchronise
 from benchmarks.rehearsal import absent_gpu
 from cemverify.cem import blocked, presets
 from cemverify.cem.presets import CONTEXT
+from cemverify.console.errors import UsageError
 from cemverify.results import envelope, provenance
 from cemverify.results.envelope import ResultError, Table
 from cemverify.results.provenance import Maker
 from cemverify.results.tables import markdown
 from synthetic.corpora.sources import standard_library
 
-DTYPES = ("float64", "float32", "bfloat16")
 _GRACE = 15.0  # seconds that a stage may take beyond its limit to end by itself
 
 
@@ -82,17 +82,25 @@ class Stage:
 
 
 def rehearse(setting: Setting) -> Iterator[Findings]:
-    """Every path of the reference on a GPU that is not there; a part of them where there is one."""
+    """Paths of the reference on a GPU that is not there: a third of them, or a sixth where there is one."""
     if why := absent_gpu.missing():
         yield Findings(skipped=why)
         return
     file = setting.folder / "rehearsal.json"
-    part = setting.scaled(["--each", "6", "--sizes", "86M", "--steps", "2"], [])
+    file.unlink(missing_ok=True)  # of a run before
+    part = ["--each", setting.scaled("6", "3"), "--sizes", *setting.scaled(("86M",), ("86M", "162M")), "--steps", "2"]
     code, text = _run(["-m", "benchmarks.rehearsal", *part, "--json", str(file)], setting.seconds)
-    if not file.exists():
-        raise RuntimeError((text.strip().splitlines() or [f"the rehearsal ended with {code} and said nothing"])[-1])
-    content = envelope.read_json(file)
-    yield Findings(_rehearsed(content), content)
+    if file.exists():
+        content = envelope.read_json(file)
+        yield Findings(_rehearsed(content), content)
+    if code not in (0, 1):  # 1: it found faults
+        raise UsageError(_why(code, text))
+
+
+def _why(code: int | None, text: str) -> str:
+    """Why a program did not end as it should: at its limit, or with the last that it said."""
+    last = (text.strip().splitlines() or [f"it ended with {code} and said nothing"])[-1]
+    return "stopped at its limit" if code is None else last
 
 
 def _rehearsed(content: Mapping[str, Any]) -> list[Table]:
@@ -107,7 +115,7 @@ def _rehearsed(content: Mapping[str, Any]) -> list[Table]:
     weighed = [
         [
             one["size"],
-            "Llama" if one["steps"] is None else f"full CEM, T = {one['steps']}",
+            _model(one),
             *(f"{one['counted'][part] / 1e6:,.0f}" for part in ("weights", "optimiser", "kept")),
             *(f"{one['formula'][part] / one['counted'][part]:.3f}" for part in ("weights", "optimiser", "kept")),
             f"{one['most'] / 1e6:,.0f}",
@@ -115,11 +123,38 @@ def _rehearsed(content: Mapping[str, Any]) -> list[Table]:
         for one in content["memory"]
     ]
     parts = ("weights", "optimiser", "kept")
+    planned = [
+        [
+            *(one["size"], _model(one), one["way"], one["wrapped"]),
+            *(f"{one[part] / 1e6:,.0f}" for part in ("weights", "own")),
+            ", ".join(f"{calls} {what}: {one['sent'][what] / 1e6:,.0f}" for what, calls in one["calls"].items()),
+            f"{one['held'] / 1e6:,.0f}",
+        ]
+        for one in content["plans"]
+    ]
     columns = ("size", "model", *parts, *(f"{part}, formula / counted" for part in parts), "at most")
     return [
         Table("A GPU rehearsed on fake tensors", ("area", "paths", "faults", "allowed waits", "which faults"), rows),
         Table("Memory on fake tensors, MB, one window of 2,048 tokens in bfloat16", columns, weighed),
+        Table(
+            "Eight processes, MB",
+            (
+                "size",
+                "model",
+                "by",
+                "wrapped",
+                "weights",
+                "of them in a process",
+                "sent in a step",
+                "held by a process",
+            ),
+            planned,
+        ),
     ]
+
+
+def _model(one: Mapping[str, Any]) -> str:
+    return "Llama" if one["steps"] is None else f"full CEM, T = {one['steps']}"
 
 
 def device(setting: Setting) -> Iterator[Findings]:
@@ -177,9 +212,9 @@ def check(dtype: str) -> Callable[[Setting], Iterator[Findings]]:
         for name in names:
             file = setting.folder / f"check-{dtype}-{name.partition(':')[2]}.json"
             options = ["--device", setting.device, "--dtype", dtype, "--json", str(file), "--seconds", "20"]
-            options += ["--examples", setting.scaled("24", "4")]
+            options += ["--examples", setting.scaled("24", "12")]
             if setting.small:
-                options += ["--properties", "gradient/attention"]
+                options += ["--properties", "gradient/attention/plain", "gradient/mlp"]
             else:
                 options += ["--workers", str(min(14, os.cpu_count() or 1))]
             started = time.monotonic()
@@ -187,8 +222,7 @@ def check(dtype: str) -> Callable[[Setting], Iterator[Findings]]:
             code, text = _run(["-m", "cemverify", "check", name, *options], limit)
             seconds = time.monotonic() - started
             if not file.exists():
-                why = "stopped at its limit" if code is None else (text.strip().splitlines() or ["no output"])[-1]
-                rows.append([name, dtype, *[""] * 5, f"no verdict: {why}", f"{seconds:.0f}"])
+                rows.append([name, dtype, *[""] * 5, f"no verdict: {_why(code, text)}", f"{seconds:.0f}"])
                 data[name] = {"exit_code": code, "output": text[-2000:]}
             else:
                 content = envelope.read(file)
@@ -245,7 +279,7 @@ def train(setting: Setting) -> Iterator[Findings]:
         c for size in setting.scaled(("86M", "162M"), ("86M",)) for c in training.contenders(size, (1, 2, 4, 8))
     ]
     if setting.small:
-        contenders = [replace(c, model=_shrunk(c.model)) for c in contenders]
+        contenders = [replace(c, name=f"small{c.name[3:]}", model=_shrunk(c.model)) for c in contenders]
     # what the page is most wanted for comes first, should the time not suffice
     contenders.sort(key=lambda c: ("full" in c.name, c.path == "formula"))
     steps: list[training.Step] = []
@@ -260,7 +294,7 @@ def train(setting: Setting) -> Iterator[Findings]:
         listed = sorted(steps, key=lambda s: (s.contender.name[:4], order[s.contender.name + str(s.contender.path)]))
         data = {"training": training.as_json(listed), "peak_flops": speed, "asked": len(contenders)}
         precision = setting.scaled("bfloat16", "float32")
-        title = f"A step of training, products in {precision}; utilisation is of {speed / 1e12:.1f} TFLOP/s"
+        title = f"A step of training, products in {precision}; utilisation is of {speed / 1e12:.3g} TFLOP/s"
         yield Findings([training.table(title, listed, speed)], data)
 
 
@@ -284,7 +318,8 @@ def decode(setting: Setting) -> Iterator[Findings]:
                 rounds=30,
                 seconds=8.0,
             )
-            title = "Decoding one token at a time, size 86M; the cache is bytes per token and sequence"
+            size = setting.scaled("86M", "a small one")
+            title = f"Decoding one token at a time, size {size}; the cache is bytes per token and sequence"
             yield Findings([decoding.table(title, found)], {"decoding": decoding.as_json(found)})
 
 
@@ -303,7 +338,7 @@ def smoke(setting: Setting) -> Iterator[Findings]:
         for T in (1, 2)
     ]
     if setting.small:
-        contenders = [replace(c, model=_shrunk(c.model)) for c in contenders]
+        contenders = [replace(c, name=f"small{c.name[3:]}", model=_shrunk(c.model)) for c in contenders]
     runs: list[training.Run] = []
     started = time.monotonic()
     for i, c in enumerate(contenders):
@@ -327,15 +362,44 @@ def smoke(setting: Setting) -> Iterator[Findings]:
         yield Findings([training.run_table("A short training on the bytes of Python's standard library", runs)], data)
 
 
+def second(setting: Setting) -> Iterator[Findings]:
+    """T = 1 and T = 2 of the study of a second step, in trainings too short to say which is better."""
+    cells, result = setting.folder / "second-step.cells.jsonl", setting.folder / "second-step.json"
+    shape = setting.scaled(["86M", "--steps", "300"], ["tiny", "--steps", "6", "--batch", "4", "--context", "32"])
+    where = ["--device", setting.device, "--workers", "0", "--store", str(setting.folder / "store")]
+    until = ["--until", f"{(setting.seconds - 20) / 60:.3f}", "--cells", str(cells), "--output", str(result)]
+    rows = ["--replaced", "full", "--rows", "T = 1", "T = 2, eta 1/2", "--seeds", "2"]
+    code, text = _run(
+        ["-m", "synthetic", "language", "second-step", "--size", *shape, *rows, *where, *until], setting.seconds
+    )
+    done = len(cells.read_text().splitlines()) if cells.exists() else 0
+    if not done:
+        raise UsageError(_why(code, text))
+    found = [Table("A second step, as far as the time went", ("trainings", "the study is"), [[done, _ended(text)]])]
+    # of a study at the paper's sizes there is no result before its last training
+    found += envelope.tables_of(envelope.read(result))[:2] if result.exists() else []
+    yield Findings(found, {"exit_code": code, "trainings": done, "output": text[-4000:]})
+
+
+def _ended(text: str) -> str:
+    return next((line for line in reversed(text.splitlines()) if line.startswith("not finished")), "finished")
+
+
+# By worth: what is right comes before what is fast, and what was never measured before what is known elsewhere.
 STAGES: Sequence[Stage] = (
-    Stage("rehearsal", rehearse, 120, None, on_cpu=900),
+    Stage("rehearsal", rehearse, 90, None, on_cpu=900),
     Stage("device", device, 40, "the speed of a GPU"),
-    Stage("training", train, 270, "utilisation and memory of training at 86M and 162M with T = 1, 2, 4, 8"),
-    Stage("attention", attend, 220, "attention against flash attention at J = 1,024 to 16,384"),
     Stage("suites", suites, 100, "the GPU-marked suites"),
-    *(Stage(f"check-{dtype}", check(dtype), 140, f"the catalogue on a GPU in {dtype}") for dtype in DTYPES),
+    Stage("check-float32", check("float32"), 140, "the catalogue on a GPU in float32", on_cpu=150),
+    Stage("attention", attend, 220, "attention against flash attention at J = 1,024 to 16,384"),
+    Stage("training", train, 270, "utilisation and memory of training at 86M and 162M with T = 1, 2, 4, 8"),
     Stage("decoding", decode, 90, "decoding at 86M from 1,024 to 16,384 tokens of context"),
+    *(
+        Stage(f"check-{dtype}", check(dtype), 140, f"the catalogue on a GPU in {dtype}", on_cpu=150)
+        for dtype in ("bfloat16", "float64")
+    ),
     Stage("smoke", smoke, 240, "a training of the 86M models whose loss falls"),
+    Stage("second-step", second, 3600, "trainings of the study of a second step at 86M", on_cpu=60),
 )  # fmt: skip
 
 

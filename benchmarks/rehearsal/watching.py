@@ -119,14 +119,14 @@ def a_gpu() -> Iterator[Watch]:
             stack.enter_context(mock.patch("torch.cuda.is_bf16_supported", return_value=True))
             stack.enter_context(mock.patch.object(F, "scaled_dot_product_attention", _attention))
         stack.enter_context(mock.patch("torch.cuda.synchronize"))
-        stack.enter_context(mock.patch.object(torch.nn.Module, "to", _moved))
+        stack.enter_context(mock.patch.object(torch.nn.Module, "to", moved))
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))  # batches come from the CPU
         watch = stack.enter_context(Watch())
         stack.enter_context(torch.device("cuda"))
         yield watch
 
 
-def _moved(module: torch.nn.Module, device: Any) -> torch.nn.Module:
+def moved(module: torch.nn.Module, device: Any) -> torch.nn.Module:
     """As `module.to(device)`, which torch refuses for fake parameters."""
     for part in module.modules():
         for name, parameter in part._parameters.items():

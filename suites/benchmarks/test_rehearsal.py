@@ -27,13 +27,34 @@ def rehearsed(tmp_path: Path, *options: str) -> tuple[int, dict[str, Any]]:
 
 @pytest.mark.slow
 def test_a_sample_of_the_paths_would_run_on_a_gpu_and_the_formula_knows_its_memory(tmp_path: Path) -> None:
-    code, found = rehearsed(tmp_path, "--each", "9", "--sizes", "86M", "--steps", "2")
+    code, found = rehearsed(tmp_path, "--each", "9", "--sizes", "86M", "--steps", "2", "--plans")
     assert [path for path in found["paths"] if path["faults"]] == []
     assert {path["area"] for path in found["paths"]} >= {"attention", "mlp", "decoding", "training", "contract"}
     for model in found["memory"]:
         for part, counted in model["counted"].items():
             assert model["formula"][part] == pytest.approx(counted, rel=0.1), (model["size"], model["steps"], part)
     assert code == 0
+
+
+@pytest.mark.slow
+def test_eight_processes_share_the_weights_or_send_every_gradient_once(tmp_path: Path) -> None:
+    _, found = rehearsed(tmp_path, "--areas", "blocks", "--each", "9", "--sizes", "--plans", "86M")
+    layers = 8
+    for planned in found["plans"]:
+        weights = planned["weights"]
+        if planned["way"] == "FSDP2":
+            assert weights / 8 <= planned["own"] < weights / 7
+            # each block is gathered forwards and backwards, what is left once; each sends its gradients
+            assert planned["calls"] == {"all-gather": 2 * layers + 1, "reduce-scatter": layers + 1}
+            assert weights <= planned["sent"]["reduce-scatter"] <= 8 * planned["own"]
+        else:
+            assert planned["own"] == planned["sent"]["all-reduce"] == weights
+    assert [(p["steps"], p["way"]) for p in found["plans"]] == [
+        (None, "FSDP2"),
+        (None, "DDP"),
+        (2, "FSDP2"),
+        (2, "DDP"),
+    ]
 
 
 WRONG = """

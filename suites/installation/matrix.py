@@ -1,10 +1,13 @@
 """`python -m suites.installation.matrix`: the versions of Python and torch that the package supports, one by one.
 
-Every Python from 3.11 to 3.14 with the torch of constraints.txt, and the oldest and the newest torch of the stated
-range with one of them. Each gets an empty environment with the wheel alone, and is tried there. What cannot be tried
-here is listed with the reason, never as passed: an interpreter that is missing, or a torch without a CPU build in the
-index, which would bring gigabytes of CUDA packages (--with-cuda installs them all the same). Of such a Python, what
-needs no torch is tried.
+Every Python from 3.11 to 3.14 with the torch of constraints.txt, and with one of them the newest torch, and the
+oldest of everything that pyproject.toml allows. Each gets an empty environment with the wheel alone, and is tried
+there. What cannot be tried here is listed with the reason, never as passed: an interpreter that is missing, or a
+torch without a CPU build in the index, which would bring gigabytes of CUDA packages (--with-cuda installs them all
+the same). Of such a Python, what needs no torch is tried. --debian tries a Debian that debootstrap made in a folder,
+with its own Python and torch:
+
+    debootstrap --variant=minbase --include=python3-venv,python3-torch,python3-hypothesis trixie FOLDER
 
 Exit code 0 if whatever was tried went as it should; 1 if something did not, or, with --all, if something could not be
 tried. Leaves matrix.json and matrix.md in the folder.
@@ -26,10 +29,11 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from suites.installation.trials import FIRST_STEPS, VERSION_BY_VERSION, attempt
+from suites.installation.trials import FIRST_STEPS, VERSION_BY_VERSION, Trial, attempt
 from suites.installation.wheel import CONSTRAINTS, ROOT, build, find_links
 
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+TRIALS = (*FIRST_STEPS, *VERSION_BY_VERSION)
 
 _UV = shutil.which("uv") or "uv"
 
@@ -42,12 +46,14 @@ class Row:
     """One combination, and what came of it.
 
     Attributes:
-        python, torch: versions, as asked and then as found. standing: "passed", "failed", "without torch" (what needs
+        python, torch: versions, as asked and then as found. oldest: whether all else is the oldest allowed, too, and
+            not that of constraints.txt. standing: "passed", "failed", "without torch" (what needs
             none passed), or "not tried". reason: why it is not "passed". trials: how many. seconds: all of them.
     """
 
     python: str
     torch: str
+    oldest: bool = False
     standing: str = "not tried"
     reason: str = ""
     trials: int = 0
@@ -57,12 +63,17 @@ class Row:
 def combinations() -> list[Row]:
     """The combinations of Python and torch that are to be tried."""
     pinned = re.search(r"^torch==(\S+)", CONSTRAINTS.read_text(), re.MULTILINE)
-    stated = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    oldest = next(word.removeprefix("torch>=") for word in stated if word.startswith("torch>="))
+    oldest = next(word.removeprefix("torch>=") for word in _stated() if word.startswith("torch>="))
     assert pinned is not None
     first = next((version for version in PYTHONS if interpreter(version)), PYTHONS[0])
     rows = [Row(version, pinned[1]) for version in PYTHONS]
-    return [*rows, Row(first, f"{oldest}.0" if oldest.count(".") == 1 else oldest), Row(first, "newest")]
+    return [*rows, Row(first, f"{oldest}.0" if oldest.count(".") == 1 else oldest, oldest=True), Row(first, "newest")]
+
+
+def _stated() -> list[str]:
+    """What pyproject.toml says that the package needs."""
+    needed: list[str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    return needed
 
 
 def interpreter(version: str) -> str | None:
@@ -109,30 +120,57 @@ def tried(row: Row, wheel: Path, *, with_cuda: bool) -> Row:
     has_torch = not reason or (with_cuda and "CUDA" in reason)
     with tempfile.TemporaryDirectory() as there:
         place = Path(there)
-        problem = _install(place, python, wheel, torch if has_torch else None, links)
+        problem = _install(place, python, wheel, row if has_torch else replace(row, torch=""), links)
         if problem:
             return replace(row, standing="failed", reason=problem)
-        trials = [trial for trial in (*FIRST_STEPS, *VERSION_BY_VERSION) if has_torch or not trial.torch]
+        trials = [trial for trial in TRIALS if has_torch or not trial.torch]
         (place / "folder").mkdir()
-        outcomes = list(attempt([place / "environment" / "bin" / "cemverify"], trials, place / "folder"))
+        row = _attempted(row, [place / "environment" / "bin" / "cemverify"], trials, place / "folder")
+    return row if has_torch or row.standing == "failed" else replace(row, standing="without torch", reason=reason)
+
+
+def of_debian(root: Path, wheel: Path) -> Row:
+    """The Python and the torch of a Debian in a folder, in an environment with the wheel and what else it needs."""
+    inside = ["chroot", str(root)]
+    with tempfile.TemporaryDirectory(dir=root / "srv") as place:
+        there = Path("/", Path(place).relative_to(root))
+        shutil.copy(wheel, place)
+        subprocess.run(
+            [*inside, "python3", "-m", "venv", "--system-site-packages", there / "environment"], check=True
+        )
+        python = there / "environment" / "bin" / "python"
+        install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"{there / wheel.name}"]
+        done = subprocess.run([*inside, python, *install], capture_output=True, text=True)
+        told = "import platform, torch; print(platform.python_version(), torch.__version__)"
+        versions = subprocess.run([*inside, python, "-c", told], capture_output=True, text=True, check=True)
+        version, torch = versions.stdout.split()
+        row = Row(version, torch)
+        if done.returncode:
+            return replace(row, standing="failed", reason=done.stderr.strip()[-400:])
+        enter = f'cd {there} && exec {there}/environment/bin/cemverify "$@"'
+        return _attempted(row, [*inside, "sh", "-c", enter, "cemverify"], TRIALS, Path(place))
+
+
+def _attempted(row: Row, program: Sequence[str | Path], trials: Sequence[Trial], folder: Path) -> Row:
+    """The row with what came of the trials."""
+    outcomes = list(attempt(program, trials, folder))
     faults = [f"cemverify {o.trial.words}: {o.fault}" for o in outcomes if o.fault]
-    standing = "failed" if faults else "passed" if has_torch else "without torch"
-    said = "; ".join(faults) or ("" if has_torch else reason)
-    return replace(row, standing=standing, reason=said, trials=len(trials), seconds=sum(o.seconds for o in outcomes))
+    seconds = sum(o.seconds for o in outcomes)
+    standing = "failed" if faults else "passed"
+    return replace(row, standing=standing, reason="; ".join(faults), trials=len(trials), seconds=seconds)
 
 
-def _install(place: Path, python: str, wheel: Path, torch: str | None, links: Sequence[str | Path]) -> str:
-    """Installs the wheel and what it needs, with that torch or without any; returns why it could not."""
+def _install(place: Path, python: str, wheel: Path, row: Row, links: Sequence[str | Path]) -> str:
+    """Installs the wheel and what it needs, with the row's torch or without any; returns why it could not."""
     environment = place / "environment"
     pins = place / "pins.txt"
     pins.write_text(re.sub(r"^torch==.*$", "", CONSTRAINTS.read_text(), flags=re.MULTILINE))
     uv("venv", "--quiet", "--python", python, environment)
-    install = ("pip", "install", "--quiet", "--python", environment, "--constraints", pins, *links)
-    if torch is not None:
-        done = uv(*install, wheel, f"torch=={torch}")
-        return done.stderr.strip()[-400:] if done.returncode else ""
-    needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    done = uv(*install, *(word for word in needed if not word.startswith("torch")))
+    chosen = ("--resolution", "lowest-direct") if row.oldest else ("--constraints", pins)
+    needed = [word for word in _stated() if not word.startswith("torch>=")]
+    torch = [f"torch=={row.torch}"] if row.torch else []
+    install = ("pip", "install", "--quiet", "--python", environment, *links)
+    done = uv(*install, *chosen, *needed, *torch)
     alone = uv(*install, "--no-deps", wheel)
     return (done.stderr + alone.stderr).strip()[-400:] if done.returncode or alone.returncode else ""
 
@@ -142,7 +180,8 @@ def as_markdown(rows: Sequence[Row], made: str) -> str:
     lines = [made, "", "| Python | torch | outcome | |", "|---|---|---|---|"]
     for row in rows:
         what = f"{row.standing}, {row.trials} commands" if row.trials else row.standing
-        lines.append(f"| {row.python} | {row.torch} | {what} | {row.reason} |")
+        torch = f"{row.torch}, the oldest of all" if row.oldest else row.torch
+        lines.append(f"| {row.python} | {torch} | {what} | {row.reason} |")
     return "\n".join(lines) + "\n"
 
 
@@ -157,17 +196,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--with-cuda", action="store_true", help="install torch with its CUDA packages if need be")
     parser.add_argument("--all", action="store_true", help="exit with 1 if anything could not be tried")
     parser.add_argument("--only", metavar="PYTHON", help="only this Python, such as 3.12")
+    parser.add_argument("--debian", type=Path, metavar="FOLDER", help="only the Debian in this folder; as root")
     options = parser.parse_args(arguments)
     if shutil.which("uv") is None:
         print("uv is not installed: it says what would be downloaded, before it is; pip install uv", file=sys.stderr)
         return 2
     wheel = build(options.output)
+    asked = [row for row in combinations() if options.only in (None, row.python)]
+    each = (tried(row, wheel, with_cuda=options.with_cuda) for row in asked)
     rows = []
-    for asked in combinations():
-        if options.only in (None, asked.python):
-            rows.append(tried(asked, wheel, with_cuda=options.with_cuda))
-            row = rows[-1]
-            print(f"Python {row.python:<8} torch {row.torch:<12} {row.standing}  {row.reason}", flush=True)
+    for row in each if options.debian is None else [of_debian(options.debian, wheel)]:
+        rows.append(row)
+        print(f"Python {row.python:<8} torch {row.torch:<12} {row.standing}  {row.reason}", flush=True)
     made = f"{datetime.now(UTC):%Y-%m-%d}, {platform.system()} {platform.machine()}, {wheel.name}"
     (options.output / "matrix.json").write_text(
         json.dumps({"made": made, "rows": [asdict(r) for r in rows]}, indent=1)

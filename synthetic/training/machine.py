@@ -27,6 +27,7 @@ from cemverify.console.errors import UsageError, one_of
 from cemverify.processes.devices import find_device
 
 if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import DTensor
 
 # How often torch may compile the same code before it forgets all it compiled. Unless told otherwise it compiles it
@@ -64,14 +65,8 @@ class Machine:
             prepared = torch.compile(prepared)  # type: ignore[assignment]
         if self.sharded:
             from torch.distributed.device_mesh import init_device_mesh
-            from torch.distributed.fsdp import fully_shard
 
-            # a block also returns its memory, whose keys are views; no code writes into them
-            warnings.filterwarnings("ignore", message=".*returned a view tensor", category=UserWarning)
-            mesh = init_device_mesh("cuda" if self.cuda else "cpu", (self.world,))
-            for block in model.blocks:
-                fully_shard(block, mesh=mesh)
-            fully_shard(model, mesh=mesh)
+            shard(model, init_device_mesh("cuda" if self.cuda else "cpu", (self.world,)))
             prepared = torch.compile(prepared) if self.compiled else prepared  # type: ignore[assignment]
         elif self.world > 1:
             prepared = nn.parallel.DistributedDataParallel(
@@ -92,6 +87,17 @@ class Machine:
         _wait(self.device)
         if self.world > 1:
             dist.barrier()
+
+
+def shard(model: LanguageModel, mesh: DeviceMesh) -> None:
+    """Splits a model over the processes of a mesh: every block by itself, and what is left with the whole (FSDP2)."""
+    from torch.distributed.fsdp import fully_shard
+
+    # a block also returns its memory, whose keys are views; no code writes into them
+    warnings.filterwarnings("ignore", message=".*returned a view tensor", category=UserWarning)
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
 
 
 _wrapped = 0  # models that went through torch.compile since it last forgot
