@@ -79,7 +79,8 @@ def _parser() -> Parser:
         "names",
         nargs="*",
         metavar="NAME",
-        help="attention, memory, mlp, block, language-step, decoding, ensemble, sampler, verifier (default all)",
+        help="attention, memory, mlp, block, compiled, language-step, decoding, ensemble, sampler, verifier"
+        " (default all)",
     )
     parser.add_argument(
         "--seconds",

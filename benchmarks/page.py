@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from benchmarks import attention, decoding, layers, memory, start, synthetic_tasks, training
+from benchmarks import attention, compiled, decoding, layers, memory, start, synthetic_tasks, training
 from benchmarks.attention import Row, Shape
 from benchmarks.budget import Met
 from benchmarks.findings import Findings
@@ -85,6 +85,12 @@ def block(seconds: float) -> Findings:
     return Findings([table], {"block": data})
 
 
+def compilers(seconds: float) -> Findings:
+    """Layers through torch.compile against what they are, and FlexAttention."""
+    table, data = compiled.table(DIM, HEADS, HIDDEN, 7, seconds)
+    return Findings([table], {"compiled": data})
+
+
 def language_step(_seconds: float) -> Findings:
     """A step of training of a small language model, and the most memory that it held."""
     contenders = [training.Contender("Llama", _language_model(None))]
@@ -139,6 +145,7 @@ BENCHMARKS: Sequence[Benchmark] = (
     Benchmark("memory", keep, 0.06, "what attention keeps for the backward pass"),
     Benchmark("mlp", mlp, 0.07, "MLPs against Llama's"),
     Benchmark("block", block, 0.09, "blocks against Llama's"),
+    Benchmark("compiled", compilers, 0.10, "layers through torch.compile, and FlexAttention"),
     Benchmark("language-step", language_step, 0.12, "a step of training a language model, and its memory"),
     Benchmark("decoding", decode, 0.06, "decoding from a cache of 1,024 to 16,384 tokens"),
     Benchmark("ensemble", ensemble, 0.03, "regressors trained together against one by one"),

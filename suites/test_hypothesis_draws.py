@@ -55,7 +55,9 @@ def test_the_draws_are_the_same_whatever_is_imported(request: pytest.FixtureRequ
     assert before == after
 
 
-@pytest.mark.skipif(not hasattr(HypothesisProvider, "_maybe_draw_constant"), reason="Hypothesis 6.130 has no constants")
+@pytest.mark.skipif(
+    not hasattr(HypothesisProvider, "_maybe_draw_constant"), reason="Hypothesis 6.130 has no constants"
+)
 def test_outside_other_tests_draw_as_they_did() -> None:
     with from_the_seed_alone():
         inside = drawn()

@@ -1,0 +1,57 @@
+"""Every file that names the version names the same, and a release changes them together."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tomllib
+from datetime import date
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cemverify._version import VERSION
+from suites.installation.release import EARLY, ROOT, SETTLED, edits
+
+DAY = date(2026, 12, 15)
+FILES = ("cemverify/_version.py", "CITATION.cff", "CHANGELOG.md", "pyproject.toml")
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    for name in FILES:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+def test_the_citation_and_the_change_log_name_the_version_of_the_package() -> None:
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == VERSION
+    assert re.findall(r"^## (\d\S*)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0] == VERSION
+
+
+def test_only_a_version_from_1_on_is_called_stable() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (status,) = (line for line in project["classifiers"] if line.startswith("Development Status"))
+    assert status == (SETTLED if int(VERSION.partition(".")[0]) >= 1 else EARLY)
+    assert "urls" not in project or "OWNER" not in str(project["urls"])
+
+
+def test_a_release_changes_every_file_that_names_a_version(copy: Path) -> None:
+    changed = dict(edits(copy, "1.0.0", DAY))
+    assert set(changed) == set(FILES)
+    assert yaml.safe_load(changed["CITATION.cff"])["version"] == "1.0.0"
+    assert yaml.safe_load(changed["CITATION.cff"])["date-released"] == DAY
+    assert "## Unreleased\n\n## 1.0.0 (2026-12-15)\n\n- " in changed["CHANGELOG.md"]
+    assert SETTLED in changed["pyproject.toml"]
+
+
+def test_a_release_before_1_leaves_the_classifier(copy: Path) -> None:
+    assert set(dict(edits(copy, "0.4.0", DAY))) == set(FILES) - {"pyproject.toml"}
+
+
+def test_a_release_without_changes_is_refused(copy: Path) -> None:
+    (copy / "CHANGELOG.md").write_text("# Changes\n\n## Unreleased\n\n## 0.3.0\n\n- one\n")
+    with pytest.raises(ValueError, match=r"CHANGELOG\.md has 0 places"):
+        dict(edits(copy, "0.4.0", DAY))
