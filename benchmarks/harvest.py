@@ -616,10 +616,10 @@ LEGEND = """\
   a product that autocast left in float32, or a place where the CPU would wait for the GPU and should not; *allowed
   waits* lie between steps, where a loss is read, or outside training. Memory is counted on one layer and on two, and
   every further one adds as much; *formula* is that of `--estimate`.
-- **Eight processes**: of which none sends anything. *Wrapped* modules gather their weights together (FSDP2), or there is
-  one whose gradients go in buckets (DDP). What is sent in a step is whole tensors with their padding, by how many
-  calls; a process sends and receives 7/8 of it, and twice that in an all-reduce. *Held* are weights, gradients, Adam's
-  means, what is gathered or in buckets, and by the formula what one window keeps.
+- **Eight processes**: none of them sends anything here. *Wrapped* modules gather their weights together (FSDP2), or
+  there is one, whose gradients go in buckets (DDP). *Sent in a step* are whole tensors with their padding, in so many
+  calls; a process sends and receives 7/8 of them, and twice that in an all-reduce. *Held* are weights, gradients,
+  Adam's means, what is gathered or in buckets, and by the formula what one window keeps.
 - **Training**: forward, backward and update on random tokens, parameters in float32. *CEM* has a shared diagonal,
   ALiBi, and preconditioners that are diagonal and shared by the heads. *Full CEM* has the paper's low-rank ones per
   head, for which each head reads the states out by itself. *Utilisation* is the model's FLOPs, counted as above, over
