@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cemverify.runs import Cell
@@ -73,6 +73,11 @@ class State:
     def of(self, name: str) -> Tuned | None:
         """The row of that name, as far as it is; None if the study has no such row."""
         return next((tuned for tuned in self.rows if tuned.row.name == name), None)
+
+    def compared(self, asked: Iterable[tuple[str, str]]) -> list[Compared]:
+        """Rows over others, by their names; of rows that the study lacks nothing is compared."""
+        pairs = [(self.of(model), self.of(base)) for model, base in asked]
+        return [model.over(base) for model, base in pairs if model is not None and base is not None]
 
     @property
     def seeds(self) -> int:

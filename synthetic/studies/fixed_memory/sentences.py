@@ -71,7 +71,7 @@ def summarise(plan: Plan, found: State) -> Summary:
     others += [(name, ONE) for name in (LONGER, WIDER, TIED, LLAMA)]
     others.append((TIED, LLAMA))
     # two families: what is said of the memories does not depend on how much else is compared
-    first, second = (family(_compared(found, asked)) for asked in (memories, others))
+    first, second = (family(found.compared(asked)) for asked in (memories, others))
     return Summary(answered(first), tuple(first), tuple(second), judged, to_judge)
 
 
@@ -88,12 +88,6 @@ def answered(memories: Sequence[Compared]) -> Answer:
         "worse": "fixed is better",
     }
     return found[verdicts.pop()]
-
-
-def _compared(found: State, asked: Sequence[tuple[str, str]]) -> list[Compared]:
-    """The comparisons of the rows that the study has."""
-    pairs = [(found.of(model), found.of(base)) for model, base in asked]
-    return [model.over(base) for model, base in pairs if model is not None and base is not None]
 
 
 _DESIGN = """\

@@ -241,8 +241,7 @@ def _pairs(study: Found, name: str) -> list[Compared]:
     """Every comparison that a statement makes, and every row's with its baseline."""
     asked = [(e.name, e.base) for _, expectations in EXPECTATIONS.get(name, ()) for e in expectations]
     asked += [(row.name, row.against) for row in study.plan.rows if isinstance(row, Variant) and row.against]
-    models = {model.row.name: model for model in study.state.rows}
-    return [models[model].over(models[base]) for model, base in dict.fromkeys(asked)]
+    return study.state.compared(dict.fromkeys(asked))
 
 
 def _tuned_pairs(optima: Mapping[str, Sequence[Optimum]]) -> list[Compared]:

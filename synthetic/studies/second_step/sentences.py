@@ -74,8 +74,7 @@ def summarise(plan: Plan, found: State) -> Summary:
     others = [row for row in plan.rows if row.beyond and not row.name.startswith(f"{first},")]
     asked += [(row.name, base) for row in others for base in (longer, deep, WIDER, TWICE)]
     asked += [(row.name, row.name.replace(f"T = {plan.depth}", first)) for row in others]
-    rows = {tuned.row.name: tuned for tuned in found.rows}
-    pairs = [rows[model].over(rows[base]) for model, base in asked if model in rows and base in rows]
+    pairs = found.compared(asked)
     beyond = {row.name for row in plan.rows if row.beyond}
     # two families: what is said of the paper's rows does not depend on how many others were tried
     pairs = family([p for p in pairs if p.model not in beyond]) + family([p for p in pairs if p.model in beyond])
