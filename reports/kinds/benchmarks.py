@@ -27,8 +27,5 @@ def sheets(content: Mapping[str, Any], _fold: bool) -> list[Sheet]:
         ]
         for row in found["rows"]
     ]
-    columns = (
-        *(Column("attention"), Column("tokens"), Column("path")),
-        *(Column("time", "ms"), Column("time of MHA", "ms")),
-    )
+    columns = (*map(Column, ("attention", "tokens", "path")), Column("time", "ms"), Column("time of MHA", "ms"))
     return [Sheet("Attention, median times", columns, [Group("", rows)])]

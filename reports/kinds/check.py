@@ -10,14 +10,9 @@ from typing import Any
 from reports.sheets import Column, Entry, Group, Quantity, Sheet
 
 _COLUMNS = (
-    Column("property"),
-    Column("verdict"),
-    Column("examples"),
+    *map(Column, ("property", "verdict", "examples")),
     Column("telling", "%", 2),
-    Column("discarded"),
-    Column("margin"),
-    Column("wrong part"),
-    Column("reason"),
+    *map(Column, ("discarded", "margin", "wrong part", "reason")),
 )
 _LEGEND = (
     "The margin is the largest error over what roundoff explains; above 1 a property is violated. "

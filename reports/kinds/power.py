@@ -31,11 +31,11 @@ def sheets(content: Mapping[str, Any], fold: bool) -> list[Sheet]:
     for entry in content["families"]:
         weakest = min(map(largest, mutants.get(entry["family"], [])), key=lambda b: b["probability"], default=None)
         rows.append([entry["family"], entry["killed"], entry["total"], _probability(weakest)])
-    columns = (Column("family"), Column("killed"), Column("mutants"), Column("least detection, 95 % interval", "%"))
+    columns = (*map(Column, ("family", "killed", "mutants")), Column("least detection, 95 % interval", "%"))
     found = [Sheet("Faults caught, by family", columns, [Group("", rows)])]
     if not fold:
         every = (
-            *(Column("mutant"), Column("fault"), Column("property"), Column("examples")),
+            *map(Column, ("mutant", "fault", "property", "examples")),
             *(Column("detection, 95 % interval", "%"), Column("median examples to the first failure")),
         )
         groups = [

@@ -108,11 +108,11 @@ def lines_of(sources: Sequence[ResultFile]) -> list[Line]:
 
 def sheet(lines: Sequence[Line]) -> Sheet:
     """A row for each cell, for programs."""
+    counts = ("holds", "run", "violated", "undecided", "not offered", "not asked")
     columns = (
-        *(Column("implementation"), Column("family"), Column("verdict"), Column("holds"), Column("run")),
-        *(Column("violated"), Column("undecided"), Column("not offered"), Column("not asked")),
-        *(Column("examples per property"), Column("detection", "%"), Column("strength"), Column("date")),
-        *(Column("suite version"), Column("commit")),
+        *map(Column, ("implementation", "family", "verdict", *counts, "examples per property")),
+        Column("detection", "%"),
+        *map(Column, ("strength", "date", "suite version", "commit")),
     )
     rows: list[Sequence[Entry]] = [
         [

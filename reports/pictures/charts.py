@@ -161,14 +161,11 @@ def _scaled(axis: Axes, panel: Panel) -> None:
     if panel.x_scale == "linear":
         axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         axis.xaxis.set_major_formatter(FuncFormatter(_engineering))
-    elif panel.x_scale == "log2":
-        axis.set_xscale("log", base=2)
-        axis.xaxis.set_minor_locator(NullLocator())
-        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.5g}"))
     else:
-        axis.set_xscale("log")
+        base, style = (2, ",.5g") if panel.x_scale == "log2" else (10, "g")
+        axis.set_xscale("log", base=base)
         axis.xaxis.set_minor_locator(NullLocator())
-        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:{style}}"))
     if panel.ticks:
         axis.xaxis.set_major_locator(FixedLocator(list(panel.ticks)))
     if panel.y_scale == "from 0":

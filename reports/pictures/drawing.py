@@ -36,19 +36,10 @@ GOOD, BAD, UNSURE, ABSENT = "#2f7f5f", "#c03221", "#96600f", "#c3c9cf"
 # of text on these, and of the gaps between them
 PAPER = "#fefefe"
 # The same in a page, which has light and dark values of each.
-VARIABLES: Mapping[str, str] = MappingProxyType(
-    {
-        **{colour: f"var(--series-{i}, {colour})" for i, colour in enumerate(COLOURS, 1)},
-        INK: f"var(--ink, {INK})",
-        QUIET: f"var(--quiet, {QUIET})",
-        GRID: f"var(--grid, {GRID})",
-        GOOD: f"var(--good, {GOOD})",
-        BAD: f"var(--bad, {BAD})",
-        UNSURE: f"var(--unsure, {UNSURE})",
-        ABSENT: f"var(--absent, {ABSENT})",
-        PAPER: f"var(--paper, {PAPER})",
-    }
-)
+_NAMES = {colour: f"series-{i}" for i, colour in enumerate(COLOURS, 1)}
+_NAMES |= {INK: "ink", QUIET: "quiet", GRID: "grid", PAPER: "paper"}
+_NAMES |= {GOOD: "good", BAD: "bad", UNSURE: "unsure", ABSENT: "absent"}
+VARIABLES: Mapping[str, str] = MappingProxyType({c: f"var(--{name}, {c})" for c, name in _NAMES.items()})
 STYLE: Mapping[Any, Any] = MappingProxyType(
     {
         "svg.hashsalt": "cemverify",

@@ -9,7 +9,7 @@ from matplotlib.patches import Rectangle
 
 from cemverify.console.escaping import brief
 from reports.matrix.standings import Line, families_of, sheet
-from reports.pictures.drawing import ABSENT, BAD, GOOD, INK, PAPER, QUIET, UNSURE, Picture, picture
+from reports.pictures.drawing import ABSENT, BAD, GOOD, INK, PAPER, UNSURE, Picture, picture
 from reports.sheets import Quantity
 
 _COLOURS = {"holds": GOOD, "violated": BAD, "inconclusive": UNSURE, "not offered": ABSENT}
@@ -55,8 +55,6 @@ def matrix(lines: Sequence[Line]) -> Picture:
         axis.tick_params(length=0, labelcolor=INK)
         axis.spines[:].set_visible(False)
         axis.grid(visible=False)
-        axis.set_facecolor("none")
-        axis.xaxis.label.set_color(QUIET)
 
     data = sheet(lines)
     rows = [[cell.value if isinstance(cell, Quantity) else cell for cell in row] for row in data.rows]
