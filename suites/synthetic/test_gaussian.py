@@ -201,14 +201,14 @@ def test_no_predictor_scores_below_the_floor_and_the_posterior_mean_attains_it(t
     task = drawn(text, features=features)[0]
     assert task.score(task.mean).expected == pytest.approx(task.floor, rel=1e-12)
     assert task.score(task.mean).excess == 0.0
-    for predictions in (ridge(task, 0.01), torch.zeros_like(task.mean), task.test_values):
+    for predictions in (ridge(task), torch.zeros_like(task.mean), task.test_values):
         assert task.score(predictions).expected > task.floor
 
 
 def test_the_expected_score_is_the_mean_of_the_observed_one() -> None:
     # resample the test values from the posterior: their mean squared error is what `expected` says, squared
     task = drawn("rbf")[0]
-    predictions = ridge(task, 0.01)
+    predictions = ridge(task)
     draws = 20_000
     squared = (predictions - task.mean - normals(draws, 100, seed=3) * task.variance.sqrt()) ** 2  # (draws, m)
     error = squared.mean(1)

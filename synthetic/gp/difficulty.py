@@ -48,8 +48,8 @@ class Difficulty:
 
 
 def assess(task: Task) -> Difficulty:
-    """How hard a task is; the linear fit is ridge regression with the noise variance as penalty."""
-    linear = task.score(ridge(task, penalty=task.config.noise**2)).expected
+    """How hard a task is, against a linear fit (`tasks.ridge`)."""
+    linear = task.score(ridge(task)).expected
     return Difficulty(task.floor, linear, task.prior_std)
 
 

@@ -186,10 +186,10 @@ def draw_many(config: TaskConfig, streams: Streams, functions: int) -> list[Task
         ) from error
 
 
-def ridge(task: Task, penalty: float) -> Tensor:
-    """Predictions (m,) of the linear fit with intercept that minimises |y - Xw|^2 + penalty |w|^2."""
+def ridge(task: Task) -> Tensor:
+    """Predictions (m,) of the linear fit with intercept, the least |y - Xw|^2 + sigma^2 |w|^2, sigma the noise."""
     X, X_test = _with_ones(task.inputs), _with_ones(task.test_inputs)  # (n, d + 1), (m, d + 1)
-    gram = X.mT @ X + penalty * torch.eye(X.shape[1], dtype=X.dtype)
+    gram = X.mT @ X + task.config.noise**2 * torch.eye(X.shape[1], dtype=X.dtype)
     weights: Tensor = torch.linalg.solve(gram, X.mT @ task.targets)  # (d + 1,)
     return X_test @ weights
 
