@@ -15,7 +15,7 @@ from torch import Tensor
 
 from cemverify.console.errors import UsageError
 from cemverify.processes.cores import cores
-from cemverify.results.envelope import ResultError, check_outputs
+from cemverify.results.envelope import check_outputs
 from cemverify.runs.executors import processes
 from synthetic.corpora.choice import CorpusChoice, chain_of, open_corpus
 from synthetic.corpora.corpus import Corpus
@@ -25,7 +25,7 @@ from synthetic.side_by_side.model_results import Ground, Keeping, ModelResult, s
 from synthetic.side_by_side.presets import Contender, LanguageConfig, PresetChoice
 from synthetic.side_by_side.report import TrainingFindings, reasons_to_fail
 from synthetic.training.cost import cost
-from synthetic.training.machine import Machine, agree, one_thread
+from synthetic.training.machine import Machine, by_the_first, one_thread
 
 
 @dataclass(frozen=True)
@@ -69,19 +69,14 @@ def train_side_by_side(run: TrainingRun, machine: Machine) -> TrainingFindings:
 
 def _open_together(run: TrainingRun, machine: Machine) -> Corpus:
     """The first process makes the corpus, the others find it; or all hear why there is none."""
-    found: Corpus | None = None
-    failed: UsageError | ResultError | None = None
-    if machine.rank == 0:
-        try:
-            run.models.config(machine.device, Symbols().vocabulary)  # wrong numbers need no corpus to be told
-            if run.keeping is not None:
-                check_outputs(folders=[run.keeping.folder])
-            found = open_corpus(run.corpus, run.corpora)
-        except (UsageError, ResultError) as error:
-            failed = error
-    if (why := agree(None if failed is None else str(failed))) is not None:
-        raise failed or UsageError(why)
-    return found or open_corpus(run.corpus, run.corpora)
+
+    def make() -> Corpus:
+        run.models.config(machine.device, Symbols().vocabulary)  # wrong numbers need no corpus to be told
+        if run.keeping is not None:
+            check_outputs(folders=[run.keeping.folder])
+        return open_corpus(run.corpus, run.corpora)
+
+    return by_the_first(make, first=machine.rank == 0) or open_corpus(run.corpus, run.corpora)
 
 
 def _train_all(run: TrainingRun, config: LanguageConfig, ground: Ground, machine: Machine) -> Sequence[ModelResult]:

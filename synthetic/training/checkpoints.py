@@ -27,7 +27,7 @@ from cemverify.console.errors import UsageError
 from cemverify.processes.atomic_files import replacing, sweep
 from cemverify.processes.inputs import read_tensor_header
 from cemverify.results.envelope import flaw
-from synthetic.training.machine import agree, is_in_pieces
+from synthetic.training.machine import by_the_first, is_in_pieces
 
 FORMAT = 1
 _MOST = 2**53  # what a float holds exactly
@@ -91,7 +91,7 @@ def save(
         for moment, key in _MOMENTS.items():
             tensors[f"{moment}.{name}"] = whole(optimiser.state[parameter][key])
     facts = {"format": FORMAT, "specification": specification, "state": asdict(state)}
-    _write_together(path, tensors, facts, writes=writes)
+    by_the_first(lambda: _write(path, tensors, facts), first=writes)
 
 
 def save_weights(path: Path, model: LanguageModel, specification: Mapping[str, Any], *, writes: bool) -> None:
@@ -101,7 +101,8 @@ def save_weights(path: Path, model: LanguageModel, specification: Mapping[str, A
         UsageError: as for `save`.
     """
     tensors = {name: whole(parameter.detach()) for name, parameter in model.named_parameters()}
-    _write_together(path, tensors, {"format": FORMAT, "specification": specification}, writes=writes)
+    facts = {"format": FORMAT, "specification": specification}
+    by_the_first(lambda: _write(path, tensors, facts), first=writes)
 
 
 def restore(
@@ -200,23 +201,11 @@ def _differences(a: Any, b: Any, at: str = "") -> list[str]:
     return [] if a == b else [at]
 
 
-def _write_together(path: Path, tensors: dict[str, Tensor], facts: Mapping[str, Any], *, writes: bool) -> None:
-    """One process writes, and all hear what became of it: the others would wait for one that gave up."""
-    failed: UsageError | None = None
-    if writes:
-        try:
-            _write(path, tensors, {"cemverify": json.dumps(facts)})
-        except UsageError as error:
-            failed = error
-    if (why := agree(None if failed is None else str(failed))) is not None:
-        raise failed or UsageError(why)
-
-
-def _write(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
+def _write(path: Path, tensors: dict[str, Tensor], facts: Mapping[str, Any]) -> None:
     sweep(path.parent)
     try:
         with replacing(path) as aside:
-            save_file(tensors, aside, metadata)
+            save_file(tensors, aside, {"cemverify": json.dumps(facts)})
     except (OSError, SafetensorError) as error:
         size = sum(tensor.nbytes for tensor in tensors.values()) / 1e6
         reason = (error.strerror if isinstance(error, OSError) else None) or error

@@ -12,23 +12,25 @@ import shutil
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 
 from cemverify.cem.models import LanguageModel
-from cemverify.console.errors import UsageError, one_of
+from cemverify.console.errors import Refusal, UsageError, one_of
 from cemverify.processes.devices import find_device
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import DTensor
+
+Value = TypeVar("Value")
 
 # How often torch may compile the same code before it forgets all it compiled. Unless told otherwise it compiles it
 # eight times, for eight configurations, and trains the ninth uncompiled.
@@ -141,13 +143,28 @@ def choose(device: str, *, compiled: bool, sharded: bool) -> Machine:
     return Machine(device, rank, world, compiled, sharded)
 
 
-def agree(why: str | None) -> str | None:
-    """What the first process says to all, which all call together: why it cannot go on, or None."""
-    if not dist.is_initialized():
-        return why
-    told = [why]
-    dist.broadcast_object_list(told, src=0)
-    return told[0]
+def by_the_first(act: Callable[[], Value], *, first: bool) -> Value | None:
+    """What the first process has done, which all call together: the others would wait for one that gave up.
+
+    Args:
+        first: whether this is the process that acts; the others get None.
+
+    Raises:
+        Refusal: it could not be done; in all processes.
+    """
+    found: Value | None = None
+    failed: Refusal | None = None
+    if first:
+        try:
+            found = act()
+        except Refusal as error:
+            failed = error
+    told = [None if failed is None else str(failed)]
+    if dist.is_initialized():
+        dist.broadcast_object_list(told, src=0)
+    if told[0] is not None:
+        raise failed or UsageError(told[0])
+    return found
 
 
 def leave(*, together: bool = True) -> None:
