@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -113,6 +114,34 @@ def test_a_mask_that_is_right_holds() -> None:
     assert (
         check_implementation(_reader(-torch.inf), properties=["structure/layer/mask"], examples=12).diagnosis is None
     )
+
+
+def _chain(kept: Callable[[Tensor], Tensor]) -> EnergyLayer:
+    """Neighbours in a chain attract each other, two tokens apart by a quarter; masked ones have no part in it."""
+
+    def energy(x: Tensor, m: Tensor, mask: Tensor) -> Tensor:
+        there = kept(mask)
+        pairs = [(1.0, 1), (0.25, 2)]
+        pull = [c * there[:, n:] * there[:, :-n] * (x[:, n:] - x[:, :-n]).square().sum(-1) for c, n in pairs]
+        return 0.5 * sum(each.sum(-1) for each in pull) + 0.5 * (there * (x - m).square().sum(-1)).sum(-1)
+
+    def update(x: Tensor, m: Tensor, mask: Tensor) -> Tensor:
+        state = x.detach().clone().requires_grad_()
+        with torch.enable_grad():
+            (gradient,) = torch.autograd.grad(energy(state, m, mask).sum(), state)
+        return -gradient
+
+    return energy_layer(
+        update=update, energy=energy, dim=3, masked=True, coupled=True, causal=False, energy_per="sequence",
+        not_offered=("gradients", "autograd", "vmap", "compile", "inference"),
+    )  # fmt: skip
+
+
+def test_where_tokens_have_places_a_masked_one_keeps_its_own() -> None:
+    asked = ["structure/layer/mask"]
+    right, leaking = _chain(lambda mask: mask.double()), _chain(lambda mask: 0.01 + 0.99 * mask.double())
+    assert [record.verdict for record in check_implementation(right, properties=asked)] == ["holds"]
+    assert [record.verdict for record in check_implementation(leaking, properties=asked)] == ["violated"]
 
 
 def test_dropout_is_told_to_be_turned_off() -> None:

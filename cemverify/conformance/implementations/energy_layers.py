@@ -186,7 +186,9 @@ def energy_layer(
         causal: declare False where tokens read later ones through the memory.
         conservative: declare False where the update field is not claimed to be a gradient.
         permutable: the tokens may be reordered: the update of reordered tokens is the reordered update.
-        masked: both functions take `mask=`, (B, J) of booleans; False tokens neither count nor move the others.
+        masked: both functions take `mask=`, (B, J) of booleans; False tokens neither count nor move the others. They
+            keep their places: a row is compared with one without them only where they stand at its end, unless
+            `permutable`.
         state_map: G. lagrangian: L(x), a value per token or per sequence; G = dL/dx. Either, or both.
         leak: the whole energy is x.g - L(x) + energy(g, memory), so that the update is -eta P (x + dE/dg).
         step: "gradient", "cccp", "equilibrium" or "free"; see `Step`.

@@ -135,7 +135,11 @@ def reordering_reorders(box: Box, q: Question) -> Evidence:
 
 
 def masked_tokens_do_not_count(box: Box, q: Question) -> Evidence:
-    """Tokens that the mask leaves out change nothing: the others do what they do in a row without them."""
+    """What masked tokens hold changes nothing, and the others do what they do in a row without them.
+
+    Where tokens have places, a row without a token in its middle is another row: its neighbours would move together.
+    So what is compared there is a row without its last tokens, as padding stands.
+    """
     J, low = token_count(box, q), box.layer.shortest
     generator = torch.Generator().manual_seed(q.seed % 2**31)
     mask = torch.rand((q.batch, J), generator=generator) < 0.5
@@ -143,9 +147,25 @@ def masked_tokens_do_not_count(box: Box, q: Question) -> Evidence:
         for j in torch.randperm(J, generator=generator).tolist():
             if int(mask[i].sum()) < low:
                 mask[i, j] = True
-    got = box.displacement(q, mask)
-    g = box.mapped(q.x)
-    comparisons, telling = [], False
+    kept, same = mask[0].nonzero().flatten().tolist(), mask[:1].expand(q.batch, J)
+    other = _tokens_changed(box, q, (~mask[0]).nonzero().flatten().tolist(), memory=True)
+    state, before, after = box.layer.state, box.displacement(q, same), box.displacement(other, same)
+    what = "update where masked tokens become 3 - 2x"
+    held = _unchanged(what, box, q, tokens(after, state), tokens(before, state), kept, solved(box))
+    if not box.layer.permutable:
+        mask = mask.sort(1, descending=True).values
+    others = flat(with_tokens(before, state, lambda array: array[:, kept]))
+    telling = len(kept) < J and moved(others, along(rounding(box, q, before), others))
+    return replace(judge(*held, *_as_without(box, q, mask), telling=telling), drawn={"mask": mask})
+
+
+# --- helpers ----------------------------------------------------------------------------------------------
+
+
+def _as_without(box: Box, q: Question, mask: Tensor) -> list[Comparison]:
+    """Each row with tokens masked against the same row without them."""
+    got, g = box.displacement(q, mask), box.mapped(q.x)
+    comparisons: list[Comparison] = []
     state = box.layer.state
     for i in range(q.batch):
         kept = mask[i].nonzero().flatten()
@@ -164,7 +184,6 @@ def masked_tokens_do_not_count(box: Box, q: Question) -> Evidence:
         room = rounding(box, q.rows([i]), due) + solved(box)
         there = with_tokens({name: a[i : i + 1] for name, a in got.items()}, state, only)
         comparisons += compared("update with tokens masked = update without them", there, due, room)
-        telling = telling or (len(kept) < J and moved(flat(due), along(room, flat(due))))
         if box.layer.energy is not None and box.layer.stated.per != "batch":
             one = {k: a[i : i + 1] for k, a in g.items()}
             held = {k: a[i : i + 1] for k, a in q.memory.items()}
@@ -174,10 +193,7 @@ def masked_tokens_do_not_count(box: Box, q: Question) -> Evidence:
             wide = rounding(box, row, {"E": short.reshape(1, -1)})
             what = "energy with tokens masked = energy without them"
             comparisons += compared(what, {"E": masked}, {"E": short}, wide)
-    return replace(judge(*comparisons, telling=telling), drawn={"mask": mask})
-
-
-# --- helpers ----------------------------------------------------------------------------------------------
+    return comparisons
 
 
 def _of_tokens(box: Box, q: Question) -> Arrays:
