@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cemverify.results.provenance import Maker
 
 QUICK = 1.5  # seconds of asking, which with its start is a run of three
-_SUGGESTING = 60.0  # seconds after which no further edit is tried
+_SUGGESTING = 60.0  # seconds that each process may try edits for
 
 DESCRIPTION = """\
 Tests an implementation against every property whose features it offers, with examples drawn by Hypothesis. Prints one

@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=seconds,
         default=60.0,
         metavar="S",
-        help="seconds after which no further edit is tried (default 60)",
+        help="seconds that each process may try edits for, whatever else the machine does (default 60)",
     )
     parser.add_argument(
         "--write",
@@ -117,7 +117,7 @@ def searched(
     """The edits that mend the violations of a run, looked for with progress on stderr.
 
     Args:
-        asked: the effort of the run. seconds: after which no further edit is tried.
+        asked: the effort of the run. seconds: that each process may try edits for.
     """
     from cemverify.repair.search import search
 

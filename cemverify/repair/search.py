@@ -3,6 +3,9 @@
 A run that is made for a search ends as soon as it has violated enough (see `enough`), and so does the judging of an
 edit that some property refuses. Where no single edit mends everything, the one that mends most is taken and a second
 one is sought behind it.
+
+The time of the search is that which each process takes for itself, on a core or asleep: a busy machine tries as many
+edits as a quiet one.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from cemverify.conformance.questions.saving import restored
 from cemverify.conformance.workers import isolation, nursery
 from cemverify.conformance.workers.wire import request
 from cemverify.processes.cores import one_thread
+from cemverify.processes.time_limits import CoreBudget
 from cemverify.repair.edits import KINDS, Edit
 from cemverify.repair.trials import LONGEST, Finished, Ready, Refused, Task, Tried, Trying, attempt
 
@@ -34,7 +38,7 @@ _HELD = 3  # properties that hold, and are asked too
 _STARTED = 3  # single edits behind which a second one is sought
 _JUDGED = 12  # different edits of which that is asked, until so many as are offered hold
 _OFFERED = 4
-_LOADING = 120.0  # seconds after which a process that has not begun is given up
+_LOADING = 120.0  # seconds that a process may take before it has begun
 # What takes long, or asks the process rather than the formula, by the beginnings and by parts of ids.
 _COSTLY = ("contexts", "modes", "sizes", "precision", "rejection", "contract", "sequences", "extremes")
 _LARGE = ("long-rows", "/wide")
@@ -172,16 +176,18 @@ def search(
     Args:
         name: of the implementation. properties: of the run.
         records: of the run, with the saved cases of its violations. effort: of that run.
-        seconds: after which no further edit is tried. workers: processes that try edits.
+        seconds: of each process, after which it tries no further edit. workers: processes that try edits.
     """
     started = time.monotonic()
     task = _task(name, records, effort)
     if not task.violated:
         return Outcome(refusal="none of the violations has a case that can be asked again")
-    run = _Run(task, started + seconds, workers, listener)
+    run = _Run(seconds, workers, listener)
     tried = run.all_of(task, "trying")
     if run.refusal is not None or run.ready is None:
-        return Outcome(refusal=run.refusal or "the process that tries edits could not be started")
+        late = "time ran out before the implementation was loaded (--search allows more)"
+        unready = late if run.cut_short else "the process that tries edits could not be started"
+        return Outcome(refusal=run.refusal or unready)
     originals = run.ready.files
     found = [[each] for each in tried if each.mends]
     near: list[str] = []
@@ -314,27 +320,35 @@ def _judged(
 
 @dataclass
 class _Run:
-    """The processes of one search."""
+    """The processes of one search.
 
-    task: Task
-    until: float
+    Attributes:
+        seconds: that each may take. spent: what the one that took most has taken so far.
+    """
+
+    seconds: float
     workers: int
     listener: Listener
     ready: Ready | None = None
     refusal: str | None = None
     count: int = 0
+    spent: float = 0.0
     cut_short: bool = False
 
     def all_of(self, task: Task, doing: str) -> list[Tried]:
         """What came of every edit, in their order."""
-        crew = [_Trier(replace(task, first=i, every=self.workers)) for i in range(self.workers)]
+        left = self.seconds - self.spent
+        if left <= 0:
+            self.cut_short = True
+            return []
+        crew = [_Trier(replace(task, first=i, every=self.workers), left) for i in range(self.workers)]
         found: list[Tried] = []
         try:
             while any(trier.alive for trier in crew):
-                if time.monotonic() > self.until:
-                    self.cut_short = True
-                    break
                 for trier in crew:
+                    if trier.alive and trier.spent > left:
+                        self.cut_short = True
+                        trier.end()
                     for said in trier.heard():
                         if isinstance(said, Refused):
                             self.refusal = said.reason
@@ -350,14 +364,23 @@ class _Run:
         finally:
             for trier in crew:
                 trier.end()
+            self.spent += max(trier.spent for trier in crew)
         return sorted(found, key=lambda each: each.number)
 
 
 class _Trier:
-    """A process that tries edits. One that is lost is replaced, and goes on behind the edit that it was at."""
+    """A process that tries edits. One that is lost is replaced, and goes on behind the edit that it was at.
 
-    def __init__(self, task: Task) -> None:
-        self.task = task
+    Args:
+        seconds: that it may take for itself.
+
+    Attributes:
+        spent: what it has taken, as far as that was looked at.
+    """
+
+    def __init__(self, task: Task, seconds: float) -> None:
+        self.task, self.seconds = task, seconds
+        self.spent = 0.0
         self.ready: Ready | None = None
         self.losses = 0
         self._start()
@@ -367,14 +390,17 @@ class _Trier:
             self.process, self.connection = nursery.start(attempt, self.task, dict(os.environ))
         self.alive = True
         self.at: int | None = None
-        self.since = time.monotonic()
+        self.before = self.since = self.spent
+        self.budget = CoreBudget(self.seconds, lambda: [self.process.pid or 0])
 
     def heard(self) -> Iterator[Ready | Refused | Tried]:
         """What it has said since, without waiting."""
+        if self.alive and self.process.is_alive():  # of one that is gone nobody can tell
+            self.spent = self.before + self.budget.spent()
         try:
             while self.alive and self.connection.poll():
                 said = self.connection.recv()
-                self.since = time.monotonic()
+                self.since = self.spent
                 if isinstance(said, Finished):
                     self.end()
                 elif isinstance(said, Trying):
@@ -385,7 +411,7 @@ class _Trier:
                     yield said
         except (EOFError, OSError):
             yield from self._lost()
-        if self.alive and time.monotonic() - self.since > (_LOADING if self.at is None else 3 * LONGEST):
+        if self.alive and self.spent - self.since > (_LOADING if self.at is None else 3 * LONGEST):
             yield from self._lost()
 
     def _lost(self) -> Iterator[Refused]:
@@ -400,7 +426,5 @@ class _Trier:
 
     def end(self) -> None:
         """Ends the process; a second time does nothing."""
-        if not self.connection.closed:
-            self.alive = False
-            self.connection.close()
-            nursery.end(self.process)
+        self.alive = False
+        nursery.end(self.process, self.connection)

@@ -114,6 +114,27 @@ def test_two_mistakes_are_mended_by_two_edits(folder: Path, capsys: pytest.Captu
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("taken", "code", "said"),
+    [(0.0, 0, "+    return 0.25 * (y - x)"), (1.0, 2, "time ran out before the implementation was loaded")],
+)
+def test_the_time_of_a_search_is_what_its_processes_take_for_themselves(
+    taken: float,
+    code: int,
+    said: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("cemverify.repair.search.CoreBudget.spent", lambda _: taken)
+    (folder / "late.py").write_text(broken(PULL, ("y - x)", "x - y)")))
+    assert asked("late:mine", "--search", "0.01") == code
+    told = capsys.readouterr().out
+    assert said in told
+    assert ", when the time ran out" not in " ".join(told.split())
+
+
+@pytest.mark.slow
 def test_where_no_edit_helps_that_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "none.py").write_text(broken(PULL, ("0.25 * (y - x)", "(x * 3.7).sin() + (y * x).cos()")))
     assert asked("none:mine", "--write", "--search", "5") == 2  # as nothing can be written
