@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cemverify.conformance.workers.limits import is_gone
+from suites.runs.interrupts import heed, left
 
 LINES = {
     "claims": "cemverify claims --workers 1",
@@ -71,29 +71,21 @@ def test_a_signal_ends_a_command_by_one_sentence_and_its_code_and_leaves_nothing
     assert "Traceback" not in told, told
     assert "Exception ignored" not in told, told
     assert not list(temporary.iterdir())
-    until = time.monotonic() + 10
-    while (alive := _of_session(process.pid)) and time.monotonic() < until:
-        time.sleep(0.1)
-    assert not alive
+    assert left(process.pid) == []
 
 
 def _running(command: list[str], folder: Path, environment: dict[str, str], after: float) -> subprocess.Popen[str]:
     """The command, so many seconds after it was started."""
     pipe = subprocess.PIPE
     process = subprocess.Popen(
-        command, cwd=folder, env=environment, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+        command,
+        cwd=folder,
+        env=environment,
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+        start_new_session=True,
+        preexec_fn=heed,
     )
     time.sleep(after)
     return process
-
-
-def _of_session(session: int) -> list[int]:
-    """The processes that were started from the one that began this session, unless they left it."""
-    found = []
-    for path in Path("/proc").iterdir():
-        try:
-            if path.name.isdigit() and os.getsid(int(path.name)) == session and not is_gone(int(path.name)):
-                found.append(int(path.name))
-        except OSError:
-            continue
-    return found
