@@ -149,8 +149,13 @@ def _cannot_be_read(complaint: str, abuse: Abuse, _: Outcome) -> bool:
     return complaint == _MUTE and (abuse.streams[1] != "open" or "bytes" in abuse.limits)
 
 
-def _is_a_verdict(complaint: str, _: Abuse, outcome: Outcome) -> bool:
-    return complaint == _MUTE and re.search(r"(inconclusive|suite error|not offered)", outcome.stdout) is not None
+def _is_a_verdict(complaint: str, abuse: Abuse, outcome: Outcome) -> bool:
+    verdicts = r"[1-9]\d* inconclusive|\b0 run\b|so the run is inconclusive|INCONCLUSIVE|NOT OFFERED"
+    # where verdicts are made up, or a property of the user's own is at fault; elsewhere it is a mistake of ours
+    if not abuse.real or "--properties-from" in abuse.words:
+        verdicts += r"|[1-9]\d* suite error|SUITE ERROR"
+    found = re.search(verdicts, " ".join(outcome.stdout.split()))
+    return complaint == _MUTE and outcome.code == 2 and found is not None
 
 
 def _was_asked_for(complaint: str, abuse: Abuse, outcome: Outcome) -> bool:

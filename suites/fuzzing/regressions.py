@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from suites.fuzzing.abuses import Abuse
 _CHECK = "cemverify check right:mine"
 _FOUND = "found/gradient-mlp-silu"
 _REPLAY = f"cemverify replay {_FOUND}.json"
+_ASKED = f"{_CHECK} --properties gradient/mlp/silu --examples 5 --workers 1"
+_POWER = "cemverify power right:mine --store new --workers 1 --json new.json"
 
 # A command line, and what is put beside the sound files.
 _LINES: tuple[tuple[str, Mapping[str, str]], ...] = (
@@ -60,6 +63,16 @@ _LINES: tuple[tuple[str, Mapping[str, str]], ...] = (
     ("cemverify check model:build --checkpoint odd.safetensors --layer 0", {"odd.safetensors": "sparse"}),
 )  # fmt: skip
 
+# A signal, and the seconds after which it was lost, or its command did not end. It comes at other instants on other
+# machines; `suites/entry/test_ends.py` has what was wrong.
+_SIGNALLED = (
+    ("SIGTERM", 0.195, f"{_ASKED} --watch"),
+    ("SIGHUP", 0.27, f"{_ASKED} --watch"),
+    ("SIGQUIT", 0.012, f"{_ASKED} --watch"),
+    ("SIGHUP", 0.042, f"{_POWER} --examples 4"),
+    ("SIGQUIT", 0.226, f"{_POWER} --examples 4"),
+)
+
 # An empty word is one that `str.split` does not make.
 _EMPTY = (
     ("cemverify", "replay", ""),
@@ -101,6 +114,9 @@ def regressions(ground: Path) -> Iterator[Abuse]:
     # no descriptor was left, not even to leave stderr
     words = ("reports", "pictures", "benchmarks.json", "--output", "new")
     yield Abuse("regressions", words, limits={"files": 8}, streams=("closed", "full"))
+    for name, seconds, line in _SIGNALLED:
+        number = int(signal.Signals[name])
+        yield Abuse("regressions", tuple(line.split()), signals=(number, seconds), real=True)
     yield from _incomplete_benchmarks(ground)
     yield from _forged_cells()
     yield from _crafted_stores()

@@ -24,6 +24,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -36,6 +37,7 @@ from typing import Any, NoReturn
 
 from suites.fuzzing import spoiling
 from suites.fuzzing.abuses import CORE_SECONDS, SECONDS, Abuse, Outcome, as_json, from_json, is_whole
+from suites.runs.interrupts import heed
 
 Main = Callable[[Sequence[str]], int]
 
@@ -176,7 +178,8 @@ def _perform(main: Main, abuse: Abuse, box: Path, temporary: Path, said: Sequenc
         ("stdout", 1, abuse.streams[0], said[0]),
     ):
         replace_stream(name, number, how, path, abuse.environment.get("PYTHONIOENCODING") or "utf-8")
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    heed()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # as Python does
     if not abuse.real:
         _work_is_told(starts_servers=bool(abuse.limits))
     resource.setrlimit(resource.RLIMIT_CPU, (CORE_SECONDS, CORE_SECONDS))
@@ -190,7 +193,8 @@ def _perform(main: Main, abuse: Abuse, box: Path, temporary: Path, said: Sequenc
         code = main(abuse.words[1:])
     except SystemExit as ended:
         code = 0 if ended.code is None else int(ended.code)
-    util._exit_function()  # type: ignore[attr-defined]  # as at the end of an interpreter
+    threading._shutdown()  # type: ignore[attr-defined]  # as at the end of an interpreter
+    util._exit_function()  # type: ignore[attr-defined]
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:
