@@ -34,7 +34,7 @@ def shared(*rooms: str) -> set[str]:
 ROOMS: dict[str, set[str]] = {
     "cemverify._version": set(),
     "cemverify.console": set(),
-    "cemverify.processes": set(),
+    "cemverify.processes": shared("console"),
     "cemverify.results": shared("_version", "console", "processes"),
     "cemverify.catalogue": shared("console"),
     "cemverify.cem": set(),

@@ -6,10 +6,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cemverify.conformance.workers import nursery
+from cemverify.conformance.workers.limits import is_gone
 from cemverify.processes import forkserver
 
 linux = pytest.mark.skipif(not forkserver.FORKS, reason="Linux alone forks workers from a server")
@@ -59,6 +61,18 @@ def test_what_has_been_imported_here_is_not_what_its_process_begins_with(
         monkeypatch.setattr(forkserver, way, lambda *_, way=way: taken.append(way))
     nursery.get_ready(name)
     assert taken == ["fork_server" if forks else "ensure_server"]
+
+
+@linux
+def test_a_worker_that_nobody_has_ended_ends_with_its_program_and_is_not_waited_for() -> None:
+    program = "from suites import test_forkserver as here; kept = here.nursery.start(here.waits); print(kept[0].pid)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert is_gone(int(done.stdout))
+
+
+def waits(connection: Any) -> None:
+    """A worker that waits for its connection to be closed."""
+    connection.recv()
 
 
 @linux

@@ -40,7 +40,7 @@ def enter(chosen: Callable[[list[str]], Run], arguments: Sequence[str] | None = 
     Args:
         chosen: reads the arguments and returns what runs the command. arguments: of the command line if None.
     """
-    ended = Ended()
+    ended = Ended(_run)
     with ended.heeded(to_the_end=arguments is None), _streams() as (stdout, stderr):
         try:
             code = _run(chosen, list(sys.argv[1:] if arguments is None else arguments))
@@ -64,8 +64,9 @@ def enter(chosen: Callable[[list[str]], Run], arguments: Sequence[str] | None = 
 
 
 def say(sentence: str) -> None:
-    """Prints a sentence about an error on stderr, on one line whatever it contains."""
-    print(f"error: {one_line(sentence)}", file=sys.stderr, flush=True)
+    """Prints a sentence about an error on stderr, on one line of its own whatever it contains."""
+    fresh = "\n" if getattr(sys.stderr, "in_line", False) else ""
+    print(f"{fresh}error: {one_line(sentence)}", file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -234,10 +235,11 @@ class Patient:
 
     Attributes:
         failure: why it cannot write any more. A reader that leaves, `head` say, is no failure.
+        in_line: whether a line was begun, and perhaps not ended, as where an interrupt came.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
-        self.failure = ""
+        self.failure, self.in_line = "", False
         self._open = self._given = stream is not None
         self._stream = stream if stream is not None else open(os.devnull, "w")  # noqa: SIM115
 
@@ -246,11 +248,13 @@ class Patient:
         if not self._given:
             self.failure = "it is closed"
         if self._open:
+            self.in_line = True
             encoding = getattr(self._stream, "encoding", None) or "utf-8"
             try:
                 self._stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
             except (OSError, ValueError) as error:
                 self._leave(error)
+            self.in_line = not text.endswith(("\n", "\r", "\r\033[K"))  # ended, or to be written over
         return len(text)
 
     def flush(self) -> None:

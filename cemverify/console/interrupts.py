@@ -2,22 +2,24 @@
 
 A KeyboardInterrupt that a handler raises comes out wherever Python happens to be. Inside an import it may pass
 through C++, which aborts the process, or be swallowed by an `except`. In a callback of the garbage collector it is
-printed and lost. So a signal sets a flag first. While something is imported, the exception waits until that is done.
-One that was lost is raised again. One that a library swallowed is noticed by the next loop that calls `heed`, and in
-the end by the guard, whose exit code says which signal it was.
+printed and lost. Between the making of a temporary folder and the note of it, the folder stays. So a signal sets a
+flag first, and is sent again until the command ends. The exception is raised where its end would be told, nothing is
+being imported, and nobody puts it off (`put_off`). It is raised once more if somebody swallowed it, which is so if it
+is not being handled a second later. If it comes to nothing even so, the guard's exit code says which signal it was.
 """
 
 from __future__ import annotations
 
 import _thread
 import atexit
+import math
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from types import FrameType
 from typing import Any
 
@@ -32,7 +34,7 @@ WORDS = {
     if hasattr(signal, name)  # Windows lacks some
 }
 _AGAIN = 0.02  # seconds between looks whether the exception can be raised now
-_LONGEST = 30.0  # seconds for which an import puts it off
+_LONGEST = 30.0  # seconds for which it is put off
 _UNWINDING = 1.0  # seconds in which a second signal adds nothing: what is open is being closed
 _LEAVING = 5.0  # seconds that the interpreter may take to end, undisturbed
 
@@ -42,15 +44,21 @@ _now: Ended | None = None
 class Ended:
     """Which signal asked this process to end, if one did.
 
+    Args:
+        told: whatever is raised in a call of this function is told at the end; nothing is raised elsewhere.
+
     Attributes:
         by: the first of them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, told: Callable[..., Any]) -> None:
         self.by: signal.Signals | None = None
+        self._told, self._process = told.__code__, os.getpid()
         self._since = 0.0  # when the first one came
         self._raised: float | None = None  # when the exception was raised last
-        self._waiting = self._resent = self._over = False
+        self._resent = self._over = False
+        self._put_off = 0  # blocks that are open
+        self._sending = _thread.allocate_lock()  # the handler does not take it
 
     @contextmanager
     def heeded(self, *, to_the_end: bool = False) -> Iterator[None]:
@@ -77,57 +85,72 @@ class Ended:
         try:
             yield
         finally:
-            self._over = True
+            self.over()
             _now, sys.unraisablehook = others, hook
             for each, handler in before.items():
                 signal.signal(each, self._leaving() if to_the_end else handler)
 
-    def heed(self) -> None:
-        """Raises KeyboardInterrupt if a signal came and its exception was swallowed."""
-        if self.by is not None and not self._is_unwinding():
-            self._raise()
-
     def over(self) -> None:
         """From now on no signal raises anything: the end is being told."""
-        self._over = True
+        with self._sending:  # or one that is sent again would meet the handlers of before
+            self._over = True
 
     def dealt_with(self) -> None:
         """The signal was somebody's who wanted no more than the exception."""
         self.by = self._raised = None
 
+    @contextmanager
+    def put_off(self) -> Iterator[None]:
+        """Nothing is raised until the block is over."""
+        self._put_off += 1
+        try:
+            yield
+        finally:
+            self._put_off -= 1
+
     def _heed(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._process:  # a fork that has not chosen yet what it heeds
+            os._exit(128 + number)
         resent, self._resent = self._resent, False
-        if self._over or self._is_unwinding() or (resent and self._raised is not None):
+        if self._over or (resent and self.by is None):
             return
         if self.by is None:
             self.by, self._since = signal.Signals(number), time.monotonic()
-        if _imports(frame) and time.monotonic() - self._since < _LONGEST:
-            self._try_again()
-        else:
-            self._raise()
+            try:
+                _thread.start_new_thread(self._send_again, ())  # takes no lock that the main thread may hold
+            except RuntimeError:  # no more threads are allowed, so nothing can be put off
+                self._since = -math.inf
+        if self._may_raise(frame) and not (resent and _is_handled()):
+            self._raised = time.monotonic()
+            raise KeyboardInterrupt
 
-    def _raise(self) -> None:
-        self._raised = time.monotonic()
-        raise KeyboardInterrupt
+    def _may_raise(self, frame: FrameType | None) -> bool:
+        now = time.monotonic()
+        if self._raised is not None and now - self._raised < _UNWINDING:
+            return False
+        frames = []
+        while frame is not None:
+            frames.append(frame)
+            frame = frame.f_back
+        if not any(each.f_code is self._told for each in frames):
+            return False
+        return now - self._since > _LONGEST or not (self._put_off or any(map(_loses_something, frames)))
 
-    def _is_unwinding(self) -> bool:
-        return self._raised is not None and time.monotonic() - self._raised < _UNWINDING
-
-    def _try_again(self) -> None:
-        if not self._waiting:
-            self._waiting = True
-            _thread.start_new_thread(self._wait, ())  # takes no lock that the main thread may hold
-
-    def _wait(self) -> None:
-        """Sends the signal once more, until its exception is raised."""
-        while self._raised is None and not self._over and self.by is not None:
+    def _send_again(self) -> None:
+        """Sends the signal once more, until its end is being told."""
+        last = -math.inf
+        while True:
             time.sleep(_AGAIN)
-            self._resent = True
-            if hasattr(signal, "pthread_kill"):  # it wakes a thread that sleeps, too
-                signal.pthread_kill(threading.main_thread().ident or 0, self.by)
-            else:
-                _thread.interrupt_main(self.by)
-        self._waiting = False
+            with self._sending:
+                if self._over or self.by is None:
+                    return
+                if self._raised is not None and time.monotonic() - max(self._raised, last) < _UNWINDING:
+                    continue
+                last, self._resent = time.monotonic(), True
+                if hasattr(signal, "pthread_kill"):  # it wakes a thread that sleeps, too
+                    signal.pthread_kill(threading.main_thread().ident or 0, self.by)
+                else:
+                    _thread.interrupt_main(self.by)
 
     def _lost(self, hook: Any) -> Any:
         """A hook for exceptions that nobody gets, as of the garbage collector's callbacks: ours is raised again."""
@@ -135,7 +158,6 @@ class Ended:
         def unraisable(told: Any) -> None:
             if self.by is not None and issubclass(told.exc_type, KeyboardInterrupt):
                 self._raised = None
-                self._try_again()
             else:
                 hook(told)
 
@@ -157,10 +179,11 @@ def _ignore() -> None:
         signal.signal(signal.Signals[name], signal.SIG_IGN)
 
 
-def heed() -> None:
-    """For loops: raises KeyboardInterrupt if a signal asked for the end and its exception was swallowed."""
-    if _now is not None:
-        _now.heed()
+@contextmanager
+def put_off() -> Iterator[None]:
+    """For what an exception in its midst would leave behind, such as a process that nobody knows: it comes later."""
+    with nullcontext() if _now is None else _now.put_off():
+        yield
 
 
 def dealt_with() -> None:
@@ -169,10 +192,18 @@ def dealt_with() -> None:
         _now.dealt_with()
 
 
-def _imports(frame: FrameType | None) -> bool:
-    """Whether something is being imported where a frame stands."""
-    while frame is not None:
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
+def _loses_something(frame: FrameType) -> bool:
+    """Whether an exception that comes out of there does harm: an import, or the making of temporary files."""
+    return frame.f_code.co_filename.startswith("<frozen importlib") or frame.f_globals.get("__name__") == "tempfile"
+
+
+def _is_handled() -> bool:
+    """Whether a KeyboardInterrupt, or what was made of one, is being handled: what is open is being closed."""
+    error = sys.exception()
+    met: set[int] = set()
+    while error is not None and id(error) not in met:
+        if isinstance(error, KeyboardInterrupt):
             return True
-        frame = frame.f_back
+        met.add(id(error))
+        error = error.__context__
     return False

@@ -2,7 +2,7 @@
 
 A command that has imported torch itself forks even the server (`fork_server`), which then imports it no second time.
 The server ignores Ctrl-C and what else goes to every process of a terminal, and so do its children until they choose
-to heed it.
+to heed it. Until it has begun, these wait: a program that ignored them meanwhile for it would miss its own.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import shutil
 import signal
 import sys
 import tempfile
-import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from multiprocessing import forkserver, resource_tracker, util
 from typing import Any
 
+from cemverify.console.interrupts import put_off
 from cemverify.processes.cores import one_thread
 from cemverify.processes.system import LINUX
 
@@ -53,14 +54,15 @@ def fork_server(*modules: str) -> None:
     if not FORKS or server() is not None or _threads() != 1:
         ensure_server(*modules)
         return
-    resource_tracker.ensure_running()  # or it would be forked, too
     starting: Any = util
-    executed = starting.spawnv_passfds
-    starting.spawnv_passfds = _forked
-    try:
-        ensure_server(*modules)
-    finally:
-        starting.spawnv_passfds = executed
+    with put_off():
+        _ensure_tracker()  # or it would be forked, too
+        executed = starting.spawnv_passfds
+        starting.spawnv_passfds = _forked
+        try:
+            ensure_server(*modules)
+        finally:
+            starting.spawnv_passfds = executed
 
 
 def _threads() -> int:
@@ -81,7 +83,8 @@ def _forked(_: str, arguments: Sequence[Any], kept: Sequence[int]) -> int:
         return child
     try:
         # as after an exec: no handlers, no descriptors but those that are passed, streams of its own
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the others are ignored, see `ensure_server`
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        ignore_terminal()
         edges = [2, *sorted(kept), os.sysconf("SC_OPEN_MAX")]
         for last, following in pairwise(edges):
             os.closerange(last + 1, following)
@@ -98,23 +101,40 @@ def ensure_server(*modules: str) -> None:
     if not FORKS:
         return
     context(*modules)
-    before: dict[signal.Signals, Any] = {}
-    if threading.current_thread() is threading.main_thread():
-        for number in OF_A_TERMINAL:
-            if signal.getsignal(number) is not None:
-                before[number] = signal.signal(number, signal.SIG_IGN)  # which is inherited
-    try:
-        with one_thread():
-            if (running := server()) is not None:
-                with contextlib.suppress(OSError):
-                    os.kill(running, signal.SIGCONT)  # a cell or an implementation may have stopped it
-            _shorten_the_temporary_folder()
+    with put_off(), one_thread():
+        if (running := server()) is not None:
+            with contextlib.suppress(OSError):
+                os.kill(running, signal.SIGCONT)  # a cell or an implementation may have stopped it
+        _shorten_the_temporary_folder()
+        _ensure_tracker()
+        with _waiting():
             forkserver.ensure_running()
-            if server() != running:  # it would go on importing after the end, before it looks whether it is wanted
-                util.Finalize(None, _end, (server(),), exitpriority=-50)
+        if server() != running:  # it would go on importing after the end, before it looks whether it is wanted
+            util.Finalize(None, _end, (server(),), exitpriority=-50)
+
+
+def _ensure_tracker() -> None:
+    """Starts the process that clears away what processes share, if there is none. It ends after all of them."""
+    with _waiting():  # for ever, where it does not choose otherwise
+        resource_tracker.ensure_running()
+
+
+@contextmanager
+def _waiting() -> Iterator[None]:
+    """What a terminal sends waits: for this thread until the block is over, for a process started in it for ever."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, OF_A_TERMINAL)
+    try:
+        yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def ignore_terminal() -> None:
+    """Ignores what a terminal sends, from the start of this process on; does nothing where that does not wait."""
+    waiting = signal.pthread_sigmask(signal.SIG_BLOCK, ()) & set(OF_A_TERMINAL)
+    for number in waiting:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, waiting)
 
 
 def _end(pid: int | None) -> None:

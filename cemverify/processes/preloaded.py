@@ -1,12 +1,15 @@
-"""Imported by the server of workers, first of all: a worker whose parent is gone before it has begun says nothing.
+"""Imported by the server of workers, first of all: it ignores what a terminal sends.
 
-What it needs to begin is gone with its parent, who ends for a reason of its own and says that.
+And a worker whose parent is gone before it has begun says nothing. What it needs to begin is gone with its parent,
+who ends for a reason of its own and says that.
 """
 
 from __future__ import annotations
 
 import sys
 from types import TracebackType
+
+from cemverify.processes.forkserver import FORKS, ignore_terminal
 
 _said = sys.excepthook
 
@@ -21,3 +24,5 @@ def _hook(kind: type[BaseException], error: BaseException, trace: TracebackType 
 
 
 sys.excepthook = _hook
+if FORKS:
+    ignore_terminal()

@@ -20,7 +20,7 @@ from multiprocessing import active_children, get_context
 from typing import Any
 
 from cemverify.console.errors import UsageError
-from cemverify.console.interrupts import heed
+from cemverify.console.interrupts import put_off
 from cemverify.processes import forkserver
 from cemverify.processes.parent_death import end_with_parent
 from cemverify.runs.cells import Cell
@@ -102,7 +102,6 @@ def _drain(
     lost: list[Cell] = []
     with crew.open() as executor:
         while flying or (waiting and not lost):
-            heed()
             while waiting and not lost and (slots is None or len(flying) < slots):
                 try:
                     future = executor.submit(compute, waiting[0])
@@ -176,7 +175,10 @@ def processes(workers: int, modules: Sequence[str] = (), *, copies: bool = False
             forkserver.ensure_server(*modules)
         context = get_context("fork") if copies else forkserver.context()
         try:
-            pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(dict(os.environ),))
+            with put_off():
+                pool = ProcessPoolExecutor(
+                    workers, mp_context=context, initializer=_begin, initargs=(dict(os.environ),)
+                )
         except OSError as error:  # semaphores are files of their own
             raise UsageError(
                 f"processes cannot work together here ({error.strerror or error}; is /dev/shm writable?), "
@@ -238,7 +240,6 @@ class _Here(Executor):
     """Computes what it is given at once."""
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> Future[Any]:
-        heed()
         future: Future[Any] = Future()
         try:
             future.set_result(function(*arguments, **options))

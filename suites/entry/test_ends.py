@@ -20,7 +20,10 @@ import conftest
 import reports.__main__
 import synthetic.__main__
 from cemverify.cli import COMMANDS
+from cemverify.console import guard
 from cemverify.console.errors import UsageError
+from cemverify.console.interrupts import WORDS
+from cemverify.processes import forkserver
 from cemverify.runs import CellStore, RunOptions, ctrl_c_after, run_cells
 from suites.entry.calling import call, refused
 from suites.runs.light import walks
@@ -73,6 +76,161 @@ def test_a_signal_at_any_moment_is_one_sentence_and_its_exit_code(
     assert "Traceback" not in told.err
     assert {each: signal.getsignal(each) for each in CODES} == before
     assert [path.name for path in tmp_path.iterdir() if path.name != "__pycache__"] == ["signalling.py"]
+
+
+EVERY = {signal.Signals[name]: 128 + signal.Signals[name] for name in WORDS}
+ONCE = {number: code for number, code in EVERY.items() if number.name in ("SIGTERM", "SIGHUP")}
+
+
+def _collecting(monkeypatch: pytest.MonkeyPatch, folder: Path, collect: Callable[..., Any]) -> int:
+    """The exit code of a command that does this instead of collecting results."""
+    monkeypatch.setattr("reports.collect.collect", collect)
+    monkeypatch.chdir(folder)
+    return call(["reports", "tables", "."])
+
+
+def _one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    told = capsys.readouterr()
+    assert [line[:7] for line in told.err.splitlines()] == ["error: "], told.err
+
+
+@pytest.mark.parametrize("number", ONCE, ids=lambda number: number.name)
+def test_a_signal_whose_exception_a_library_swallows_ends_the_command_soon_all_the_same(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    went_on = []
+
+    def swallows(*_: Any, **__: Any) -> NoReturn:
+        with suppress(BaseException):
+            signal.raise_signal(number)
+        time.sleep(10)
+        went_on.append(True)
+        raise UsageError("this is refused")
+
+    assert _collecting(monkeypatch, tmp_path, swallows) == ONCE[number]
+    assert not went_on
+    _one_sentence(capsys)
+
+
+def test_what_is_closed_after_a_signal_may_take_longer_and_is_not_disturbed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    closed = []
+
+    def closes_for_long(*_: Any, **__: Any) -> NoReturn:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            try:
+                raise OSError("a library fails as it closes")
+            except OSError:
+                time.sleep(2.5)
+            closed.append(True)
+        raise AssertionError("the signal was not heeded")
+
+    assert _collecting(monkeypatch, tmp_path, closes_for_long) == ONCE[signal.SIGTERM]
+    assert closed
+    _one_sentence(capsys)
+
+
+@pytest.mark.parametrize("place", ["_streams", "_run", "_tell"])
+@pytest.mark.parametrize("number", ONCE, ids=lambda number: number.name)
+def test_a_signal_before_the_command_has_begun_and_as_its_end_is_told_is_one_sentence(
+    number: signal.Signals,
+    place: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    kept = getattr(guard, place)
+
+    def signalled(*arguments: Any) -> Any:
+        signal.raise_signal(number)
+        return kept(*arguments)
+
+    def refuses(*_: Any, **__: Any) -> NoReturn:
+        raise UsageError("this is refused")
+
+    monkeypatch.setattr(guard, place, signalled)
+    code = _collecting(monkeypatch, tmp_path, refuses)
+    assert code in (2, ONCE[number])  # it came too late, or not
+    _one_sentence(capsys)
+
+
+def test_a_signal_in_the_midst_of_a_line_is_told_on_a_line_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def prints(*_: Any, **__: Any) -> NoReturn:
+        print("half a line", end="", file=sys.stderr)
+        signal.raise_signal(signal.SIGTERM)
+        raise AssertionError("the signal was not heeded")
+
+    assert _collecting(monkeypatch, tmp_path, prints) == ONCE[signal.SIGTERM]
+    assert capsys.readouterr().err.splitlines() == ["half a line", "error: terminated; nothing was written"]
+
+
+@pytest.mark.parametrize("number", ONCE, ids=lambda number: number.name)
+def test_a_signal_as_a_temporary_folder_is_made_leaves_none(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    makes, here = os.mkdir, tmp_path / "temporary"
+    here.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(here))
+
+    def signalled(*arguments: Any) -> None:
+        makes(*arguments)
+        signal.raise_signal(number)
+
+    def collects(*_: Any, **__: Any) -> NoReturn:
+        monkeypatch.setattr(os, "mkdir", signalled)
+        with tempfile.TemporaryDirectory():
+            time.sleep(10)
+        raise UsageError("this is refused")
+
+    assert _collecting(monkeypatch, tmp_path, collects) == ONCE[number]
+    assert list(here.iterdir()) == []
+    _one_sentence(capsys)
+
+
+@pytest.mark.skipif(not forkserver.FORKS, reason="Linux alone forks workers from a server")
+@pytest.mark.parametrize("number", EVERY, ids=lambda number: number.name)
+def test_a_signal_as_the_server_of_workers_is_started_is_heeded_after_that(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun: list[object] = []
+
+    def signalled() -> None:
+        os.kill(os.getpid(), number)
+        begun.append(number)
+
+    def collects(*_: Any, **__: Any) -> NoReturn:
+        monkeypatch.setattr("multiprocessing.forkserver.ensure_running", signalled)
+        forkserver.ensure_server()
+        time.sleep(10)
+        begun.append("and nothing came of it")
+        raise UsageError("this is refused")
+
+    assert _collecting(monkeypatch, tmp_path, collects) == EVERY[number]
+    assert begun == [number]
+    _one_sentence(capsys)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_fork_that_has_not_chosen_what_it_heeds_ends_by_a_signal_without_a_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    codes = []
+
+    def forks(*_: Any, **__: Any) -> NoReturn:
+        if not (child := os.fork()):
+            signal.raise_signal(signal.SIGTERM)
+            os._exit(1)
+        codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        raise UsageError("this is refused")
+
+    assert _collecting(monkeypatch, tmp_path, forks) == 2
+    assert codes == [ONCE[signal.SIGTERM]]
+    _one_sentence(capsys)
 
 
 def test_an_error_after_an_interrupt_that_was_dealt_with_is_told_as_what_it_is(

@@ -49,9 +49,8 @@ from cemverify.conformance.workers.judge import (
     Wanted,
     judge,
 )
-from cemverify.conformance.workers.limits import check_memory, descendants, end_all
+from cemverify.conformance.workers.limits import check_memory, descendants
 from cemverify.conformance.workers.wire import request
-from cemverify.console.interrupts import heed
 from cemverify.processes.cores import one_thread
 from cemverify.processes.system import LINUX
 from cemverify.processes.time_limits import TimeLimit, busy
@@ -101,7 +100,6 @@ def run(
         crew += [_Worker(name, effort) for _ in range(min(workers, len(queue)) - 1)]
         over, until = False, time.monotonic() + ending.after
         while not over and (queue or any(worker.busy for worker in crew)):
-            heed()
             if time.monotonic() > until:
                 queue.clear()
             for record in lost.give_up(queue):
@@ -339,14 +337,8 @@ class _Worker:
 
     def dismiss(self) -> None:
         """Ends both processes and whatever they started; a second time does nothing."""
-        if self.connection.closed:
-            return
         self.alive = False
-        pid = self.process.pid
-        if pid is not None:
-            end_all(pid)
-        self.connection.close()
-        nursery.end(self.process)
+        nursery.end(self.process, self.connection)
 
     def _unjudged(self, reason: str) -> Record:
         assert self.asked is not None

@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from cemverify.processes.forkserver import OF_A_TERMINAL
+from cemverify.processes.forkserver import OF_A_TERMINAL, ignore_terminal
 from cemverify.processes.parent_death import end_with_parent
 from cemverify.processes.system import LINUX
 
@@ -64,6 +64,8 @@ def descendants(pid: int) -> list[int]:
 
 def leave_terminal() -> None:
     """Puts this process into a session of its own, where Ctrl-C and Ctrl-Z do not reach it, and silences it."""
+    if LINUX:
+        ignore_terminal()  # where the server could not
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the server that forked it ignores these
     for number in OF_A_TERMINAL[1:]:
         signal.signal(number, signal.SIG_DFL)

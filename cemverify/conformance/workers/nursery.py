@@ -3,8 +3,11 @@
 Linux forks them from a server that has imported torch and the judge (see `preloaded`), and nothing of the
 implementation: that takes 50 ms rather than the seconds of an import, which counts where one worker after another is
 lost. A command that has imported torch forks the server itself (`get_ready`). Code under test can stop or kill that
-server. So every wait for it has a deadline: a server that does not
-answer is killed, and the next process starts another.
+server. So every wait for it has a deadline: a server that does not answer is killed, and the next process starts
+another.
+
+A process that nobody has ended is ended with this one, which would wait for it: an interrupt may come between the
+start of a process and the block that sees to its end.
 """
 
 from __future__ import annotations
@@ -16,12 +19,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing import util
 from multiprocessing.connection import Connection
 from typing import Any
 
 from cemverify.conformance.implementations.naming import parts
-from cemverify.conformance.workers.limits import is_gone
+from cemverify.conformance.workers.limits import end_all, is_gone
 from cemverify.console.errors import Refusal
+from cemverify.console.interrupts import put_off
 from cemverify.processes import forkserver
 
 _IMPORTING = 300.0  # seconds that a new server may take, the import of torch included
@@ -32,6 +37,8 @@ _ENDING = 2.0  # seconds in which the server tells of the end of a process that 
 PRELOADED = "cemverify.conformance.workers.preloaded"
 
 _tried: set[int | None] = set()  # servers that have forked, so that they have imported everything
+_not_ended: dict[Any, Connection] = {}  # processes that were begun here, and our end of each one's connection
+_at_the_end: Any = None
 
 
 def get_ready(name: str) -> None:
@@ -52,13 +59,17 @@ def start(life: Callable[..., None], *arguments: Any) -> tuple[Any, Connection]:
     """A new process that runs this function on its end of a connection and the arguments; and our end."""
     context = forkserver.context(PRELOADED)
     for attempt in (1, 2):
-        ours, theirs = context.Pipe()
-        process = context.Process(target=life, args=(theirs, *arguments))
+        with put_off():
+            _see_to_the_rest()
+            ours, theirs = context.Pipe()
+            process = context.Process(target=life, args=(theirs, *arguments))
+            _not_ended[process] = ours
         try:
             forkserver.ensure_server(PRELOADED)
             with _patience(_STARTING if forkserver.server() in _tried else _IMPORTING):
                 process.start()
         except (EOFError, OSError) as error:
+            end(process, ours)
             if attempt == 2:
                 raise Refusal(
                     f"no worker process can be started ({type(error).__name__}); are too few files or processes "
@@ -68,19 +79,40 @@ def start(life: Callable[..., None], *arguments: Any) -> tuple[Any, Connection]:
             _tried.add(forkserver.server())
             return process, ours
         finally:
-            theirs.close()
+            with put_off():
+                theirs.close()
     raise AssertionError("the second attempt returns or raises")
 
 
-def end(process: Any) -> None:
-    """Kills a process and waits for its end, with a deadline."""
-    _wake_server()  # which tells of the end, and may be stopped
-    with contextlib.suppress(OSError):
-        process.kill()
-    process.join(_ENDING)
-    if process.is_alive():
-        _kill_server()
-        process.join(_ENDING)
+def end(process: Any, connection: Connection) -> None:
+    """Kills a process with all below it and waits for its end, with a deadline; a second time does nothing."""
+    with put_off():
+        if process not in _not_ended:
+            return
+        if process.pid is not None:
+            end_all(process.pid)
+        connection.close()
+        if process.pid is not None:
+            _wake_server()  # which tells of the end, and may be stopped
+            with contextlib.suppress(OSError):
+                process.kill()
+            process.join(_ENDING)
+            if process.is_alive():
+                _kill_server()
+                process.join(_ENDING)
+        del _not_ended[process]
+
+
+def _see_to_the_rest() -> None:
+    """Has processes ended at the end of this one, before those that are left are waited for."""
+    global _at_the_end
+    if _at_the_end is None or not _at_the_end.still_active():  # as in a fork
+        _at_the_end = util.Finalize(None, _end_the_rest, exitpriority=0)
+
+
+def _end_the_rest() -> None:
+    for process, connection in list(_not_ended.items()):
+        end(process, connection)
 
 
 @contextlib.contextmanager
@@ -88,8 +120,9 @@ def _patience(seconds: float) -> Iterator[None]:
     """Kills a server that takes longer; whoever waits for it then reads the end of the file."""
     _wake_server()
     timer = threading.Timer(seconds, _kill_server)
-    timer.start()
+    timer.daemon = True  # an interrupt may come as it starts
     try:
+        timer.start()
         yield
     finally:
         timer.cancel()
