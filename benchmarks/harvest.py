@@ -398,8 +398,8 @@ STAGES: Sequence[Stage] = (
         Stage(f"check-{dtype}", check(dtype), 140, f"the catalogue on a GPU in {dtype}", on_cpu=150)
         for dtype in ("bfloat16", "float64")
     ),
-    Stage("smoke", smoke, 240, "a training of the 86M models whose loss falls"),
-    Stage("second-step", second, 3600, "trainings of the study of a second step at 86M", on_cpu=120),
+    Stage("smoke", smoke, 240, "a training of the 86M models whose loss falls", on_cpu=180),
+    Stage("second-step", second, 3600, "trainings of the study of a second step at 86M", on_cpu=240),
 )  # fmt: skip
 
 
