@@ -118,6 +118,10 @@ def test_the_page_says_of_each_layer_what_is_asked_of_it(example: str) -> None:
         ({"momentum": None}, "is a number, not None"),
         ({"momentum": 1.0, "steps": 2}, "at least 0 and below 1, not 1"),
         ({"leak": True}, "needs the Lagrangian"),
+        ({"step": "proximal"}, "needs proximal=, a function of a state and the step size, and penalty="),
+        ({"penalty": torch.sum}, "proximal and penalty belong to step='proximal'"),
+        ({"step": "proximal", "proximal": min, "penalty": min, "noise": 0.1}, "goes with none of these: a step size"),
+        ({"step_size": lambda x, m: 1.0, "step": "cccp"}, "a step size that depends on the state needs"),
         ({"coupled": True, "memory": PRESENT_STATE}, "cannot be coupled"),
         ({"not_offered": ("causalty",)}, "'causalty'"),
     ],
@@ -310,6 +314,51 @@ def test_momentum_is_followed_as_declared() -> None:
     for property_ in ("gradient/layer/energy", "training/layer/states"):
         assert judged(layer(0.4), property_).verdict == Verdict.HOLDS
         assert judged(layer(0.0), property_).verdict == Verdict.VIOLATED
+
+
+def test_a_step_size_may_depend_on_state_and_memory_and_on_less_than_each_token() -> None:
+    def size(x: Tensor, m: Tensor) -> Tensor:  # one for each row of the batch
+        return 1 / (1 + (x * x).flatten(1).sum(1) + (m * m).flatten(1).sum(1))
+
+    def layer(declared: Any) -> EnergyLayer:
+        def update(x: Tensor, m: Tensor) -> Tensor:
+            return size(x, m)[:, None, None] * (m - x)
+
+        return quadratic(update=update, step_size=declared)
+
+    for property_ in ("gradient/layer/energy", "training/layer/states", "descent/layer/slope"):
+        assert judged(layer(size), property_).verdict == Verdict.HOLDS
+    assert judged(layer(lambda x, m: 2 * size(x, m)), "gradient/layer/energy").verdict == Verdict.VIOLATED
+    record = judged(layer(lambda x, m: size(x, m)[:, None].expand(-1, 99)), "gradient/layer/energy")
+    assert "the step size has shape" in str(record.reason)
+
+
+def test_several_proximal_steps_with_a_preconditioner_are_followed() -> None:
+    P, sizes = torch.tensor([0.5, 2.0], dtype=torch.float64), (0.5, 0.25)
+
+    def soft(v: Tensor, eta: float) -> Tensor:
+        return v.sign() * torch.relu(v.abs() - 0.5 * eta)
+
+    def layer(used: tuple[float, ...]) -> EnergyLayer:
+        def update(x: Tensor, m: Tensor) -> Tensor:
+            now = x
+            for eta in used:
+                now = soft(now - eta * P.to(x) * (now - m), eta)
+            return now - x
+
+        return quadratic(
+            update=update,
+            step="proximal",
+            proximal=soft,
+            penalty=lambda x: 0.5 * x.abs().sum(-1),
+            preconditioner=P,
+            steps=2,
+            step_size=sizes,
+        )
+
+    for property_ in ("gradient/layer/energy", "gradient/layer/proximal", "training/layer/states"):
+        assert judged(layer(sizes), property_).verdict == Verdict.HOLDS
+    assert judged(layer(sizes[::-1]), "gradient/layer/energy").verdict == Verdict.VIOLATED
 
 
 def test_a_layer_whose_steps_learn_their_own_sizes_is_judged_like_any_other() -> None:

@@ -257,6 +257,8 @@ def test_a_step_size_that_is_detached_in_the_update_is_a_violation() -> None:
     assert "raw" in str(record.cause)
 
 
-def test_a_step_size_that_depends_on_arguments_is_refused() -> None:
-    with pytest.raises(ValueError, match="takes no arguments"):
-        energy_layer(update=lambda x, _: -x, dim=D, step_size=lambda x: x)  # type: ignore[arg-type,misc]
+def test_a_step_size_that_depends_on_the_state_takes_what_the_energy_takes() -> None:
+    with pytest.raises(ValueError, match="takes the state and the memory"):
+        energy_layer(update=lambda x, _: -x, dim=D, step_size=lambda x: x)
+    with pytest.raises(ValueError, match="takes the state alone"):
+        energy_layer(update=lambda x: -x, state=("J", D), memory=None, step_size=lambda x, m: x + m)

@@ -25,6 +25,7 @@ from cemverify.conformance.questions.black_boxes import Form, Named, Question
 
 Arrays = dict[str, Tensor]
 SCALARS = ("energy", "Lagrangian")  # functions that return no array of the state's shape
+FORBIDDEN = 1e300  # stands for an infinite penalty
 _SHAPES = 2  # of questions, where every shape is compiled
 _PADDED = (128, 512)  # rows of a call where every shape is compiled: more than needed cost less than another shape
 
@@ -169,6 +170,8 @@ class Box:
             asked["Lagrangian"] = of_state
         if callable(layer.step.preconditioner):
             asked["preconditioner"] = of_state
+        if layer.step.kind == "proximal":
+            asked["proximal map"] = of_state
         return asked
 
     def called_on(self, name: str, state: Any, memory: Any = None, noise: Any = None, mask: Any = None) -> Any:
@@ -183,6 +186,7 @@ class Box:
             "state map": layer.state_map,
             "Lagrangian": layer.lagrangian,
             "preconditioner": layer.step.preconditioner,
+            "proximal map": lambda state: _proximal(layer, state, layer.step.sizes[0]),
         }
         return functions[name](state)
 
@@ -282,6 +286,8 @@ class Box:
         total = self.row_energies(g, memory)
         if self.layer.leak:
             total = total + _inner(x, g) - self.lagrangians(x)
+        if self.layer.step.kind == "proximal":
+            total = total + self.penalties(x)
         return total
 
     def lagrangians(self, x: Named) -> Tensor:
@@ -397,6 +403,41 @@ class Box:
         with self.caller.guarded():
             return self.read(self.layer.step.preconditioner(own), gradient)
 
+    # --- the size of a step, and the map that ends it ----------------------------------------------------
+
+    def step_sizes(self, t: int, x: Named, memory: Named) -> Mapping[str, Tensor | float]:
+        """eta of step t at a state: a number, or one for each number of the state."""
+        if self.layer.step.varying is None:
+            return dict.fromkeys(x, self.layer.step.sizes[t])
+        return self._varying_sizes(x, memory)
+
+    @experiment(lambda asked: shapes(asked.x))
+    def _varying_sizes(self, x: Named, memory: Named) -> Arrays:
+        own = self.given(x, "State")
+        held = self.given(memory, "Memory") if memory else None
+        with self.caller.guarded():
+            size = as_tensor(plain(varying_size(self.layer, own, held)))
+        return {name: like_the_state(size, array).expand_as(array) for name, array in x.items()}
+
+    @experiment(lambda asked: shapes(asked.v))
+    def proximal(self, v: Named, eta: float) -> Arrays:
+        """prox(v, eta), the map that ends a proximal step."""
+        own = self.given(v, "State")
+        with self.caller.guarded():
+            return self.read(_proximal(self.layer, own, eta), v)
+
+    def penalties(self, x: Named) -> Tensor:
+        """The penalty R(x) of each row, (B,); a number beyond all others for a state that it forbids."""
+        values = self._penalties(x)
+        return values.reshape(len(values), -1).sum(1)
+
+    @experiment(lambda asked: Rows(len(next(iter(asked.x.values())))))
+    def _penalties(self, x: Named) -> Tensor:
+        own = self.given(x, "State")
+        assert self.layer.step.penalty is not None
+        with self.caller.guarded():
+            return as_tensor(plain(self.layer.step.penalty(own))).clamp(max=FORBIDDEN)
+
     def _gradient_by_jax(self, g: Named, memory: Named) -> Arrays:
         """dE/dg with the energy compiled once for each shape."""
         B = next(iter(g.values())).shape[0]
@@ -451,6 +492,29 @@ def _arguments(state: Any, memory: Any, noise: Any, mask: Any) -> tuple[tuple[An
     """Of an update or an energy, without what it does not take."""
     named = {"noise": noise, "mask": mask}
     return (state,) if memory is None else (state, memory), {k: a for k, a in named.items() if a is not None}
+
+
+def varying_size(layer: EnergyLayer, state: Any, memory: Any) -> Any:
+    """A step size that depends on the state, as its function returns it."""
+    assert layer.step.varying is not None
+    return layer.step.varying(*((state,) if memory is None or layer.reads_itself else (state, memory)))
+
+
+def like_the_state(size: Any, state: Any) -> Any:
+    """A step size with as many axes as the state has: its own are the state's first ones.
+
+    Raises:
+        WrongShape: they are not.
+    """
+    due = tuple(state.shape)[: len(size.shape)]
+    if len(size.shape) > len(state.shape) or any(n not in (1, of) for n, of in zip(size.shape, due, strict=True)):
+        raise WrongShape(f"the step size has shape {tuple(size.shape)}, with which that of the state does not begin")
+    return size.reshape(*size.shape, *[1] * (len(state.shape) - len(size.shape)))
+
+
+def _proximal(layer: EnergyLayer, state: Any, eta: Any) -> Any:
+    assert layer.step.proximal is not None
+    return layer.step.proximal(state, eta)
 
 
 class Fixed(dict[str, Tensor]):

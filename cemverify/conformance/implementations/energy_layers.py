@@ -11,6 +11,7 @@ property out ("tokens read each other") is counted and printed with its reason, 
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ from cemverify.conformance.implementations.features import LAYER_FEATURES, SHARE
 
 Per = Literal["token", "sequence", "batch"]
 MeanOver = Literal["tokens", "batch"]
-StepKind = Literal["gradient", "cccp", "equilibrium", "free"]
+StepKind = Literal["gradient", "proximal", "cccp", "equilibrium", "free"]
 Returns = Literal["difference", "next state"]
 Axis = int | str
 Shape = tuple[Axis, ...]
@@ -53,8 +54,9 @@ class Step:
     """What one call does to the state.
 
     Attributes:
-        kind: "gradient" is x - eta P dE/dg. "cccp" is any step that does not raise the energy. "equilibrium" returns
-            a state at which the energy is stationary. "free" claims nothing about the energy.
+        kind: "gradient" is x - eta P dE/dg. "proximal" is prox(x - eta P dE/dg, eta). "cccp" is any step that does
+            not raise the energy. "equilibrium" returns a state at which the energy is stationary. "free" claims
+            nothing about the energy.
         sizes: eta of each of the T steps.
         momentum: mu. Each step also adds mu times the one before it: dx(t) = mu dx(t-1) - eta P dE/dg, dx(-1) = 0.
         preconditioner: P. None is the identity; an array (D,) or (D, D) acts on the last axis; a function takes the
@@ -65,6 +67,8 @@ class Step:
         tolerance: of an equilibrium: the largest gradient that counts as stationary.
         noise: sigma, if the step adds sigma times a standard normal array that the caller passes as `noise`.
         learned: gives the sizes as torch tensors that may record gradients; None where they are plain numbers.
+        varying: gives eta from state and memory, if it depends on them; `sizes` are ones then.
+        proximal: prox(v, eta), the state z at which R(z) + |z - v|^2 / (2 eta) is least. penalty: R.
     """
 
     kind: StepKind = "gradient"
@@ -77,6 +81,9 @@ class Step:
     tolerance: float | None = None
     noise: float = 0.0
     learned: Callable[[], Sequence[torch.Tensor]] | None = None
+    varying: Callable[..., Any] | None = None
+    proximal: Callable[[Any, Any], Any] | None = None
+    penalty: Callable[[Any], Any] | None = None
 
     @property
     def unknown_preconditioner(self) -> bool:
@@ -153,9 +160,11 @@ def energy_layer(
     leak: bool = False,
     step: StepKind = "gradient",
     steps: int = 1,
-    step_size: float | Sequence[float] | torch.Tensor | Callable[[], torch.Tensor] = 1.0,
+    step_size: float | Sequence[float] | torch.Tensor | Callable[..., Any] = 1.0,
     momentum: float = 0.0,
     preconditioner: Any = None,
+    proximal: Callable[[Any, float], Any] | None = None,
+    penalty: Callable[[Any], Any] | None = None,
     returns: Returns = "difference",
     monotone: bool = False,
     smoothness: float | None = None,
@@ -191,11 +200,16 @@ def energy_layer(
             `permutable`.
         state_map: G. lagrangian: L(x), a value per token or per sequence; G = dL/dx. Either, or both.
         leak: the whole energy is x.g - L(x) + energy(g, memory), so that the update is -eta P (x + dE/dg).
-        step: "gradient", "cccp", "equilibrium" or "free"; see `Step`.
+        step: "gradient", "proximal", "cccp", "equilibrium" or "free"; see `Step`.
         steps, step_size: T steps of size eta, or of a list of T sizes. Of a learned size give the tensor, () or (T,),
-            or a function without arguments that computes it from parameters: `lambda: softplus(module.raw)`.
+            or a function without arguments that computes it from parameters: `lambda: softplus(module.raw)`. Of a
+            size that depends on the state give step_size(x, memory), or step_size(x) without a memory or with
+            PRESENT_STATE: (), (B,), (B, J) or any other shape that the state's begins with; positive.
         momentum: mu, at least 0 and below 1: each step also adds mu times the one before it (heavy ball).
         preconditioner: None, an array (D,) or (D, D), a function of the gradient, or SOME_POSITIVE_DEFINITE.
+        proximal, penalty: for step="proximal": prox(v, eta), a state, and R(x), a value per token or per sequence,
+            infinite for states that it forbids.
+            The step is x' = prox(x - eta P dE/dg, eta), and what it lowers is E + R.
         returns: "difference" or "next state".
         monotone: the whole step does not raise the energy, as CCCP claims.
         smoothness: a bound on the largest eigenvalue of the energy's Hessian in x; the finite step is held to it.
@@ -225,7 +239,8 @@ def energy_layer(
             raise ValueError("an energy layer with state=(...) needs memory=(...), or memory=None if it has none")
         memory = (TOKENS, dim)
     states, memories = _shapes(state, "x"), _shapes(memory, "memory")
-    sizes, learned = _sizes(step_size, steps, arrays)
+    varying: Any = step_size if _takes_arguments(step_size) else None
+    sizes, learned = _sizes(1.0 if varying else step_size, steps, arrays)
     named = _parameters(parameters)
     if isinstance(momentum, bool) or not isinstance(momentum, float | int | torch.Tensor):
         raise ValueError(f"the momentum of an energy layer is a number, not {momentum!r}")
@@ -241,6 +256,9 @@ def energy_layer(
         tolerance,
         float(noise),
         learned,
+        varying,
+        proximal,
+        penalty,
     )
     assert not isinstance(states, str)
     layer = EnergyLayer(
@@ -267,15 +285,19 @@ def _absent(layer: EnergyLayer) -> dict[str, str]:
             absent.setdefault(feature, reason)
 
     without("energy", "it states no energy", when=layer.energy is None)
-    without("gradient-step", f"its step is declared {step.kind!r}", when=step.kind != "gradient")
+    known = step.kind in ("gradient", "proximal")
+    without("gradient-step", f"its step is declared {step.kind!r}", when=not known)
+    without("proximal", f"its step is declared {step.kind!r}", when=step.kind != "proximal")
     several = len(step.sizes) > 1
     without("conservative", "declared: its update is not a gradient field", when=not layer.conservative)
-    without("conservative", f"its step is declared {step.kind!r}", when=step.kind in ("equilibrium", "cccp"))
+    of_values = step.kind in ("proximal", "equilibrium", "cccp")
+    without("conservative", f"its step is declared {step.kind!r}", when=of_values)
+    without("conservative", "its step size depends on the state", when=step.varying is not None)
     without("conservative", "several steps together are not a gradient field", when=several)
     without("conservative", "its memory moves with the state", when=layer.reads_itself)
     without("conservative", "its preconditioner is not given", when=step.unknown_preconditioner)
     without("unknown-preconditioner", "its preconditioner is given", when=not step.unknown_preconditioner)
-    without("slope", f"its step is declared {step.kind!r}", when=step.kind in ("free", "equilibrium"))
+    without("slope", f"its step is declared {step.kind!r}", when=step.kind in ("proximal", "free", "equilibrium"))
     mapped = layer.state_map is not None or layer.lagrangian is not None
     unproven = layer.state_map is not None and layer.lagrangian is None
     without("slope", "descent follows from a state map only if it is the gradient of a Lagrangian", when=unproven)
@@ -374,7 +396,7 @@ def _sizes(
         try:
             step_size = given()
         except TypeError as error:
-            raise ValueError(f"a step size that is a function takes no arguments: {error}") from error
+            raise ValueError(f"the function of the step size failed: {error}") from error
     if isinstance(step_size, torch.Tensor) and arrays == "torch":
 
         def learned() -> Sequence[torch.Tensor]:
@@ -390,6 +412,23 @@ def _sizes(
         if isinstance(size, bool) or not isinstance(size, float | int) or not 0 < size < math.inf:
             raise ValueError(f"the step size of an energy layer must be a positive number, not {size!r}")
     return tuple(map(float, sizes)), learned
+
+
+def _takes_arguments(step_size: Any) -> bool:
+    """Whether it is a function of the state; one without arguments computes a learned size."""
+    if not callable(step_size):
+        return False
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    taken = inspect.signature(step_size).parameters.values()
+    return any(p.kind in kinds and p.default is p.empty for p in taken)
+
+
+def _takes(function: Callable[..., Any], arguments: int) -> bool:
+    try:
+        inspect.signature(function).bind(*range(arguments))
+    except TypeError:
+        return False
+    return True
 
 
 def _parameters(given: Any) -> Mapping[str, Any]:
@@ -416,11 +455,16 @@ def _overlaps(value: torch.Tensor) -> bool:
     return any(n > 1 and stride == 0 for n, stride in zip(value.shape, value.stride(), strict=True))
 
 
+_NOT_BEFORE_A_PROXIMAL_MAP = (
+    "a step size that depends on the state, noise, smoothness, a state map, a Lagrangian, an unknown preconditioner"
+)
+
+
 def _check(layer: EnergyLayer) -> None:
     step, stated = layer.step, layer.stated
     allowed: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
         ("energy_per", stated.per, ("token", "sequence", "batch")),
-        ("step", step.kind, ("gradient", "cccp", "equilibrium", "free")),
+        ("step", step.kind, ("gradient", "proximal", "cccp", "equilibrium", "free")),
         ("returns", step.returns, ("difference", "next state")),
         ("working_dtype", layer.working_dtype, ("float64", "float32")),
         ("arrays", layer.arrays, tuple(ARRAY_KINDS)),
@@ -450,6 +494,18 @@ def _check(layer: EnergyLayer) -> None:
         (step.kind in ("equilibrium", "cccp") and layer.energy is None,
          f"step={step.kind!r} needs an energy"),
         (step.tolerance is not None and step.kind != "equilibrium", "a tolerance belongs to step='equilibrium'"),
+        (step.kind == "proximal" and not (callable(step.proximal) and callable(step.penalty)),
+         "step='proximal' needs proximal=, a function of a state and the step size, and penalty=, one of a state"),
+        ((step.proximal is not None or step.penalty is not None) and step.kind != "proximal",
+         "proximal and penalty belong to step='proximal'"),
+        (step.kind == "proximal" and (layer.energy is None or step.varying is not None or step.noise > 0
+                                      or step.smoothness is not None or layer.state_map is not None
+                                      or layer.lagrangian is not None or step.unknown_preconditioner),
+         f"step='proximal' needs an energy, and goes with none of these: {_NOT_BEFORE_A_PROXIMAL_MAP}"),
+        (step.varying is not None and (step.unknown_preconditioner or step.kind not in ("gradient", "free")),
+         "a step size that depends on the state needs step='gradient', and a preconditioner that is given"),
+        (step.varying is not None and not _takes(step.varying, 2 if layer.memories else 1),
+         f"the function of the step size takes the state{' and the memory' if layer.memories else ' alone'}"),
         (step.monotone and layer.energy is None, "monotone needs an energy"),
         (step.smoothness is not None and not 0 < step.smoothness < math.inf, "smoothness must be a positive number"),
         (not 0 <= step.noise < math.inf, "noise is sigma and must be at least 0"),

@@ -147,8 +147,10 @@ def describe(subject: Subject) -> dict[str, Any]:
     if isinstance(subject, Implementation):
         return {**common, "functions": list(subject.functions)}
     step = {name: value for name, value in vars(subject.step).items() if name != "learned"}  # which is asked here
-    P = step["preconditioner"]
-    step["preconditioner"] = "a function" if callable(P) else P if P is None else _as_word_or_array(P)
+    P, given = step["preconditioner"], [name for name, value in step.items() if callable(value)]
+    if not callable(P) and P is not None:
+        step["preconditioner"] = _as_word_or_array(P)
+    step |= dict.fromkeys(given, "a function")
     declared = {name: value for name, value in vars(subject).items() if name not in _NOT_PLAIN}
     memory = subject.memory if isinstance(subject.memory, str) else dict(subject.memory)
     has = {name: getattr(subject, name) is not None for name in ("energy", "state_map", "lagrangian")}
@@ -161,7 +163,7 @@ def describe(subject: Subject) -> dict[str, Any]:
         "step": step,
         "parameters": [[name, *_form(subject.parameters, name)] for name in subject.parameters],
         "has": has,
-        "given": callable(P),
+        "given": given,
     }
 
 
@@ -193,7 +195,7 @@ def declared(said: Mapping[str, Any]) -> Subject:
     parameters: dict[str, torch.Tensor] = {}
     for name, first, shape in said["parameters"]:
         parameters[name] = parameters[first] if first in parameters else torch.empty(shape, device="meta")
-    step = dict(said["step"]) | ({"preconditioner": _not_here} if said["given"] else {})
+    step = dict(said["step"]) | dict.fromkeys(said["given"], _not_here)
     functions: dict[str, Any] = {name: _not_here if there else None for name, there in said["has"].items()}
     return EnergyLayer(
         **{

@@ -299,6 +299,43 @@ _SLIPS: tuple[tuple[str, str, str, str, str, str, str], ...] = (
     ("uniformity", "one-weight-transposed", "A token is pushed by the weights of its neighbour.",
      "gradient/layer/symmetric-coupling", "the effect of token i on token j*",
      "- w @ x)", "- w.roll(1, -1) @ x)"),
+    # a gradient step and a proximal map
+    ("ista", "threshold-without-the-step-size", "The update's threshold lacks the step size.",
+     _GRADIENT, "update = prox*", "@ DICTIONARY.to(x) - ETA * LAMBDA", "@ DICTIONARY.to(x) - LAMBDA"),
+    ("ista", "proximal-map-of-another-penalty", "Update and proximal map agree on a threshold without the step size.",
+     "gradient/layer/proximal", "the cost of prox*",
+     """    return torch.relu(v - eta * LAMBDA)
+
+
+def sparser(x: Tensor, y: Tensor) -> Tensor:
+    rest = y - x @ DICTIONARY.to(x).mT  # (B, J, features)
+    return torch.relu(x + ETA * rest @ DICTIONARY.to(x) - ETA * LAMBDA)""",
+     """    return torch.relu(v - LAMBDA)
+
+
+def sparser(x: Tensor, y: Tensor) -> Tensor:
+    rest = y - x @ DICTIONARY.to(x).mT  # (B, J, features)
+    return torch.relu(x + ETA * rest @ DICTIONARY.to(x) - LAMBDA)"""),
+    ("ista", "signs-thrown-away", "The proximal map is that of |x| on all numbers, where none may be negative.",
+     "descent/layer/whole-step", "energy after the whole step*",
+     """    return torch.relu(x + ETA * rest @ DICTIONARY.to(x) - ETA * LAMBDA)""",
+     """    v = x + ETA * rest @ DICTIONARY.to(x)
+    return v.sign() * torch.relu(v.abs() - ETA * LAMBDA)"""),
+    # a step size that depends on the state
+    ("adaptive_step", "size-of-the-first-step", "The second step has the size of the first.", _GRADIENT, _UPDATE,
+     """    for _ in range(2):
+        away = x - m
+        square = (away * away).sum(-1, keepdim=True)
+        x = x - square * away / (1 + 3 * square)
+    return x""",
+     """    size = step_size(x, m)[..., None]
+    for _ in range(2):
+        x = x - size * ((x - m) ** 2).sum(-1, keepdim=True) * (x - m)
+    return x"""),
+    ("adaptive_step", "size-of-the-batch", "All rows take the step of the steepest one.",
+     "structure/layer/batch-independence", "*", "(1 + 3 * square)", "(1 + 3 * square.max())"),
+    ("adaptive_step", "size-detached", "No gradient flows through the step size.", "training/layer/states",
+     "gradient with respect to*", "(1 + 3 * square)", "(1 + 3 * square.detach())"),
     # the control
     ("langevin_score", "score-detached", "The score gets no gradient.", _DERIVATIVES, _BY_DIFFERENCES,
      "STEP_SIZE * score(x)", "STEP_SIZE * score(x).detach()"),

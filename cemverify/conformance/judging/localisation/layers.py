@@ -274,7 +274,7 @@ def _other_variables(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Tenso
     layer = box.layer
     if (layer.state_map is None and layer.lagrangian is None) or len(layer.step.sizes) > 1:
         return None
-    if layer.step.unknown_preconditioner:
+    if layer.step.unknown_preconditioner or layer.step.varying is not None:
         return None
     eta = layer.step.sizes[0]
 

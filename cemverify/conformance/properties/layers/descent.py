@@ -176,7 +176,8 @@ def _at(q: Question, u: Named) -> Arrays:
 def finite_step(box: Box, q: Question, u: Named) -> tuple[Tensor, Tensor, Tensor]:
     """The energies after and before the whole step, and their room."""
     layer = box.layer
-    if layer.stated.per == "token" and not layer.coupled and not layer.leak:
+    whole = layer.coupled or layer.leak or layer.step.kind == "proximal"
+    if layer.stated.per == "token" and not whole:
         g = box.mapped(q.x)
         memory: Named = FixedMemory(g) if layer.reads_itself else q.memory
         after, before = box.energies(box.mapped(_at(q, u)), memory), box.energies(g, memory)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from cemverify.conformance.asking.boxes import Box, flat
+from cemverify.conformance.asking.boxes import FORBIDDEN, Box, flat, shaped
 from cemverify.conformance.asking.extrapolation import extrapolated
 from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
@@ -16,6 +16,7 @@ from cemverify.conformance.properties import extremes, gradient
 from cemverify.conformance.properties.base import Explanation, Property
 from cemverify.conformance.properties.layers.base import Cases, energy_layer_property
 from cemverify.conformance.properties.layers.oracle import (
+    PROXIMAL,
     UPDATE,
     along,
     aside,
@@ -32,6 +33,8 @@ from cemverify.conformance.properties.layers.oracle import (
 from cemverify.conformance.questions.black_boxes import Question
 
 _TENFOLD = 10
+_AROUND = (0.5, 0.125, 2.0**-6)  # how far a state lies beside another, as a share of a step
+_COORDINATES = 24
 
 
 def update_is_gradient(box: Box, q: Question) -> Evidence:
@@ -40,7 +43,8 @@ def update_is_gradient(box: Box, q: Question) -> Evidence:
     room = due.room_for(box, q, got)
     # where a tenth of the update were missing, that would show
     telling = moved(flat(due.arrays), along(_TENFOLD / 2 * room, flat(got)))
-    return judge(*compared(UPDATE, got, due.arrays, room), telling=telling)
+    what = PROXIMAL if box.layer.step.kind == "proximal" else UPDATE
+    return judge(*compared(what, got, due.arrays, room), telling=telling)
 
 
 def derivatives_agree(box: Box, q: Question) -> Evidence:
@@ -109,6 +113,36 @@ def preconditioner_is_positive(box: Box, q: Question) -> Evidence:
         Comparison("the preconditioner's eigenvalues are positive", -lowest, -error[0, :1], error[0, :1], "at most"),
         telling=moved(P, error),
     )
+
+
+def proximal_map_is_a_minimiser(box: Box, q: Question) -> Evidence:
+    """R(z) + |z - v|^2 / (2 eta) is nowhere near less than at z = prox(v, eta)."""
+    eta, generator = box.layer.step.sizes[0], torch.Generator().manual_seed(q.seed % 2**31)
+    found, v = box.proximal(q.x, eta), flat(q.x)
+    z, (B, n) = flat(found), v.shape
+    # each of some coordinates alone, as a penalty may forbid what the others would do, and all of them together
+    chosen = torch.eye(n, dtype=z.dtype)[torch.randperm(n, generator=generator)[:_COORDINATES]]
+    where = torch.cat((chosen, torch.ones(1, n, dtype=z.dtype)))  # (C, n)
+    drawn = torch.randn(z.shape, generator=generator, dtype=z.dtype)
+    towards = torch.stack((drawn, v - z, z - v, -z))  # (4, B, n): also back, where too much was taken off
+    beside = z[:, None] + torch.einsum(
+        "s,dbn,cn->bsdcn", torch.tensor(_AROUND, dtype=z.dtype), towards, where
+    ).reshape(B, -1, n)
+    beside = beside.to(box.caller.dtype).double()
+
+    def cost(states: Tensor) -> Tensor:  # (B, m, n) -> (B, m)
+        penalties = box.penalties(shaped(states.reshape(-1, n), q.x)).reshape(B, -1)
+        return penalties + ((states - v[:, None]) ** 2).sum(2) / (2 * eta)
+
+    at, there = cost(z[:, None]), cost(beside)
+    room = (
+        rounding(box, q, found, {"R": at * (at < FORBIDDEN)})[:, None]
+        * (1 + 1 / eta)
+        * (1 + v.abs().sum(1, keepdim=True))
+    )
+    what = "the cost of prox(v) <= that of a state beside it"
+    comparison = Comparison(what, at.expand_as(there), there, room.expand_as(there), "at most")
+    return judge(comparison, telling=moved(z - v, room.expand_as(z)))
 
 
 def map_is_the_lagrangians_gradient(box: Box, q: Question) -> Evidence:
@@ -203,6 +237,19 @@ def properties() -> Iterator[Property]:
         "the preconditioner can be determined to better than roundoff",
         needs={*gradient_step, "unknown-preconditioner"},
         share=0.3,
+    )
+    yield energy_layer_property(
+        "gradient/layer/proximal",
+        "The proximal map ends where the penalty and the squared distance are least together.",
+        Explanation(
+            "prox(v, eta) = argmin R(z) + |z - v|^2 / (2 eta)",
+            "A threshold that forgets the step size, or is taken of squares, is the proximal map of another penalty.",
+        ),
+        proximal_map_is_a_minimiser,
+        "the proximal map moves the state",
+        needs={"proximal"},
+        source="x' = prox(x - eta dE/dx) (Beck & Teboulle 2009, ISTA)",
+        share=0.5,
     )
     yield energy_layer_property(
         "gradient/layer/lagrangian",

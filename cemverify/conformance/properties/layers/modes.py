@@ -30,7 +30,11 @@ def low_precision_is_close(box: Box, q: Question) -> Evidence:
     got = box.displacement(q)
     room = _rounded_once(box, exact, q, due)
     layer = box.layer
-    if layer.energy is not None and layer.step.kind == "gradient" and "autograd" not in layer.not_offered:
+    if (
+        layer.energy is not None
+        and layer.step.kind in ("gradient", "proximal")
+        and "autograd" not in layer.not_offered
+    ):
         with suppress(Fault):  # the energy may be stated for float64 only
             room = room + _plain_error(box, exact, q, due)
     what = "update in lower precision = in float64"

@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,6 +29,7 @@ from cemverify.conformance.oracle.perturbation import Perturbed
 from cemverify.conformance.questions.black_boxes import Named, Question
 
 UPDATE = "update = -eta P grad energy"
+PROXIMAL = "update = prox(x - eta P grad energy) - x"
 _ROUNDINGS = 4  # of each number, and of each term of a sum of as many as the state has
 _TRIALS = 3
 _NUDGED = 16  # roundings of arguments that one trial stands for: a random direction is not the worst one
@@ -180,11 +182,12 @@ def _steps(box: Box, q: Question, P: Preconditioner, shaken: int | None = None) 
     """
     x, before, how = dict(q.x), dict(q.x), "autograd"
     error, mu = torch.zeros(q.batch, dtype=torch.float64), box.layer.step.momentum
-    for eta in box.layer.step.sizes:
+    for t in range(len(box.layer.step.sizes)):
+        sizes = box.step_sizes(t, x, q.memory)
         if shaken is not None:
-            step = _shaken_step(box, x, q.memory, shaken)
-            before, x = x, {name: x[name] - eta * step[name] + mu * (x[name] - before[name]) for name in x}
+            before, x = x, _stepped(box, t, x, before, sizes, _shaken_step(box, x, q.memory, shaken))
             continue
+        eta = max(float(torch.as_tensor(size).abs().max()) for size in sizes.values())
         g = box.mapped(x)
         gradient, how = box.gradient(g, q.memory)
         if how == "differences":
@@ -194,12 +197,19 @@ def _steps(box: Box, q: Question, P: Preconditioner, shaken: int | None = None) 
             gradient = _sum(gradient, x)
         step = P.apply(gradient)
         error = error + eta * P.error * flat(step).abs().amax(1)
-        before, x = x, {name: x[name] - eta * step[name] + mu * (x[name] - before[name]) for name in x}
+        before, x = x, _stepped(box, t, x, before, sizes, step)
     sigma = box.layer.step.noise
     found = {name: x[name] - q.x[name] for name in x}
     if sigma and q.noise:
         found = {name: found[name] + sigma * q.noise[name] for name in found}
     return found, how, error / (1 - mu)  # momentum repeats an error with a share of mu, mu^2 ...
+
+
+def _stepped(box: Box, t: int, x: Named, before: Named, sizes: Mapping[str, Any], step: Named) -> Arrays:
+    """The state after step t, whose sizes are eta, down P dE/dg."""
+    mu = box.layer.step.momentum
+    there = {name: x[name] - sizes[name] * step[name] + mu * (x[name] - before[name]) for name in x}
+    return there if box.layer.step.kind != "proximal" else box.proximal(there, box.layer.step.sizes[t])
 
 
 def _gain(P: Preconditioner, gradient: Named) -> float:

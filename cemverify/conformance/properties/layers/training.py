@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from cemverify.conformance.asking.answers import as_tensor
-from cemverify.conformance.asking.boxes import Box, packed, unpacked
+from cemverify.conformance.asking.boxes import Box, like_the_state, packed, unpacked, varying_size
 from cemverify.conformance.asking.experiments import check, experiment, long_experiment, shapes
 from cemverify.conformance.implementations.arrays import JAX
 from cemverify.conformance.implementations.faults import Discard, Fault, NotFinite
@@ -168,7 +168,7 @@ def _descended(box: Box, x: Leaves, memory: Leaves, noise: Any) -> list[Any]:  #
     energy = layer.energy
     assert energy is not None
     now, before, mu = dict(x), dict(x), layer.step.momentum
-    for eta in layer.step.sizes if layer.step.learned is None else layer.step.learned():
+    for given in layer.step.sizes if layer.step.learned is None else layer.step.learned():
         if layer.state_map is not None:
             g = dict(zip(now, unpacked(layer.state_map(packed(now, "State")), now), strict=True))
         elif layer.lagrangian is not None:
@@ -181,7 +181,15 @@ def _descended(box: Box, x: Leaves, memory: Leaves, noise: Any) -> list[Any]:  #
         gradient = _derivative(box, lambda state, further=further: energy(state, *further), g)
         gradient = {name: factor * a + (now[name] if layer.leak else 0) for name, a in gradient.items()}
         step = _preconditioned(box, gradient)
-        before, now = now, {name: a - eta * step[name] + mu * (a - before[name]) for name, a in now.items()}
+        eta = dict.fromkeys(now, given)
+        if layer.step.varying is not None:
+            size = varying_size(layer, packed(now, "State"), packed(memory, "Memory") if memory else None)
+            eta = {name: like_the_state(size, a) for name, a in now.items()}
+        moved_to = {name: a - eta[name] * step[name] + mu * (a - before[name]) for name, a in now.items()}
+        if layer.step.proximal is not None:
+            ended = layer.step.proximal(packed(moved_to, "State"), given)
+            moved_to = dict(zip(now, unpacked(ended, now), strict=True))
+        before, now = now, moved_to
     return [a - b for a, b in zip(now.values(), x.values(), strict=True)]
 
 
