@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 import torch
 
+from cemverify.conformance.implementations.arrays import JAX
 from cemverify.conformance.implementations.reference import reference
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_property
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
-from cemverify.conformance.properties import select
-from cemverify.conformance.properties.base import Over, Property
+from cemverify.conformance.properties import catalogue, select
+from cemverify.conformance.properties.base import Asked, Over, Property
 from cemverify.conformance.questions.cases import Case, Layer
 from cemverify.conformance.questions.coverage import covering, meetings
 
@@ -41,6 +42,28 @@ def test_a_default_run_asks_every_pair_of_options(layer: Layer) -> None:
     seen: set[tuple[str, Any, str, Any]] = set()
     judge_property(reference, _noting(property_, seen), Effort(shrink=False))
     assert not [pair for pair in _pairs(property_) if pair not in seen]
+
+
+OF_CASES = [p for p in catalogue() if p.kind == "CEM implementation" and isinstance(p.questions, Over)]
+
+
+@pytest.mark.parametrize("property_", OF_CASES, ids=lambda p: p.id)
+def test_an_implementation_that_compiles_each_case_is_asked_many_of_few_shapes_and_options(
+    property_: Property,
+) -> None:
+    every = property_.id in [f"gradient/{layer}/any-options" for layer in ("attention", "mlp", "block")]
+    found = [property_.questions.scattered(Asked(kind=JAX), seed) for seed in range(60)]
+    compiled = {(str(case.config), *(tuple(a.shape) for a in (case.x, *case.weights.values()))) for case in found}
+    assert 2 <= len(compiled) <= (60 if every else 8)
+    assert len({case.h.numpy().tobytes() for case in found}) > 50  # their numbers are their own
+
+
+@pytest.mark.parametrize("layer", ["attention", "mlp"])
+def test_all_pairs_of_options_are_asked_of_an_implementation_that_compiles_too(layer: Layer) -> None:
+    (property_,) = select([f"gradient/{layer}/any-options"])
+    found = [property_.questions.scattered(Asked(kind=JAX), seed) for seed in range(80)]
+    met = {pair for case in found for pair in combinations(sorted(_options(case).items()), 2)}
+    assert met >= {((a, u), (b, v)) for a, u, b, v in _pairs(property_)}
 
 
 def _noting(property_: Property, seen: set[tuple[str, Any, str, Any]]) -> Property:

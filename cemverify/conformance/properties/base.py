@@ -66,6 +66,11 @@ class Asked:
     layer: EnergyLayer | None = None
     kind: ArrayKind = TORCH
 
+    def within(self, space: Space) -> Space:
+        """The part of a space that applies to it; where each case is compiled, few of its shapes and options."""
+        offered = space.within(self.absent)
+        return offered.compiled() if self.kind.compiles else offered
+
     @property
     def declared(self) -> EnergyLayer:
         """The declaration of an energy layer."""
@@ -114,22 +119,22 @@ class Over:
     def search(self, source: Source, asked: Asked) -> SearchStrategy[Any] | None:
         if self.space.sizes:
             return None  # each size has its turn among the scattered cases, and nobody reads long rows of integers
-        return cases(self.space.within(asked.absent), source)
+        return cases(asked.within(self.space), source)
 
     def emptied(self, absent: Iterable[str]) -> str | None:
         return self.space.emptied(absent)
 
     def scattered(self, asked: Asked, seed: int) -> Any | None:
-        return scattered_case(self.space.within(asked.absent), seed)
+        return scattered_case(asked.within(self.space), seed)
 
     def smaller(self, asked: Asked, question: Any) -> Iterator[Any]:
-        return smaller(question, self.space.within(asked.absent))
+        return smaller(question, asked.within(self.space))
 
     def aims(self, asked: Asked, numbers: Sequence[Number]) -> Iterator[Aim]:
-        return aims(numbers, *quantities(self.space.within(asked.absent)))
+        return aims(numbers, *quantities(asked.within(self.space)))
 
     def aimed(self, asked: Asked, aim: Aim, seed: int) -> Any | None:
-        return aimed_case(self.space.within(asked.absent), aim, seed)
+        return aimed_case(asked.within(self.space), aim, seed)
 
     def reach(self) -> Mapping[str, int]:
         return self.space.reach()

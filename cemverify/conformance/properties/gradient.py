@@ -151,7 +151,8 @@ def properties() -> Iterator[Property]:
         ("block", "Algorithm 1; docs/mathematics.md §7d", SWAPPED_HEADS),
     )
     for layer, source, rival in layers:
-        space = mixed(layer, steps=(1, 2, 3, 6) if layer != "block" else (1, 2, 3), apart=layer != "block")
+        steps = (1, 2, 3, 6) if layer != "block" else (1, 2, 3)
+        space = mixed(layer, steps=steps, apart=layer != "block", rows=None)
         yield Property(
             f"gradient/{layer}/any-options",
             f"T steps of the {layer} equal T steps of the reference descent, for any combination of options.",

@@ -136,7 +136,7 @@ def _space(layer: Layer) -> Space:
 
 def _journeys(layer: Layer) -> Any:
     def search(source: Source, asked: Asked) -> SearchStrategy[Journey]:
-        space = _space(layer).within(asked.absent)
+        space = asked.within(_space(layer))
         moves = st.builds(
             Move, st.sampled_from(_STEP_SIZES), st.sampled_from(_SAFE), st.sampled_from(_TEMPERATURES), st.booleans()
         )

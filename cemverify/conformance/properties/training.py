@@ -148,11 +148,11 @@ def properties() -> Iterator[Property]:
         ("attention/plain", Space("attention", steps=(1, 2, 3), textures=_TEXTURES), 0.15),
         ("attention/diagonal-shared", Space("attention", {"diagonal": "shared"}, textures=_TEXTURES), 0.15),
         ("attention/rotary", Space("attention", {"position": "rotary"}, textures=_TEXTURES), 0.15),
-        ("attention/any-options", mixed("attention", steps=(1, 2, 5), textures=_TEXTURES), 0.4),
+        ("attention/any-options", mixed("attention", steps=(1, 2, 5), textures=_TEXTURES, rows=8), 0.4),
         ("mlp/silu", Space("mlp", {"activation": "silu"}, steps=(1, 2), textures=_TEXTURES), 0.15),
         ("mlp/relu", Space("mlp", {"activation": "relu"}, textures=_TEXTURES), 0.25),
         ("mlp/preconditioner-low-rank", Space("mlp", {}, PreconditionerConfig("low-rank"), textures=_TEXTURES), 0.15),
-        ("mlp/any-options", mixed("mlp", activations=SMOOTH, steps=(1, 2, 5), textures=_TEXTURES), 0.4),
+        ("mlp/any-options", mixed("mlp", activations=SMOOTH, steps=(1, 2, 5), textures=_TEXTURES, rows=8), 0.4),
         (
             "block/any-options",
             mixed("block", activations=SMOOTH, steps=(1, 2, 5), apart=False, textures=_TEXTURES),

@@ -29,6 +29,7 @@ USUAL = "as usual"
 _A_RUN = 128  # more seeds in a row than a run takes
 _X_ALONE = "x records gradients"
 READ_ONLY = "read-only"
+_ANY_OPTIONS = "any step size and temperature"
 _GOLDEN = (5**0.5 - 1) / 2  # its multiples fill an interval evenly
 
 # How the call is made, with the features that this takes.
@@ -43,6 +44,8 @@ MODES: Mapping[str, frozenset[str]] = {
     "one weight records gradients": frozenset({"gradients"}),
     "everything records gradients": frozenset({"gradients"}),
 }
+# In arrays that are compiled for, nothing records or is in a mode of torch's: functions are transformed.
+_OF_FUNCTIONS = (USUAL, "mapped", _X_ALONE, "everything records gradients")
 # Which call of the same function came before it, with other numbers.
 BEFORE: Mapping[str, frozenset[str]] = {
     USUAL: frozenset(),
@@ -134,15 +137,14 @@ class Table:
         chosen = rows[seed * stride % len(rows)]
         if asked.kind.compiles:
             seed //= _A_RUN
-            chosen = {**chosen, "numbers": USUAL, "rows": "any", "steps": found["steps"][:2][-1]}
-            chosen["apart"] = found["apart"][0]
-        return _in_row(self.space.within(asked.absent), chosen, seed)
+            chosen = {**chosen, "steps": found["steps"][:2][-1], "apart": found["apart"][0]}
+        return _in_row(asked.within(self.space), chosen, seed)
 
     def smaller(self, asked: Any, question: InContext) -> Iterator[InContext]:
         """The same case in a simpler context, then smaller cases."""
         yield from (replace(question, context=simpler) for simpler in question.context.simpler())
         case = question.case
-        space = replace(self.space.within(asked.absent), steps=STEPS, apart=case.x is not case.h)
+        space = replace(asked.within(self.space), steps=STEPS, apart=case.x is not case.h)
         yield from (replace(question, case=case) for case in smaller(case, space))
 
     def aims(self, asked: Any, numbers: Any) -> Iterator[Any]:  # noqa: ARG002
@@ -162,11 +164,12 @@ def factors(space: Space, asked: Any) -> dict[str, tuple[Any, ...]]:
     """The factors of the table with their values, as far as the implementation offers what they take."""
     missing = set(asked.absent)
     apart = (True, False) if space.apart and "start" not in missing else (False,)
+    modes = _offered(MODES, missing if apart[0] else missing | {"start"})
     return {
-        "mode": _offered(MODES, missing if apart[0] else missing | {"start"}),
+        "mode": tuple(mode for mode in modes if mode in _OF_FUNCTIONS or not asked.kind.compiles),
         "before": _offered(BEFORE, missing),
         "arrays": layouts(asked.kind),
-        "numbers": tuple(NUMBERS),
+        "numbers": tuple(name for name in NUMBERS if name != _ANY_OPTIONS or not asked.kind.compiles),
         "rows": tuple(ROWS),
         "steps": STEPS if "steps" not in missing else STEPS[:1],
         "apart": apart,
@@ -291,7 +294,7 @@ NUMBERS: Mapping[str, Callable[[Case, np.random.Generator], Case]] = {
     "tiny states": _tiny,
     "pruned weights": _pruned,
     "huge pre-activations": _huge,
-    "any step size and temperature": _any_options,
+    _ANY_OPTIONS: _any_options,
 }
 STEPS = (1, 2, 3, 4, 5)
 

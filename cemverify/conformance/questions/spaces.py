@@ -56,6 +56,9 @@ DENSE = Dims(B=2, J=5, D=6, K=3, R=4, M=6, rank=2)
 SCATTERED = Dims(B=4, J=9, D=13, K=12, R=6, M=8, rank=4)
 LONGER = {"B": 7, "J": 20, "D": 24, "R": 12, "M": 40, "rank": 8}  # one axis of each scattered case
 _BESIDE = Dims(B=2, J=5, D=4, K=2, R=4, M=4, rank=1)  # beside sizes that a space names
+# all sizes for an implementation that compiles each of them: a few of everything, and no axis like another
+COMPILED = (Dims(B=2, J=3, D=4, K=2, R=2, M=3, rank=1), Dims(B=3, J=19, D=18, K=3, R=6, M=21, rank=2))
+_COMPILED_SIZES = 4  # that a space names
 # numbers of tokens on both sides of the blocks that kernels work in, and widths likewise
 LENGTHS = (13, 17, 32, 33, 48, 64, 65, 100, 128, 129, 256, 257, 300)
 WIDTHS = {"D": (16, 17, 24, 32, 33, 48, 64, 65, 96, 128, 129), "R": (5, 8, 9, 16, 17, 32, 33), "K": (1, 2, 4, 16)}
@@ -78,7 +81,9 @@ class Space:
         step_sizes: what T and eta are drawn from. free_temperature: whether tau varies; if not, it is sqrt(R). apart:
         whether x differs from h. square: whether R K = D, as standard attention has it. tokens, batch: the smallest
         numbers of each. sizes: by letter, the sizes to draw from instead of all small ones. textures: degenerate
-        forms that dense cases may take.
+        forms that dense cases may take. few: whether each shape and each configuration is compiled, so that cases
+        share few of them, and differ in their numbers. rows: how many combinations of options are asked for then;
+        None for all pairs.
     """
 
     layer: Layer
@@ -95,6 +100,8 @@ class Space:
     batch: int = 1
     sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     textures: tuple[str, ...] = _USUAL
+    few: bool = False
+    rows: int | None = 4
 
     def within(self, absent: Iterable[str]) -> Space:
         """The part of this space that applies to an implementation without these features."""
@@ -115,6 +122,12 @@ class Space:
         if "steps" in missing:
             space = replace(space, steps=(1,))
         return space
+
+    def compiled(self) -> Space:
+        """This space for an implementation that compiles each shape and each configuration."""
+        every = {axis: max(1, len(named) // _COMPILED_SIZES) for axis, named in self.sizes.items()}
+        sizes = {axis: named[:: -every[axis]][:_COMPILED_SIZES][::-1] for axis, named in self.sizes.items()}
+        return replace(self, few=True, sizes=sizes)
 
     def emptied(self, absent: Iterable[str]) -> str | None:
         """The name of a choice of which no value is offered, if there is one."""
@@ -157,7 +170,12 @@ def cases(space: Space, source: Source) -> st.SearchStrategy[Case]:
 @st.composite
 def _hypothesis_cases(draw: st.DrawFn, space: Space, source: Source) -> Case:
     pick = _Drawn(draw)
-    config, batch, tokens = _question(pick, space, SMALL if source == "small" else DENSE)
+    if space.few:
+        turns = _turns(space)
+        every = len(COMPILED) if source == "small" else 1  # of the smallest sizes
+        config, batch, tokens = _in_few(space, every * draw(st.integers(0, (turns - 1) // every)))
+    else:
+        config, batch, tokens = _question(pick, space, SMALL if source == "small" else DENSE)
     shapes = _array_shapes(space, config, batch, tokens)
     if source == "small":
         return _case(config, {name: tensor(draw(_integers(shape))) for name, shape in shapes.items()})
@@ -182,11 +200,14 @@ def scattered_case(space: Space, seed: int) -> Case:
     """
     rng = np.random.default_rng(seed)
     pick = _InTurn(rng, seed)
-    space = _on_a_row(space, seed)
+    space = space if space.few else _on_a_row(space, seed)
     any_texture = space.textures == _USUAL
     if any_texture:
         space = replace(space, textures=_USUAL + _RARER)
-    config, batch, tokens = _question(pick, space, SCATTERED, _longer(space, seed))
+    if space.few:
+        config, batch, tokens = _in_few(space, seed)
+    else:
+        config, batch, tokens = _question(pick, space, SCATTERED, _longer(space, seed))
     shapes = _array_shapes(space, config, batch, tokens)
     case = _dressed(pick, space, config, shapes, lambda _, shape: rng.standard_normal(shape))
     if any_texture and seed % _IN_A_ROW == 0:
@@ -209,15 +230,38 @@ def _on_a_row(space: Space, number: int) -> Space:
 
     The two parts of a block share the kind of preconditioner; each draws its own number of steps.
     """
-    kinds, steps = space.preconditioners, [space.steps] if space.layer != "block" else []
-    varied = [*space.choices.values(), *steps, *([kinds] if kinds else [])]
-    rows = covering(tuple(len(values) for values in varied)) if varied else ((),)
-    values = [options[i] for options, i in zip(varied, rows[number % len(rows)], strict=True)]
+    rows = _rows(space)
+    values = [options[i] for options, i in zip(_varied(space), rows[number % len(rows)], strict=True)]
     fixed = dict(zip(space.choices, values, strict=False))
     space = replace(space, options={**space.options, **fixed}, choices={})
-    if steps:
+    if space.layer != "block":
         space = replace(space, steps=(values[len(fixed)],))
-    return replace(space, preconditioners=(values[-1],)) if kinds else space
+    return replace(space, preconditioners=(values[-1],)) if space.preconditioners else space
+
+
+def _varied(space: Space) -> list[tuple[Any, ...]]:
+    """The values of each option that varies. The parts of a block draw their own numbers of steps."""
+    steps = [space.steps] if space.layer != "block" else []
+    return [*space.choices.values(), *steps, *([space.preconditioners] if space.preconditioners else [])]
+
+
+def _rows(space: Space) -> tuple[tuple[int, ...], ...]:
+    varied = _varied(space)
+    return covering(tuple(map(len, varied))) if varied else ((),)
+
+
+def _in_few(space: Space, number: int) -> tuple[Config, int, int]:
+    """One of few configurations with the sizes that go with it: whoever asks for that number gets the same."""
+    number %= _turns(space)
+    pick = _InTurn(np.random.default_rng(number), number)
+    return _question(pick, _on_a_row(space, number), COMPILED[number % len(COMPILED)])
+
+
+def _turns(space: Space) -> int:
+    """How many configurations with their sizes the cases share."""
+    every = len(_rows(space))
+    rows = every if space.rows is None else min(every, space.rows)
+    return max(rows, len(COMPILED), *map(len, space.sizes.values()))
 
 
 # --- drawing ----------------------------------------------------------------------------------------
@@ -279,7 +323,8 @@ def _question(
     for f in fields(Dims):
         least = {"B": space.batch, "J": space.tokens}.get(f.name, 1)
         named = space.sizes.get(f.name)
-        values = named or longer.get(f.name) or range(least, max(least, getattr(limits, f.name)) + 1)
+        most = max(least, getattr(limits, f.name))
+        values = named or longer.get(f.name) or range(most if limits in COMPILED else least, most + 1)
         sizes[f.name] = pick.turn(values) if named or f.name == "K" else pick.one_of(values)
     dims = Dims(**sizes)
     if options.get("position") == "rotary":

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 import time
 from collections import deque
 from collections.abc import Generator, Mapping, Sequence
@@ -38,6 +39,7 @@ from cemverify.conformance.judging.first_call import Answer, alike
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import Property
 from cemverify.conformance.workers import nursery
+from cemverify.conformance.workers.compiling import compiling
 from cemverify.conformance.workers.giving_up import LostWorkers
 from cemverify.conformance.workers.judge import (
     Again,
@@ -83,7 +85,8 @@ def run(
     """
     check_memory(effort.memory)
     started = time.monotonic()
-    first = _Worker(name, effort)
+    programs = tempfile.TemporaryDirectory(prefix="cemverify-", ignore_cleanup_errors=True)
+    first = _Worker(name, effort, programs.name)
     crew = [first]
     try:
         introduction = first.introduce()
@@ -97,7 +100,7 @@ def run(
         for record in records.values():
             yield PropertyFinished(record)
         lost, trails, untold, around = LostWorkers(), dict[str, Trail](), list[str](), set[float]()
-        crew += [_Worker(name, effort) for _ in range(min(workers, len(queue)) - 1)]
+        crew += [_Worker(name, effort, programs.name) for _ in range(min(workers, len(queue)) - 1)]
         over, until = False, time.monotonic() + ending.after
         while not over and (queue or any(worker.busy for worker in crew)):
             if time.monotonic() > until:
@@ -110,7 +113,7 @@ def run(
                 if not worker.busy and queue:
                     if not worker.alive or (queue[0].first and worker.used):
                         worker.dismiss()
-                        crew[i] = _Worker(name, effort)
+                        crew[i] = _Worker(name, effort, programs.name)
                     asked_next = queue.popleft()
                     if first_call and first_answer is not None and not asked_next.first:
                         crew[i].call_beside()
@@ -132,6 +135,7 @@ def run(
     finally:
         for worker in crew:
             worker.dismiss()
+        programs.cleanup()
     # in the order of the catalogue, whichever worker was quicker
     in_order = {p.id: trails[p.id] for p in asked if p.id in trails}
     reach = summed(introduction.code, in_order, untold, len(around)) if effort.reads_code else None
@@ -175,9 +179,13 @@ def ask_again(
 
 
 class _Worker:
-    """A pair of processes, and the property they are at."""
+    """A pair of processes, and the property they are at.
 
-    def __init__(self, name: str, effort: Effort) -> None:
+    Args:
+        programs: the folder in which those of a run keep what they compile, if they share one.
+    """
+
+    def __init__(self, name: str, effort: Effort, programs: str | None = None) -> None:
         self.name = name
         self.effort = effort
         self.asked: Property | None = None
@@ -189,7 +197,8 @@ class _Worker:
         self.first_answer: Answer | None = None
         self.alive = True
         with one_thread():
-            self.process, self.connection = nursery.start(judge, name, effort, dict(os.environ), LOADING)
+            environment = dict(os.environ) if programs is None else compiling(os.environ, programs)
+            self.process, self.connection = nursery.start(judge, name, effort, environment, LOADING)
         self.since = self.heard = time.monotonic()  # not before: the server may have to import torch first
         self.worked = 0.0
         self.limit = TimeLimit(2 * LOADING, self._processes)

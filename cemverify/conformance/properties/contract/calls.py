@@ -118,7 +118,7 @@ class OfAllFunctions(Over):
         return None
 
     def scattered(self, asked: Asked, seed: int) -> Case:
-        space = self.space.within(asked.absent)
+        space = asked.within(self.space)
         # without an activation there is no MLP to ask either; without the positions asked for there are none
         usual = {**{name: values[0] for name, values in self.space.choices.items()}, "position": "none"}
         choices = {name: values or (usual[name],) for name, values in space.choices.items()}
@@ -202,7 +202,7 @@ def properties() -> Iterator[Property]:
         premise="no right answer is that of a layer that does nothing",
         floor=0.5,
     )
-    positions = mixed("block", SMOOTH, steps=(1, 2), textures=("plain",), tokens=3)
+    positions = mixed("block", SMOOTH, steps=(1, 2), textures=("plain",), tokens=3, rows=2)
     # angles are what is kept most often, and what a lower dtype spoils most
     positions = replace(positions, choices={**positions.choices, "position": ("rotary",)})
     yield Property(

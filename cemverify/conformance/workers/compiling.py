@@ -1,0 +1,22 @@
+"""What JAX is told of compiling in the processes of a run: quickly, and no program twice.
+
+A check compiles hundreds of tiny functions and calls each a few times, so that LLVM's costly passes never pay. The
+programs lie in a folder that the processes of a run share. Torch and NumPy read none of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_QUICKLY = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+
+
+def compiling(environment: Mapping[str, str], folder: str) -> dict[str, str]:
+    """An environment in which JAX compiles quickly and keeps programs in that folder, but for what it says itself."""
+    kept = {
+        "JAX_COMPILATION_CACHE_DIR": folder,
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+    flags = f"{_QUICKLY} {environment.get('XLA_FLAGS', '')}".rstrip()  # of two alike the last one counts
+    return {**kept, **environment, "XLA_FLAGS": flags}
