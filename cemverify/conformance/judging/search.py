@@ -32,6 +32,7 @@ from cemverify.conformance.questions.hypothesis_draws import from_the_seed_alone
 from cemverify.processes.time_limits import CoreBudget
 
 _SEARCHES = 3  # the usual ones: small, dense and scattered questions
+_WHERE_COMPILED = 4  # times fewer questions around numbers, where each has a size of its own to be compiled for
 _TRIES = 400  # smaller forms of a violation that are looked at
 _KEPT = 12  # telling examples that are kept, to put trivial controls to
 
@@ -166,7 +167,8 @@ class PropertySearch:
         if self.tally.found is None:
             self._scatter(asked, replace(effort, examples=number, seed=_seed(effort, self.property, "scattered")))
         if self.tally.found is None and self.aiming is not None and self.property.looks_around:
-            self._look_around(self.aiming, asked, replace(effort, seed=_seed(effort, self.property, "around")), each)
+            most = max(1, each // _WHERE_COMPILED) if asked.kind.compiles else each
+            self._look_around(self.aiming, asked, replace(effort, seed=_seed(effort, self.property, "around")), most)
         if effort.shrink and not self.tally.flaky:
             self._reduce(asked)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from cemverify.cem.layers import AttentionConfig, CEMAttention
+from cemverify.conformance.implementations.arrays import is_traced
 from cemverify.conformance.implementations.energy_layers import EnergyLayer, energy_layer
 from cemverify.power.mutants.base import Mutant, Zoo
 
@@ -455,3 +457,111 @@ def _wrong_past_32(f: Function, x: Any, *m: Any) -> Any:
     u = f(x, *m)
     late = torch.arange(u.shape[1]) >= 32
     return u * (1 + 1e-3 * late.to(u.dtype)[:, None])
+
+
+# --- contexts -----------------------------------------------------------------------------------------------
+
+# what is kept from one call to the next, by mutant
+_KEPT: dict[Any, Any] = {}
+_CONTEXTS, _AS_USUAL, _PRODUCT = "contexts/layer/update", "update = as usual*", "gradient with respect to*"
+
+
+def _state(x: Any) -> Tensor:
+    found: Tensor = x[0] if isinstance(x, tuple) else x
+    return found
+
+
+@_fault(
+    "layer-frozen-beside-a-frozen-state", "Where the state records no gradient, nothing does.", _CONTEXTS, _PRODUCT
+)
+def _frozen(f: Function, x: Any, *m: Any) -> Any:
+    return f(x, *(m if _state(x).requires_grad else (_each(Tensor.detach, held) for held in m)))
+
+
+@_fault("layer-table-of-an-evaluation", "A table made in inference mode is kept for training.", _CONTEXTS, "*")
+def _table(f: Function, x: Any, *m: Any) -> Any:
+    state = _state(x)
+    key = ("table", state.shape, state.dtype)
+    if key not in _KEPT:
+        _KEPT[key] = torch.ones(state.shape[-1], dtype=state.dtype)
+    return _each(lambda u: u * _KEPT[key], f(x, *m))
+
+
+@_fault("layer-table-of-another-dtype", "A table has the dtype of the first call of its size.", _CONTEXTS, "*")
+def _narrow_table(f: Function, x: Any, *m: Any) -> Any:
+    state = _state(x)
+    third = _KEPT.setdefault(("third", state.shape), torch.tensor(1 / 3, dtype=state.dtype))
+    return _each(lambda u: u * (3 * third.to(u.dtype)), f(x, *m))
+
+
+@_fault("layer-rows-of-the-call-before", "A buffer has the rows of the call before.", _CONTEXTS, "*")
+def _rows_before(f: Function, x: Any, *m: Any) -> Any:
+    rows = _state(x).shape[0]
+    before = _KEPT.get("rows", rows)
+    _KEPT["rows"] = rows
+    return _each(lambda u: u if before <= rows else 2 * u, f(x, *m))
+
+
+@_fault("layer-left-open-by-a-refusal", "A call after one that raised begins in its middle.", _CONTEXTS, "*")
+def _left_open(f: Function, x: Any, *m: Any) -> Any:
+    before = _KEPT.get("open", False)
+    _KEPT["open"] = True
+    answer = f(x, *m)
+    _KEPT["open"] = False
+    return _each(lambda u: 2 * u if before else u, answer)
+
+
+@_fault("layer-buffer-of-another-thread", "A buffer is that of the thread that called before.", _CONTEXTS, "*")
+def _of_thread(f: Function, x: Any, *m: Any) -> Any:
+    now = threading.get_ident()
+    before = _KEPT.get("thread", now)
+    _KEPT["thread"] = now
+    return _each(lambda u: u if before == now else 2 * u, f(x, *m))
+
+
+@_fault(
+    "layer-momentum-of-training",
+    "What training keeps for its next step is added in evaluation.",
+    _CONTEXTS,
+    _AS_USUAL,
+)
+def _of_training(f: Function, x: Any, *m: Any) -> Any:
+    trains = _state(x).requires_grad
+    before = _KEPT.get("trained", False)
+    _KEPT["trained"] = trains
+    return _each(lambda u: u + 1e-3 if before and not trains else u, f(x, *m))
+
+
+@_fault(
+    "layer-windows-in-training",
+    "Where gradients are recorded, windows are read as if nothing lay between.",
+    _CONTEXTS,
+    _PRODUCT,
+)
+def _windows_in_training(f: Function, x: Any, *m: Any) -> Any:
+    state = _state(x)
+    return _each(lambda u: u * (1 + state) if state.requires_grad and not state.is_contiguous() else u, f(x, *m))
+
+
+@_fault(
+    "layer-mapped-windows",
+    "Under vmap, windows are read as if nothing lay between.",
+    _CONTEXTS,
+    _AS_USUAL,
+    needs=("vmap",),
+)
+def _mapped_windows(f: Function, x: Any, *m: Any) -> Any:
+    state = _state(x)
+    return _each(lambda u: 2 * u if is_traced(state) and state.stride(-1) != 1 else u, f(x, *m))
+
+
+@_fault(
+    "layer-narrow-under-autocast",
+    "Under autocast, a part of one storage is rounded to bfloat16.",
+    _CONTEXTS,
+    _AS_USUAL,
+)
+def _narrow_under_autocast(f: Function, x: Any, *m: Any) -> Any:
+    state = _state(x)
+    joined = torch.is_autocast_enabled("cpu") and state.untyped_storage().nbytes() > 8 * state.numel()
+    return _each(lambda u: u.bfloat16().to(u.dtype) if joined else u, f(x, *m))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from cemverify.conformance.properties.base import Property
 from cemverify.conformance.properties.layers import (
+    contexts,
     contract,
     descent,
     differences,
@@ -19,5 +20,5 @@ from cemverify.conformance.properties.layers import (
 
 def properties() -> Iterator[Property]:
     """The properties of energy layers, the most fundamental kind first."""
-    for part in (gradient, descent, structure, contract, training, differences, parameters, modes):
+    for part in (gradient, descent, structure, contract, training, differences, parameters, modes, contexts):
         yield from part.properties()

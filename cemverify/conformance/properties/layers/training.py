@@ -42,7 +42,7 @@ def states_get_their_gradient(box: Box, q: Question) -> Evidence:
 def _pulled_back(box: Box, q: Question, *, of_parameters: bool) -> Evidence:
     generator = torch.Generator().manual_seed(q.seed % 2**31)
     cotangent = [torch.randn(a.shape, generator=generator, dtype=torch.float64) for a in q.x.values()]
-    products = _both_products(box, q, cotangent, of_parameters=of_parameters)
+    products = both_products(box, q, cotangent, of_parameters=of_parameters)
     if products is None:
         raise Discard("no gradient flows through the energy")
     got, due = products
@@ -67,11 +67,11 @@ def _leaves(box: Box, q: Question, of_parameters: bool) -> dict[str, torch.Size]
     lambda asked: [_leaves(asked.box, asked.q, asked.of_parameters)] * 2,
     finite=False,  # where the second is not, the example is discarded
 )
-def _both_products(
+def both_products(
     box: Box, q: Question, cotangent: list[Tensor], *, of_parameters: bool
 ) -> tuple[Leaves, Leaves] | None:
     """Of the update, and of -eta P dE/dg: products by name. None if no gradient flows through the energy."""
-    with _recorded(box, of_parameters) as asked, suppress(_NoGradient):
+    with recorded(box, of_parameters) as asked, suppress(_NoGradient):
         return _products(box, q, asked, cotangent, _update), _products(box, q, asked, cotangent, _descended)
     return None
 
@@ -79,12 +79,12 @@ def _both_products(
 @experiment(lambda asked: _leaves(asked.box, asked.q, asked.of_parameters))
 def gradients_of_update(box: Box, q: Question, cotangent: list[Tensor], *, of_parameters: bool) -> Leaves:
     """Products of the cotangent with the update's Jacobian, by name: in the parameters, or in state and memory."""
-    with _recorded(box, of_parameters) as asked:
+    with recorded(box, of_parameters) as asked:
         return _products(box, q, asked, cotangent, _update)
 
 
 @contextmanager
-def _recorded(box: Box, of_parameters: bool) -> Iterator[Leaves]:
+def recorded(box: Box, of_parameters: bool) -> Iterator[Leaves]:
     """Within, parameters record gradients, or none of them does; gives those that do."""
     parameters = dict(box.layer.parameters)
     before = {name: p.requires_grad for name, p in parameters.items()}

@@ -1,0 +1,285 @@
+"""An energy layer's update in every context: whatever surrounds a call, its answers and gradients are the same.
+
+Three circumstances are crossed by a covering array: how the call is made, which call came before it, and how its
+arrays lie. What is due is taken from the stated energy where the step follows from it, and else from a call of one
+row more, so that what a layer keeps from one call to the next is not what its answer is compared with.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext, suppress
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cemverify.conformance.asking.answers import as_tensor
+from cemverify.conformance.asking.boxes import Arrays, Box, flat, packed, quiet, unpacked
+from cemverify.conformance.asking.experiments import long_experiment, shapes
+from cemverify.conformance.asking.views import in_one_storage, inner_window, transposed
+from cemverify.conformance.implementations.arrays import NUMPY
+from cemverify.conformance.implementations.faults import Fault, NotFinite
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.properties.base import Explanation, Property
+from cemverify.conformance.properties.layers.base import energy_layer_property
+from cemverify.conformance.properties.layers.oracle import along, compared, golden, rounding, solved, terms
+from cemverify.conformance.properties.layers.training import ROUNDINGS, both_products, gradients_of_update, recorded
+from cemverify.conformance.questions.black_boxes import Question
+from cemverify.conformance.questions.contexts import ARRAYS, BEFORE, USUAL, Context
+from cemverify.conformance.questions.coverage import covering
+
+_READ_ONLY = "read-only"
+_OF_PARAMETERS = "parameters record gradients"
+# the modes, with the features that each takes
+MODES: Mapping[str, frozenset[str]] = {
+    USUAL: frozenset(),
+    "in inference mode": frozenset({"inference", "autograd-modes"}),
+    "under autocast": frozenset({"autograd-modes", "wide"}),
+    "mapped": frozenset({"vmap", "autograd-modes"}),
+    "x records gradients": frozenset({"gradients"}),
+    "memory records gradients": frozenset({"gradients", "memory"}),
+    "everything records gradients": frozenset({"gradients", "memory"}),
+    _OF_PARAMETERS: frozenset({"gradients", "parameters"}),
+}
+_RECORDED = {
+    "x records gradients": (True, False),
+    "memory records gradients": (False, True),
+    "everything records gradients": (True, True),
+}
+
+
+def context_of(box: Box, q: Question) -> Context:
+    """The context in which a question is asked: as many seeds in a row as there are contexts ask all of them."""
+    found = _crossed(*_offered(box))
+    return found[q.seed % len(found)]
+
+
+def _offered(box: Box) -> tuple[tuple[str, ...], ...]:
+    torch_ = box.caller.kind.name == "torch"
+    missing = {*box.layer.not_offered, *(() if torch_ else ("autograd-modes", "gradients", "inference"))}
+    missing |= set() if box.layer.working_dtype == "float64" else {"wide"}  # autocast narrows float32
+
+    def of(values: Mapping[str, frozenset[str]]) -> tuple[str, ...]:
+        return tuple(value for value, needed in values.items() if not needed & missing)
+
+    before = [value for value in of(BEFORE) if torch_ or value != "after inference mode"]
+    return of(MODES), tuple(before), tuple(how for how in ARRAYS if how != _READ_ONLY or box.caller.kind is NUMPY)
+
+
+@lru_cache(maxsize=32)
+def _crossed(modes: tuple[str, ...], before: tuple[str, ...], arrays: tuple[str, ...]) -> tuple[Context, ...]:
+    rows = covering((len(modes), len(before), len(arrays)))
+    return tuple(Context(modes[i], before[j], arrays[k]) for i, j, k in rows)
+
+
+def update_holds_in_context(box: Box, q: Question) -> Evidence:
+    """The update, or its products where arguments record gradients, in the context that the question's turn is."""
+    context = context_of(box, q)
+    if context.mode == _OF_PARAMETERS or context.mode in _RECORDED:
+        return _products_hold(box, q, context)
+    got = answered_in(box, q, context)
+    due, room = _due(box, q, got)
+    return judge(
+        *compared(f"update = as usual: {context}", got, due, room), telling=moved(flat(due), along(room, flat(due)))
+    )
+
+
+def _due(box: Box, q: Question, got: Arrays) -> tuple[Arrays, Tensor]:
+    """The update that is due, and the room of an answer: (B,)."""
+    if not {"energy", "gradient-step", "known-preconditioner"} & box.layer.not_offered.keys():
+        found = golden(box, q)
+        return found.arrays, found.room_for(box, q, got)
+    wider = q.rows([*range(q.batch), 0])
+    due = {name: a[: q.batch] for name, a in box.displacement(wider).items()}
+    return due, 2 * rounding(box, q, due) + solved(box)
+
+
+def _products_hold(box: Box, q: Question, context: Context) -> Evidence:
+    generator = torch.Generator().manual_seed(q.seed % 2**31)
+    cotangent = [torch.randn(a.shape, generator=generator, dtype=torch.float64) for a in q.x.values()]
+    got = products_in(box, q, cotangent, context)
+    of_parameters = context.mode == _OF_PARAMETERS
+    stated = {"energy", "gradient-step", "known-preconditioner", "autograd"}
+    both = None
+    if not stated & box.layer.not_offered.keys():
+        both = both_products(box, q, cotangent, of_parameters=of_parameters)
+    due = gradients_of_update(box, q, cotangent, of_parameters=of_parameters) if both is None else both[1]
+    comparisons, telling = [], False
+    for name, product in got.items():
+        size = 1 + float(due[name].abs().max()) + max(float(a.abs().max()) for a in (*q.x.values(), *cotangent))
+        room = torch.tensor(ROUNDINGS * terms(q) * box.eps * size**2 + solved(box) * size)
+        what = f"gradient with respect to {name} = as usual: {context}"
+        comparisons.append(Comparison(what, product, due[name], room))
+        telling = telling or moved(due[name], room)
+    return judge(*comparisons, telling=telling)
+
+
+# --- in the implementation's process --------------------------------------------------------------------------------
+
+
+@long_experiment(lambda asked: shapes(asked.q.x))
+def answered_in(box: Box, q: Question, context: Context) -> Arrays:
+    """The displacement of a call in a context that records nothing."""
+    _come_before(box, q, context)
+    if context.mode == "mapped":
+        return _mapped(box, q, context)
+    x, memory, noise = _laid_out(box, q, context.arrays)
+    with box.caller.guarded(), _MODES.get(context.mode, nullcontext)():
+        found = box.read(box.update_on(*_packed(x, memory), noise), q.x)
+    return box.difference({name: a.clone() for name, a in found.items()}, q.x)
+
+
+@long_experiment(lambda asked: _leaves(asked.box, asked.q, asked.context))
+def products_in(box: Box, q: Question, cotangent: list[Tensor], context: Context) -> dict[str, Tensor]:
+    """Products of the cotangent with the update's Jacobian in what records gradients, by name."""
+    _come_before(box, q, context)
+    with recorded(box, context.mode == _OF_PARAMETERS) as parameters, torch.enable_grad(), box.caller.guarded():
+        x, memory, noise = _laid_out(box, q, context.arrays)
+        of_x, of_memory = _RECORDED.get(context.mode, (False, False))
+        leaves = {**parameters, **(x if of_x else {}), **(memory if of_memory else {})}
+        for leaf in leaves.values():
+            leaf.requires_grad_()
+        answers = unpacked(box.update_on(*_packed(x, memory), noise), q.x)
+        if box.layer.step.returns == "next state":
+            answers = [a - b for a, b in zip(answers, x.values(), strict=True)]
+        live = [(a, c.to(a.dtype)) for a, c in zip(answers, cotangent, strict=True) if a.requires_grad]
+        pulled: Any = [None] * len(leaves)
+        if live:
+            outputs, seeds = zip(*live, strict=True)
+            pulled = torch.autograd.grad(outputs, list(leaves.values()), seeds, allow_unused=True)
+        found = {
+            name: torch.zeros(leaf.shape, dtype=torch.float64) if p is None else as_tensor(p, leaf.shape)
+            for (name, leaf), p in zip(leaves.items(), pulled, strict=True)
+        }
+    if not all(bool(a.isfinite().all()) for a in found.values()):
+        raise NotFinite("a gradient of the update is NaN or infinite")
+    return found
+
+
+def _leaves(box: Box, q: Question, context: Context) -> dict[str, torch.Size]:
+    if context.mode == _OF_PARAMETERS:
+        return shapes(box.layer.parameters)
+    of_x, of_memory = _RECORDED[context.mode]
+    return {**(shapes(q.x) if of_x else {}), **(shapes(q.memory) if of_memory else {})}
+
+
+def _laid_out(box: Box, q: Question, how: str) -> tuple[dict[str, Any], dict[str, Any], Any]:
+    """State and memory as they shall lie in memory, and the noise."""
+    arrays = {
+        f"{part} {name}": box.caller.array(a) for part in ("x", "memory") for name, a in getattr(q, part).items()
+    }
+    if how == "in one storage":
+        arrays = in_one_storage(arrays)
+    elif how == _READ_ONLY:
+        for array in arrays.values():
+            array.setflags(write=False)
+    elif how != USUAL:
+        arrange = inner_window if how == "in windows" else transposed
+        arrays = {name: arrange(array) for name, array in arrays.items()}
+    x, memory = ({name: arrays[f"{part} {name}"] for name in getattr(q, part)} for part in ("x", "memory"))
+    return x, memory, box.own(q)[2]
+
+
+def _packed(x: Mapping[str, Any], memory: Mapping[str, Any]) -> tuple[Any, Any]:
+    return packed(x, "State"), packed(memory, "Memory") if memory else None
+
+
+def _mapped(box: Box, q: Question, context: Context) -> Arrays:
+    """The answer for the first of two questions that are mapped over."""
+    two = q.each(lambda array: torch.stack((array, array.flip(0) / 2)))
+    x, memory, noise = _laid_out(box, two, context.arrays)
+    given = [a for a in (*_packed(x, memory), noise) if a is not None]
+    with_noise = noise is not None
+
+    def function(*arguments: Any) -> Any:
+        held = list(arguments)
+        last = held.pop() if with_noise else None
+        return box.update_on(held[0], held[1] if memory else None, last)
+
+    with box.caller.guarded(), quiet():
+        returned = box.caller.kind.mapped(function)(*given)
+        found = {name: a[0] for name, a in box.read(returned, two.x).items()}
+    return box.difference(found, q.x)
+
+
+_MODES: Mapping[str, Callable[[], Any]] = {
+    "in inference mode": torch.inference_mode,
+    "under autocast": lambda: torch.autocast("cpu", torch.bfloat16),
+}
+
+
+def _come_before(box: Box, q: Question, context: Context) -> None:
+    """The call before, with other numbers: what it does itself is not judged here."""
+    if context.before != USUAL:
+        with suppress(Fault):
+            _BEFORE[context.before](box, q.each(lambda array: array.flip(0) / 2))
+
+
+def _asked(box: Box, q: Question) -> None:
+    with box.caller.guarded():
+        state, memory, noise, _ = box.own(q)
+        box.update_on(state, memory, noise)
+
+
+def _in_inference_mode(box: Box, q: Question) -> None:
+    with torch.inference_mode():
+        _asked(box, q)
+
+
+def _refused(box: Box, q: Question) -> None:
+    wide = {name: torch.cat((a, a), -1) for name, a in q.x.items()}
+    with box.caller.guarded():
+        memory, noise = box.own(q)[1:3]
+        box.update_on(box.given(wide, "State"), memory, noise)
+
+
+def _in_another_thread(box: Box, q: Question) -> None:
+    def call() -> None:
+        with suppress(BaseException):
+            box.update_on(*box.own(q)[:3])
+
+    thread = threading.Thread(target=call, daemon=True)
+    with box.caller.guarded():
+        thread.start()
+        thread.join()
+
+
+def _in_training(box: Box, q: Question) -> None:
+    products_in(
+        box, q, [torch.ones(a.shape, dtype=torch.float64) for a in q.x.values()], Context(next(iter(_RECORDED)))
+    )
+
+
+_BEFORE: Mapping[str, Callable[[Box, Question], None]] = {
+    "after another dtype": lambda box, q: _asked(box.at(torch.float32), q),
+    "after other sizes": lambda box, q: _asked(box, q.rows([*range(q.batch), 0])),
+    "after inference mode": _in_inference_mode,
+    "after a refused call": _refused,
+    "after another thread": _in_another_thread,
+    "after training": _in_training,
+}
+
+
+def properties() -> Iterator[Property]:
+    """The update in every context."""
+    yield energy_layer_property(
+        "contexts/layer/update",
+        "The update and its gradients are the same in every context: ways to call it, calls before it, layouts of "
+        "arrays, crossed in pairs.",
+        Explanation(
+            "x' - x and v^T dx'/dw = as usual, whatever came before, however arrays lie, whichever of them record "
+            "gradients",
+            "Faults that need two circumstances at once pass a suite that asks for one at a time: a table kept from "
+            "inference mode and reused in training, gradients that are lost where the state is frozen.",
+        ),
+        update_holds_in_context,
+        "the update, or some gradient, is not zero",
+        needs={"editable"},
+        source="contract",
+        sources=(),
+        scattered=2.8,
+        once=True,  # what earlier calls left behind need not come back
+    )
