@@ -44,6 +44,12 @@ def test_a_default_run_asks_every_pair_of_options(layer: Layer) -> None:
     assert not [pair for pair in _pairs(property_) if pair not in seen]
 
 
+def asked_of_jax(property_: Property, count: int) -> list[Case]:
+    """Cases as they are asked of an implementation that is compiled for each of them."""
+    asked = [property_.questions.scattered(Asked(kind=JAX), seed) for seed in range(count)]
+    return [case for case in asked if isinstance(case, Case)]
+
+
 OF_CASES = [p for p in catalogue() if p.kind == "CEM implementation" and isinstance(p.questions, Over)]
 
 
@@ -52,7 +58,7 @@ def test_an_implementation_that_compiles_each_case_is_asked_many_of_few_shapes_a
     property_: Property,
 ) -> None:
     every = property_.id in [f"gradient/{layer}/any-options" for layer in ("attention", "mlp", "block")]
-    found = [property_.questions.scattered(Asked(kind=JAX), seed) for seed in range(60)]
+    found = asked_of_jax(property_, 60)
     compiled = {(str(case.config), *(tuple(a.shape) for a in (case.x, *case.weights.values()))) for case in found}
     assert 2 <= len(compiled) <= (60 if every else 8)
     assert len({case.h.numpy().tobytes() for case in found}) > 50  # their numbers are their own
@@ -61,7 +67,7 @@ def test_an_implementation_that_compiles_each_case_is_asked_many_of_few_shapes_a
 @pytest.mark.parametrize("layer", ["attention", "mlp"])
 def test_all_pairs_of_options_are_asked_of_an_implementation_that_compiles_too(layer: Layer) -> None:
     (property_,) = select([f"gradient/{layer}/any-options"])
-    found = [property_.questions.scattered(Asked(kind=JAX), seed) for seed in range(80)]
+    found = asked_of_jax(property_, 80)
     met = {pair for case in found for pair in combinations(sorted(_options(case).items()), 2)}
     assert met >= {((a, u), (b, v)) for a, u, b, v in _pairs(property_)}
 
