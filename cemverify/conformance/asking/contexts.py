@@ -80,7 +80,7 @@ def _mapped(caller: Caller, name: str, case: Case, context: Context, shape: torc
     axes = mapped_arguments(case, name)
     one, other = (arguments_of(asked, name) for asked in mapped_cases(case, name))
     stacked = {key: torch.stack([one[key], other[key]]) if key in axes else one[key] for key in one}
-    arrays = _arranged(caller, {key: caller.array(array) for key, array in stacked.items()}, context.arrays)
+    arrays = arranged(caller, {key: caller.array(array) for key, array in stacked.items()}, context.arrays)
     along = {key: 0 if key in axes else None for key in arrays}
     with caller.guarded(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what vmap says of its own speed
@@ -93,10 +93,10 @@ def _mapped(caller: Caller, name: str, case: Case, context: Context, shape: torc
 
 
 def _laid_out(caller: Caller, case: Case, name: str, how: str) -> Arrays:
-    return _arranged(caller, {key: caller.array(array) for key, array in arguments_of(case, name).items()}, how)
+    return arranged(caller, {key: caller.array(array) for key, array in arguments_of(case, name).items()}, how)
 
 
-def _arranged(caller: Caller, arrays: Arrays, how: str) -> Arrays:
+def arranged(caller: Caller, arrays: Arrays, how: str) -> Arrays:
     """The same numbers; arrays of a kind that cannot lie so stay as they are."""
     if how == USUAL or how not in layouts(caller.kind):
         return arrays

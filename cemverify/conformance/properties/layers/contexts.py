@@ -18,9 +18,8 @@ from torch import Tensor
 
 from cemverify.conformance.asking.answers import as_tensor
 from cemverify.conformance.asking.boxes import Arrays, Box, flat, packed, quiet, unpacked
+from cemverify.conformance.asking.contexts import arranged
 from cemverify.conformance.asking.experiments import long_experiment, shapes
-from cemverify.conformance.asking.views import in_one_storage, inner_window, transposed
-from cemverify.conformance.implementations.arrays import NUMPY
 from cemverify.conformance.implementations.faults import Fault, NotFinite
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.properties.base import Explanation, Property
@@ -28,10 +27,9 @@ from cemverify.conformance.properties.layers.base import energy_layer_property
 from cemverify.conformance.properties.layers.oracle import along, compared, golden, rounding, solved, terms
 from cemverify.conformance.properties.layers.training import ROUNDINGS, both_products, gradients_of_update, recorded
 from cemverify.conformance.questions.black_boxes import Question
-from cemverify.conformance.questions.contexts import ARRAYS, BEFORE, USUAL, Context
+from cemverify.conformance.questions.contexts import BEFORE, USUAL, Context, layouts
 from cemverify.conformance.questions.coverage import covering
 
-_READ_ONLY = "read-only"
 _OF_PARAMETERS = "parameters record gradients"
 # the modes, with the features that each takes
 MODES: Mapping[str, frozenset[str]] = {
@@ -66,7 +64,7 @@ def _offered(box: Box) -> tuple[tuple[str, ...], ...]:
         return tuple(value for value, needed in values.items() if not needed & missing)
 
     before = [value for value in of(BEFORE) if torch_ or value != "after inference mode"]
-    return of(MODES), tuple(before), tuple(how for how in ARRAYS if how != _READ_ONLY or box.caller.kind is NUMPY)
+    return of(MODES), tuple(before), layouts(box.caller.kind)
 
 
 @lru_cache(maxsize=32)
@@ -168,17 +166,8 @@ def _leaves(box: Box, q: Question, context: Context) -> dict[str, torch.Size]:
 
 def _laid_out(box: Box, q: Question, how: str) -> tuple[dict[str, Any], dict[str, Any], Any]:
     """State and memory as they shall lie in memory, and the noise."""
-    arrays = {
-        f"{part} {name}": box.caller.array(a) for part in ("x", "memory") for name, a in getattr(q, part).items()
-    }
-    if how == "in one storage":
-        arrays = in_one_storage(arrays)
-    elif how == _READ_ONLY:
-        for array in arrays.values():
-            array.setflags(write=False)
-    elif how != USUAL:
-        arrange = inner_window if how == "in windows" else transposed
-        arrays = {name: arrange(array) for name, array in arrays.items()}
+    numbers = {f"{part} {name}": a for part in ("x", "memory") for name, a in getattr(q, part).items()}
+    arrays = arranged(box.caller, {name: box.caller.array(a) for name, a in numbers.items()}, how)
     x, memory = ({name: arrays[f"{part} {name}"] for name in getattr(q, part)} for part in ("x", "memory"))
     return x, memory, box.own(q)[2]
 
