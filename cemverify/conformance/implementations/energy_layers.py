@@ -187,8 +187,9 @@ def energy_layer(
         update: update(x, memory), or update(x) without a memory: what a step adds to x, or the next state.
         energy: energy(g, memory), or energy(g): the energy at g = G(x); g is x unless there is a state map.
         dim: D, for state = memory = ("J", D).
-        state, memory: shapes. memory=None: there is none. memory=PRESENT_STATE: update(x) lets tokens read the
-            present states of the others, and the energy, energy(g, m), is differentiated with m = g held fixed.
+        state, memory: shapes. With state=(...) a memory has to be given, too; memory=None: there is none.
+            memory=PRESENT_STATE: update(x) lets tokens read the present states of the others, and the energy,
+            energy(g, m), is differentiated with m = g held fixed.
         energy_per: "token" (B, J), "sequence" (B,) or "batch", a scalar.
         mean_over: "tokens" and "batch", as far as the returned energy is a mean over them rather than a sum.
         coupled: the energy reads other tokens' states and the update is its gradient in all of them.
@@ -206,7 +207,8 @@ def energy_layer(
             size that depends on the state give step_size(x, memory), or step_size(x) without a memory or with
             PRESENT_STATE: (), (B,), (B, J) or any other shape that the state's begins with; positive.
         momentum: mu, at least 0 and below 1: each step also adds mu times the one before it (heavy ball).
-        preconditioner: None, an array (D,) or (D, D), a function of the gradient, or SOME_POSITIVE_DEFINITE.
+        preconditioner: P: None, an array (D,) or (D, D), a function of the gradient, or SOME_POSITIVE_DEFINITE. A P
+            that is not positive lets the energy rise.
         proximal, penalty: for step="proximal": prox(v, eta), a state, and R(x), a value per token or per sequence,
             infinite for states that it forbids.
             The step is x' = prox(x - eta P dE/dg, eta), and what it lowers is E + R.
@@ -218,7 +220,7 @@ def energy_layer(
         noise: sigma; `update(..., noise=z)` then adds sigma z, with z of the state's shape.
         shortest: the fewest tokens that it takes.
         parameters: a module or a mapping of torch tensors; gradients with respect to them are tested.
-        working_dtype: "float32" gives it float32 arrays, and the error budgets follow.
+        working_dtype: "float32" gives it float32 arrays, and the error budgets follow; its weights stay as they are.
         arrays: "torch", "numpy" or "jax": what the functions take and return.
         not_offered: what it lacks, of: "causality", "autograd", "gradients", "inference", "vmap", "compile", "cuda",
             "dtype:float32", "dtype:bfloat16".
