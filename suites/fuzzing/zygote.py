@@ -35,6 +35,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
+from cemverify.conformance.workers.limits import descendants
+from cemverify.processes.time_limits import TimeLimit
 from suites.fuzzing import spoiling
 from suites.fuzzing.abuses import CORE_SECONDS, SECONDS, Abuse, Outcome, as_json, from_json, is_whole
 from suites.runs.interrupts import heed
@@ -281,8 +283,8 @@ def _catches(process: int, number: int) -> bool:
 
 def _left() -> int:
     """How many processes a command has left behind; they are ended."""
-    deadline = time.monotonic() + 5
-    while time.monotonic() < deadline:
+    limit = TimeLimit(5.0, lambda: descendants(os.getpid()))  # an import waits for a core, and looks around after it
+    while not limit.passed():
         try:
             if os.waitpid(-1, os.WNOHANG)[0] == 0:
                 time.sleep(0.02)
