@@ -17,15 +17,16 @@ PREFACE = """\
 # Blind rounds
 
 Our own mutants were written beside the properties that kill them. The faults on this page were not. Their authors had
-the [contract](contract.md) and the [mathematics](mathematics.md). In round 2 they also had the README, the tutorial
-and a harness with three correct implementations. They had not read the code of any property, mutant or test.
+the [contract](contract.md) and the [mathematics](mathematics.md); from round 2 on also the README, the tutorial and
+correct implementations to change; and for energy layers [their page](energy-layers.md). They had not read the code of
+any property, mutant or test.
 
 Each fault is tested with the default number of examples and one seed, until some property is violated: then it is
 *killed*. Most gaps that the survivors showed were closed, each for all faults of its kind, and then the survivors
 were tested again. Those that are killed by nothing yet are marked "not seen".
 
-All torch and NumPy faults were tested. Of the JAX faults only some were, in random order. So the share of JAX is that
-of a small sample, and the row "all" is mostly torch and NumPy.
+Where a table says that fewer were tested than written, they were taken in random order, and their share is that of a
+sample. Of JAX, which takes minutes for each, these are few, and the row "all" is mostly torch and NumPy.
 
 The faults lie in `suites/blind`. `python -m suites.blind ask N` tests what was not yet tested in round N,
 `cemverify check suites.blind.faults:NAME` checks one fault, and `python -m suites.blind page` writes this page."""
