@@ -31,15 +31,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.fixture(scope="module")
-def found(folder: Path, request: pytest.FixtureRequest) -> Sequence[tuple[Abuse, Outcome]]:
-    """All abuses of this module with their outcomes: one process runs all of them."""
-    count = THOROUGH if request.config.getoption("--thorough") else USUAL
-    drawn = draw_all(folder, count, int(os.environ.get("CEMVERIFY_SEED", "0")))
-    spoiled = [Abuse("spoiling", ("spoil", way), made={"link": "-> right.py"}) for way in WAYS]
-    return list(outcomes([*spoiled, *regressions(folder), *drawn], folder))
-
-
 def _broken(found: Sequence[tuple[Abuse, Outcome]], kinds: Sequence[str]) -> list[str]:
     chosen = [(abuse, outcome) for abuse, outcome in found if abuse.kind in kinds]
     assert {abuse.kind for abuse, _ in chosen} == set(kinds)
@@ -47,17 +38,17 @@ def _broken(found: Sequence[tuple[Abuse, Outcome]], kinds: Sequence[str]) -> lis
     return [f"{why}: {as_json(abuse)} -> {outcome.code}, {outcome.stderr[-500:]}" for abuse, outcome, why in wrong]
 
 
-def test_each_way_to_break_the_rule_is_seen(found: Sequence[tuple[Abuse, Outcome]]) -> None:
+def test_commands_keep_the_rule_under_abuse_and_each_way_to_break_it_is_seen(
+    folder: Path, request: pytest.FixtureRequest
+) -> None:
+    """One test, for all abuses are run by one process; what once broke the rule is among them."""
+    count = THOROUGH if request.config.getoption("--thorough") else USUAL
+    drawn = draw_all(folder, count, int(os.environ.get("CEMVERIFY_SEED", "0")))
+    spoiling = [Abuse("spoiling", ("spoil", way), made={"link": "-> right.py"}) for way in WAYS]
+    found = list(outcomes([*spoiling, *regressions(folder), *drawn], folder))
     spoiled = {abuse.words[1]: complaints(abuse, outcome) for abuse, outcome in found if abuse.kind == "spoiling"}
     assert [way for way, (_, due) in WAYS.items() if not any(due in each for each in spoiled[way])] == []
-
-
-def test_what_once_broke_the_rule_keeps_it(found: Sequence[tuple[Abuse, Outcome]]) -> None:
-    assert _broken(found, ["regressions"]) == []
-
-
-def test_commands_keep_the_rule_under_abuse(found: Sequence[tuple[Abuse, Outcome]]) -> None:
-    assert _broken(found, list(SHARES)) == []
+    assert _broken(found, ["regressions", *SHARES]) == []
 
 
 def test_an_abuse_can_be_written_down_and_is_drawn_again_by_its_seed(folder: Path) -> None:
