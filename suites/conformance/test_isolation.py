@@ -227,6 +227,14 @@ def test_loading_ends_even_if_the_implementation_does_not_let_it(name: str, monk
         list(run(name, ONE_OF_EACH, QUICKLY))
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone says that a process is stopped")
+def test_an_import_that_stops_its_process_is_told_at_once() -> None:
+    began = time.monotonic()
+    with pytest.raises(LoadError, match="it stopped its own process, as SIGSTOP does"):
+        list(run("suites.conformance.stops_on_import:anything", ONE_OF_EACH, QUICKLY))
+    assert time.monotonic() - began < isolation.LOADING
+
+
 def test_the_command_line_says_which_property_was_hit_and_by_what(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -109,6 +109,9 @@ def regressions(ground: Path) -> Iterator[Abuse]:
     for words in _EMPTY:
         yield Abuse("regressions", words)
     yield from (Abuse("regressions", (*line.split(), _NAME)) for line in _NAMED)
+    # an import that stops its process was waited for as long as an import may take
+    stops = b"import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)\n".hex()
+    yield Abuse("regressions", ("cemverify", "check", "stops:mine"), files={"stops.py": stops}, real=True, wrong=True)
     for files in (8, 12, 16):
         yield Abuse("regressions", tuple(_CHECK.split()), limits={"files": files})
     # no descriptor was left, not even to leave stderr

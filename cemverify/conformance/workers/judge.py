@@ -15,7 +15,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing.connection import Connection
@@ -48,6 +48,7 @@ from cemverify.conformance.workers.limits import (
     adopt_orphans,
     end_all,
     guard_memory,
+    is_stopped,
     leave_terminal,
 )
 from cemverify.conformance.workers.wire import Closed, Line, Overdue, Unreadable, answered, request, requested
@@ -60,6 +61,7 @@ from cemverify.source.reading.code import Code, from_plain
 
 _ONE_CALL = Allowance()
 _BEAT = 0.5  # seconds between signs of life
+_LOOK = 1.0  # seconds between looks at whether an answer can still come
 
 
 @dataclass(frozen=True)
@@ -234,14 +236,17 @@ class Respondent:
         return f"it ended the interpreter ({'signal ' + str(-code) if code < 0 else 'exit code ' + str(code)})"
 
 
-def await_something(line: Line, limit: TimeLimit) -> None:
+def await_something(line: Line, limit: TimeLimit, *, ends: Callable[[], bool] = lambda: False) -> None:
     """Waits until bytes come.
 
+    Args:
+        ends: looked at every second: whether none can come any more.
+
     Raises:
-        Overdue: none have come within the limit.
+        Overdue: none have come within the limit, or none can.
     """
-    while not line.arrives(limit.until):
-        if limit.passed():
+    while not line.arrives(min(limit.until, time.monotonic() + _LOOK)):
+        if limit.passed() or ends():
             raise Overdue
 
 
@@ -337,13 +342,16 @@ def _leave(process: Any) -> NoReturn:
 
 def _introduced(respondent: Respondent, name: str, loading: float) -> tuple[Subject, Code] | NotLoaded:
     try:
-        await_something(respondent.line, TimeLimit(loading, lambda: respondent.processes[1:]))
+        limit = TimeLimit(loading, lambda: respondent.processes[1:])
+        await_something(respondent.line, limit, ends=lambda: any(map(is_stopped, respondent.processes[1:])))
         said = answered(respondent.line.receive(time.monotonic() + loading))
         if "unloaded" in said:
             return NotLoaded(printable(str(said["unloaded"])))
         respondent.origin = whence(said)
         return declared(said), from_plain(said["code"])
     except Overdue:
+        if any(map(is_stopped, respondent.processes[1:])):
+            return NotLoaded(f"loading {name!r}: it stopped its own process, as SIGSTOP does")
         return NotLoaded(f"loading {name!r} did not finish within {loading:.0f} seconds")
     except Closed:
         return NotLoaded(f"loading {name!r}: {respondent.ending()}")

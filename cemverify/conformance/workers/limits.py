@@ -89,12 +89,20 @@ def end_all(pid: int) -> None:
 
 def is_gone(pid: int) -> bool:
     """Whether the process ended, waited for or not."""
-    if not LINUX:
-        return True
+    return not LINUX or _state(pid) in "ZX"
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether the process stands still until somebody has it go on, as by SIGSTOP."""
+    return LINUX and _state(pid) == "T"
+
+
+def _state(pid: int) -> str:
+    """The letter by which Linux names what a process does; X for one that is gone."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
-        return True
+        return "X"
 
 
 def adopt_orphans() -> None:
