@@ -40,7 +40,7 @@ ROOMS: dict[str, set[str]] = {
     "cemverify.cem": set(),
     "cemverify.runs": shared("console", "processes", "results"),
     "cemverify.conformance": set(),
-    "cemverify.conformance.implementations": {"cemverify.cem"} | shared("console"),
+    "cemverify.conformance.implementations": {"cemverify.cem"} | shared("processes", "console"),
     "cemverify.source": set(),
     "cemverify.source.reading": verifier("implementations"),
     "cemverify.source.reach": {"cemverify.source.reading"} | verifier("implementations"),

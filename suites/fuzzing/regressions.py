@@ -33,6 +33,9 @@ _LINES: tuple[tuple[str, Mapping[str, str]], ...] = (
     ("cemverify check right.py:mine --json right.py", {}),
     ("cemverify check package.layer:mine --markdown package/layer.py", {}),
     (f"{_CHECK} --known known.toml --json known.toml", {}),
+    # a module of 2^38 bytes was read whole
+    ("cemverify check odd.py:mine", {"odd.py": "sparse"}),
+    ("cemverify repair odd.py:mine", {"odd.py": "sparse"}),
     (f"{_CHECK} --baseline check.json --json check.json", {}),
     *((f"{_REPLAY} --json {_FOUND}{suffix}", {}) for suffix in (".json", ".npz", ".py")),
     (f"{_CHECK} --save-counterexamples found --json found/../{_FOUND}.json", {}),

@@ -12,6 +12,7 @@ the last word, in the same sentences.
 from __future__ import annotations
 
 import ast
+import errno
 import os
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -24,6 +25,7 @@ from keyword import iskeyword
 from pathlib import Path
 
 from cemverify.console.errors import Refusal
+from cemverify.processes.inputs import read_bytes
 
 ENTRY_POINTS = "cemverify.implementations"
 
@@ -262,9 +264,18 @@ def _lacking(file: Path, module: str, path: str) -> str | None:
 
 
 def _tree(file: Path) -> ast.Module | None:
+    """The text of a module as a tree; None if it has none, or none that can be read.
+
+    Raises:
+        LoadError: it is larger than any module; to import it would take all memory.
+    """
     try:
-        return ast.parse(file.read_bytes()) if file.suffix == ".py" else None
-    except (OSError, ValueError, SyntaxError, RecursionError):
+        return ast.parse(read_bytes(file)) if file.suffix == ".py" else None
+    except OSError as error:
+        if error.errno == errno.EFBIG:
+            raise LoadError(f"{file.name} is not a module: {error.strerror}") from error
+        return None
+    except (ValueError, SyntaxError, RecursionError):
         return None
 
 
