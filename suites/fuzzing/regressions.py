@@ -33,6 +33,9 @@ _LINES: tuple[tuple[str, Mapping[str, str]], ...] = (
     ("cemverify check right.py:mine --json right.py", {}),
     ("cemverify check package.layer:mine --markdown package/layer.py", {}),
     (f"{_CHECK} --known known.toml --json known.toml", {}),
+    # what may be a file or a name elsewhere was looked for as a file, whose name was too long
+    (f"synthetic language confidence --tokeniser {'x' * 300}", {}),
+    (f"synthetic language confidence --dataset {'x' * 300}", {}),
     # a module of 2^38 bytes was read whole
     ("cemverify check odd.py:mine", {"odd.py": "sparse"}),
     ("cemverify repair odd.py:mine", {"odd.py": "sparse"}),

@@ -11,6 +11,7 @@ files, not by their location.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -92,7 +93,7 @@ def _content(spec: DatasetSpec) -> dict[str, str]:
     if kind in LOCAL_FORMATS and pattern:
         parted = (path.rpartition("::") for path in _matched(spec, kind, pattern))
         found = [(member, path) for member, _, path in parted]  # zip://MEMBER::PATH
-    elif (root := Path(spec.name)).is_dir():
+    elif os.path.isdir(root := Path(spec.name)):  # which is not one where its name is too long
         kind = "folder"
         below = sorted((path.relative_to(root), path) for path in root.rglob("*") if path.is_file())
         # the library tells splits and formats by names; hidden folders hold what fetched them

@@ -82,7 +82,7 @@ def subwords(name: str) -> Subwords:
             "a tokeniser other than bytes needs the extra 'hub': pip install -c constraints.txt -e '.[bench,hub]'"
         ) from error
     path = Path(os.path.expanduser(name))
-    local = path.is_file()
+    local = os.path.isfile(path)  # which is not one where its name is too long
     if not local and (name.endswith(".json") or name.startswith((".", "~", "/")) or name.count("/") > 1):
         raise UsageError(
             f"no file {name}; --tokeniser takes a tokenizer.json, or the owner/name of one on the Hugging Face hub"
