@@ -92,6 +92,10 @@ def expected_shapes(config, attention):
     return shapes
 
 
+def is_not_finite(array):
+    return not isinstance(array, jax.core.Tracer) and not bool(jnp.isfinite(array).all())
+
+
 def check(x, h, weights, config, attention):
     for name, array in [("x", x), ("h", h), *weights.items()]:
         if not jnp.issubdtype(array.dtype, jnp.floating):
@@ -101,8 +105,8 @@ def check(x, h, weights, config, attention):
     for name, shape in expected_shapes(config, attention).items():
         if name not in weights or weights[name].shape != shape:
             raise ValueError(f"{name} must have the shape {shape}")
-    if not isinstance(x, jax.core.Tracer) and bool(jnp.isnan(x).any()):
-        raise ValueError("NaN in x")
+    if any(is_not_finite(array) for array in (x, h, *weights.values())):
+        raise ValueError("there is NaN or infinity")
     if config.steps < 1:
         raise ValueError("no steps")
     if config.step_size < 0:

@@ -117,8 +117,8 @@ def check(x, h, weights, config, attention):
     for name, shape in expected_shapes(config, attention).items():
         if name not in weights or weights[name].shape != shape:
             raise ValueError(f"{name} must have the shape {shape}")
-    if np.isnan(x).any():
-        raise ValueError("NaN in x")
+    if not all(np.isfinite(array).all() for array in (x, h, *weights.values())):
+        raise ValueError("there is NaN or infinity")
     if config.steps < 1:
         raise ValueError("no steps")
     if config.step_size < 0:

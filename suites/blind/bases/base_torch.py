@@ -112,6 +112,12 @@ def quiet():
     return torch.compiler.is_compiling()
 
 
+def is_not_finite(array):
+    if quiet() or torch._C._functorch.is_batchedtensor(array):
+        return False
+    return not bool(torch.isfinite(array.detach()).all())
+
+
 def check(x, h, weights, config, shapes):
     for name, array in (("x", x), ("h", h), *weights.items()):
         if not array.is_floating_point():
@@ -132,8 +138,8 @@ def check(x, h, weights, config, shapes):
         raise ValueError("there must be at least one step")
     if config.step_size < 0:
         raise ValueError("the step size must be positive")
-    if not quiet() and not torch._C._functorch.is_batchedtensor(x) and bool(torch.isnan(x.detach()).any()):
-        raise ValueError("x has NaN")
+    if any(is_not_finite(array) for array in (x, h, *weights.values())):
+        raise ValueError("there is NaN or infinity")
 
 
 def check_attention(x, h, weights, config):
