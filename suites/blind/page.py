@@ -22,8 +22,9 @@ correct implementations to change; and for energy layers [their page](energy-lay
 any property, mutant or test.
 
 Each fault is tested with the default number of examples and one seed, until some property is violated: then it is
-*killed*. Most gaps that the survivors showed were closed, each for all faults of its kind, and then the survivors
-were tested again. Those that are killed by nothing yet are marked "not seen".
+*killed*. Its code is not read for that, so nothing is asked around the numbers in it. Most gaps that the survivors of
+the first rounds showed were closed, each for all faults of its kind, and then the survivors were tested again. Those
+that are killed by nothing yet are marked "not seen".
 
 Where a table says that fewer were tested than written, they were taken in random order, and their share is that of a
 sample. Of JAX, which takes minutes for each, these are few, and the row "all" is mostly torch and NumPy.
