@@ -33,7 +33,7 @@ class Tables:
         def build():
             return (np.arange(start, stop)[:, None] - np.arange(stop)[None, :]).astype(np.float64)
 
-        return self.get(("distances", start, stop), build)
+        return build() if stop - start > 512 else self.get(("distances", start, stop), build)
 
     def slopes(self, K):
         return self.get(("slopes", K), lambda: np.array(slopes(K)))

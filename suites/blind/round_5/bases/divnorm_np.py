@@ -24,4 +24,6 @@ def update(x, m):  # (B, J, D), (B, J, D) -> (B, J, D)
     return -STEP * (divided + PULL * (x - m))
 
 
-mine = energy_layer(update=update, energy=energy, dim=D, step_size=STEP, permutable=True, arrays="numpy")
+mine = energy_layer(
+    update=update, energy=energy, dim=D, step_size=STEP, permutable=True, arrays="numpy"
+)

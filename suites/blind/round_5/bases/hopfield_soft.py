@@ -17,4 +17,6 @@ def update(x, m):  # (B, J, 6), (B, M, 6) -> (B, J, 6)
     return weights @ m - x
 
 
-mine = energy_layer(update=update, energy=energy, state=("J", 6), memory=("M", 6), monotone=True, permutable=True)
+mine = energy_layer(
+    update=update, energy=energy, state=("J", 6), memory=("M", 6), monotone=True, permutable=True
+)

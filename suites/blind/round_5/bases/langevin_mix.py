@@ -25,4 +25,6 @@ def update(x, y, noise=None):  # (B, J, D), (B, J, D), (B, J, D) -> (B, J, D)
     return drift if noise is None else drift + SIGMA * noise
 
 
-mine = energy_layer(update=update, energy=energy, dim=D, step_size=STEP, noise=SIGMA, permutable=True)
+mine = energy_layer(
+    update=update, energy=energy, dim=D, step_size=STEP, noise=SIGMA, permutable=True
+)

@@ -29,4 +29,6 @@ def update(x, m):  # (B, J, D), (B, J, D) -> (B, J, D)
     return STEP * (share[..., None] * pulls).sum(2)
 
 
-mine = energy_layer(update=update, energy=energy, dim=D, step_size=STEP, permutable=True, arrays="jax")
+mine = energy_layer(
+    update=update, energy=energy, dim=D, step_size=STEP, permutable=True, arrays="jax"
+)
