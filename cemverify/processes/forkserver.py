@@ -14,7 +14,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from multiprocessing import forkserver, resource_tracker, util
@@ -152,6 +152,15 @@ def _shorten_the_temporary_folder() -> None:
         folder = tempfile.mkdtemp(prefix="pymp-", dir="/tmp")
         util.Finalize(None, shutil.rmtree, (folder,), {"ignore_errors": True}, exitpriority=-100)
         config["tempdir"] = folder
+
+
+def at_the_end(last: Callable[[], object]) -> Callable[[], bool]:
+    """Has a function called at the end of this process, before children that are left are waited for; not in forks.
+
+    Returns:
+        Whether it is still to be called: no more in a fork, nor after the end began.
+    """
+    return util.Finalize(None, last, exitpriority=0).still_active
 
 
 def server() -> int | None:

@@ -19,7 +19,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from multiprocessing import util
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -38,7 +37,7 @@ PRELOADED = "cemverify.conformance.workers.preloaded"
 
 _tried: set[int | None] = set()  # servers that have forked, so that they have imported everything
 _not_ended: dict[Any, Connection] = {}  # processes that were begun here, and our end of each one's connection
-_at_the_end: Any = None
+_is_seen_to: Callable[[], bool] | None = None  # whether what is not ended will be, at the end
 
 
 def get_ready(name: str) -> None:
@@ -105,9 +104,9 @@ def end(process: Any, connection: Connection) -> None:
 
 def _see_to_the_rest() -> None:
     """Has processes ended at the end of this one, before those that are left are waited for."""
-    global _at_the_end
-    if _at_the_end is None or not _at_the_end.still_active():  # as in a fork
-        _at_the_end = util.Finalize(None, _end_the_rest, exitpriority=0)
+    global _is_seen_to
+    if _is_seen_to is None or not _is_seen_to():  # as in a fork
+        _is_seen_to = forkserver.at_the_end(_end_the_rest)
 
 
 def _end_the_rest() -> None:
