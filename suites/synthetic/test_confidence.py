@@ -80,6 +80,12 @@ def test_text_from_elsewhere_is_told_by_what_differs_in_it() -> None:
     assert found["entropy"] > 0.9
 
 
+def test_texts_that_are_told_apart_at_every_token_have_a_finite_ratio() -> None:
+    _, known = tokens(6)
+    found = unseparated(replace(known, entropy=np.zeros(N)), replace(known, entropy=np.ones(N)))
+    assert found["entropy"] == 4 / N**2
+
+
 def test_energies_are_those_that_each_layer_starts_with_and_how_far_its_steps_lower_them() -> None:
     exact = model().double()
     windows = torch.randint(8, (3, 17), generator=torch.Generator().manual_seed(0))

@@ -14,7 +14,7 @@ from synthetic.studies.engine.comparisons import Compared, compared, family
 from synthetic.studies.engine.designs import LAYERS, parameters
 from synthetic.studies.engine.pages import GENERATED, Page, Picture, joined, paragraph, ratio_dots
 from synthetic.studies.engine.study import Findings, Found
-from synthetic.studies.engine.told import BACKWARDS, LOSS, PIECES, PIECES_OF_ONE, TOLD_WINDOWS, Told, questions
+from synthetic.studies.engine.told import BACKWARDS, LOSS, PIECES, PIECES_OF_ONE, TOLD_WINDOWS, Told
 from synthetic.studies.engine.tuning import State, Tuned
 
 OF: dict[str, str] = {
@@ -56,7 +56,11 @@ def summarise(found: State) -> tuple[Added, ...]:
 
 
 def _by_question(tuned: Tuned) -> Iterator[tuple[str, dict[int, Told]]]:
-    told = {seed: questions(record.told) for seed, record in tuned.judged.items() if record and record.told}
+    told = {
+        seed: {one.question: one for one in record.told}
+        for seed, record in tuned.judged.items()
+        if record and record.told
+    }
     for question in OF if told else ():
         yield question, {seed: found[question] for seed, found in told.items()}
 

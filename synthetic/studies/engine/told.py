@@ -8,7 +8,7 @@ of a token in its window is known to all three, because energies of attention an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -144,7 +144,10 @@ def _unexplained(x: Array, y: Array, first_half: NDArray[np.bool_]) -> float:
 
 
 def _unseparated(own: Array, theirs: Array, first_half: NDArray[np.bool_]) -> float:
-    """2 (1 - AUROC) of tokens of two texts (N, F) each, the mean over halves that the other half was fitted to."""
+    """2 (1 - AUROC) of tokens of two texts (N, F) each, the mean over halves that the other half was fitted to.
+
+    It is at least that of one pair of tokens in the wrong order, so that ratios of it are finite.
+    """
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.metrics import roc_auc_score
 
@@ -153,7 +156,7 @@ def _unseparated(own: Array, theirs: Array, first_half: NDArray[np.bool_]) -> fl
     for fitted in (first_half, ~first_half):
         trees = HistGradientBoostingClassifier(random_state=0, early_stopping=False).fit(x[fitted], y[fitted])
         areas.append(roc_auc_score(y[~fitted], trees.decision_function(x[~fitted])))
-    return float(2 * (1 - np.mean(areas)))
+    return max(float(2 * (1 - np.mean(areas))), 4 / len(own) ** 2)
 
 
 def _column(values: Tensor) -> Array:
@@ -162,8 +165,3 @@ def _column(values: Tensor) -> Array:
 
 def _table(values: Tensor) -> Array:
     return values.double().flatten(0, 1).cpu().numpy()
-
-
-def questions(found: Sequence[Told]) -> dict[str, Told]:
-    """What remains untold, by question."""
-    return {one.question: one for one in found}
