@@ -8,7 +8,7 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
@@ -17,8 +17,8 @@ from cemverify.processes.cores import cores
 from suites.blind.asking import Answer, apart, context
 from suites.blind.drawing import measure
 from suites.blind.page import page
-from suites.blind.pairing import PAIRS, paired, pairs
-from suites.blind.rounds import answers, answers_file, load, rounds
+from suites.blind.reading import read
+from suites.blind.rounds import answers, answers_file, at_first, load, rounds
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "blind-rounds.md"
@@ -35,9 +35,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ask.add_argument("--again", action="store_true", help="once more what was misjudged, with today's properties")
     ask.add_argument("--workers", type=int, default=cores(), metavar="N", help="processes (default: all cores)")
     ask.set_defaults(run=_ask)
-    pair = commands.add_parser("pair", help="test torch and NumPy faults with their code read and without; goes on")
-    pair.add_argument("--workers", type=int, default=cores(), metavar="N", help="processes (default: all cores)")
-    pair.set_defaults(run=_pair)
+    reads = commands.add_parser("read", help="test what survived first contact with its code read; goes on")
+    reads.add_argument("round", type=int)
+    reads.add_argument("--names", nargs="+", metavar="NAME", help="these faults only")
+    reads.add_argument("--workers", type=int, default=cores(), metavar="N", help="processes (default: all cores)")
+    reads.set_defaults(run=_read)
     draw = commands.add_parser("draw", help="test mutants that nobody wrote, a fresh sample; goes on where it was")
     draw.add_argument("--count", type=int, default=100, metavar="N", help="how many (default: %(default)s)")
     draw.add_argument("--seed", type=int, required=True, metavar="N", help="of the sample and of the questions")
@@ -74,28 +76,32 @@ def _ask(options: argparse.Namespace) -> int:
             found[name] = {**answer, "commit": commit}
             if before is not None and "error" not in before:
                 found[name]["first"] = before.get("first", {key: before[key] for key in ("violated", "commit")})
-            _write(answers_file(options.round), json.dumps(dict(sorted(found.items())), indent=1) + "\n")
+                found[name] |= {"read": before["read"]} if "read" in before else {}
+            _keep(options.round, found)
             print(f"{i} of {len(names)}: {name}: {_said(answer)}", file=sys.stderr, flush=True)
     return 0
 
 
-def _pair(options: argparse.Namespace) -> int:
-    done = {row["fault"] for row in pairs()}
-    wanted = [(r, f.name) for r in rounds() for f in r.faults if f.framework != "jax"]
-    random.Random(0).shuffle(wanted)  # noqa: S311 -- so that what a stopped run has asked is a fair sample
-    for i, (round_, name) in enumerate(wanted, 1):
-        if name in done:
-            continue
-        row = {**paired(round_, name, options.workers), "commit": _commit()}
-        with PAIRS.open("a") as file:
-            file.write(json.dumps(row) + "\n")
-        print(f"{i} of {len(wanted)}: {json.dumps(row)}", file=sys.stderr, flush=True)
+def _read(options: argparse.Namespace) -> int:
+    round_, commit = load(options.round), _commit()
+    found = answers(options.round)
+    chosen = [(name, found[name]) for name in options.names or found if name in found]
+    survived = [name for name, answer in chosen if not (round_.is_right(name) or at_first(answer))]
+    for i, name in enumerate(survived, 1):
+        if "read" not in found[name]:
+            found[name]["read"] = {**read(round_, name, options.workers), "commit": commit}
+            _keep(options.round, found)
+            print(f"{i} of {len(survived)}: {name}: {json.dumps(found[name]['read'])}", file=sys.stderr, flush=True)
     return 0
 
 
 def _draw(options: argparse.Namespace) -> int:
     measure(options.count, options.seed, _commit())
     return 0
+
+
+def _keep(number: int, found: Mapping[str, Answer]) -> None:
+    _write(answers_file(number), json.dumps(dict(sorted(found.items())), indent=1) + "\n")
 
 
 def _write(path: Path, text: str) -> None:

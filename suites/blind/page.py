@@ -7,11 +7,9 @@ from typing import Any
 
 from cemverify.results.envelope import Table
 from cemverify.results.tables import grid
-from suites.apart import Row
 from suites.blind.asking import Answer
 from suites.blind.drawing import Sample, samples
-from suites.blind.pairing import pairs
-from suites.blind.rounds import Round, answers, rounds
+from suites.blind.rounds import Round, answers, at_first, rounds
 
 PREFACE = """\
 # Blind rounds
@@ -22,9 +20,9 @@ correct implementations to change; and for energy layers [their page](energy-lay
 any property, mutant or test.
 
 Each fault is tested with the default number of examples and one seed, until some property is violated: then it is
-*killed*. Its code is not read for that, so nothing is asked around the numbers in it. Most gaps that the survivors of
-the first rounds showed were closed, each for all faults of its kind, and then the survivors were tested again. Those
-that are killed by nothing yet are marked "not seen".
+*killed*. Its code is not read for that, so nothing is asked around the numbers in it. From round 3 on, what survived
+was then checked with its code read. Most gaps that survivors showed were closed, each for all faults of its kind, and
+then the survivors were tested again. Those that are killed by nothing yet are marked "not seen".
 
 Where a table says that fewer were tested than written, they were taken in random order, and their share is that of a
 sample. Of JAX, which takes minutes for each, these are few, and the row "all" is mostly torch and NumPy.
@@ -44,7 +42,7 @@ def page() -> str:
     parts = [PREFACE]
     for round_ in rounds():
         parts += _section(round_, answers(round_.number))
-    return "\n\n".join([*parts, *_drawn(list(samples())), *_paired(pairs())]) + "\n"
+    return "\n\n".join([*parts, *_drawn(list(samples()))]) + "\n"
 
 
 def _drawn(found: Sequence[Sample]) -> list[str]:
@@ -56,24 +54,6 @@ def _drawn(found: Sequence[Sample]) -> list[str]:
     survivors = [f"* {mutant} (seed {sample.seed})" for sample in found for mutant in sample.survivors]
     listed = ["### What survived", "\n".join(survivors)] if survivors else []
     return ["## Mutants that nobody wrote", DRAWN, table, *listed]
-
-
-def _paired(rows: Sequence[Row]) -> list[str]:
-    """What questions around the numbers in the code find."""
-    rows = [row for row in rows if "error" not in row]
-    if not rows:
-        return []
-    read, unread = (sum(row[side] is not None for row in rows) for side in ("read", "unread"))
-    more = [(row["fault"], f"`{row['read']}`") for row in rows if row["read"] is not None and row["unread"] is None]
-    told = (
-        f"{len(rows)} torch and NumPy faults of all rounds, drawn at random, were tested as first contacts, once with"
-        f" their code read and once without (`--black-box`). {read} were killed with it and {unread} without."
-        " `python -m suites.blind pair` tests more."
-    )
-    found = (
-        [grid(Table("Killed only with their code read", ("fault", "killed by"), more), "markdown")] if more else []
-    )
-    return ["## With their code read", told, *found]
 
 
 def _section(round_: Round, found: Mapping[str, Answer]) -> list[str]:
@@ -90,14 +70,14 @@ def _section(round_: Round, found: Mapping[str, Answer]) -> list[str]:
         f"*What the author was told:* {round_.instructions}",
         grid(Table("Faults", columns, rows), "markdown"),
     ]
-    survivors = [f for f in round_.faults if f.name in found and not _at_first(found[f.name])]
+    survivors = [f for f in round_.faults if f.name in found and not at_first(found[f.name])]
     if survivors:
         lines = [(f.name, f.fault, f.shown_by, _now(found[f.name])) for f in survivors]
         table = Table("What survived at first", ("fault", "what is wrong", "shown by", "when last tested"), lines)
-        parts += [f"### {table.title}", grid(table, "markdown")]
+        parts += [f"### {table.title}", grid(table, "markdown"), *_read([f.name for f in survivors], found)]
     right = [*round_.bases, *(style.name for style in round_.styles)]
     if known := [name for name in right if name in found]:
-        alarms = [name for name in known if _at_first(found[name])]
+        alarms = [name for name in known if at_first(found[name])]
         number = f"{len(alarms)} of them {'was' if len(alarms) == 1 else 'were'}" if alarms else "None of them was"
         parts.append(
             f"Of {len(right)} correct implementations by the same author, {len(known)} were tested."
@@ -107,18 +87,24 @@ def _section(round_: Round, found: Mapping[str, Answer]) -> list[str]:
     return parts
 
 
+def _read(survivors: Sequence[str], found: Mapping[str, Answer]) -> list[str]:
+    """What became of the survivors when their code was read, before anything was mended."""
+    read = {name: found[name]["read"] for name in survivors if "read" in found[name]}
+    if not read:
+        return []
+    by = {name: row["by"] for name, row in read.items() if row["by"] and not row["unread"]}
+    killed = f": {', '.join(f'`{name}` by `{id_}`' for name, id_ in by.items())}" if by else ""
+    checked = f"Before anything was mended, {len(read)} of these were checked with their code read."
+    return [f"{checked} It killed {len(by)}{killed}."]
+
+
 def _counts(names: Sequence[str], answers: Mapping[str, Answer]) -> tuple[Any, ...]:
     asked_ = [answers[name] for name in names if name in answers]
-    first, now = sum(map(_at_first, asked_)), sum(answer["violated"] for answer in asked_)
+    first, now = sum(map(at_first, asked_)), sum(answer["violated"] for answer in asked_)
     if not asked_:
         return len(names), 0, "", "", "", ""
     share = [f"{100 * n / len(asked_):.1f} %" for n in (first, now)]
     return len(names), len(asked_), first, share[0], now, share[1]
-
-
-def _at_first(answer: Answer) -> bool:
-    """Whether it was called wrong when it was asked first."""
-    return bool(answer.get("first", answer)["violated"])
 
 
 def _alarm(name: str, answer: Answer) -> str:

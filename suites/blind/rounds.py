@@ -197,6 +197,11 @@ def answers(number: int) -> dict[str, dict[str, Any]]:
     return json.loads(file.read_text()) if file.exists() else {}
 
 
+def at_first(answer: Mapping[str, Any]) -> bool:
+    """Whether it was called wrong when it was asked first."""
+    return bool(answer.get("first", answer)["violated"])
+
+
 def rounds() -> list[Round]:
     """All blind rounds, in the order in which they were held."""
     return [load(int(path.parent.name.removeprefix("round_"))) for path in sorted(HERE.glob("round_*/round.json"))]

@@ -94,3 +94,25 @@ def test_a_round_of_energy_layers_is_asked_and_published(layers: Path, tmp_path:
     }
     assert command.main(["page"]) == 0
     assert "## Round 9, 2026-11-23" in (tmp_path / "page.md").read_text()
+
+
+def test_what_survived_is_checked_with_its_code_read_and_the_page_says_what_died_by_it(
+    layers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = {"violated": False, "commit": "c"}
+    killed = {"violated": True, "by": "gradient/layer/energy", "commit": "c"}
+    (layers / "answers.json").write_text(json.dumps({"anew": first, "twice": killed, "well": first}))
+    asked = []
+
+    def read(_round: object, name: str, _workers: int) -> dict[str, object]:
+        asked.append(name)
+        return {"by": "descent/layer/steps", "unread": None}
+
+    monkeypatch.setattr(command, "read", read)
+    assert [command.main(["read", "9"]), command.main(["read", "9"])] == [0, 0]
+    assert asked == ["anew"]
+    assert command.main(["ask", "9", "--names", "anew", "--again", "--workers", "1"]) == 0
+    assert answers(9)["anew"]["read"]["by"] == "descent/layer/steps"
+    assert command.main(["page"]) == 0
+    said = "1 of these were checked with their code read. It killed 1: `anew` by `descent/layer/steps`."
+    assert said in (tmp_path / "page.md").read_text()
