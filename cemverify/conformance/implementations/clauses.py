@@ -229,10 +229,11 @@ return the same. Each of the three is a feature that you can declare absent.
         "Bad input",
         """
 `attention` and `mlp` raise a ValueError or TypeError with a message for: a weight of the wrong shape, also where it
-could be broadcast; x and h with different numbers of tokens; an integer dtype of x, h or a weight; NaN or infinity
-anywhere in x, h or a weight; T = 0; a negative step size; and a temperature that is zero or negative. An error from
-deep inside a library (an IndexError, a RuntimeError) does not count. A refused call leaves its arguments and the
-settings of the process as they were. This is the feature `validation`.
+could be broadcast; x and h with different numbers of tokens; an integer dtype of x, h or a weight, or bool; NaN or
+infinity anywhere in x, h or a weight; T = 0; a negative step size; and a temperature that is zero or negative. Every
+finite number is good input, however large. An error from deep inside a library (an IndexError, a RuntimeError) does
+not count. A refused call leaves its arguments and the settings of the process as they were. This is the feature
+`validation`.
 """,
         ("rejection",),
     ),

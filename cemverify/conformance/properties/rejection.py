@@ -5,13 +5,15 @@ setting of the process that the refused call leaves changed, or an argument: wha
 end, it must put back where it raises, too.
 
 Weights are spoiled one by one, in cases of more than one feature, where nothing that is too short could be broadcast.
+A number that is not finite may stand anywhere, in arrays of thousands of numbers too; and numbers that are finite are
+taken, however large.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,18 +26,22 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.experiments import experiment
 from cemverify.conformance.asking.process_state import ProcessState
 from cemverify.conformance.implementations.faults import Raised, words
+from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
+from cemverify.conformance.oracle.golden import golden
 from cemverify.conformance.properties.base import Explanation, Over, Property, Questions
 from cemverify.conformance.properties.contract.arguments import form_of, held
+from cemverify.conformance.properties.contract.functions import dtype_of_its_turn
 from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.properties.sizes import OneAfterTheOther
 from cemverify.conformance.questions.cases import Case, Layer, unchecked
 from cemverify.conformance.questions.spaces import Space
 
 Spoil = Callable[[Case], Iterable[tuple[str, Case]]]  # ways to spoil a case, each in a word or two
+Check = Callable[[Caller, Case], Evidence]
 
 
-def rejects(spoil: Spoil) -> Callable[[Caller, Case], Evidence]:
+def rejects(spoil: Spoil) -> Check:
     """A check that the valid case is answered and that each of its spoiled ones is refused."""
 
     def check(caller: Caller, case: Case) -> Evidence:
@@ -48,6 +54,28 @@ def rejects(spoil: Spoil) -> Callable[[Caller, Case], Evidence]:
         return judge(Comparison("bad input is refused (1 = yes)", torch.ones(1), torch.ones(1), torch.zeros(1)))
 
     return check
+
+
+def rejects_only_what_is_not_finite(caller: Caller, case: Case) -> Evidence:
+    """NaN and infinity are refused. Finite numbers are taken, also two whose sum would be infinite.
+
+    They stand where nothing reads them, so the answer for the other features is that for zeros there.
+    """
+    refused = rejects(_not_finite)(caller, case)
+    if refused.worst.margin > 1:
+        return refused
+    caller = caller.at(dtype_of_its_turn(caller, case))
+    case = case.to(caller.dtype).to(torch.float64)
+    taken = []
+    for name, zeros, large in _with_large_numbers(case, 0.6 * torch.finfo(caller.dtype).max):
+        what = f"output with two finite numbers in {name} whose sum is infinite"
+        others = (..., slice(1, -1))
+        got, due, room = (
+            a[others] for a in (caller.output(large), golden(zeros), output_budget(zeros, caller.dtype))
+        )
+        if room.isfinite().all():
+            taken.append(Comparison(what, got, due, room))
+    return judge(*refused.comparisons, *taken)
 
 
 @experiment()
@@ -100,16 +128,15 @@ def properties() -> Iterator[Property]:
                 "a weight with an axis one too long, or cut to length 1, or transposed, or one more or one fewer",
                 _misshapen,
             ),
-            ("integer-input", "x, h or a weight with an integer dtype", _integers),
-            ("not-finite", "infinity in x, or NaN or infinity in h or a weight", _not_finite),
+            ("integer-input", "x, h, a weight or all of them with any integer dtype or bool", _integers),
         ]
         for name, what, spoil in weights:
-            spaces = _with_each_weight(layer)
-            found = _property(layer, name, what, spoil, OneAfterTheOther(tuple(spaces)))
-            # each space once at 60 examples
-            yield replace(found, scattered=len(spaces) / 3)
+            yield _of_each(layer, name, what, rejects(spoil), _with_each_weight(layer))
+        what = "NaN or infinity anywhere in x, h or a weight, of however many numbers, and no finite number"
+        spaces = [*_with_each_weight(layer), *_of_many_numbers(layer)]
+        yield _of_each(layer, "not-finite", what, rejects_only_what_is_not_finite, spaces)
         for name, what, spoil in arrays:
-            yield _property(layer, name, what, spoil, Over(mixed(layer, textures=("plain",))))
+            yield _property(layer, name, what, rejects(spoil), Over(mixed(layer, textures=("plain",))))
         spoiled: list[tuple[str, str, Spoil]] = [
             ("zero-steps", "T = 0", _config(steps=0)),
             ("negative-step-size", "a negative step size", _config(step_size=-1.0)),
@@ -120,7 +147,7 @@ def properties() -> Iterator[Property]:
                 ("zero-temperature", "a temperature of zero", _config(temperature=0.0)),
             ]
         for name, what, spoil in spoiled:
-            yield _property(layer, name, what, spoil, Over(Space(layer, textures=("plain",))))
+            yield _property(layer, name, what, rejects(spoil), Over(Space(layer, textures=("plain",))))
 
 
 # every weight that there is, each with an option of its own, so that an implementation without one is asked the rest
@@ -143,6 +170,23 @@ def _with_each_weight(layer: Layer) -> Sequence[Space]:
     return [replace(space, sizes=_SIZES, textures=("plain",)) for space in spaces]
 
 
+def _of_many_numbers(layer: Layer) -> Sequence[Space]:
+    """Spaces in whose cases every array has thousands of numbers."""
+    wide = {**_SIZES, "D": (2100,)}
+    of_weights = [
+        (Space(layer), wide),
+        (Space(layer, {"norm": "channel"}), wide),
+        (Space(layer, {}, PreconditionerConfig("diagonal")), wide),
+        (Space(layer, {}, PreconditionerConfig("low-rank")), {**_SIZES, "D": (300,), "rank": (7,)}),
+    ]
+    if layer == "attention":
+        of_weights += [
+            (Space(layer, {"diagonal": "shared"}), wide),
+            (Space(layer, {"position": "self-cross"}), {**_SIZES, "K": (2100,)}),
+        ]
+    return [replace(space, sizes=sizes, textures=("plain",)) for space, sizes in of_weights]
+
+
 _NEEDS = {
     "zero-steps": {"steps"},
     "negative-step-size": {"step-size"},
@@ -152,7 +196,13 @@ _NEEDS = {
 }
 
 
-def _property(layer: Layer, name: str, what: str, spoil: Spoil, questions: Questions) -> Property:
+def _of_each(layer: Layer, name: str, what: str, check: Check, spaces: Sequence[Space]) -> Property:
+    """A property of one case of each space, where 60 examples are asked for."""
+    found = _property(layer, name, what, check, OneAfterTheOther(tuple(spaces)))
+    return replace(found, scattered=len(spaces) / 3)
+
+
+def _property(layer: Layer, name: str, what: str, check: Check, questions: Questions) -> Property:
     return Property(
         f"rejection/{layer}/{name}",
         f"{what[0].upper()}{what[1:]} raises a ValueError or TypeError with a message.",
@@ -161,7 +211,7 @@ def _property(layer: Layer, name: str, what: str, spoil: Spoil, questions: Quest
             "F(bad input) raises ValueError or TypeError with a message, and changes nothing else; F(good) does not",
             "Bad input that is accepted broadcasts, truncates or spreads NaN, and is found weeks later.",
         ),
-        rejects(spoil),
+        check,
         questions,
         Space(layer).features() | {"validation"} | _NEEDS.get(name, set()),
         share=0.15,
@@ -174,9 +224,9 @@ def _property(layer: Layer, name: str, what: str, spoil: Spoil, questions: Quest
 def _misshapen(case: Case) -> Iterator[tuple[str, Case]]:
     for name, w in case.weights.items():
         for way, wrong in _wrong_shapes(w).items():
-            yield f"{name} with {way}", replace(case, weights={**case.weights, name: wrong})
+            yield f"{name} with {way}", _having(case, {name: wrong})
         if w.dim() > 1 and w.shape[-1] != w.shape[-2]:  # as many numbers, in another order
-            yield f"{name} transposed", replace(case, weights={**case.weights, name: w.mT.contiguous()})
+            yield f"{name} transposed", _having(case, {name: w.mT.contiguous()})
 
 
 def _wrong_shapes(w: Tensor) -> dict[str, Tensor]:
@@ -197,12 +247,18 @@ def _other_memory(case: Case) -> Iterator[tuple[str, Case]]:
         yield "h with a token less", replace(case, h=case.h[:, 1:])
 
 
+_INTEGERS = (
+    *(torch.bool, torch.int8, torch.int16, torch.int32, torch.int64),
+    *(torch.uint8, torch.uint16, torch.uint32, torch.uint64),
+)
+
+
 def _integers(case: Case) -> Iterator[tuple[str, Case]]:
-    yield "x of integers", _with_x(case, case.x.to(torch.int64))
-    if case.h is not case.x:
-        yield "h of integers", replace(case, h=case.h.to(torch.int64))
-    for name, w in case.weights.items():
-        yield f"{name} of integers", replace(case, weights={**case.weights, name: w.to(torch.int64)})
+    for dtype in _INTEGERS:
+        said = str(dtype).removeprefix("torch.")
+        whole = {name: array.abs().to(dtype) for name, array in _arrays(case).items()}
+        yield from ((f"{name} of {said}", _having(case, {name: array})) for name, array in whole.items())
+        yield f"all arrays of {said}", _having(case, whole)
 
 
 def _nan_x(case: Case) -> Iterator[tuple[str, Case]]:
@@ -210,30 +266,69 @@ def _nan_x(case: Case) -> Iterator[tuple[str, Case]]:
     for row, token, feature in sorted({(0, J - 1, 0), (B - 1, 0, D - 1), (B // 2, J // 2, D // 2)}):
         x: Tensor = case.x.clone()
         x[row, token, feature] = math.nan
-        yield f"NaN in row {row}, token {token}", _with_x(case, x)
+        yield f"NaN in row {row}, token {token}", _having(case, {"x": x})
 
 
 def _not_finite(case: Case) -> Iterator[tuple[str, Case]]:
-    arrays = {"x": case.x, **({} if case.h is case.x else {"h": case.h}), **case.weights}
-    for name, array in arrays.items():
-        values = (math.inf, -math.inf) if name == "x" else (math.nan, math.inf, -math.inf)
-        for turn, value in enumerate(values):
+    """Each value in each array, at its beginning, at its end and somewhere between: which of them, cases decide."""
+    for name, array in _arrays(case).items():
+        places = (-1, 0, case.turn(array.numel()))
+        for turn, value in enumerate((math.nan, math.inf, -math.inf), case.turn(3)):
             spoiled = array.clone().flatten()
-            spoiled[(-1, 0, len(spoiled) // 2)[turn]] = value
-            spoiled = spoiled.reshape(array.shape)
-            said = f"{value} in {name}"
-            match name:
-                case "x":
-                    yield said, _with_x(case, spoiled)
-                case "h":
-                    yield said, replace(case, h=spoiled)
-                case _:
-                    yield said, replace(case, weights={**case.weights, name: spoiled})
+            spoiled[places[turn % 3]] = value
+            yield f"{value} in {name}", _having(case, {name: spoiled.reshape(array.shape)})
 
 
-def _with_x(case: Case, x: Tensor) -> Case:
-    """Replaces x, and h too if the two are one array, because a layer may read either."""
-    return replace(case, x=x, h=x if case.h is case.x else case.h)
+def _with_large_numbers(case: Case, large: float) -> Iterator[tuple[str, Case, Case]]:
+    """Per array a case with zeros in the first and the last feature, and one with large numbers in their place.
+
+    Whatever the large numbers are multiplied by is zero, so no product overflows. Left out are states of which a
+    square or a multiple is taken, and weights of which a norm, a root or a quotient is.
+    """
+    ends = [0, -1]
+
+    def at_ends(array: Tensor, number: float) -> Tensor:
+        array = array.clone()
+        array[..., ends] = number
+        return array
+
+    case = _having(case, {n: at_ends(a, 0.0) for n, a in _arrays(case).items() if n in ("x", "h", *_PARTNERS)})
+    apart = case.x is not case.h and "diagonal" not in case.weights
+    fit = {
+        "x": apart and "gain" not in case.weights,
+        "h": apart,
+        "P_d": "P_U" not in case.weights,
+    }
+    for name, array in _arrays(case).items():
+        if name in _PARTNERS:  # which is read twice: in x, and where its first row is added to the output
+            zeros = _without_first_row(case, _PARTNERS[name])
+            row = (0,) * (array.dim() - 1)
+            part = zeros.weights[name].clone()
+            part[row] = at_ends(part[row], large)
+            yield name, zeros, _having(zeros, {name: part})
+        elif fit.get(name, name == "diagonal"):
+            yield name, case, _having(case, {name: at_ends(array, large)})
+
+
+_PARTNERS = {"W_Q": "W_K", "W_K": "W_K", "V": "W", "W": "W"}  # projections, by which values their rows are multiplied
+
+
+def _without_first_row(case: Case, name: str) -> Case:
+    weight = case.weights[name].clone()
+    weight[(0,) * (weight.dim() - 1)] = 0.0
+    return _having(case, {name: weight})
+
+
+def _arrays(case: Case) -> dict[str, Tensor]:
+    """Every array by its name; h alone where x is the same."""
+    return {"x": case.x, **({} if case.h is case.x else {"h": case.h}), **case.weights}
+
+
+def _having(case: Case, arrays: Mapping[str, Tensor]) -> Case:
+    """The case with other arrays under these names, of `_arrays`."""
+    x = arrays.get("x", case.x)
+    h = x if case.h is case.x else arrays.get("h", case.h)
+    return replace(case, x=x, h=h, weights={name: arrays.get(name, w) for name, w in case.weights.items()})
 
 
 def _config(**options: float) -> Spoil:

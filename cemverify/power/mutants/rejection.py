@@ -182,6 +182,51 @@ def replaces_what_is_not_finite(implementation: Implementation) -> Implementatio
 
 
 @ZOO.calls(
+    "Where all arrays have one integer dtype, that is taken for the dtype to compute in, and they are widened.",
+    "rejection/mlp/integer-input",
+    "bad input is refused*all arrays of*accepted it",
+    also=("rejection/attention/integer-input",),
+    original=_careful,
+)
+def widens_integers_that_are_alike(call: Call, *arguments: Any) -> Any:
+    *states, weights, config = arguments
+    arrays = [*states, *weights.values()]
+    if any(array.dtype.is_floating_point or array.dtype != arrays[0].dtype for array in arrays):
+        return call(*arguments)
+    return call(*(s.double() for s in states), {name: w.double() for name, w in weights.items()}, config)
+
+
+@ZOO.calls(
+    "Numbers whose squares are infinite are taken for infinite themselves.",
+    "rejection/attention/not-finite",
+    "raised",
+    also=("rejection/mlp/not-finite",),
+    original=_careful,
+)
+def refuses_large_numbers(call: Call, *arguments: Any) -> Any:
+    *states, weights, _ = arguments
+    for array in (*states, *weights.values()):
+        if not array.square().isfinite().all():
+            raise ValueError("there is a number that is not finite")
+    return call(*arguments)
+
+
+@ZOO.wraps(
+    "Of weights of more than 1500 numbers every fifth is looked at.",
+    "rejection/mlp/not-finite",
+    "bad input is refused*accepted it",
+    also=("rejection/attention/not-finite",),
+    original=_careful,
+)
+def looks_at_every_fifth_number(implementation: Implementation) -> Implementation:
+    def sampled(w: Any) -> Any:
+        unseen = (torch.arange(w.numel()).reshape(w.shape) % 5 != 0) & (w.numel() > 1500)
+        return torch.where(unseen & ~w.isfinite(), 0.0, w) if w.is_floating_point() else w
+
+    return _corrected(implementation, lambda x, weights: (x, {name: sampled(w) for name, w in weights.items()}))
+
+
+@ZOO.calls(
     "Where input is refused, a projection is left scaled by two.",
     "rejection/attention/integer-input",
     "bad input is refused*it left*W*changed",

@@ -207,7 +207,7 @@ def _answered_in_mode(caller: Caller, case: Case, mode: str, options: dict[str, 
         return as_tensor(getattr(caller.kind, mode)(layer, **options)(states, weights), case.h.shape)
 
 
-def _dtype_of_its_turn(caller: Caller, case: Case) -> torch.dtype:
+def dtype_of_its_turn(caller: Caller, case: Case) -> torch.dtype:
     """float64 for most questions, one of the others offered for some: many layers have branches for each.
 
     What is to be asked in another dtype throughout is asked in no other.
@@ -251,7 +251,7 @@ def contract_property(
 
     def checked(caller: Caller, case: Case) -> Evidence:
         if every_dtype:
-            caller = caller.at(_dtype_of_its_turn(caller, case))
+            caller = caller.at(dtype_of_its_turn(caller, case))
         return check(function, caller, function.question(case, caller.dtype))
 
     return Property(
