@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from scipy.special import chdtri
 from torch import Tensor
 
 from cemverify.cem.activations import ACTIVATIONS, activation
@@ -164,6 +165,11 @@ def test_what_added_terms_may_err_by_covers_what_they_do_err_by_and_not_much_mor
         _, bound = precision._of_added_terms(x.double()[None], terms.double()[None, None], u)
         found.append(float((moved.double() - exact).norm() / bound))
     assert 0.5 < max(found) <= 1
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3, 16, 129, 4097, 10**6])
+def test_the_quantile_of_sums_of_squares_is_that_of_chi_squared(freedom: int) -> None:
+    assert precision._quantile(freedom) == pytest.approx(chdtri(freedom, 1e-9) / freedom, rel=1e-14)
 
 
 @pytest.mark.filterwarnings("ignore:TF32")

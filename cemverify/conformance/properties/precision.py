@@ -291,7 +291,16 @@ def _of_added_terms(x: Tensor, terms: Tensor, u: float) -> tuple[Tensor, Tensor]
 
 
 def _quantile(freedom: int) -> float:
-    """What a mean of that many squared standard normals exceeds once in a billion."""
-    from scipy.special import chdtri  # here, since it takes a while to import, and few processes judge roundoff
+    """What a mean of that many squared standard normals exceeds once in a billion: scipy's `chdtri(freedom, 1e-9)`.
 
-    return float(chdtri(freedom, 1e-9)) / freedom
+    By bisection, since every check would wait for the import of scipy, which takes longer than a property.
+    """
+    half = torch.tensor(freedom / 2, dtype=torch.float64, device="cpu")
+    low, high = 1.0, 40.0  # the mean itself, and more than the quantile of a single one
+    for _ in range(60):
+        middle = (low + high) / 2
+        if torch.special.gammaincc(half, half * middle) > 1e-9:
+            low = middle
+        else:
+            high = middle
+    return high

@@ -10,13 +10,11 @@ import gc
 from cemverify.console.guard import importing
 
 with importing():
-    import scipy.special
-
     from cemverify.conformance.questions.hypothesis_draws import get_ready
     from cemverify.conformance.workers import judge
 
     get_ready()
 
-__all__ = ["judge", "scipy"]
+__all__ = ["judge"]
 
 gc.freeze()  # or each worker's collector would look through all that is imported, and copy its pages
