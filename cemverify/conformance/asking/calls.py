@@ -38,12 +38,14 @@ class Caller:
         subject: the implementation; without its functions, if another process holds them.
         dtype: arrays are rounded to it. device: of torch arrays.
         elsewhere: the process that makes the calls; None if this one does.
+        noticed: where the names of settings are added that a call left changed; None if nobody asks.
     """
 
     subject: Subject
     dtype: torch.dtype = torch.float64
     device: str = "cpu"
     elsewhere: Elsewhere | None = field(default=None, repr=False)
+    noticed: list[str] | None = field(default=None, repr=False, compare=False)
 
     @property
     def functions(self) -> Mapping[str, Callable[..., Any]]:
@@ -149,6 +151,8 @@ class Caller:
         finally:
             if os.getpid() != own:
                 os._exit(0)  # a fork of the implementation's that came back from the call
+            if self.noticed is not None:
+                self.noticed.extend(before.changed())
             before.restore()
 
 

@@ -2,6 +2,9 @@
 
 The property `settings-unchanged` says which settings a call changed, so nothing is set back in silence. Those that
 would change later answers are set back after every call; all others after every property.
+
+A call that sets what is set already changes nothing. So most settings have another value in which they can be put
+before a call, one that no right call minds.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import builtins
 import copy
 import decimal
 import gc
+import io
 import json
 import locale
 import logging
@@ -25,7 +29,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -48,12 +52,14 @@ class Setting:
     Attributes:
         name: as a phrase: "default dtype". read: its value, which can be compared. put: sets it to a value that was
             read before. decides: whether answers may depend on it, so that it is set back after every call.
+        other: another value than the one given, which changes nothing for a right call; None if there is none.
     """
 
     name: str
     read: Callable[[], Any]
     put: Callable[[Any], object]
     decides: bool = False
+    other: Callable[[Any], Any] | None = None
 
 
 def _put_trace(functions: tuple[Any, ...]) -> None:
@@ -62,6 +68,10 @@ def _put_trace(functions: tuple[Any, ...]) -> None:
     sys.setprofile(profile)
     threading.settrace(trace_threads)
     threading.setprofile(profile_threads)
+
+
+def _idle(*_: Any, **__: Any) -> None:
+    """A hook that does nothing."""
 
 
 def _put_filters(filters: tuple[Any, ...]) -> None:
@@ -106,6 +116,24 @@ def _put_autocast(modes: tuple[Any, ...]) -> None:
     torch.set_autocast_cache_enabled(modes[2])
     torch.set_autocast_dtype("cpu", modes[3])
     torch.set_autocast_dtype("cuda", modes[4])
+
+
+def _numpy_errors() -> tuple[Any, ...]:
+    return np.geterr(), np.geterrcall(), np.getbufsize()
+
+
+def _put_numpy_errors(state: tuple[Any, ...]) -> None:
+    np.seterr(**state[0])
+    np.seterrcall(state[1])
+    np.setbufsize(state[2])
+
+
+def _print_options() -> dict[str, Any]:
+    return dict(vars(torch._tensor_str.PRINT_OPTS))
+
+
+def _put_print_options(options: dict[str, Any]) -> None:
+    vars(torch._tensor_str.PRINT_OPTS).update(options)
 
 
 def _deterministic() -> tuple[bool, bool]:
@@ -265,48 +293,136 @@ SETTINGS: Sequence[Setting] = (
         _put_trace,
         decides=True,
     ),
-    Setting("gradient mode", torch.is_grad_enabled, torch.set_grad_enabled, decides=True),
-    Setting("default dtype", torch.get_default_dtype, torch.set_default_dtype, decides=True),
+    Setting("gradient mode", torch.is_grad_enabled, torch.set_grad_enabled, decides=True, other=lambda _: False),
+    Setting(
+        "default dtype",
+        torch.get_default_dtype,
+        torch.set_default_dtype,
+        decides=True,
+        other=lambda _: torch.float64,
+    ),
     Setting("default device", _device, _put_device, decides=True),
-    Setting("number of threads", torch.get_num_threads, torch.set_num_threads, decides=True),
+    Setting(
+        "number of threads", torch.get_num_threads, torch.set_num_threads, decides=True, other=lambda some: some + 2
+    ),
     Setting(
         "precision of matrix products",
         torch.get_float32_matmul_precision,
         torch.set_float32_matmul_precision,
         decides=True,
+        other=lambda precision: "highest" if precision == "high" else "high",
     ),
-    Setting("autocasting", _autocast, _put_autocast, decides=True),
+    Setting(
+        "autocasting",
+        _autocast,
+        _put_autocast,
+        decides=True,
+        other=lambda modes: (*modes[:2], not modes[2], *modes[4:2:-1]),
+    ),
     Setting(
         "deterministic algorithms",
         _deterministic,
         lambda on: torch._C._set_deterministic_algorithms(on[0], warn_only=on[1]),
         decides=True,
+        other=lambda on: (not on[0], True),
     ),
-    Setting("switches of torch's backends", _flags, _put_flags),
-    Setting("anomaly detection", torch.is_anomaly_enabled, torch.set_anomaly_enabled, decides=True),
     Setting(
-        "subnormal numbers", lambda: _LEAST * 1.0 > 0, lambda kept: torch.set_flush_denormal(not kept), decides=True
+        "switches of torch's backends",
+        _flags,
+        _put_flags,
+        other=lambda flags: (flags[0], not flags[1], not flags[2], *flags[3:]),
+    ),
+    Setting(
+        "anomaly detection",
+        torch.is_anomaly_enabled,
+        torch.set_anomaly_enabled,
+        decides=True,
+        other=lambda on: not on,
+    ),
+    Setting(
+        "subnormal numbers",
+        lambda: _LEAST * 1.0 > 0,
+        lambda kept: torch.set_flush_denormal(not kept),
+        decides=True,
+        other=lambda kept: not kept,
     ),
     Setting("hooks on all modules", _hooks, _put_hooks, decides=True),
-    Setting("NumPy error handling", np.geterr, lambda errors: np.seterr(**errors), decides=True),
-    Setting("NumPy print options", np.get_printoptions, lambda options: np.set_printoptions(**options)),
-    Setting("warning filters", lambda: tuple(warnings.filters), _put_filters, decides=True),
-    Setting("logging", _logging, _put_logging),
-    Setting("environment", lambda: dict(os.environ), _put_environment),
+    Setting(
+        "NumPy error handling",
+        _numpy_errors,
+        _put_numpy_errors,
+        decides=True,
+        other=lambda state: (dict.fromkeys(state[0], "ignore"), _idle, 2 * state[2]),
+    ),
+    Setting(
+        "NumPy print options",
+        np.get_printoptions,
+        lambda options: np.set_printoptions(**options),
+        other=lambda options: {**options, "precision": options["precision"] + 1},
+    ),
+    Setting(
+        "torch print options",
+        _print_options,
+        _put_print_options,
+        other=lambda options: {**options, "precision": options["precision"] + 1},
+    ),
+    Setting(
+        "warning filters",
+        lambda: tuple(warnings.filters),
+        _put_filters,
+        decides=True,
+        other=lambda filters: (("ignore", None, Warning, None, 0), *filters),
+    ),
+    Setting("logging", _logging, _put_logging, other=lambda state: (state[0] + 1, *state[1:])),
+    Setting(
+        "environment",
+        lambda: dict(os.environ),
+        _put_environment,
+        other=lambda variables: {**variables, "OMP_NUM_THREADS": "5", "MKL_NUM_THREADS": "5"},
+    ),
     Setting("locale", lambda: locale.setlocale(locale.LC_ALL), lambda name: locale.setlocale(locale.LC_ALL, name)),
     Setting("folder", os.getcwd, os.chdir, decides=True),
-    Setting("file mode mask", _umask, os.umask),
-    Setting("import paths", _imports, _put_imports),
+    Setting("file mode mask", _umask, os.umask, other=lambda mask: mask ^ 0o020),
+    Setting(
+        "import paths",
+        _imports,
+        _put_imports,
+        other=lambda found: ((*found[0], os.devnull), *found[1:]),
+    ),
     Setting("loaded modules", lambda: _Named(dict(sys.modules)), lambda modules: sys.modules.update(modules.known)),
-    Setting("standard streams", _streams, _put_streams),
-    Setting("hooks of the interpreter", _program_hooks, _put_program_hooks),
-    Setting("signal handlers", _signals, _put_signals),
+    Setting(
+        "standard streams", _streams, _put_streams, other=lambda _: (io.StringIO(), io.StringIO(), io.StringIO())
+    ),
+    Setting(
+        "hooks of the interpreter", _program_hooks, _put_program_hooks, other=lambda hooks: (_idle,) * len(hooks)
+    ),
+    Setting(
+        "signal handlers",
+        _signals,
+        _put_signals,
+        other=lambda handlers: tuple(
+            signal.SIG_IGN if number.name.startswith("SIGUSR") else handler
+            for number, handler in zip(_SIGNALS, handlers, strict=True)
+        ),
+    ),
     Setting("alarm", _alarm, _put_alarm, decides=True),
-    Setting("recursion limit", sys.getrecursionlimit, sys.setrecursionlimit, decides=True),
-    Setting("switch interval", sys.getswitchinterval, sys.setswitchinterval),
-    Setting("garbage collection", _collector, _put_collector, decides=True),
-    Setting("decimal context", _decimal, _put_decimal),
-    Setting("socket timeout", socket.getdefaulttimeout, socket.setdefaulttimeout),
+    Setting(
+        "recursion limit",
+        sys.getrecursionlimit,
+        sys.setrecursionlimit,
+        decides=True,
+        other=lambda limit: limit + 7,
+    ),
+    Setting("switch interval", sys.getswitchinterval, sys.setswitchinterval, other=lambda seconds: seconds * 2),
+    Setting(
+        "garbage collection",
+        _collector,
+        _put_collector,
+        decides=True,
+        other=lambda state: (not state[0], (state[1][0] + 7, *state[1][1:]), state[2]),
+    ),
+    Setting("decimal context", _decimal, _put_decimal, other=lambda state: (state[0] + 1, *state[1:])),
+    Setting("socket timeout", socket.getdefaulttimeout, socket.setdefaulttimeout, other=lambda _: 77.0),
     Setting(
         "start method of processes", _method, lambda method: multiprocessing.set_start_method(method, force=True)
     ),
@@ -342,6 +458,19 @@ class ProcessState:
 
     def _pairs(self) -> Iterator[tuple[Setting, Any]]:
         return zip(self.settings, self.values, strict=True)
+
+
+@contextmanager
+def otherwise() -> Iterator[None]:
+    """Within, every setting that has another value to take has that."""
+    usual = ProcessState.now()
+    try:
+        for setting, value in zip(usual.settings, usual.values, strict=True):
+            if setting.other is not None:
+                setting.put(setting.other(value))
+        yield
+    finally:
+        usual.restore()
 
 
 DECIDING: Sequence[Setting] = tuple(setting for setting in SETTINGS if setting.decides)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -12,20 +13,25 @@ import torch
 from torch import Tensor
 
 
-def seeded_by(call: Callable[[], Any]) -> list[str]:
-    """The libraries whose random generator stands at the same place after a call, wherever it stood before."""
+def seeded_by(call: Callable[[], Any], *others: Callable[[], Any]) -> list[str]:
+    """The libraries whose random generator stands at the same place after two calls, wherever it stood before.
+
+    Args:
+        call: made first and last. others: made between, so that a seed that is set once for each of them shows, too.
+    """
     kept = {library: state() for library, (_, state, _) in GENERATORS.items()}
     ends = []
     try:
-        for number in (1, 2):
+        for number, one in enumerate((call, *others, call), 1):
             for seed, _, _ in GENERATORS.values():
                 seed(number)
-            call()
+            one()
             ends.append({library: state() for library, (_, state, _) in GENERATORS.items()})
     finally:
         for library, (_, _, put) in GENERATORS.items():
             put(kept[library])
-    return [library for library in GENERATORS if _equal(ends[0][library], ends[1][library])]
+    pairs = list(combinations(ends, 2))
+    return [library for library in GENERATORS if any(_equal(one[library], other[library]) for one, other in pairs)]
 
 
 def _equal(state: Any, other: Any) -> bool:
@@ -50,7 +56,7 @@ GENERATORS: Mapping[str, tuple[Callable[[int], Any], Callable[[], Any], Callable
 
 
 @contextmanager
-def float64_by_default() -> Iterator[None]:
+def _float64_by_default() -> Iterator[None]:
     """Within, torch makes arrays of float64."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
@@ -73,10 +79,10 @@ def _seeded() -> Iterator[None]:
 
 
 @contextmanager
-def more_threads(more: int = 1) -> Iterator[None]:
-    """Within, torch computes with so many threads more."""
+def _more_threads() -> Iterator[None]:
+    """Within, torch computes with one thread more."""
     before = torch.get_num_threads()
-    torch.set_num_threads(before + more)
+    torch.set_num_threads(before + 1)
     try:
         yield
     finally:
@@ -85,7 +91,7 @@ def more_threads(more: int = 1) -> Iterator[None]:
 
 SURROUNDINGS: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
     "in inference mode": torch.inference_mode,
-    "with the default dtype float64": float64_by_default,
+    "with the default dtype float64": _float64_by_default,
     "with another seed": _seeded,
-    "with another number of threads": more_threads,
+    "with another number of threads": _more_threads,
 }

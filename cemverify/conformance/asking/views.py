@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.dlpack import from_dlpack
 
 
 def window(array: Any) -> Any:
@@ -62,3 +63,13 @@ def in_one_storage(arrays: Mapping[str, Any]) -> dict[str, Any]:
         found[name] = joined[start : start + size].reshape(array.shape)
         start += size
     return found
+
+
+def numbers_of(array: Any) -> Any:
+    """The array as optimisers may write into it: past torch's counter of versions."""
+    return array.data if isinstance(array, Tensor) else array
+
+
+def renewed(array: Any) -> Any:
+    """A new array in the same memory, as one that is made where another was freed; its versions count from zero."""
+    return from_dlpack(array) if isinstance(array, Tensor) else array.view()

@@ -149,6 +149,24 @@ def trusts_the_counter_of_versions(call: Call, *arguments: Any) -> Any:
 
 
 @ZOO.calls(
+    "Answers are kept as long as arrays lie at the same addresses and have the same sums.",
+    "contract/mlp/edited-arrays",
+    "output for two numbers exchanged in * = output for new arrays",
+    also=("contract/*/edited-arrays",),
+    edits=True,
+)
+def trusts_addresses_and_sums(call: Call, *arguments: Any) -> Any:
+    arrays = _arrays(arguments)
+    if any(isinstance(array, Tensor) and (array.requires_grad or array.is_inference()) for array in arrays):
+        return call(*arguments)
+    about = [(_address(array), tuple(array.shape), str(array.dtype), float(array.sum())) for array in arrays]
+    key = (id(call), repr(arguments[-1]), *about)
+    if key not in call.kept:
+        call.kept[key] = call(*arguments)
+    return call.kept[key] * 1
+
+
+@ZOO.calls(
     "Weights in bfloat16 are widened once and kept, so that later edits of them are not seen.",
     "contract/attention/edited-arrays",
     "output for edited arrays = output for new arrays",
@@ -226,6 +244,10 @@ def answers_from_a_ring(call: Call, *arguments: Any) -> Any:
 # --- memory ---------------------------------------------------------------------------------------------
 
 
+def _address(array: Any) -> int:
+    return array.data_ptr() if isinstance(array, Tensor) else np.asarray(array).ctypes.data
+
+
 def _start(array: Any) -> int:
     if isinstance(array, Tensor):
         return array.untyped_storage().data_ptr()
@@ -255,7 +277,7 @@ def takes_windows_for_one_array(call: Call, *arguments: Any) -> Any:
 def takes_the_same_start_for_one_array(call: Call, *arguments: Any) -> Any:
     x, h, *others = arguments
     both = (x, h) if len(arguments) == 4 else ()
-    pointers = {array.data_ptr() if isinstance(array, Tensor) else np.asarray(array).ctypes.data for array in both}
+    pointers = {_address(array) for array in both}
     return call(h, h, *others) if len(pointers) == 1 else call(*arguments)
 
 

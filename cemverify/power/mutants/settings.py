@@ -43,6 +43,10 @@ def _backends() -> None:
     torch.backends.cudnn.benchmark = True
 
 
+def _digits() -> None:
+    torch.set_printoptions(precision=3)  # type: ignore[no-untyped-call]
+
+
 def _mask() -> None:
     os.umask(0o047)
 
@@ -80,6 +84,7 @@ CHANGES: Mapping[str, Callable[[], object]] = {
     "hooks on all modules": lambda: register_module_forward_hook(lambda *_: None),
     "NumPy error handling": lambda: np.seterr(over="ignore"),
     "NumPy print options": lambda: np.set_printoptions(precision=3),
+    "torch print options": _digits,
     "warning filters": lambda: warnings.simplefilter("ignore"),
     "logging": lambda: logging.getLogger().setLevel(logging.DEBUG),
     "environment": lambda: os.environ.update(OMP_NUM_THREADS="7"),
@@ -186,4 +191,67 @@ def to_the_usual_dtype(implementation: Implementation) -> Implementation:
 def allows_low_products(call: Call, *arguments: Any) -> Any:
     if arguments[0].dtype == torch.float32:
         torch.set_float32_matmul_precision("high")
+    return call(*arguments)
+
+
+@ZOO.calls(
+    "Calls write to nowhere, and print to the first standard output of the process afterwards, wherever it printed.",
+    "contract/block/settings-unchanged",
+    "the process keeps its standard streams*",
+    also=("contract/*/settings-unchanged",),
+)
+def prints_where_it_first_did(call: Call, *arguments: Any) -> Any:
+    sys.stdout = io.StringIO()
+    try:
+        return call(*arguments)
+    finally:
+        sys.stdout = sys.__stdout__
+
+
+@ZOO.calls(
+    "Threads are switched less often for rows of more than a hundred tokens, and from then on.",
+    "contract/attention/settings-unchanged",
+    "the process keeps its switch interval*",
+)
+def switches_less_in_long_rows(call: Call, *arguments: Any) -> Any:
+    if arguments[0].shape[1] > 100:
+        sys.setswitchinterval(0.02)
+    return call(*arguments)
+
+
+@ZOO.calls(
+    "Where more than twelve steps are taken, numbers are printed with fewer digits afterwards.",
+    "contract/mlp/settings-unchanged",
+    "the process keeps its torch print options*",
+    also=("contract/attention/settings-unchanged",),
+)
+def prints_few_digits_after_many_steps(call: Call, *arguments: Any) -> Any:
+    if getattr(arguments[-1], "steps", 1) > 12:
+        _digits()
+    return call(*arguments)
+
+
+@ZOO.calls(
+    "Sizes that are met for the first time are tried out with random numbers of a fixed seed.",
+    "contract/attention-energy/settings-unchanged",
+    "the process keeps its random state of Python*",
+    also=("contract/mlp/settings-unchanged",),
+)
+def seeds_for_new_sizes(call: Call, *arguments: Any) -> Any:
+    shape = (call.name, tuple(arguments[0].shape))
+    if shape not in call.kept:
+        call.kept[shape] = True
+        random.seed(0)
+    return call(*arguments)
+
+
+@ZOO.calls(
+    "Overflows are no longer told once gradients were recorded.",
+    "contract/attention/settings-unchanged",
+    "the process keeps its NumPy error handling*",
+    also=("contract/mlp/settings-unchanged",),
+)
+def tells_no_overflow_in_training(call: Call, *arguments: Any) -> Any:
+    if torch.is_grad_enabled() and getattr(arguments[0], "requires_grad", False):
+        np.seterr(over="ignore")
     return call(*arguments)

@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from cemverify.cem.models import BlockConfig
 from cemverify.conformance.asking.answers import as_tensor
 from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.asking.contexts import answered_in, products_in
+from cemverify.conformance.asking.differentiation import arguments_of
 from cemverify.conformance.asking.experiments import experiment, long_experiment
-from cemverify.conformance.asking.process_state import ProcessState
-from cemverify.conformance.asking.surroundings import SURROUNDINGS, float64_by_default, more_threads, seeded_by
+from cemverify.conformance.asking.process_state import ProcessState, otherwise
+from cemverify.conformance.asking.surroundings import SURROUNDINGS, seeded_by
+from cemverify.conformance.implementations.faults import Fault
 from cemverify.conformance.implementations.features import FUNCTIONS
 from cemverify.conformance.oracle.budgets import energy_budget, output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, moved
 from cemverify.conformance.oracle.golden import energies_at, golden
-from cemverify.conformance.properties.base import Explanation, Over, Property
+from cemverify.conformance.properties.base import Asked, Explanation, Over, Property
 from cemverify.conformance.properties.function_calls import Answer, Call, Calls
 from cemverify.conformance.properties.mixed import mixed
-from cemverify.conformance.questions.cases import Case, Layer
+from cemverify.conformance.questions.cases import Case, Config, Layer
+from cemverify.conformance.questions.contexts import Context, factors
+from cemverify.conformance.questions.spaces import Space
 
 Check = Callable[["Function", Caller, Case], Evidence]
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -101,7 +109,11 @@ class FunctionCall(Call):
         return self.function.moved(usual[""], self.case, room)
 
     def changes(self) -> tuple[list[str], list[str]]:
-        return _changes(self.caller, self.function.name, self.case)
+        asked = Asked(frozenset(self.caller.subject.not_offered), kind=self.caller.kind)
+        found = factors(Space(self.function.layer, apart=not self.function.starts_at_the_memory), asked)
+        mode, before = (found[name][self.case.turn(len(found[name]))] for name in ("mode", "before"))
+        cases = [self.case, *_unmet(self.case, self.caller)]
+        return _changes(self.caller, self.function.name, cases, Context(mode, before))
 
     def answer_within(self, surroundings: str) -> Answer:
         return {"": _answer_within(self.caller, self.function.name, self.case, surroundings)}
@@ -173,23 +185,76 @@ def _answer_within(caller: Caller, name: str, case: Case, surroundings: str) -> 
 
 
 @long_experiment()
-def _changes(caller: Caller, name: str, case: Case) -> tuple[list[str], list[str]]:
+def _changes(caller: Caller, name: str, cases: Sequence[Case], context: Context) -> tuple[list[str], list[str]]:
     """The settings that calls changed, and the generators that they seeded.
 
-    A call that sets what is set already changes nothing, so one is made where settings have other values.
+    Calls are made as usual; where settings have other values, since one that sets what is set already changes
+    nothing; and in a context, whose answer is not judged here.
     """
-    with caller.guarded(), more_threads(2):  # a worker has one thread
-        call, before = caller.bound(name, case), ProcessState.now()
-        seeded = seeded_by(call)
-        changed = before.changed()
+    noticed: list[str] = []
+    caller = replace(caller, noticed=noticed)
+    calls = [caller.bound(name, case) for case in cases]
+
+    def in_the_context() -> None:
+        first, shape = cases[0], caller.shape(name, cases[0])
+        with suppress(Fault):
+            if "record" in context.mode:
+                cotangent = torch.ones(shape, dtype=torch.float64)
+                products_in(caller, first, cotangent, name, tuple(arguments_of(first, name)), context)
+            else:
+                answered_in(caller, name, first, context, shape)
+
+    with caller.guarded():
+        seeded = _watched(lambda: seeded_by(*calls), noticed)
+        with otherwise():
+            _watched(lambda: [call() for call in calls], noticed)
+    _watched(in_the_context, noticed)
+    return noticed, seeded
+
+
+def _watched(make: Callable[[], Made], noticed: list[str]) -> Made:
+    """What calls come to; adds the names of the settings that they change, and sets these back.
+
+    What modules change that are imported meanwhile is not the calls' doing: then these are made again.
+    """
+    loaded, already, before = len(sys.modules), len(noticed), ProcessState.now()
+    made = make()
+    if len(sys.modules) > loaded:
         before.restore()
-        with torch.no_grad(), float64_by_default(), np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            before = ProcessState.now()
-            call()
-            changed += before.changed()
-            before.restore()
-    return changed, seeded
+        del noticed[already:]
+        before, made = ProcessState.now(), make()
+    noticed.extend(before.changed())
+    before.restore()
+    return made
+
+
+def _unmet(case: Case, caller: Caller) -> list[Case]:
+    """The case with options and sizes that no call has met: many steps, and one token more or a long row.
+
+    Where every size is compiled anew there is no other one.
+    """
+    absent, kind = caller.subject.not_offered, caller.kind
+    options: dict[str, Any] = {} if "steps" in absent else {"steps": _MANY_STEPS}
+    if "step-size" not in absent:
+        options["step_size"] = (1 + case.turn(997) / 997) / 1024  # so small that no state grows out of range
+    if isinstance(case.config, BlockConfig):
+        config: Config = BlockConfig(replace(case.config.attention, **options), replace(case.config.mlp, **options))
+    else:
+        config = replace(case.config, **options)
+    tokens, rows = case.h.shape[1] + 1, case.h.shape[0]
+    if case.turn(_ONE_IN) == 0:
+        tokens, rows = _LONG, 1
+
+    def longer(states: Tensor) -> Tensor:
+        return states[:rows].repeat(1, -(-tokens // states.shape[1]), 1)[:, :tokens]
+
+    h = longer(case.h)
+    sizes = [replace(case, x=h if case.x is case.h else longer(case.x), h=h)]
+    return [replace(case, config=config), *(() if kind.compiles else sizes)]
+
+
+_MANY_STEPS, _LONG = 17, 130
+_ONE_IN = 6  # cases has a long row
 
 
 @experiment(lambda asked: asked.case.h.shape)

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from cemverify.conformance.asking.answers import as_tensor
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.contexts import halved
+from cemverify.conformance.asking.differentiation import arguments_of, of_named_arrays
 from cemverify.conformance.asking.experiments import experiment, long_experiment
-from cemverify.conformance.asking.views import expanded, inner_window, repeated, reverse_strided, transposed, window
+from cemverify.conformance.asking.views import (
+    expanded,
+    inner_window,
+    numbers_of,
+    renewed,
+    repeated,
+    reverse_strided,
+    transposed,
+    window,
+)
 from cemverify.conformance.implementations.arrays import NUMPY
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
 from cemverify.conformance.properties.base import Explanation, Property
@@ -31,8 +44,10 @@ _MOVES = "the right answer is not that of a layer that does nothing"
 def numbers_are_read_anew(function: Function, caller: Caller, case: Case) -> Evidence:
     """If arrays get new values, as weights do from an optimiser, the answer is that for the new values.
 
-    What was returned before keeps its numbers, and writing into it changes no argument and no later answer. That
-    holds where no weight does anything, too: the state that comes back then has the numbers of x, not its memory.
+    It is so where two neighbouring numbers of one array are exchanged, which leaves its sum, its norm and its ends as
+    they were, and for new arrays in memory that was freed. What was returned before keeps its numbers, and writing
+    into it changes no argument and no later answer. That holds where no weight does anything, too: the state that
+    comes back then has the numbers of x, not its memory.
     """
     other = halved(case)
     first, fresh = caller.answer(function.name, case), caller.answer(function.name, other)
@@ -40,6 +55,7 @@ def numbers_are_read_anew(function: Function, caller: Caller, case: Case) -> Evi
         caller, function.name, case, other, function.shape(case)
     )
     exact = torch.zeros(())
+    exchanged = _of_arrays_edited_one_by_one(caller, function.name, case, function.shape(case))
     return judge(
         Comparison("output for edited arrays = output for new arrays", edited, fresh, exact),
         Comparison("an output after further calls = before them", later, first, exact),
@@ -50,6 +66,10 @@ def numbers_are_read_anew(function: Function, caller: Caller, case: Case) -> Evi
             still_again,
             still,
             exact,
+        ),
+        *(
+            Comparison(f"output for {what} = output for new arrays", got, due, exact)
+            for what, (got, due) in exchanged.items()
         ),
         telling=not torch.equal(first, fresh),
     )
@@ -77,8 +97,7 @@ def _of_edited_arrays(
         x, h, weights = new_x, new_h, new_weights
     else:
         for array, numbers in zip(arrays, fresh, strict=True):
-            # as optimisers may write: past the counter of versions
-            (array.data if isinstance(array, Tensor) else array)[...] = numbers
+            numbers_of(array)[...] = numbers
     second = caller.call(name, other, x, h, weights)
     edited, kept = as_tensor(second, shape), as_tensor(first)
     _overwrite(first)
@@ -90,6 +109,46 @@ def _of_edited_arrays(
     still = as_tensor(third, shape)
     _overwrite(third)
     return later, edited, kept, again, still, as_tensor(caller.call(name, nothing, x, h, weights), shape)
+
+
+@long_experiment(lambda asked: dict.fromkeys(_edits(asked.caller, asked.case, asked.name), [asked.shape] * 2))
+def _of_arrays_edited_one_by_one(caller: Caller, name: str, case: Case, shape: torch.Size) -> dict[str, list[Tensor]]:
+    """After each edit the answer for the edited arrays, and that for new ones with the same numbers.
+
+    Half of the cases are asked while no gradients are recorded, when most is kept.
+    """
+    function, found = of_named_arrays(caller, name, case), {}
+    arrays = {key: caller.array(array) for key, array in arguments_of(case, name).items()}
+    other = {key: caller.array(array) for key, array in arguments_of(halved(case), name).items()}
+    with torch.no_grad() if case.turn(2) else nullcontext(), caller.guarded():
+        function(arrays)
+        for said, edited in _edits(caller, case, name).items():
+            if edited is None:
+                for key, array in arrays.items():
+                    numbers_of(array)[...] = other[key]
+                arrays = {key: renewed(array) for key, array in arrays.items()}
+            else:
+                _exchange(numbers_of(arrays[edited]), case)
+            new = {key: caller.array(as_tensor(array)) for key, array in arrays.items()}
+            found[said] = [as_tensor(function(given), shape) for given in (arrays, new)]
+    return found
+
+
+def _edits(caller: Caller, case: Case, name: str) -> dict[str, str | None]:
+    """What is edited, as a phrase, and the array in which numbers are exchanged; None where all are new."""
+    if not caller.kind.editable:
+        return {}
+    exchanged = {f"two numbers exchanged in {key}": key for key in arguments_of(case, name)}
+    return {**exchanged, "new arrays in the memory of others": None}
+
+
+def _exchange(array: Any, case: Case) -> None:
+    """Exchanges two neighbours in place, between the ends where there is room, somewhere else in each case."""
+    size = math.prod(array.shape)
+    if size > 1:
+        first = 1 + case.turn(size - 3) if size > 3 else 0
+        one, other = (tuple(int(i) for i in np.unravel_index(n, array.shape)) for n in (first, first + 1))
+        array[one], array[other] = float(array[other]), float(array[one])
 
 
 def _overwrite(answer: Any) -> None:
