@@ -32,7 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ask = commands.add_parser("ask", help="test the faults of a round, and its correct implementations")
     ask.add_argument("round", type=int)
     ask.add_argument("--names", nargs="+", metavar="NAME", help="these implementations only")
-    ask.add_argument("--again", action="store_true", help="once more what was misjudged, with today's properties")
+    more = ask.add_mutually_exclusive_group()
+    more.add_argument("--again", action="store_true", help="once more what was misjudged, with today's properties")
+    more.add_argument("--killed", action="store_true", help="once more what was killed, what killed it first")
     ask.add_argument("--workers", type=int, default=cores(), metavar="N", help="processes (default: all cores)")
     ask.set_defaults(run=_ask)
     reads = commands.add_parser("read", help="test what survived first contact with its code read; goes on")
@@ -64,12 +66,14 @@ def _ask(options: argparse.Namespace) -> int:
         if name not in found
         or "error" in found[name]
         or (options.again and found[name]["violated"] == round_.is_right(name))
+        or (options.killed and found[name]["violated"])
     ]
     random.Random(0).shuffle(names)  # noqa: S311 -- so that what a stopped run has asked is a fair sample
     commit = _commit()
     processes = context()
     with ThreadPoolExecutor(options.workers) as threads:
-        waiting = {threads.submit(apart, processes, round_.folder, name): name for name in names}
+        killers = {name: str(found.get(name, {}).get("by", "")) for name in names}
+        waiting = {threads.submit(apart, processes, round_.folder, *asked): asked[0] for asked in killers.items()}
         for i, future in enumerate(as_completed(waiting), 1):
             name, answer = waiting[future], future.result()
             before = found.get(name)

@@ -31,10 +31,10 @@ def context() -> Any:
     return found
 
 
-def apart(processes: Any, folder: Path, name: str) -> Answer:
+def apart(processes: Any, folder: Path, name: str, first: str = "") -> Answer:
     """What `asked` finds, from a process of its own, which the implementation may end."""
     ours, theirs = processes.Pipe(duplex=False)
-    process = processes.Process(target=_answer, args=(theirs, folder, name))
+    process = processes.Process(target=_answer, args=(theirs, folder, name, first))
     process.start()
     theirs.close()
     try:
@@ -49,15 +49,15 @@ def apart(processes: Any, folder: Path, name: str) -> Answer:
     return answer
 
 
-def _answer(there: Any, folder: Path, name: str) -> None:
-    there.send(asked(folder, name))
+def _answer(there: Any, folder: Path, name: str, first: str) -> None:
+    there.send(asked(folder, name, first))
 
 
-def asked(folder: Path, name: str) -> Answer:
+def asked(folder: Path, name: str, first: str = "") -> Answer:
     """Whether some property is violated, at the default budget with seed 0; the first one that is.
 
     Args:
-        folder: of the round.
+        folder: of the round. first: id of the property that is asked before all others, if there is one.
     """
     torch.set_num_threads(1)
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
@@ -65,7 +65,7 @@ def asked(folder: Path, name: str) -> Answer:
     round_ = read(folder)
     subject, area = round_.implementation(name), round_.area(name)
     usual, undecided = ProcessState.now(), dict[str, str]()
-    for property_ in sorted(applicable(kind_of(subject), catalogue()), key=lambda p: order(p, area)):
+    for property_ in sorted(applicable(kind_of(subject), catalogue()), key=lambda p: (p.id != first, order(p, area))):
         if not_offered(property_, subject.not_offered, torch.float64) is not None:
             continue
         record = judge_property(subject, property_, Effort(shrink=False))

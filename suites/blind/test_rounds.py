@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,10 @@ import pytest
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import judge_property
 from cemverify.conformance.properties import select
+from cemverify.results.provenance import commit_of
 from suites.blind import __main__ as command
 from suites.blind import faults
+from suites.blind.asking import apart, context
 from suites.blind.page import page
 from suites.blind.rounds import answers, load, rounds
 
@@ -116,3 +120,22 @@ def test_what_survived_is_checked_with_its_code_read_and_the_page_says_what_died
     assert command.main(["page"]) == 0
     said = "1 of these were checked with their code read. It killed 1: `anew` by `descent/layer/steps`."
     assert said in (tmp_path / "page.md").read_text()
+
+
+@cache
+def drawn() -> list[tuple[int, str]]:
+    """Twenty torch and NumPy faults that were killed, others at each commit."""
+    killed = [
+        (round_.number, fault.name)
+        for round_ in rounds()
+        for fault in round_.faults
+        if fault.framework != "jax" and answers(round_.number).get(fault.name, {}).get("by")
+    ]
+    return random.Random(str(commit_of(Path(__file__).parent))).sample(killed, 20)  # noqa: S311 -- a sample of tests
+
+
+@pytest.mark.parametrize("place", range(20))
+def test_a_fault_that_was_killed_still_is(place: int) -> None:
+    number, name = drawn()[place]
+    answer = apart(context(), load(number).folder, name, answers(number)[name]["by"])
+    assert answer["violated"], f"`python -m suites.blind ask {number} --killed --names {name}`: {answer}"
