@@ -125,14 +125,14 @@ def properties() -> Iterator[Property]:
         weights: list[tuple[str, str, Spoil]] = [
             (
                 "wrong-weight-shape",
-                "a weight with an axis one too long, or cut to length 1, or transposed, or one more or one fewer",
+                "a weight that is transposed, has an axis more or fewer, or one that is too long by 1 or cut to 1",
                 _misshapen,
             ),
             ("integer-input", "x, h, a weight or all of them with any integer dtype or bool", _integers),
         ]
         for name, what, spoil in weights:
             yield _of_each(layer, name, what, rejects(spoil), _with_each_weight(layer))
-        what = "NaN or infinity anywhere in x, h or a weight, of however many numbers, and no finite number"
+        what = "NaN or infinity anywhere in x, h or a weight, however large the array, and for no finite number"
         spaces = [*_with_each_weight(layer), *_of_many_numbers(layer)]
         yield _of_each(layer, "not-finite", what, rejects_only_what_is_not_finite, spaces)
         for name, what, spoil in arrays:
@@ -205,7 +205,7 @@ def _of_each(layer: Layer, name: str, what: str, check: Check, spaces: Sequence[
 def _property(layer: Layer, name: str, what: str, check: Check, questions: Questions) -> Property:
     return Property(
         f"rejection/{layer}/{name}",
-        f"{what[0].upper()}{what[1:]} raises a ValueError or TypeError with a message.",
+        f"A ValueError or TypeError with a message is raised for {what}.",
         "contract",
         Explanation(
             "F(bad input) raises ValueError or TypeError with a message, and changes nothing else; F(good) does not",
