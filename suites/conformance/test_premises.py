@@ -36,7 +36,11 @@ STEPS = 16
 TRIED = 8  # smaller forms that are looked at before one is taken
 
 pulled: EnergyLayer = energy_layer(
-    update=lambda x, m: m - x, energy=lambda x, m: ((x - m) ** 2).sum(-1) / 2, state=("J", 3), memory=("J", 3)
+    update=lambda x, m: m - x,
+    energy=lambda x, m: ((x - m) ** 2).sum(-1) / 2,
+    state=("J", 3),
+    memory=("J", 3),
+    lagrangian=lambda x: (x**2).sum(-1) / 2,
 )
 ASKED = {"CEM implementation": Asked(), "energy layer": Asked(layer=pulled)}
 SUBJECTS: dict[str, Subject] = {"CEM implementation": reference, "energy layer": pulled}
@@ -95,9 +99,11 @@ PREMISES: Mapping[str, Callable[[Any], bool]] = {
     "extremes/attention/preconditioner-every-magnitude": lambda case: not case.x.any(),
     "extremes/mlp/preconditioner-every-magnitude": lambda case: not case.x.any(),
     "extremes/layer/huge-states": lambda q: float(q.x["x"].abs().max()) >= 64,
+    "extremes/layer/huge-memory": lambda q: float(q.memory["memory"].abs().max()) >= 64,
+    "extremes/layer/huge-lagrangian": lambda q: float(q.x["x"].abs().max()) >= 64,
     "extremes/layer/zero-states": lambda q: not q.x["x"][:, 0].any(),
     "extremes/layer/ties": lambda q: bool((q.x["x"][:, :-1] == q.x["x"][:, :1]).all()),
-    "extremes/layer/long-rows": lambda q: q.x["x"].shape[1] >= 48,
+    "extremes/layer/long-rows": lambda q: max(q.x["x"].shape[:2]) >= 32,
     "recursion/attention/is-not-reuse": lambda case: torch.equal(case.x, case.h),
     "recursion/mlp/is-not-reuse": lambda case: torch.equal(case.x, case.h),
     "metamorphic/attention/equal-tokens": lambda case: bool((case.h == case.h[:, :1]).all()),

@@ -27,6 +27,7 @@ Arrays = dict[str, Tensor]
 SCALARS = ("energy", "Lagrangian")  # functions that return no array of the state's shape
 FORBIDDEN = 1e300  # stands for an infinite penalty
 _SHAPES = 2  # of questions, where every shape is compiled
+_MOST_MOVED = 2**9  # numbers of a state that are moved one by one, where an axis is long
 _PADDED = (128, 512)  # rows of a call where every shape is compiled: more than needed cost less than another shape
 
 
@@ -265,16 +266,17 @@ class Box:
             raise WrongShape(f"the energy has shape {tuple(values.shape)}, but one value per {per} is {tuple(due)}")
         return values
 
-    def row_energies(self, g: Named, memory: Named) -> Tensor:
+    def row_energies(self, g: Named, memory: Named, mask: Tensor | None = None) -> Tensor:
         """The energy that is descended, of each batch row: (B,)."""
         B = next(iter(g.values())).shape[0]
         if self.layer.stated.per != "batch":
-            values = self.energies(g, memory)
+            values = self.energies(g, memory, mask)
             return values.reshape(B, -1).sum(1) * self._mean_factor(g)
         rows = []
         for i in range(B):
             row, of = ({k: a[i : i + 1] for k, a in part.items()} for part in (g, memory))
-            rows.append(self.energies(row, of) * self._mean_factor(row))
+            own_mask = None if mask is None else mask[i : i + 1]
+            rows.append(self.energies(row, of, own_mask) * self._mean_factor(row))
         return torch.stack(rows)
 
     def whole_energies(self, x: Named, memory: Named) -> Tensor:
@@ -308,7 +310,7 @@ class Box:
             found = self._energys_gradient(g, memory, mask)
             if found is not None:
                 return found, "autograd"
-        return self.differences_of_energy(g, memory)[0], "differences"
+        return self.differences_of_energy(g, memory, mask)[0], "differences"
 
     @long_experiment(lambda asked: shapes(asked.g))
     def _energys_gradient(self, g: Named, memory: Named, mask: Tensor | None) -> Arrays | None:
@@ -318,15 +320,32 @@ class Box:
         own_mask = {} if mask is None else {"mask": self.caller.array(mask)}
         return self._autograd(lambda state: self._energy(state, second, **own_mask), g, self.batch_factor(g))
 
-    def differences_of_energy(self, g: Named, memory: Named) -> tuple[Arrays, Tensor]:
+    def differences_of_energy(self, g: Named, memory: Named, mask: Tensor | None = None) -> tuple[Arrays, Tensor]:
         """dE/dg by differences of the stated energy, and a bound on the error: arrays, (B,)."""
         present = self.layer.reads_itself
+        if tokens_move_at_once(self.layer):
+            return self._differences_of_tokens(g, Fixed(g) if present else memory, mask)
 
         def total(states: Named, rows: int) -> Tensor:
             fixed = {k: a.repeat(rows, *[1] * (a.dim() - 1)) for k, a in (g if present else memory).items()}
-            return self.row_energies(states, Fixed(fixed) if present else fixed)
+            own_mask = None if mask is None else mask.repeat(rows, 1)
+            return self.row_energies(states, Fixed(fixed) if present else fixed, own_mask)
 
         return self.differences(total, g)
+
+    def _differences_of_tokens(self, g: Named, memory: Named, mask: Tensor | None) -> tuple[Arrays, Tensor]:
+        """Of each token's energy by its own state, all tokens moved at once: arrays, (B,)."""
+        ((name, at),) = g.items()
+        batch = at.shape[:2]  # (B, J)
+
+        def own(tokens: Named, rows: int) -> Tensor:  # of rows B J tokens, each as a row of its own
+            held = {k: a.repeat(rows, *[1] * (a.dim() - 1)) for k, a in memory.items()}
+            states = {name: tokens[name].reshape(-1, *at.shape[1:])}
+            own_mask = None if mask is None else mask.repeat(rows, 1)
+            return self.energies(states, Fixed(held) if self.layer.reads_itself else held, own_mask).flatten()
+
+        found, bound = self.differences(own, {name: at.flatten(0, 1)})
+        return {name: found[name].reshape(at.shape)}, bound.reshape(batch).amax(1)
 
     def differences(self, function: Callable[[Named, int], Tensor], x: Named) -> tuple[Arrays, Tensor]:
         """The gradient of a function of the state with one value per row, by extrapolated central differences.
@@ -528,8 +547,20 @@ class Fixed(dict[str, Tensor]):
 def form_of(layer: EnergyLayer) -> Form:
     """What questions to a layer look like."""
     state: Mapping[str, Shape] = layer.state
-    shapes = _SHAPES if ARRAY_KINDS[layer.arrays].compiles else None
-    return Form(state, layer.memories, layer.shortest, layer.step.noise > 0, shapes)
+    form = Form(state, layer.memories, layer.shortest, layer.step.noise > 0)
+    if ARRAY_KINDS[layer.arrays].compiles:
+        form = replace(form, shapes=_SHAPES)
+    moved = layer.energy is not None and "autograd" in layer.not_offered and not tokens_move_at_once(layer)
+    return replace(form, most=_MOST_MOVED) if moved else form
+
+
+def tokens_move_at_once(layer: EnergyLayer) -> bool:
+    """Whether differences of an energy may move all tokens at once: each has an energy that reads no other's state.
+
+    Where autograd gives the gradient, differences are there to tell whether it is right, and trust nothing.
+    """
+    apart = layer.stated.per == "token" and not layer.coupled and "autograd" in layer.not_offered
+    return apart and [shape[:1] for shape in layer.state.values()] == [(TOKENS,)]
 
 
 def packed(arrays: Mapping[str, Any], kind: str) -> Any:

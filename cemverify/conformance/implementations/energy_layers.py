@@ -328,6 +328,8 @@ def _absent(layer: EnergyLayer) -> dict[str, str]:
     without("batch-energy", f"its energy is one value per {layer.stated.per}", when=layer.stated.per != "batch")
     without("permutable", "not claimed", when=not layer.permutable)
     without("masked", "it takes no mask", when=not layer.masked)
+    counted = "its energy is a mean over tokens, and a mask leaves open over how many"
+    without("masked-gradient", counted, when="tokens" in layer.stated.mean_over)
     without("parameters", "it names no parameters", when=not layer.parameters)
     without("memory", "it has no memory", when=not layer.memories)
     of_tokens, kind = any(TOKENS in shape for shape in layer.memories.values()), ARRAY_KINDS[layer.arrays]

@@ -2,7 +2,7 @@
 
 A shape is written without the batch axis. Its letters are sizes that vary, one size for each letter; "J" counts
 tokens. As for CEM implementations there are small integers, which shrink well, dense normals in degenerate textures,
-and scattered cases that spread evenly over sizes and textures.
+scattered cases that spread evenly over sizes and textures, and cases with one long axis.
 """
 
 from __future__ import annotations
@@ -30,6 +30,11 @@ _DRAWN_ONE_BY_ONE = 32  # integers that Hypothesis draws each by itself; beyond,
 _NUMBERS = 24  # numbers of an array that shrinking looks at one by one
 _MOST_NUMBERS = 2**14  # of an array of a question around a number in the code
 _A_FEW = {"B": 4, "J": 4}  # of other axes 3
+# Sizes of a long axis, of which every other one is longer than what tiles, tables and windows usually have.
+_LONG = (range(257, 258), range(33, 49), range(129, 257), range(65, 97), range(257, 258), range(97, 129))
+LEAST_LONG = 32
+_LONG_AT_ONCE = 65  # of every axis, where each shape is compiled
+_CHEAP = 2**17  # numbers of an array
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,7 @@ class Form:
     Attributes:
         state, memory: shapes by name. shortest: the fewest tokens. noisy: whether a step also takes noise.
         shapes: how many are used, where each one is compiled for; None for any.
+        most: numbers of an array, where an axis is long.
     """
 
     state: Mapping[str, Shape]
@@ -46,6 +52,7 @@ class Form:
     shortest: int = 1
     noisy: bool = False
     shapes: int | None = None
+    most: int = _CHEAP
 
     def letters(self) -> list[str]:
         """The axes that vary, tokens first."""
@@ -145,11 +152,45 @@ def scattered(form: Form, seed: int, least: Mapping[str, int] | None = None) -> 
         sizes[name] = int(rng.integers(low, 1 + max(low + 1, 3 * usual if name == longest else usual)))
     if form.shapes is not None:
         sizes = _one_of_few(form, dict(least or {}), seed % form.shapes)
-    x, memory = (_shapes(shapes, sizes) for shapes in (form.state, form.memory))
-    noise = _normal(x, seed + 1, "noise") if form.noisy else {}
-    question = Question(_normal(x, seed), _normal(memory, seed), noise, seed)
+    question = _of_sizes(form, seed, sizes)
     turn = seed // len(names)
     return question if turn % 3 == 0 else dressed(question, _TEXTURES[turn % len(_TEXTURES)])
+
+
+def stretched(form: Form, seed: int, least: Mapping[str, int] | None = None) -> Question:
+    """A question by a plain random generator with one long axis; the axes take turns, and so do the lengths.
+
+    Where several of something are needed, by `least`, that is the axis.
+    """
+    if form.shapes is not None:
+        return level(form, seed, _LONG_AT_ONCE, least)
+    rng, lows = np.random.default_rng(seed), _lows(form, dict(least or {}))
+    names = [name for name in lows if least and name in least] or list(lows)
+    sizes = {name: int(rng.integers(low, 3 + low)) for name, low in lows.items()}
+    longest, length = names[seed % len(names)], int(rng.choice(_LONG[seed // len(names) % len(_LONG)]))
+    sizes[longest] = max(sizes[longest], length)
+    while sizes[longest] > lows[longest] and _largest(form, sizes) > form.most:
+        sizes[longest] -= 1
+    return _of_sizes(form, seed, sizes)
+
+
+def level(form: Form, seed: int, length: int, least: Mapping[str, int] | None = None) -> Question:
+    """A question by a plain random generator whose axes all have that length; the batch if there are no others."""
+    lows = _lows(form, dict(least or {}))
+    alone = len(lows) == 1
+    sizes = {name: low if name == "B" and not alone else max(low, length) for name, low in lows.items()}
+    return _of_sizes(form, seed, sizes)
+
+
+def _of_sizes(form: Form, seed: int, sizes: Mapping[str, int]) -> Question:
+    x, memory = (_shapes(shapes, sizes) for shapes in (form.state, form.memory))
+    noise = _normal(x, seed + 1, "noise") if form.noisy else {}
+    return Question(_normal(x, seed), _normal(memory, seed), noise, seed)
+
+
+def _largest(form: Form, sizes: Mapping[str, int]) -> int:
+    """The numbers of the largest array."""
+    return max(math.prod(shape) for part in (form.state, form.memory) for shape in _shapes(part, sizes).values())
 
 
 def aimed(form: Form, aim: Aim, seed: int, least: Mapping[str, int] | None = None) -> Question | None:
@@ -166,11 +207,9 @@ def aimed(form: Form, aim: Aim, seed: int, least: Mapping[str, int] | None = Non
         sizes[aim.quantity] = aim.size
     elif form.shapes is not None:
         sizes = _one_of_few(form, dict(least or {}), seed % form.shapes)
-    x, memory = (_shapes(shapes, sizes) for shapes in (form.state, form.memory))
-    if any(math.prod(shape) > _MOST_NUMBERS for shape in (*x.values(), *memory.values())):
+    if _largest(form, sizes) > _MOST_NUMBERS:
         return None
-    noise = _normal(x, seed + 1, "noise") if form.noisy else {}
-    question = Question(_normal(x, seed), _normal(memory, seed), noise, seed)
+    question = _of_sizes(form, seed, sizes)
     for part in ("x", "memory"):
         named: Named = getattr(question, part)
         if aim.quantity in named and aim.quantity not in lows:
@@ -223,8 +262,17 @@ def _integers(draw: st.DrawFn, shapes: Mapping[str, tuple[int, ...]]) -> dict[st
 
 # --- textures: degenerate forms ----------------------------------------------------------------------
 
-_HUGE = 64.0  # of "huge-states", which are 256 times as large as others
-_TEXTURES = ("plain", "large-states", "zero-states", "ties", "small-states", "zero-memory", "plain", "non-contiguous")
+_HUGE = 64.0  # of "huge-states" and "huge-memory"
+_TEXTURES = (
+    "plain",
+    "large-states",
+    "zero-states",
+    "ties",
+    "small-states",
+    "zero-memory",
+    "large-memory",
+    "non-contiguous",
+)
 
 
 def dressed(question: Question, texture: str) -> Question:
@@ -233,8 +281,12 @@ def dressed(question: Question, texture: str) -> Question:
     match texture:
         case "large-states":
             return replace(q, x={k: 16 * a for k, a in q.x.items()})
-        case "huge-states":
-            return replace(q, x={k: 256 * a for k, a in q.x.items()})
+        case "large-memory":
+            return replace(q, memory={k: 16 * a for k, a in q.memory.items()})
+        case "huge-states":  # beyond 709 an exponential overflows
+            return replace(q, x={k: (256, 1024)[q.seed % 2] * a for k, a in q.x.items()})
+        case "huge-memory":
+            return replace(q, memory={k: 256 * a for k, a in q.memory.items()})
         case "small-states":
             return replace(q, x={k: 2.0**-12 * a for k, a in q.x.items()})
         case "zero-states":
@@ -251,8 +303,9 @@ def dressed(question: Question, texture: str) -> Question:
 def wears(question: Question, texture: str) -> bool:
     """Whether a question still has the degenerate form that it was given: shrinking must not take it off."""
     match texture:
-        case "huge-states":
-            return any(bool((a.abs() >= _HUGE).any()) for a in question.x.values())
+        case "huge-states" | "huge-memory":
+            huge = question.x if texture == "huge-states" else question.memory
+            return any(bool((a.abs() >= _HUGE).any()) for a in huge.values())
         case "zero-states" | "zero-memory" | "ties":
             q = dressed(question, texture)
             parts = ((question.x, q.x), (question.memory, q.memory))
@@ -313,6 +366,11 @@ def _size(question: Question, form: Form, letter: str) -> int:
             if letter in shape:
                 return part[name].shape[1 + shape.index(letter)]
     return 0
+
+
+def longest(question: Question, form: Form) -> int:
+    """The size of its longest axis, the batch among them."""
+    return max(question.batch, *(_size(question, form, letter) for letter in form.letters()), 0)
 
 
 def _without(question: Question, form: Form, letter: str, index: int) -> Question:

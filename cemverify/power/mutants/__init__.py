@@ -19,6 +19,7 @@ from cemverify.power.mutants import (
     extremes,
     layer_contract,
     layer_papers,
+    layer_regions,
     layers,
     metamorphic,
     mlp,
@@ -67,6 +68,7 @@ _FAMILIES = (
     layers,
     layer_contract,
     layer_papers,
+    layer_regions,
     regions,
     sizes,
 )

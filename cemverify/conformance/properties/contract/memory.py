@@ -100,14 +100,14 @@ def _of_edited_arrays(
             numbers_of(array)[...] = numbers
     second = caller.call(name, other, x, h, weights)
     edited, kept = as_tensor(second, shape), as_tensor(first)
-    _overwrite(first)
-    _overwrite(second)
+    overwrite(first)
+    overwrite(second)
     again = as_tensor(caller.call(name, other, x, h, weights), shape)
     nothing = replace(case, weights={name: torch.zeros_like(w) for name, w in case.weights.items()})
     x, h, weights = caller.arguments(nothing)
     third = caller.call(name, nothing, x, h, weights)
     still = as_tensor(third, shape)
-    _overwrite(third)
+    overwrite(third)
     return later, edited, kept, again, still, as_tensor(caller.call(name, nothing, x, h, weights), shape)
 
 
@@ -151,7 +151,8 @@ def _exchange(array: Any, case: Case) -> None:
         array[one], array[other] = float(array[other]), float(array[one])
 
 
-def _overwrite(answer: Any) -> None:
+def overwrite(answer: Any) -> None:
+    """Writes other numbers into an answer that was given, if they can be."""
     try:
         if isinstance(answer, Tensor):
             answer = answer.detach()

@@ -16,13 +16,16 @@ from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.properties.base import Asked, Explanation, Property
 from cemverify.conformance.questions.aims import Aim, aims
 from cemverify.conformance.questions.black_boxes import (
+    LEAST_LONG,
     Form,
     Question,
     aimed,
     dressed,
+    longest,
     questions,
     scattered,
     smaller,
+    stretched,
     wears,
 )
 from cemverify.conformance.questions.spaces import Source
@@ -40,6 +43,8 @@ class Cases:
         crowd: how many rows are drawn at least; a smaller question has fewer.
         texture: a form that every question takes.
         few: whether only scattered questions are asked, where a single one takes a second.
+        long: of so many scattered questions, one has a long axis; 0 for none. Nothing is compiled for these alone,
+            unless all are.
         plain: whether JAX is asked by plain calls, in which it compiles operation by operation, or in a dtype of the
             property's own: then in one shape.
     """
@@ -48,6 +53,7 @@ class Cases:
     crowd: int = 1
     texture: str | None = None
     few: bool = False
+    long: int = 0
     plain: bool = False
 
     def search(self, source: Source, asked: Asked) -> SearchStrategy[Any] | None:
@@ -63,12 +69,20 @@ class Cases:
 
     def scattered(self, asked: Asked, seed: int) -> Any | None:
         """One question by a plain random generator."""
-        question = scattered(self._form(asked), seed, self._drawn)
+        form = self._form(asked)
+        if self.long and seed % self.long == 0 and (self.long == 1 or form.shapes is None):
+            return stretched(form, seed // self.long, self.least)
+        question = scattered(form, seed, self._drawn)
         return question if self.texture is None else self._dressed(question)
 
     def smaller(self, asked: Asked, question: Any) -> Iterator[Any]:
         """Questions that are slightly smaller than one that found a violation."""
-        return smaller(question, form_of(asked.declared), self.least)
+        form = form_of(asked.declared)
+        found = smaller(question, form, self.least)
+        if self.long != 1:
+            return found
+        still = min(LEAST_LONG, longest(question, form))
+        return (one for one in found if longest(one, form) >= still)
 
     def aims(self, asked: Asked, numbers: Sequence[Number]) -> Iterator[Aim]:
         """What numbers in the layer's code may be of a question: its sizes, and the magnitudes of its arrays."""

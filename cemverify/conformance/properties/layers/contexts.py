@@ -3,6 +3,9 @@
 Three circumstances are crossed by a covering array: how the call is made, which call came before it, and how its
 arrays lie. What is due is taken from the stated energy where the step follows from it, and else from a call of one
 row more, so that what a layer keeps from one call to the next is not what its answer is compared with.
+
+Tables are often kept by a size alone, and made by the first call of that size. So calls in another dtype, or in
+inference mode, come first at sizes that nothing else asks.
 """
 
 from __future__ import annotations
@@ -10,9 +13,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,13 +25,15 @@ from cemverify.conformance.asking.answers import as_tensor
 from cemverify.conformance.asking.boxes import Arrays, Box, flat, packed, quiet, unpacked
 from cemverify.conformance.asking.contexts import arranged
 from cemverify.conformance.asking.experiments import long_experiment, shapes
+from cemverify.conformance.implementations.arrays import ArrayKind
+from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.faults import Fault, NotFinite
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
-from cemverify.conformance.properties.base import Explanation, Property
-from cemverify.conformance.properties.layers.base import energy_layer_property
+from cemverify.conformance.properties.base import Asked, Explanation, Property
+from cemverify.conformance.properties.layers.base import Cases, energy_layer_property
 from cemverify.conformance.properties.layers.oracle import along, compared, golden, rounding, solved, terms
 from cemverify.conformance.properties.layers.training import ROUNDINGS, both_products, gradients_of_update, recorded
-from cemverify.conformance.questions.black_boxes import Question
+from cemverify.conformance.questions.black_boxes import Question, level, scattered
 from cemverify.conformance.questions.contexts import BEFORE, USUAL, Context, layouts
 from cemverify.conformance.questions.coverage import covering
 
@@ -49,22 +56,43 @@ _RECORDED = {
 }
 
 
+# sizes that no other question has, by the call that comes first there
+_UNUSED: Mapping[str, range] = {"after another dtype": range(23, 33, 2), "after inference mode": range(22, 33, 2)}
+
+
+@dataclass(frozen=True)
+class _AtUnusedSizes(Cases):
+    """Questions of which some have sizes that nothing else asks, where the call before could spoil a table."""
+
+    def scattered(self, asked: Asked, seed: int) -> Question:
+        """One question by a plain random generator."""
+        unused = _UNUSED.get(_context(asked.declared, asked.kind, seed).before)
+        form = self._form(asked)
+        if unused is None:
+            return scattered(form, seed)
+        return level(form, seed, unused[int(np.random.default_rng(seed).integers(len(unused)))])
+
+
 def context_of(box: Box, q: Question) -> Context:
     """The context in which a question is asked: as many seeds in a row as there are contexts ask all of them."""
-    found = _crossed(*_offered(box))
-    return found[q.seed % len(found)]
+    return _context(box.layer, box.caller.kind, q.seed)
 
 
-def _offered(box: Box) -> tuple[tuple[str, ...], ...]:
-    torch_ = box.caller.kind.name == "torch"
-    missing = {*box.layer.not_offered, *(() if torch_ else ("autograd-modes", "gradients", "inference"))}
-    missing |= set() if box.layer.working_dtype == "float64" else {"wide"}  # autocast narrows float32
+def _context(layer: EnergyLayer, kind: ArrayKind, seed: int) -> Context:
+    found = _crossed(*_offered(layer, kind))
+    return found[seed % len(found)]
+
+
+def _offered(layer: EnergyLayer, kind: ArrayKind) -> tuple[tuple[str, ...], ...]:
+    torch_ = kind.name == "torch"
+    missing = {*layer.not_offered, *(() if torch_ else ("autograd-modes", "gradients", "inference"))}
+    missing |= set() if layer.working_dtype == "float64" else {"wide"}  # autocast narrows float32
 
     def of(values: Mapping[str, frozenset[str]]) -> tuple[str, ...]:
         return tuple(value for value, needed in values.items() if not needed & missing)
 
     before = [value for value in of(BEFORE) if torch_ or value != "after inference mode"]
-    return of(MODES), tuple(before), layouts(box.caller.kind)
+    return of(MODES), tuple(before), layouts(kind)
 
 
 @lru_cache(maxsize=32)
@@ -268,6 +296,7 @@ def properties() -> Iterator[Property]:
         "the update, or some gradient, is not zero",
         needs={"editable"},
         source="contract",
+        cases=_AtUnusedSizes(),
         sources=(),
         scattered=2.8,
         once=True,  # what earlier calls left behind need not come back

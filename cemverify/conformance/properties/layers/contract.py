@@ -23,6 +23,7 @@ from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, m
 from cemverify.conformance.properties import modes
 from cemverify.conformance.properties.base import Explanation, Property
 from cemverify.conformance.properties.contract import arguments, calls, memory, settings
+from cemverify.conformance.properties.contract.memory import overwrite
 from cemverify.conformance.properties.function_calls import (
     Call,
     gradients_change_no_answer,
@@ -36,6 +37,7 @@ from cemverify.conformance.properties.layers.oracle import along, rounding, toke
 from cemverify.conformance.questions.black_boxes import Named, Question
 
 _MASKED = 0.7  # of tokens count
+_RING = (9, 1, 1, 1)  # calls after which an answer is read again, more than a ring of buffers has, in turns
 
 
 def inputs_are_left_alone(box: Box, q: Question) -> Evidence:
@@ -60,12 +62,14 @@ def edits_are_seen(box: Box, q: Question) -> Evidence:
     comparisons, telling = [], False
     for name, asked in box.functions(q).items():
         edited = others[name]
-        first, kept, again = _around_an_edit(box, name, asked, edited, mask)
         fresh = _answered(box, name, edited, mask)
+        first, later, kept, again, anew = _around_an_edit(box, name, asked, edited, mask)
         room = rounding(box, edited, _rows(fresh, q.batch))
         zero = torch.zeros(q.batch, dtype=torch.float64)
+        comparisons += _compared(name, "an output after further calls = before them", later, first, zero)
         comparisons += _compared(name, "an output after its arguments were edited = before", kept, first, zero)
         comparisons += _compared(name, "update for edited arrays = update for new arrays", again, fresh, room)
+        comparisons += _compared(name, "update after an earlier one was overwritten = before", anew, again, room)
         if name == "update":
             telling = moved(flat(fresh) - flat(first), along(room, flat(fresh)))
     return judge(*comparisons, telling=telling)
@@ -243,20 +247,32 @@ def _after_a_call(box: Box, name: str, q: Question, mask: Tensor | None) -> Arra
     return found if own_mask is None else {**found, "mask": as_tensor(own_mask)}
 
 
-@long_experiment(lambda asked: [_due(asked)] * 3)
+@long_experiment(lambda asked: [_due(asked)] * 5)
 def _around_an_edit(
     box: Box, name: str, q: Question, other: Question, mask: Tensor | None
-) -> tuple[Arrays, Arrays, Arrays]:
-    """An answer, the same answer after its arguments were edited, and the answer to what they hold then."""
+) -> tuple[Arrays, Arrays, Arrays, Arrays, Arrays]:
+    """An answer; the same after further calls, and after its arguments were edited; two to what they hold then.
+
+    Between those two the answers that were given are overwritten.
+    """
     state, memory, noise, own_mask = _own(box, name, q, mask)
-    changed = _own(box, name, other, mask)
     with box.caller.guarded():
         returned = box.called_on(name, state, memory, noise, own_mask)
         first = box.read_of(name, returned, q.x)
+        for _ in range(_RING[q.seed % len(_RING)]):
+            changed = _own(box, name, other, mask)
+            box.called_on(name, *changed)
+        later = box.read_of(name, returned, q.x)
+        changed = _own(box, name, other, mask)
         for array, new in zip(listed(state) + listed(memory), listed(changed[0]) + listed(changed[1]), strict=True):
             array[...] = new
         kept = box.read_of(name, returned, q.x)
-        return first, kept, box.read_of(name, box.called_on(name, state, memory, noise, own_mask), q.x)
+        second = box.called_on(name, state, memory, noise, own_mask)
+        again = box.read_of(name, second, q.x)
+        for array in (*listed(returned), *listed(second)):
+            overwrite(array)
+        anew = box.read_of(name, box.called_on(name, state, memory, noise, own_mask), q.x)
+        return first, later, kept, again, anew
 
 
 @experiment(_due)
@@ -423,7 +439,7 @@ def properties() -> Iterator[Property]:
             premise,
             needs=needs,
             cases=Cases(plain=True),
-            once=check == OfCalls(twice_gives_the_same),
+            once=check in (OfCalls(twice_gives_the_same), edits_are_seen),  # what was kept may be spoilt for good
             share=share,
             source="contract",
         )

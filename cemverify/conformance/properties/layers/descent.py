@@ -2,6 +2,10 @@
 
 Whether a small part of the update lowers the energy is a question about a slope, and is asked as one: the sum of
 update times gradient is at most zero, beyond roundoff, token by token where energies are per token.
+
+A whole step that raises the energy may do so next to its minima alone, or along the direction in which it is curved
+most, where random states hardly lead. So whole steps are also asked where earlier ones lead, and beside that place
+along the direction in which the update changes fastest.
 """
 
 from __future__ import annotations
@@ -12,8 +16,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from cemverify.conformance.asking.boxes import Arrays, Box, flat
+from cemverify.conformance.asking.boxes import Arrays, Box, flat, shaped
 from cemverify.conformance.asking.boxes import Fixed as FixedMemory
+from cemverify.conformance.asking.experiments import long_experiment, shapes
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.properties.base import Explanation, Property
 from cemverify.conformance.properties.layers.base import Cases, energy_layer_property
@@ -24,11 +29,17 @@ from cemverify.conformance.properties.layers.oracle import (
     terms,
     tokens,
     velocity,
+    width,
 )
 from cemverify.conformance.questions.black_boxes import Named, Question, Shape
 
 _CROWD = 24  # rows of a question at least, so that what goes wrong at few states is met
 _ITERATED = 4
+_CALLS = (4, 12)  # that lead to the places where a whole step is asked, beside the drawn ones
+_SELDOM = 6  # of so many questions one is asked there
+_TURNS = 6  # of a direction, until it is the one in which the update changes fastest
+_BESIDE = (1.0, 2.0**-5, 16.0)  # how far away along it
+_FAR = 1e6  # a step without a bound may run away
 
 
 def slope_is_downward(box: Box, q: Question) -> Evidence:
@@ -46,8 +57,8 @@ def energies_fall_along_steps(box: Box, q: Question) -> Evidence:
     for t in range(_ITERATED):
         u = box.displacement(q)
         slope, room = slope_along(box, q, u)
-        if not bool(room.isfinite().all()) or float(flat(q.x).abs().max()) > 1e6:
-            break  # a step without a bound may run away
+        if not bool(room.isfinite().all()) or float(flat(q.x).abs().max()) > _FAR:
+            break
         what = f"the slope of the energy along update {t + 1} <= 0"
         comparisons.append(Comparison(what, slope, torch.zeros_like(slope), room, "at most"))
         telling = telling or moved(slope, room)  # one step may already end at the minimum
@@ -57,32 +68,31 @@ def energies_fall_along_steps(box: Box, q: Question) -> Evidence:
 
 def whole_step_does_not_raise(box: Box, q: Question) -> Evidence:
     """The energy after the whole step, however long, is at most that before: E(x') <= E(x)."""
-    q = replace(q, noise={})
-    u = box.displacement(q)
-    after, before, room = finite_step(box, q, u)
-    return judge(
-        Comparison("energy after the whole step <= before", after, before, room, "at most"),
-        telling=moved(after - before, room),
-    )
+    comparisons, telling = [], False
+    for at in _places(box, replace(q, noise={})):
+        after, before, room = finite_step(box, at, box.displacement(at))
+        comparisons.append(Comparison("energy after the whole step <= before", after, before, room, "at most"))
+        telling = telling or moved(after - before, room)
+    return judge(*comparisons, telling=telling)
 
 
 def step_obeys_the_bound(box: Box, q: Question) -> Evidence:
     """E(x') <= E(x) + slope + L/2 |x' - x|^2, with L the declared bound on the Hessian; and E(x') <= E(x)."""
-    q = replace(q, noise={})
     L = box.layer.step.smoothness
     assert L is not None
-    u = box.displacement(q)
-    g = box.mapped(q.x)
-    whole = Box.whole_energies
-    after, before = whole(box, _at(q, u), q.memory), whole(box, q.x, q.memory)
-    slope, off = _row_slope(box, q, u, g)
-    room = rounding(box, q, u, {"E": before[:, None]}) * max(1, len(flat(q.x)[0])) + off
-    bound = before + slope + L / 2 * (flat(u) ** 2).sum(1)
-    return judge(
-        Comparison("energy after the step <= before + slope + L/2 |step|^2", after, bound, room, "at most"),
-        Comparison("energy after the whole step <= before", after, before, room, "at most"),
-        telling=moved(after - before, room),
-    )
+    comparisons, telling, whole = [], False, Box.whole_energies
+    for at in _places(box, replace(q, noise={})):
+        u = box.displacement(at)
+        after, before = whole(box, _at(at, u), at.memory), whole(box, at.x, at.memory)
+        slope, off = _row_slope(box, at, u, box.mapped(at.x))
+        room = rounding(box, at, u, {"E": before[:, None]}) * max(1, len(flat(at.x)[0])) + off
+        bound = before + slope + L / 2 * (flat(u) ** 2).sum(1)
+        comparisons += [
+            Comparison("energy after the step <= before + slope + L/2 |step|^2", after, bound, room, "at most"),
+            Comparison("energy after the whole step <= before", after, before, room, "at most"),
+        ]
+        telling = telling or moved(after - before, room)
+    return judge(*comparisons, telling=telling)
 
 
 def lagrangian_is_convex(box: Box, q: Question) -> Evidence:
@@ -115,6 +125,51 @@ def returned_state_is_stationary(box: Box, q: Question) -> Evidence:
     zeros = {name: torch.zeros_like(a) for name, a in there.items()}
     telling = moved(flat(start), along(10 * room, flat(start)))
     return judge(*compared("the gradient at the returned state = 0", there, zeros, room), telling=telling)
+
+
+# --- where whole steps are asked ----------------------------------------------------------------------------
+
+
+def _places(box: Box, q: Question) -> Iterator[Question]:
+    """The question; seldom also where the layer leads from it, and beside that along the stiffest direction."""
+    yield q
+    if q.seed % _SELDOM:
+        return
+    for x in _led(box, q):
+        q = box.rounded(replace(q, x=x))
+        yield q
+    away = _BESIDE[q.seed // _SELDOM % len(_BESIDE)]
+    stiffest = _stiffest(box, q)
+    yield box.rounded(replace(q, x={name: a + away * stiffest[name] for name, a in q.x.items()}))
+
+
+@long_experiment(lambda asked: [shapes(asked.q.x)] * len(_CALLS))
+def _led(box: Box, q: Question) -> list[Arrays]:
+    """The states after some calls, one after the other; those before a call that leads far away."""
+    x, found = dict(q.x), []
+    for t in range(1, 1 + _CALLS[-1]):
+        there = _at(q, box.displacement(q))
+        if float(flat(there).abs().max()) <= _FAR:
+            x = there
+            q = replace(q, x=x)
+        if t in _CALLS:
+            found.append(x)
+    return found
+
+
+@long_experiment(lambda asked: shapes(asked.q.x))
+def _stiffest(box: Box, q: Question) -> Arrays:
+    """The direction of each row, of length 1, in which the update changes fastest, by power iteration.
+
+    Where the update is the gradient's step, that is the direction in which the energy is curved most.
+    """
+    at, h = flat(q.x), width(box)
+    v = torch.randn(at.shape, generator=torch.Generator().manual_seed(q.seed % 2**31), dtype=at.dtype)
+    for _ in range(_TURNS):
+        v = h * v / v.norm(dim=1, keepdim=True).clamp(min=box.eps)
+        ahead, behind = (flat(box.displacement(replace(q, x=shaped(at + way, q.x)))) for way in (v, -v))
+        v = behind - ahead
+    return shaped(v / v.norm(dim=1, keepdim=True).clamp(min=box.eps), q.x)
 
 
 # --- slopes ------------------------------------------------------------------------------------------------
@@ -231,7 +286,7 @@ def properties() -> Iterator[Property]:
         "the energy changes by more than roundoff",
         needs={"energy", "monotone"},
         source="Yuille & Rangarajan 2003 (CCCP); Ramsauer et al., arXiv 2008.02217, Theorem 1",
-        cases=crowd,
+        cases=replace(crowd, long=5),
         controls={"random"},
     )
     yield energy_layer_property(
@@ -246,7 +301,7 @@ def properties() -> Iterator[Property]:
         "the energy changes by more than roundoff",
         needs={"energy", "smoothness"},
         source="E(x') <= E(x) + dE/dx . (x' - x) + L/2 |x' - x|^2",
-        cases=crowd,
+        cases=replace(crowd, long=5),
         controls={"random"},
     )
     yield energy_layer_property(
@@ -274,5 +329,6 @@ def properties() -> Iterator[Property]:
         "the gradient at the start is far beyond the tolerance",
         needs={"energy", "equilibrium"},
         source="dE/dx = 0 at the returned state (Bai et al., arXiv 1909.01377)",
+        cases=Cases(long=2),
         controls={"constant"},
     )

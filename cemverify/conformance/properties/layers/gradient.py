@@ -16,12 +16,14 @@ from cemverify.conformance.properties import extremes, gradient
 from cemverify.conformance.properties.base import Explanation, Property
 from cemverify.conformance.properties.layers.base import Cases, energy_layer_property
 from cemverify.conformance.properties.layers.oracle import (
+    MASKED,
     PROXIMAL,
     UPDATE,
     along,
     aside,
     calibrated,
     compared,
+    drawn_mask,
     golden,
     jacobian,
     preconditioner_matrix,
@@ -29,6 +31,7 @@ from cemverify.conformance.properties.layers.oracle import (
     token_count,
     tokens,
     width,
+    with_tokens,
 )
 from cemverify.conformance.questions.black_boxes import Question
 
@@ -45,6 +48,20 @@ def update_is_gradient(box: Box, q: Question) -> Evidence:
     telling = moved(flat(due.arrays), along(_TENFOLD / 2 * room, flat(got)))
     what = PROXIMAL if box.layer.step.kind == "proximal" else UPDATE
     return judge(*compared(what, got, due.arrays, room), telling=telling)
+
+
+def masked_update_is_gradient(box: Box, q: Question) -> Evidence:
+    """update = -eta P dE/dg with the same mask, of the tokens that count, wherever others are masked."""
+    mask, state = drawn_mask(box, q), box.layer.state
+    got, due = box.displacement(q, mask), golden(box, q, mask)
+
+    def counted(array: Tensor) -> Tensor:  # (B, J, ...)
+        return array * mask.reshape(*mask.shape, *[1] * (array.dim() - 2))
+
+    found, expected = (with_tokens(arrays, state, counted) for arrays in (got, due.arrays))
+    room = due.room_for(box, q, got)
+    telling = not bool(mask.all()) and moved(flat(expected), along(_TENFOLD / 2 * room, flat(got)))
+    return replace(judge(*compared(MASKED, found, expected, room), telling=telling), drawn={"mask": mask})
 
 
 def derivatives_agree(box: Box, q: Question) -> Evidence:
@@ -157,6 +174,13 @@ def map_is_the_lagrangians_gradient(box: Box, q: Question) -> Evidence:
     return judge(*compared("g = dL/dx", g, due, room), telling=moved(flat(due), along(room, flat(due))))
 
 
+def lagrangian_holds_far_out(box: Box, q: Question) -> Evidence:
+    """L(x) is a number, and so is its gradient, which the state map is where both are declared."""
+    values = box.lagrangians(q.x)
+    evidence = map_is_the_lagrangians_gradient(box, q)
+    return replace(evidence, telling=evidence.telling and bool(values.any()))
+
+
 def lagrangian_moves_with_the_state(box: Box, q: Question) -> Evidence:
     """dL/dt = g . dx/dt along the update: what G says of L is what L's values say."""
     u, g = box.displacement(q), box.mapped(q.x)
@@ -190,6 +214,19 @@ def properties() -> Iterator[Property]:
         needs=gradient_step,
         controls={"constant"},
         looks_around=True,
+    )
+    yield energy_layer_property(
+        "gradient/layer/masked",
+        "Where tokens are masked, the others' update is -eta P times the gradient of the energy with that mask.",
+        Explanation(
+            "x' = x - eta P dE(g, m, mask)/dg, of each token that is not masked",
+            "An energy whose softmax runs over padding, beside an update that leaves it out, shows with masks.",
+        ),
+        masked_update_is_gradient,
+        "a token is masked, and the gradient is not zero",
+        needs={*gradient_step, "masked", "masked-gradient"},
+        cases=Cases({"J": 2}, plain=True),
+        share=0.3,
     )
     yield energy_layer_property(
         "gradient/layer/derivatives-agree",
@@ -277,13 +314,18 @@ def properties() -> Iterator[Property]:
         share=0.5,
     )
     huge = Explanation(
-        "x' - x = -eta P dE/dg at 256 x",
+        "x' - x = -eta P dE/dg at 256 x and at 1024 x",
         "Overflow inside the layer comes long before the state overflows.",
     )
-    for texture, title, explanation in (
-        ("huge-states", "At states 256 times as large,", huge),
-        ("zero-states", "At a state of zeros,", extremes.AT_ZERO),
-        ("ties", "If tokens and memories are equal,", extremes.AT_TIES),
+    far = Explanation(
+        "x' - x = -eta P dE/dg with 256 m",
+        "What is clipped or normalised beyond some length shows only where a memory is that long.",
+    )
+    for texture, title, explanation, share in (
+        ("huge-states", "At states 256 and 1024 times as large,", huge, 0.2),
+        ("huge-memory", "With a memory 256 times as large,", far, 0.15),
+        ("zero-states", "At a state of zeros,", extremes.AT_ZERO, 0.3),
+        ("ties", "If tokens and memories are equal,", extremes.AT_TIES, 0.3),
     ):
         yield energy_layer_property(
             f"extremes/layer/{texture}",
@@ -291,18 +333,37 @@ def properties() -> Iterator[Property]:
             explanation,
             update_is_gradient,
             "the gradient is not zero",
-            needs=gradient_step,
+            needs=gradient_step | ({"memory"} if texture == "huge-memory" else set()),
             cases=Cases(texture=texture),
-            share=0.3,
+            share=share,
             floor=0.05,
         )
     yield energy_layer_property(
+        "extremes/layer/huge-lagrangian",
+        "At states 256 and 1024 times as large, the Lagrangian is a number, and the state map its gradient.",
+        Explanation(
+            "g(x) = dL/dx at 256 x and at 1024 x",
+            "A log-sum-exp without its maximum subtracted is infinite there, while the map beside it is right.",
+        ),
+        lagrangian_holds_far_out,
+        "the gradient is not zero",
+        needs={"lagrangian"},
+        source="g = dL/dx (Krotov & Hopfield, arXiv 2008.06996)",
+        cases=Cases(texture="huge-states"),
+        share=0.2,
+    )
+    yield energy_layer_property(
         "extremes/layer/long-rows",
-        "With dozens of tokens, the update is -eta P times the gradient of the stated energy.",
-        extremes.IN_LONG_ROWS,
+        "Where one axis is long, up to 257, the update is -eta P times the gradient of the stated energy.",
+        Explanation(
+            "x' - x = -eta P dE/dg, with up to 257 tokens, patterns, rows: one axis at a time",
+            "Tiles, tables and windows of 32, 64 or 128 are right as long as nothing reaches their end.",
+        ),
         update_is_gradient,
         "the gradient is not zero",
-        needs={*gradient_step, "tokens"},
-        cases=Cases({"J": 48}, plain=True),
+        needs=gradient_step,
+        cases=Cases(few=True, long=1, plain=True),
         share=0.2,
+        sources=(),
+        scattered=3.0,
     )

@@ -29,6 +29,7 @@ from cemverify.conformance.oracle.perturbation import Perturbed
 from cemverify.conformance.questions.black_boxes import Named, Question
 
 UPDATE = "update = -eta P grad energy"
+MASKED = "update where others are masked = -eta P grad energy with that mask"
 PROXIMAL = "update = prox(x - eta P grad energy) - x"
 _ROUNDINGS = 4  # of each number, and of each term of a sum of as many as the state has
 _TRIALS = 3
@@ -62,23 +63,27 @@ class Golden:
         return widest if self.measured is None else torch.minimum(widest, self.measured)
 
 
-def golden(box: Box, q: Question) -> Golden:
-    """T steps of -eta P dE/dg from the stated energy, and sigma times the noise."""
+def golden(box: Box, q: Question, mask: Tensor | None = None) -> Golden:
+    """T steps of -eta P dE/dg from the stated energy, and sigma times the noise.
+
+    Args:
+        mask: (B, J), of the tokens that count; None for all.
+    """
     P = preconditioner(box, q)
-    found, how, error = _steps(box, q, P)
+    found, how, error = _steps(box, q, P, mask)
     room = rounding(box, q, found) + error + _normalised(box, q, found)
-    room = beyond_nudges(box, q, room, found, lambda nudged: _steps(box, nudged, P)[0])
-    return Golden(found, room, how, _measured(box, q, P, found))
+    room = beyond_nudges(box, q, room, found, lambda nudged: _steps(box, nudged, P, mask)[0])
+    return Golden(found, room, how, _measured(box, q, P, found, mask))
 
 
-def _measured(box: Box, q: Question, P: Preconditioner, found: Named) -> Tensor | None:
+def _measured(box: Box, q: Question, P: Preconditioner, found: Named, mask: Tensor | None) -> Tensor | None:
     """What roundoff inside the computation may do to the displacement, (B,); None where that cannot be measured."""
     if box.caller.dtype != torch.float32 or box.layer.arrays != "torch" or box.layer.step.unknown_preconditioner:
         return None
     worst = torch.zeros(q.batch, dtype=torch.float64)
     for seed in range(_SHAKES):
         try:
-            moved = _steps(box, q, P, shaken=seed)[0]
+            moved = _steps(box, q, P, mask, shaken=seed)[0]
         except Fault:  # it lets nothing look inside
             return None
         worst = torch.maximum(worst, (flat(moved) - flat(found)).abs().amax(1))
@@ -92,10 +97,10 @@ def _measured(box: Box, q: Question, P: Preconditioner, found: Named) -> Tensor 
 
 
 @long_experiment(lambda asked: shapes(asked.x))
-def _shaken_step(box: Box, x: Named, memory: Named, seed: int) -> Arrays:
+def _shaken_step(box: Box, x: Named, memory: Named, mask: Tensor | None, seed: int) -> Arrays:
     """P times the gradient at x where every operand on the way to it is perturbed."""
     with Perturbed(torch.Generator().manual_seed(seed), _SHAKEN, narrow=True):
-        gradient, _ = box.gradient(box.mapped(x), memory)
+        gradient, _ = box.gradient(box.mapped(x), memory, mask)
         return box.preconditioned(_sum(gradient, x) if box.layer.leak else gradient)
 
 
@@ -174,7 +179,9 @@ def calibrated(box: Box, q: Question) -> tuple[Tensor, float, Tensor]:
     return P, _ROUNDINGS * terms(fresh) * box.eps * conditioning * len(G) ** 0.5, basis
 
 
-def _steps(box: Box, q: Question, P: Preconditioner, shaken: int | None = None) -> tuple[Arrays, str, Tensor]:
+def _steps(
+    box: Box, q: Question, P: Preconditioner, mask: Tensor | None, shaken: int | None = None
+) -> tuple[Arrays, str, Tensor]:
     """The displacement, by which derivative, and what errors of derivatives and of P add up to, (B,).
 
     Args:
@@ -185,13 +192,13 @@ def _steps(box: Box, q: Question, P: Preconditioner, shaken: int | None = None) 
     for t in range(len(box.layer.step.sizes)):
         sizes = box.step_sizes(t, x, q.memory)
         if shaken is not None:
-            before, x = x, _stepped(box, t, x, before, sizes, _shaken_step(box, x, q.memory, shaken))
+            before, x = x, _stepped(box, t, x, before, sizes, _shaken_step(box, x, q.memory, mask, shaken))
             continue
         eta = max(float(torch.as_tensor(size).abs().max()) for size in sizes.values())
         g = box.mapped(x)
-        gradient, how = box.gradient(g, q.memory)
+        gradient, how = box.gradient(g, q.memory, mask)
         if how == "differences":
-            gradient, off = box.differences_of_energy(g, q.memory)
+            gradient, off = box.differences_of_energy(g, q.memory, mask)
             error = error + eta * off * _gain(P, gradient)
         if box.layer.leak:
             gradient = _sum(gradient, x)
@@ -349,6 +356,17 @@ def token_count(box: Box, q: Question) -> int:
     """J, or 1 where there are no tokens."""
     found = tokens(q.x, box.layer.state)
     return next(iter(found.values())).shape[1] if found else 1
+
+
+def drawn_mask(box: Box, q: Question) -> Tensor:
+    """About half of the tokens masked, anywhere, and in each row as many left as the layer needs: (B, J)."""
+    J, generator = token_count(box, q), torch.Generator().manual_seed(q.seed % 2**31)
+    mask = torch.rand((q.batch, J), generator=generator) < 0.5
+    for i in range(q.batch):
+        for j in torch.randperm(J, generator=generator).tolist():
+            if int(mask[i].sum()) < box.layer.shortest:
+                mask[i, j] = True
+    return mask
 
 
 def with_tokens(

@@ -17,6 +17,7 @@ from cemverify.conformance.properties.layers.base import Cases, energy_layer_pro
 from cemverify.conformance.properties.layers.oracle import (
     along,
     compared,
+    drawn_mask,
     rounding,
     solved,
     terms,
@@ -26,6 +27,10 @@ from cemverify.conformance.properties.layers.oracle import (
 )
 from cemverify.conformance.questions.black_boxes import Named, Question
 
+_ALL = 24  # tokens or rows, each of which is changed or asked by itself; of more
+_SOME = 4  # of them,
+_HALVES = 8  # or halves at random, in which whatever any token does to any other shows
+_SEAMS = (32, 64, 128, 256)  # or where a tile ends
 _SEVERAL = "there are several tokens, and their values are not zero"
 
 
@@ -33,8 +38,9 @@ def future_is_not_read(box: Box, q: Question) -> Evidence:
     """Other tokens from the i-th on, in the state and in the memory, leave the earlier ones' updates as they were."""
     before = _of_tokens(box, q)
     comparisons = []
-    for i in range(1, token_count(box, q)):
-        after = _of_tokens(box, _tokens_changed(box, q, range(i, token_count(box, q)), memory=True))
+    J = token_count(box, q)
+    for i in range(1, J) if J <= _ALL else [seam for seam in (*_SEAMS, J - 1) if seam < J]:
+        after = _of_tokens(box, _tokens_changed(box, q, range(i, J), memory=True))
         comparisons += _unchanged(
             "updates before token t when all from t on become 3 - 2x", box, q, after, before, range(i), solved(box)
         )
@@ -45,9 +51,8 @@ def own_state_only(box: Box, q: Question) -> Evidence:
     """With the memory fixed, another state of one token leaves the other tokens' updates as they were."""
     before, J = _of_tokens(box, q), token_count(box, q)
     comparisons = []
-    for i in range(J if J > 1 else 0):
-        after = _of_tokens(box, _tokens_changed(box, q, [i], memory=False))
-        others = [j for j in range(J) if j != i]
+    for chosen, others in _apart(J, q):
+        after = _of_tokens(box, _tokens_changed(box, q, chosen, memory=False))
         what = "the other tokens' updates when token t of x becomes 3 - 2x"
         comparisons += _unchanged(what, box, q, after, before, others, solved(box))
     return _judged(comparisons)
@@ -62,10 +67,9 @@ def energy_is_per_token(box: Box, q: Question) -> Evidence:
         memory = Fixed(g)
     before = box.energies(g, memory)
     comparisons = []
-    for i in range(J if J > 1 else 0):
-        other = box.mapped(_tokens_changed(box, q, [i], memory=False).x)
+    for chosen, others in _apart(J, q):
+        other = box.mapped(_tokens_changed(box, q, chosen, memory=False).x)
         after = box.energies(other, memory)
-        others = [j for j in range(J) if j != i]
         what = "the other tokens' energies when token t of x becomes 3 - 2x"
         comparisons += _unchanged(what, box, q, {"E": after}, {"E": before}, others)
     return _judged(comparisons)
@@ -80,7 +84,7 @@ def batch_rows_are_independent(box: Box, q: Question) -> Evidence:
     if box.layer.energy is not None and box.layer.stated.per != "batch":
         g = box.mapped(q.x)
         values = box.energies(g, q.memory).reshape(q.batch, -1)
-    for i in range(q.batch if q.batch > 1 else 0):
+    for i in _some(range(q.batch if q.batch > 1 else 0), q):
         row = q.rows([i])
         alone = box.answer(row, padded=False)
         due = {name: array[i : i + 1] for name, array in among.items()}
@@ -140,18 +144,13 @@ def masked_tokens_do_not_count(box: Box, q: Question) -> Evidence:
     Where tokens have places, a row without a token in its middle is another row: its neighbours would move together.
     So what is compared there is a row without its last tokens, as padding stands.
     """
-    J, low = token_count(box, q), box.layer.shortest
-    generator = torch.Generator().manual_seed(q.seed % 2**31)
-    mask = torch.rand((q.batch, J), generator=generator) < 0.5
-    for i in range(q.batch):
-        for j in torch.randperm(J, generator=generator).tolist():
-            if int(mask[i].sum()) < low:
-                mask[i, j] = True
+    J, mask = token_count(box, q), drawn_mask(box, q)
     kept, same = mask[0].nonzero().flatten().tolist(), mask[:1].expand(q.batch, J)
     other = _tokens_changed(box, q, (~mask[0]).nonzero().flatten().tolist(), memory=True)
     state, before, after = box.layer.state, box.displacement(q, same), box.displacement(other, same)
     what = "update where masked tokens become 3 - 2x"
     held = _unchanged(what, box, q, tokens(after, state), tokens(before, state), kept, solved(box))
+    held += _energies_held(box, q, other, same, kept)
     if not box.layer.permutable:
         mask = mask.sort(1, descending=True).values
     others = flat(with_tokens(before, state, lambda array: array[:, kept]))
@@ -162,12 +161,24 @@ def masked_tokens_do_not_count(box: Box, q: Question) -> Evidence:
 # --- helpers ----------------------------------------------------------------------------------------------
 
 
+def _energies_held(box: Box, q: Question, other: Question, mask: Tensor, kept: list[int]) -> list[Comparison]:
+    """The energies of the tokens that count, where those that are masked hold something else."""
+    if box.layer.energy is None:
+        return []
+    due, got = (box.energies(box.mapped(asked.x), asked.memory, mask) for asked in (q, other))
+    if box.layer.stated.per == "token":
+        due, got = due[:, kept], got[:, kept]
+    rows = due if due.dim() == 2 else due.expand(q.batch)[:, None]
+    room = rounding(box, q, {"E": rows}).amax()
+    return [Comparison("energy where masked tokens become 3 - 2x", got, due, room.expand_as(due))]
+
+
 def _as_without(box: Box, q: Question, mask: Tensor) -> list[Comparison]:
     """Each row with tokens masked against the same row without them."""
     got, g = box.displacement(q, mask), box.mapped(q.x)
     comparisons: list[Comparison] = []
     state = box.layer.state
-    for i in range(q.batch):
+    for i in _some(range(q.batch), q):
         kept = mask[i].nonzero().flatten()
 
         def only(array: Tensor, kept: Tensor = kept) -> Tensor:
@@ -194,6 +205,23 @@ def _as_without(box: Box, q: Question, mask: Tensor) -> list[Comparison]:
             what = "energy with tokens masked = energy without them"
             comparisons += compared(what, {"E": masked}, {"E": short}, wide)
     return comparisons
+
+
+def _some(places: range, q: Question) -> list[int]:
+    """All of a few places, in order; of many the first, the last and others."""
+    if len(places) <= _ALL:
+        return list(places)
+    drawn = torch.randperm(len(places), generator=torch.Generator().manual_seed(q.seed % 2**31))[: _SOME - 2]
+    return sorted({places[0], places[-1], *(places[int(i)] for i in drawn)})
+
+
+def _apart(tokens: int, q: Question) -> list[tuple[list[int], list[int]]]:
+    """Tokens that are changed, and those that must not notice: each by itself, or of many tokens random halves."""
+    if tokens <= _ALL:
+        return [([i], [j for j in range(tokens) if j != i]) for i in range(tokens if tokens > 1 else 0)]
+    generator = torch.Generator().manual_seed(q.seed % 2**31)
+    halves = (torch.randperm(tokens, generator=generator).tolist() for _ in range(_HALVES))
+    return [(sorted(order[: tokens // 2]), sorted(order[tokens // 2 :])) for order in halves]
 
 
 def _of_tokens(box: Box, q: Question) -> Arrays:
@@ -233,8 +261,8 @@ def _spread(box: Box, q: Question, values: Tensor) -> Tensor:
 
 def properties() -> Iterator[Property]:
     """Who reads whom in an energy layer: tokens, rows, masks."""
-    several = Cases({"J": 2})
-    rows = Cases({"B": 2}, plain=True)
+    several = Cases({"J": 2}, long=10)
+    rows = Cases({"B": 2}, long=10, plain=True)
     for name, claim, explanation, check, premise, needs, cases, controls in (
         ("causality", "A token's update does not depend on later tokens.",
          structure.CAUSAL, future_is_not_read, _SEVERAL, {"causality"}, several, {"random"}),

@@ -1,0 +1,243 @@
+"""Faults of energy layers that show at some places alone: past a size, far out, at rest, where tokens are masked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cemverify.conformance.implementations.energy_layers import EnergyLayer, energy_layer
+from cemverify.power.mutants.base import Mutant, Zoo
+from cemverify.power.mutants.layer_papers import right_layer
+from cemverify.power.mutants.layers import UPDATE, Function, mutant
+
+ZOO = Zoo("layer-regions")
+
+_LONG, _STATIONARY = "extremes/layer/long-rows", "descent/layer/stationary"
+_WHOLE, _BOUNDED = "descent/layer/whole-step", "descent/layer/smoothness"
+_OTHERS = "the other tokens' *s when token t*"
+
+
+def _fault(
+    id_: str,
+    fault: str,
+    property_: str,
+    cause: str,
+    original: Callable[[], EnergyLayer] | None = None,
+    **more: Any,
+) -> Callable[[Function], Function]:
+    """Enters a function as the `answer` of a mutant, of the plain sound layer unless another is named."""
+    named = {} if original is None else {"original": original}
+
+    def enter(answer: Function) -> Function:
+        ZOO.append(mutant(id_, fault, property_, cause, answer=answer, family=ZOO.family, **named, **more))
+        return answer
+
+    return enter
+
+
+# --- layers that have what the plain one lacks ----------------------------------------------------------------
+
+
+def retrieval() -> EnergyLayer:
+    """Hopfield retrieval from a number of patterns of its own."""
+
+    def update(x: Tensor, patterns: Tensor) -> Tensor:
+        return torch.softmax(x @ patterns.mT, -1) @ patterns - x
+
+    def energy(x: Tensor, patterns: Tensor) -> Tensor:
+        return (x * x).sum(-1) / 2 - torch.logsumexp(x @ patterns.mT, -1)
+
+    return energy_layer(update=update, energy=energy, state=("J", 4), memory=("M", 4), causal=False, monotone=True)
+
+
+_STIFFEST = 10.0  # the largest curvature, in one direction of sixteen; 1 in all others
+
+
+def ravine(step: float, bound: float = _STIFFEST) -> EnergyLayer:
+    """Steps down a quadratic energy that is curved in one direction far more than in the others."""
+    D = 16
+    axis = torch.ones(D, dtype=torch.float64) / D**0.5
+    curved = torch.eye(D, dtype=torch.float64) + (_STIFFEST - 1) * torch.outer(axis, axis)
+
+    def update(x: Tensor, m: Tensor) -> Tensor:
+        return -step * (x - m) @ curved.to(x)
+
+    def energy(x: Tensor, m: Tensor) -> Tensor:
+        away = x - m
+        return ((away @ curved.to(x)) * away).sum(-1) / 2
+
+    return energy_layer(update=update, energy=energy, dim=D, step_size=step, smoothness=bound, monotone=True)
+
+
+# --- past a size -----------------------------------------------------------------------------------------------
+
+
+@_fault(
+    "layer-last-block-of-patterns", "Patterns are read in blocks of 96, and of more than one the last is left out.",
+    _LONG, UPDATE, retrieval, needs=("memory",),
+)  # fmt: skip
+def _last_block(f: Function, x: Any, *m: Any) -> Any:
+    size = m[0].shape[1]
+    return f(x, m[0][:, : size - size % 96] if size > 96 else m[0], *m[1:])
+
+
+@_fault(
+    "layer-batch-in-chunks", "Rows of the batch from the hundredth on get the memory of the first ones.",
+    _LONG, UPDATE, needs=("torch", "memory"),
+)  # fmt: skip
+def _batch_in_chunks(f: Function, x: Any, *m: Any) -> Any:
+    held = m[0]
+    return f(x, torch.cat((held[:100], held[: len(held[100:])])) if 100 < len(held) <= 200 else held, *m[1:])
+
+
+@_fault(
+    "layer-tiles-overlap", "Tokens that begin a tile of 64 read the last state of the tile before.",
+    "structure/layer/own-state", _OTHERS, needs=("torch", "tokens"),
+)  # fmt: skip
+def _tiles_overlap(f: Function, x: Any, *m: Any) -> Any:
+    other = x + 0
+    other[:, 64::64] += 1e-3 * x[:, 63:-1:64]
+    return f(other, *m)
+
+
+@_fault(
+    "layer-energy-of-a-tile", "Tokens of a second tile of 128 share their energy.",
+    "structure/layer/energy-per-token", _OTHERS, of="energy", needs=("torch", "tokens"),
+)  # fmt: skip
+def _energy_of_a_tile(f: Function, x: Any, *m: Any) -> Any:
+    values = f(x, *m)
+    tile = values[:, 128:]
+    return torch.cat((values[:, :128], 0 * tile + tile.mean(1, keepdim=True)), 1) if tile.numel() else values
+
+
+@_fault(
+    "layer-tile-reads-ahead", "The last token of a tile of 32 reads the first one of the next.",
+    "structure/layer/causality", "updates before token t*", needs=("torch", "memory-tokens"),
+)  # fmt: skip
+def _tile_reads_ahead(f: Function, x: Any, *m: Any) -> Any:
+    other = m[0] + 0
+    other[:, 31:-1:32] += 1e-3 * m[0][:, 32::32]
+    return f(x, other, *m[1:])
+
+
+@_fault(
+    "equilibrium-of-the-first-tokens", "Tokens beyond the two hundredth are not iterated.",
+    _STATIONARY, "the gradient at the returned state*", partial(right_layer, "equilibrium_layer"),
+    needs=("torch", "tokens", "equilibrium"),
+)  # fmt: skip
+def _first_tokens(f: Function, x: Any, *m: Any) -> Any:
+    return torch.cat((f(x, *m)[:, :200], x[:, 200:]), 1)
+
+
+# --- at rest, and in the stiffest direction --------------------------------------------------------------------
+
+
+@_fault(
+    "layer-drifts-at-rest", "Each step ends a ten thousandth beside where it should.",
+    _WHOLE, "energy after the whole step*", partial(right_layer, "hopfield_cccp"), needs=("monotone",),
+)  # fmt: skip
+def _drifts(f: Function, x: Any, *m: Any) -> Any:
+    return f(x, *m) + 1e-4
+
+
+ZOO += [
+    Mutant(id_, fault, property_, cause, partial(ravine, step, bound), ZOO.family, original=partial(ravine, 0.1))
+    for id_, fault, property_, cause, step, bound in (
+        ("ravine-step-too-long", "A step by a four hundredth beyond two over the curvature is declared monotone.",
+         _WHOLE, "energy after the whole step*", 2.005 / _STIFFEST, _STIFFEST),
+        ("ravine-bound-too-small", "The declared bound is short of the largest curvature by a hundredth.",
+         _BOUNDED, "energy after the step*", 1 / _STIFFEST, 0.99 * _STIFFEST),
+    )
+]  # fmt: skip
+
+
+# --- far out ---------------------------------------------------------------------------------------------------
+
+
+@_fault(
+    "layer-memory-clipped", "Numbers of the memory beyond 40 are cut off.",
+    "extremes/layer/huge-memory", UPDATE, retrieval, needs=("memory",),
+)  # fmt: skip
+def _memory_clipped(f: Function, x: Any, *m: Any) -> Any:
+    return f(x, m[0].clip(-40, 40), *m[1:])
+
+
+@_fault(
+    "lagrangian-overflows", "A part of the Lagrangian that cancels is infinite beyond 709.",
+    "extremes/layer/huge-lagrangian", "not finite", partial(right_layer, "energy_transformer"), of="lagrangian",
+    needs=("torch",),
+)  # fmt: skip
+def _lagrangian_overflows(f: Function, x: Any) -> Any:
+    return f(x) + (x.exp() - x.exp()).sum(-1)
+
+
+# --- where tokens are masked -------------------------------------------------------------------------------------
+
+
+@_fault(
+    "energy-of-a-masked-token", "The energy has a pull between tokens, and those that are masked count.",
+    "gradient/layer/masked", "update where others*", partial(right_layer, "energy_transformer"), of="energy",
+    needs=("torch", "masked"),
+)  # fmt: skip
+def _pull_of_masked(f: Any, x: Any) -> Any:
+    return f(x) + _beyond_mask(f, x)
+
+
+@_fault(
+    "energy-hears-masked-tokens", "What masked tokens hold moves the energy.",
+    "structure/layer/mask", "energy w*", partial(right_layer, "energy_transformer"), of="energy",
+    needs=("torch", "masked"),
+)  # fmt: skip
+def _hears_masked(f: Any, x: Any) -> Any:
+    return f(x) + _beyond_mask(f, x.detach())
+
+
+def _beyond_mask(f: Any, x: Tensor) -> Tensor:
+    """A product of what masked tokens hold with what the others hold, (B,): zero where none is masked."""
+    mask = f.keywords.get("mask")
+    kept = torch.ones(x.shape[:2], dtype=x.dtype) if mask is None else mask.to(x.dtype)
+    return ((x * (1 - kept)[..., None]).sum(1) * (x * kept[..., None]).sum(1)).sum(-1) / 8
+
+
+# --- between calls -----------------------------------------------------------------------------------------------
+
+_KEPT: dict[Any, Any] = {}
+
+
+@_fault(
+    "layer-table-of-a-number-of-patterns", "A table for a number of patterns has the dtype of the first call.",
+    "contexts/layer/update", "*", retrieval, needs=("memory",),
+)  # fmt: skip
+def _table_of_patterns(f: Function, x: Any, *m: Any) -> Any:
+    if torch.is_inference_mode_enabled():
+        return f(x, *m)
+    third = _KEPT.setdefault(("third", m[0].shape[1]), torch.tensor(1 / 3, dtype=x.dtype))
+    return f(x, m[0] * (3 * third.to(x.dtype)), *m[1:])
+
+
+@_fault(
+    "layer-ring-of-buffers", "Answers lie in a ring of four buffers for each shape.",
+    "structure/layer/edited-arrays", "an output after further calls*", needs=("torch",),
+)  # fmt: skip
+def _ring(f: Function, x: Any, *m: Any) -> Any:
+    answer = f(x, *m)
+    ring = _KEPT.setdefault(("ring", x.shape, x.dtype), [torch.empty_like(answer) for _ in range(4)])
+    ring.append(ring.pop(0))
+    with torch.no_grad():
+        return ring[-1].copy_(answer)
+
+
+@_fault(
+    "layer-gives-away-what-it-keeps", "The answer that is kept for equal arguments is itself returned.",
+    "structure/layer/edited-arrays", "update after an earlier one was overwritten*",
+    needs=("torch",),
+)  # fmt: skip
+def _gives_away(f: Function, x: Any, *m: Any) -> Any:
+    key = ("answer", *(a.detach().numpy().tobytes() for a in (x, *m)))
+    if key not in _KEPT:
+        _KEPT[key] = f(x, *m)
+    return _KEPT[key]
