@@ -410,6 +410,18 @@ def test_float32_inside_is_told_from_a_wrong_number() -> None:
     assert record.part == "precision"
 
 
+def test_a_softplus_that_is_linear_beyond_twenty_is_told_by_its_threshold() -> None:
+    def update(x: Tensor, m: Tensor) -> Tensor:
+        return -torch.nn.functional.softplus(8 * m) - x
+
+    def energy(x: Tensor, m: Tensor) -> Tensor:
+        return (x * torch.logaddexp(8 * m, torch.zeros_like(m)) + x * x / 2).sum(-1)
+
+    record = judged(quadratic(update=update, energy=energy), "gradient/layer/energy", examples=60)
+    assert record.part == "a threshold"
+    assert "threshold=40" in str(record.because)
+
+
 def test_a_jax_energy_that_is_divided_by_the_batch_size_is_violated_although_rows_are_added_elsewhere() -> None:
     pytest.importorskip("jax", reason="the extra `jax` is not installed")
     layer = quadratic(arrays="jax", energy=lambda x, m: ((x - m) ** 2).sum(-1) / 2 / len(x))

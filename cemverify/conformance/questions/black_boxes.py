@@ -262,7 +262,7 @@ def _integers(draw: st.DrawFn, shapes: Mapping[str, tuple[int, ...]]) -> dict[st
 
 # --- textures: degenerate forms ----------------------------------------------------------------------
 
-_HUGE = 64.0  # of "huge-states" and "huge-memory"
+_HUGE = 64.0  # of what is 256 or 1024 times as large
 _TEXTURES = (
     "plain",
     "large-states",
@@ -283,8 +283,10 @@ def dressed(question: Question, texture: str) -> Question:
             return replace(q, x={k: 16 * a for k, a in q.x.items()})
         case "large-memory":
             return replace(q, memory={k: 16 * a for k, a in q.memory.items()})
-        case "huge-states":  # beyond 709 an exponential overflows
-            return replace(q, x={k: (256, 1024)[q.seed % 2] * a for k, a in q.x.items()})
+        case "huge-states":
+            return replace(q, x={k: 256 * a for k, a in q.x.items()})
+        case "exploding-states":  # beyond 709 an exponential overflows
+            return replace(q, x={k: 1024 * a for k, a in q.x.items()})
         case "huge-memory":
             return replace(q, memory={k: 256 * a for k, a in q.memory.items()})
         case "small-states":
@@ -303,8 +305,8 @@ def dressed(question: Question, texture: str) -> Question:
 def wears(question: Question, texture: str) -> bool:
     """Whether a question still has the degenerate form that it was given: shrinking must not take it off."""
     match texture:
-        case "huge-states" | "huge-memory":
-            huge = question.x if texture == "huge-states" else question.memory
+        case "huge-states" | "exploding-states" | "huge-memory":
+            huge = question.memory if texture == "huge-memory" else question.x
             return any(bool((a.abs() >= _HUGE).any()) for a in huge.values())
         case "zero-states" | "zero-memory" | "ties":
             q = dressed(question, texture)

@@ -34,6 +34,8 @@ from cemverify.conformance.questions.black_boxes import Question, scattered
 _SEEDS = (1, 2, 3, 4, 5)
 _SAME = 1e-5  # relative spread of a ratio that counts as constant
 _ONE = 1e-9  # factors nearer to 1 explain nothing
+_CUT = 1e-8  # what is left off beyond a threshold such as softplus' 20, exp(-20) = 2e-9, times a few weights
+_ASIDE = (1 / 64, 64.0)  # states that lie before and beyond a threshold
 
 
 def localise_layer(caller: Caller, question: Question) -> WrongPart | None:
@@ -128,11 +130,29 @@ def _rounded_to_float32(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Te
         explained = explained and float((a - c * b).abs().max()) < float((a - b).abs().max()) / 4
     if explained and max(ratios) - min(ratios) < 0.1 * abs(ratios[0]):
         return None  # one factor explains every answer
+    if (cut := _cut_off(box, wrong)) is not None:
+        return cut
     because = (
         "it is right to the roundoff of float32 and no further: something inside computes in float32. "
         "Declare working_dtype='float32', or run with --dtype float32"
     )
     return WrongPart("precision", because)
+
+
+def _cut_off(box: Box, wrong: list[tuple[Question, Arrays, Arrays, Tensor]]) -> WrongPart | None:
+    """Errors that are gone far before a threshold and far beyond it, as those of float32 are not."""
+    for q, got, due, _ in wrong:
+        size = 1 + float(flat(due).abs().max())
+        if float((flat(got) - flat(due)).abs().max()) > _CUT * size:
+            return None
+        for factor in _ASIDE:
+            if _verdict(box, box.rounded(q.each(lambda a, factor=factor: factor * a))) is not False:
+                return None
+    because = (
+        "it is right where all numbers are 64 times smaller or larger, and off by less than 1e-8 between: "
+        "something is left off beyond a threshold, as softplus is linear beyond 20 in torch. Give it threshold=40"
+    )
+    return WrongPart("a threshold", because)
 
 
 # --- a constant ratio ------------------------------------------------------------------------------------
