@@ -63,7 +63,7 @@ def edits_are_seen(box: Box, q: Question) -> Evidence:
     for name, asked in box.functions(q).items():
         edited = others[name]
         fresh = _answered(box, name, edited, mask)
-        first, later, kept, again, anew = _around_an_edit(box, name, asked, edited, mask)
+        first, kept, again, later, anew = _around_an_edit(box, name, asked, edited, mask)
         room = rounding(box, edited, _rows(fresh, q.batch))
         zero = torch.zeros(q.batch, dtype=torch.float64)
         comparisons += _compared(name, "an output after further calls = before them", later, first, zero)
@@ -251,28 +251,27 @@ def _after_a_call(box: Box, name: str, q: Question, mask: Tensor | None) -> Arra
 def _around_an_edit(
     box: Box, name: str, q: Question, other: Question, mask: Tensor | None
 ) -> tuple[Arrays, Arrays, Arrays, Arrays, Arrays]:
-    """An answer; the same after further calls, and after its arguments were edited; two to what they hold then.
+    """An answer, and the same after its arguments were edited; the answer to what they hold then.
 
-    Between those two the answers that were given are overwritten.
+    The first one after further calls; and the answer to what they hold once more, after both were overwritten.
     """
     state, memory, noise, own_mask = _own(box, name, q, mask)
     with box.caller.guarded():
         returned = box.called_on(name, state, memory, noise, own_mask)
         first = box.read_of(name, returned, q.x)
-        for _ in range(_RING[q.seed % len(_RING)]):
-            changed = _own(box, name, other, mask)
-            box.called_on(name, *changed)
-        later = box.read_of(name, returned, q.x)
         changed = _own(box, name, other, mask)
         for array, new in zip(listed(state) + listed(memory), listed(changed[0]) + listed(changed[1]), strict=True):
             array[...] = new
         kept = box.read_of(name, returned, q.x)
         second = box.called_on(name, state, memory, noise, own_mask)
         again = box.read_of(name, second, q.x)
+        for _ in range(_RING[q.seed % len(_RING)]):
+            box.called_on(name, *_own(box, name, other, mask))
+        later = box.read_of(name, returned, q.x)
         for array in (*listed(returned), *listed(second)):
             overwrite(array)
         anew = box.read_of(name, box.called_on(name, state, memory, noise, own_mask), q.x)
-        return first, later, kept, again, anew
+        return first, kept, again, later, anew
 
 
 @experiment(_due)
