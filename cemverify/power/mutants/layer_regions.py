@@ -12,7 +12,7 @@ from torch import Tensor
 from cemverify.conformance.implementations.energy_layers import EnergyLayer, energy_layer
 from cemverify.power.mutants.base import Mutant, Zoo
 from cemverify.power.mutants.layer_papers import right_layer
-from cemverify.power.mutants.layers import UPDATE, Function, mutant
+from cemverify.power.mutants.layers import UPDATE, Function, mutant, sound_layer
 
 ZOO = Zoo("layer-regions")
 
@@ -26,14 +26,13 @@ def _fault(
     fault: str,
     property_: str,
     cause: str,
-    original: Callable[[], EnergyLayer] | None = None,
+    original: Callable[[], EnergyLayer] = sound_layer,
     **more: Any,
 ) -> Callable[[Function], Function]:
     """Enters a function as the `answer` of a mutant, of the plain sound layer unless another is named."""
-    named = {} if original is None else {"original": original}
 
     def enter(answer: Function) -> Function:
-        ZOO.append(mutant(id_, fault, property_, cause, answer=answer, family=ZOO.family, **named, **more))
+        ZOO.append(mutant(id_, fault, property_, cause, answer=answer, family=ZOO.family, original=original, **more))
         return answer
 
     return enter
