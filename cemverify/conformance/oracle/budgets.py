@@ -294,9 +294,26 @@ def _average(weights: _Weights, values: Bounded) -> Bounded:
     mean = weights.value @ values.value  # (B, K, J, C)
     spread = np.abs(values.value[:, :, None] - mean[:, :, :, None])  # (B, K, J, S, C)
     from_scores = ((weights.value * weights.relative)[..., None, :] @ spread)[..., 0, :]
-    own = values.summed(2 * weights.value.shape[-1]) + values.gamma(10)
-    error = from_scores + (own + weights.common) * (weights.value @ values.most)
+    own = _own_rounding(weights.value, values)
+    error = from_scores + own + (values.gamma(10) + weights.common) * (weights.value @ values.most)
     return values.of(mean, error + weights.value @ values.error if values.error.any() else error)
+
+
+def _own_rounding(weights: Array, values: Bounded) -> Array:
+    """What adding up S weighted values, and S weights, may lose: (B, K, J, C).
+
+    An addition is off by no more than the smaller of its terms, whatever the other. So weights below u / S^2, all of
+    which together are less than u / S, lose no more than themselves, and the additions of the others are what counts.
+    """
+    S = weights.shape[-1]
+    size = weights @ values.most
+    lost: Array = values.summed(2 * S) * size
+    small = np.where(weights < min(values.u, unit_roundoff(torch.float32)) / S**2, weights, 0.0)
+    if not small.any():
+        return lost
+    read = (weights != small).sum(-1, keepdims=True)  # (B, K, J, 1)
+    of_those: Array = np.vectorize(values.summed, otypes=[np.float64])(2 * read + 2) * size
+    return np.minimum(lost, of_those + 2 * small @ values.most)
 
 
 def _gated(asked: _Arrays, n: Bounded, h: Bounded) -> Bounded:

@@ -222,10 +222,9 @@ def properties() -> Iterator[Property]:
     check = update_is_gradient_where_asked(SWAPPED_HEADS)
     for dtype, rows in ((torch.float64, _ROWS), (torch.float32, _ROWS_FLOAT32), (torch.bfloat16, _ROWS_BFLOAT16)):
         name = str(dtype).removeprefix("torch.")
-        spaces = [_rows(*row) for row in rows]
-        longest = max(row[0] for row in rows)
+        longest = max(max(row.sizes["J"]) for row in rows)
         claim = f"In {name} and in rows of up to {longest} tokens, with positions, the update is the gradient step."
-        yield _property(f"attention/tokens-{name}", claim, check, spaces, SWAPPED_HEADS, {"attention"}, dtype)
+        yield _property(f"attention/tokens-{name}", claim, check, rows, SWAPPED_HEADS, {"attention"}, dtype)
     claim = "With up to 128 sequences, 64 heads, 1025 features and 16 steps, the update is the gradient step."
     yield _property("attention/widths", claim, check, _ATTENTION_WIDTHS, SWAPPED_HEADS, {"attention"})
     mlp = update_is_gradient_where_asked(SWAPPED_GATE)
@@ -288,60 +287,69 @@ def _property(
 
 # --- spaces ---------------------------------------------------------------------------------------
 
-# tokens, heads, options, and features of a head that is turned
-_Row = tuple[int, int, Mapping[str, Any]] | tuple[int, int, Mapping[str, Any], int]
-_HEAD = 8  # four planes, from one radian per token to a thousandth
+_HEAD = 8  # features of a head that is turned: four planes, from one radian per token to a thousandth
 _PLANE = 2  # the first plane alone, in which a position that is off by one shows most
 
+
+def _with(sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    """These sizes, and short axes beside them."""
+    return {axis: (size,) for axis, size in {"B": 2, "J": 5, "D": 4, "K": 2, "R": 4, "M": 4, **sizes}.items()}
+
+
+def _row(tokens: int, heads: int = 1, features: int = _HEAD, texture: str | None = None, **options: Any) -> Space:
+    """A space of long rows; by default their numbers are few where keys are turned, as many average out."""
+    turned = options.get("position") == "rotary"
+    sizes = _with({"J": tokens, "K": heads, "B": 1, **({"D": _HEAD, "R": features} if turned else {})})
+    textures = (texture or ("sparse" if turned else "gentle"),)
+    return Space("attention", options, sizes=sizes, free_temperature=False, textures=textures)
+
+
+# one token more than bfloat16 and float16 can count: with rounded positions a token reads the next one, or takes the
+# distances of two tokens for one
+_COUNTED = (_row(258, texture="loud-end"), _row(2050, texture="loud-end"))
 # heads cost as much as tokens; 9 to 12 and 16 of them have slopes that no low precision can represent
-_ROWS: Sequence[_Row] = (
-    (2304, 1, {"position": "rotary"}),
-    (1025, 2, {"position": "alibi"}),
-    (2049, 1, {}),
-    (1024, 2, {"position": "self-cross"}),
-    (511, 2, {"position": "rotary", "diagonal": "shared"}),
-    (1337, 1, {"position": "alibi", "norm": "channel"}),
-    (513, 3, {"diagonal": "per-head"}),
-    (769, 2, {"norm": "folded"}),
+_ROWS: Sequence[Space] = (
+    _row(2304, position="rotary"),
+    _row(1025, 2, position="alibi"),
+    _row(2049),
+    _row(1024, 2, position="self-cross"),
+    _row(511, 2, position="rotary", diagonal="shared"),
+    _row(1337, position="alibi", norm="channel"),
+    _row(513, 3, diagonal="per-head"),
+    _row(769, 2, norm="folded"),
+    *_COUNTED,
+    _row(2052, texture="far-keys", position="alibi"),
 )
-_ROWS_FLOAT32: Sequence[_Row] = (
-    (2304, 1, {"position": "rotary"}),
-    (300, 12, {"position": "alibi"}),
-    (2304, 1, {"position": "alibi"}),
-    (65, 9, {"position": "alibi", "norm": "channel"}),
-    (513, 3, {"position": "rotary", "norm": "folded"}),
-    (1025, 2, {"position": "self-cross"}),
-    (33, 10, {"position": "alibi"}),
-    (48, 24, {"position": "alibi"}),
-    (2048, 1, {"norm": "scalar"}),
-    (1337, 1, {}),
+_ROWS_FLOAT32: Sequence[Space] = (
+    _row(2304, position="rotary"),
+    _row(300, 12, position="alibi"),
+    _row(2304, position="alibi"),
+    _row(65, 9, position="alibi", norm="channel"),
+    _row(513, 3, position="rotary", norm="folded"),
+    _row(1025, 2, position="self-cross"),
+    _row(33, 10, position="alibi"),
+    _row(48, 24, position="alibi"),
+    _row(2048, norm="scalar"),
+    _row(1337),
+    *_COUNTED,
+    _row(2052, texture="far-keys", position="alibi"),
+    _row(2304, features=32, texture="far-keys", position="rotary"),
 )
-_ROWS_BFLOAT16: Sequence[_Row] = (
-    (513, 2, {"position": "rotary"}),
-    (300, 11, {"position": "alibi"}),
-    (1025, 1, {"norm": "channel"}),
-    (1025, 1, {"position": "rotary"}),
-    (769, 1, {"position": "rotary"}, _PLANE),
-    (1023, 2, {"position": "alibi", "diagonal": "shared"}),
-    (2304, 1, {}),
+_ROWS_BFLOAT16: Sequence[Space] = (
+    _row(513, 2, position="rotary"),
+    _row(300, 11, position="alibi"),
+    _row(1025, norm="channel"),
+    _row(1025, position="rotary"),
+    _row(769, features=_PLANE, position="rotary"),
+    _row(1023, 2, position="alibi", diagonal="shared"),
+    _row(2304),
+    *_COUNTED,
 )
 # both sides of the blocks that kernels work in, odd ones, and those of the paper's models
 _HIDDEN = (
     *(n + off for n in (16, 32, 64, 128, 256, 512, 1024) for off in (-1, 0, 1)),
     *(48, 100, 200, 384, 768, 1792, 2048, 2304, 2305),
 )
-
-
-def _rows(tokens: int, heads: int, options: Mapping[str, Any], features: int = _HEAD) -> Space:
-    turned = options.get("position") == "rotary"  # many turned keys average out, and few of them tell
-    sizes = _with({"J": tokens, "K": heads, "B": 1, **({"D": _HEAD, "R": features} if turned else {})})
-    textures = ("sparse" if turned else "gentle",)
-    return Space("attention", options, sizes=sizes, free_temperature=False, textures=textures)
-
-
-def _with(sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-    """These sizes, and short axes beside them."""
-    return {axis: (size,) for axis, size in {"B": 2, "J": 5, "D": 4, "K": 2, "R": 4, "M": 4, **sizes}.items()}
 
 
 def _wide(layer: Layer, sizes: Mapping[str, int], kind: PreconditionerConfig | None = None, **options: Any) -> Space:
@@ -434,8 +442,8 @@ _DECODED: Sequence[Space] = (
 )
 _DECODED = tuple(replace(space, apart=False) for space in _DECODED)
 _ENERGIES: Sequence[Space] = (
-    _rows(2304, 1, {}),
-    _rows(1025, 2, {"position": "alibi"}),
+    _row(2304),
+    _row(2052, texture="far-keys", position="alibi"),
     _wide("attention", {"K": 33}),
     _wide("attention", {"D": 1025, "K": 1}),
     _wide("attention", {"B": 65, "J": 3}, position="rotary"),

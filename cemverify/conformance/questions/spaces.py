@@ -439,6 +439,37 @@ def _sparse(arrays: Arrays) -> Arrays:
     return _map(_gentle(arrays), ("x", "h"), kept)
 
 
+def _loud_end(arrays: Arrays) -> Arrays:
+    """A last token a hundred times as large as the others, which read evenly where x is an array of its own."""
+    end = torch.ones(arrays["h"].shape[1], dtype=torch.float64)
+    end[-1] = 100.0
+    arrays = _map(_gentle(arrays), ("h",), lambda h: h * end[:, None])
+    return _map(arrays, ("x",), torch.zeros_like)
+
+
+def _far_keys(arrays: Arrays) -> Arrays:
+    """Attention in which every token reads the first four, wherever it stands: all others are zero in the memory.
+
+    Their logits are alike, and so large that no zero is read beside them. Keys have features in the last plane alone,
+    whose angle grows most slowly: where angles are off by as much in each plane, it is off by most of its own.
+    """
+    arrays = _gentle(arrays)
+    W_Q, W_K, h = arrays["W_Q"], arrays["W_K"].clone(), arrays["h"]
+    R, read = W_K.shape[1], torch.arange(h.shape[1]) < _READ
+    plane = torch.arange(R) % max(1, R // 2) == max(1, R // 2) - 1
+    W_K[:, ~plane] = 0.0
+    x = arrays["x"][:1, :1] if "x" in arrays else h[:1, -1:]
+    towards = torch.einsum("krd,kre,e->d", W_K, W_Q, x[0, 0]) / math.sqrt(R)  # of h to logits
+    length = (towards @ towards).clamp(min=1e-9)
+    aside = h - (h @ towards)[..., None] * towards / length
+    h = (aside + _LOGIT * towards / length) * read[:, None]
+    apart = {"x": x.expand_as(h).contiguous()} if "x" in arrays else {}
+    return {**arrays, **apart, "W_K": W_K, "h": h}
+
+
+_READ, _LOGIT = 4, 64.0
+
+
 def _signs(arrays: Arrays) -> Arrays:
     """States whose numbers are all 1 or -1."""
     return _map(_gentle(arrays), ("x", "h"), lambda states: torch.where(states < 0, -1.0, 1.0).double())
@@ -481,6 +512,8 @@ _TEXTURES: Mapping[str, Callable[[Arrays], Arrays]] = {
     "huge": _huge,
     "gentle": _gentle,
     "sparse": _sparse,
+    "loud-end": _loud_end,
+    "far-keys": _far_keys,
     "signs": _signs,
     "positive": lambda arrays: {name: array.abs() for name, array in arrays.items()},
     "far": _far,

@@ -290,6 +290,60 @@ class PositionsInHalf(_Positions):
 
 
 @ZOO.killed_by(
+    "The mask compares positions in float16 in layers of float32, so that token 2048 reads the next one.",
+    "sizes/attention/tokens-float32",
+    _LARGE,
+    own_dtype=True,
+)
+class MaskInHalf(_Positions):
+    def through(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
+        return rows
+
+    def hidden(self, i: Tensor, j: Tensor) -> Tensor:
+        return super().hidden(i.half(), j.half()) if self.dtype == torch.float32 else super().hidden(i, j)
+
+
+@ZOO.killed_by(
+    "ALiBi's distances pass through float16 in layers of float32.",
+    "sizes/attention/tokens-float32",
+    _LARGE,
+    own_dtype=True,
+    needs=("position:alibi",),
+)
+class DistancesInHalf(_Positions):
+    def through(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
+        return rows
+
+    def bias(self, rows: Tensor, length: int, w: Weights, c: AttentionConfig) -> Tensor:
+        bias = super().bias(rows, length, w, c)
+        if c.position != "alibi" or self.dtype != torch.float32:
+            return bias
+        slopes = torch.tensor(self.slopes(c.heads), dtype=torch.float64, device=rows.device)[:, None, None]
+        return (bias / slopes).half().double() * slopes
+
+
+@ZOO.killed_by(
+    "The rotation of token 2i is that of token i squared, in the precision of float32 layers.",
+    "sizes/attention/tokens-float32",
+    _LARGE,
+    own_dtype=True,
+    needs=("position:rotary",),
+)
+class RotationsAreSquared(Plain):
+    def rotate(self, x: Tensor, rows: Tensor, c: AttentionConfig, sign: float) -> Tensor:
+        if c.position != "rotary" or x.dtype != torch.float32:
+            return super().rotate(x, rows, c, sign)
+        half = x.shape[-1] // 2
+        angle = 10000 ** -(torch.arange(half, dtype=torch.float64) / half)
+        once = torch.polar(torch.ones_like(angle), sign * angle).to(torch.complex64)
+        turns = torch.ones_like(once)[None]  # (tokens, R/2)
+        while len(turns) <= int(rows.max()):
+            turns = torch.stack((turns * turns, turns * turns * once), 1).flatten(0, 1)
+        turned = torch.complex(x[..., :half], x[..., half:]) * turns[rows]
+        return torch.cat((turned.real, turned.imag), -1)
+
+
+@ZOO.killed_by(
     "ALiBi's slopes are rounded to bfloat16, unless arrays are float64: of nine heads or more some are irrational.",
     "sizes/attention/tokens-float32",
     _LARGE,
