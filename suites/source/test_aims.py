@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from cemverify.cem.layers import AttentionConfig
+from cemverify.conformance.implementations.contract import kind_of, load
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.reference import reference
 from cemverify.conformance.judging.aiming import Aiming
 from cemverify.conformance.judging.effort import Effort
-from cemverify.conformance.judging.engine import judge_property
+from cemverify.conformance.judging.engine import applicable, judge_property, not_offered
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import by_id, catalogue
 from cemverify.conformance.properties.base import Asked
@@ -20,6 +21,7 @@ from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.questions.aimed import aimed_case, quantities
 from cemverify.conformance.questions.aims import MOST, OPTIONS, Aim, aims, in_order
 from cemverify.conformance.questions.spaces import Space
+from cemverify.power.bank import BANK, unavailable
 from cemverify.source.reach.summary import Trail
 from cemverify.source.reading.code import Code
 from cemverify.source.reading.numbers import COMPARED, OTHER, Number
@@ -116,5 +118,10 @@ def test_energy_layers_are_asked_around_numbers_too() -> None:
     assert questions.aimed(asked, Aim("J", 10**6, NUMBERS[0]), 5) is None
 
 
-def test_both_kinds_of_implementation_have_properties_that_look_around() -> None:
-    assert {p.kind for p in catalogue() if p.looks_around} == {"CEM implementation", "energy layer"}
+@pytest.mark.parametrize("entry", [entry.name for entry in BANK if not entry.costly and unavailable(entry) is None])
+def test_whatever_has_an_energy_is_asked_around_the_numbers_in_its_code(entry: str) -> None:
+    subject = load(entry)
+    if "energy" in subject.not_offered:
+        pytest.skip("it declares none")
+    asked = [p for p in applicable(kind_of(subject), catalogue()) if p.looks_around]
+    assert any(not_offered(p, subject.not_offered, torch.float64) is None for p in asked)

@@ -288,6 +288,7 @@ def properties() -> Iterator[Property]:
         source="Yuille & Rangarajan 2003 (CCCP); Ramsauer et al., arXiv 2008.02217, Theorem 1",
         cases=replace(crowd, long=5),
         controls={"random"},
+        looks_around=True,
     )
     yield energy_layer_property(
         "descent/layer/smoothness",
@@ -331,4 +332,5 @@ def properties() -> Iterator[Property]:
         source="dE/dx = 0 at the returned state (Bai et al., arXiv 1909.01377)",
         cases=Cases(long=2),
         controls={"constant"},
+        looks_around=True,
     )

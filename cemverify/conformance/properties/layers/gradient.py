@@ -274,6 +274,7 @@ def properties() -> Iterator[Property]:
         "the preconditioner can be determined to better than roundoff",
         needs={*gradient_step, "unknown-preconditioner"},
         share=0.3,
+        looks_around=True,
     )
     yield energy_layer_property(
         "gradient/layer/proximal",
@@ -287,6 +288,7 @@ def properties() -> Iterator[Property]:
         needs={"proximal"},
         source="x' = prox(x - eta dE/dx) (Beck & Teboulle 2009, ISTA)",
         share=0.5,
+        looks_around=True,
     )
     yield energy_layer_property(
         "gradient/layer/lagrangian",
@@ -299,6 +301,7 @@ def properties() -> Iterator[Property]:
         "the gradient is not zero",
         needs={"lagrangian", "both-maps"},
         source="g = dL/dx (Krotov & Hopfield, arXiv 2008.06996)",
+        looks_around=True,
     )
     yield energy_layer_property(
         "gradient/layer/lagrangian-rate",
