@@ -11,12 +11,25 @@ import torch
 
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.contexts import answered_in, products_in
+from cemverify.conformance.asking.differentiation import arguments_of
 from cemverify.conformance.implementations.arrays import JAX, is_traced
 from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.search import PropertySearch
 from cemverify.conformance.properties import by_id
 from cemverify.conformance.properties.base import Asked
-from cemverify.conformance.questions.contexts import ARRAYS, BEFORE, Context, InContext, Table, factors
+from cemverify.conformance.questions.contexts import (
+    ARRAYS,
+    BEFORE,
+    BETWEEN,
+    OTHER_OPTIONS,
+    RECORDED,
+    SECOND_STEP,
+    THE_SAME,
+    Context,
+    InContext,
+    Table,
+    factors,
+)
 from cemverify.power.bank import plain
 from cemverify.power.mutants import mutants
 from cemverify.power.mutants.base import around
@@ -43,6 +56,8 @@ def test_a_default_run_asks_a_layer_in_every_pair_of_circumstances(layer: str) -
         met = {(getattr(q.context, one), getattr(q.context, other)) for q in found}
         assert met == set(product(offered[one], offered[other]))
     assert {(q.context.mode, max(q.sizes["T"], 1)) for q in found} == set(product(offered["mode"], offered["steps"]))
+    between = {(q.context.mode, q.context.between) for q in found}
+    assert between == {*product(RECORDED, BETWEEN), *product(set(offered["mode"]) - set(RECORDED), BETWEEN[:1])}
     one_array = {(q.context.mode, q.case.x is q.case.h) for q in found}
     # x that is h records no gradient of its own
     assert one_array == {*product(offered["mode"], (False, True))} - {("x records gradients", True)}
@@ -106,6 +121,35 @@ def test_every_value_of_the_table_does_what_it_says() -> None:
     seen.clear()
     products_in(caller, case, torch.ones_like(case.x), "attention", ("h",), Context("h records gradients"))
     assert seen
+
+
+def test_what_comes_between_an_answer_and_its_products_does_what_it_says() -> None:
+    seen: list[tuple[float, int, float]] = []
+
+    def look(_: str, function: Any) -> Any:
+        def call(x: Any, h: Any, weights: Any, config: Any) -> Any:
+            seen.append((config.temperature, id(h), float(h.detach().flatten()[0])))
+            return function(x, h, weights, config)
+
+        return call
+
+    caller, case = Caller(around(plain, look)), questions(1)[0].case.to(torch.float64)
+
+    def calls(between: str) -> list[tuple[float, int, float]]:
+        seen.clear()
+        context = Context("everything records gradients", between=between)
+        names = tuple(arguments_of(case, "attention"))
+        *_, changed = products_in(caller, case, torch.ones_like(case.x), "attention", names, context)
+        assert not changed
+        return list(seen)
+
+    (own, array, number), another = calls("as usual")
+    assert another == (own, another[1], number / 2)
+    assert calls(OTHER_OPTIONS)[1][0] == 2 * own
+    (_, array, _), again = calls(THE_SAME)
+    assert again == (own, array, number)
+    (_, array, before), (_, same, now), _ = calls(SECOND_STEP)
+    assert (array, before, now) == (same, number / 2, number)
 
 
 def test_the_smallest_violation_keeps_only_the_circumstances_that_it_takes() -> None:

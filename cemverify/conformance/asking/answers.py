@@ -7,7 +7,7 @@ everything afterwards sees what they took.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -71,6 +71,16 @@ def as_tensor(returned: Any, shape: torch.Size | None = None) -> Tensor:
         if isinstance(error, Fault) or ran_out(error):
             raise
         raise NotAnArray(f"its result cannot be read as an array: {words(error)}") from error
+
+
+def numbers_of(arrays: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The numbers of each array, which no later call changes."""
+    return {name: as_tensor(array) for name, array in arrays.items()}
+
+
+def changed_of(arrays: Mapping[str, Any], before: Mapping[str, Tensor]) -> list[str]:
+    """The names of the arrays that no longer have the numbers that they had."""
+    return [name for name, array in arrays.items() if not torch.equal(as_tensor(array), before[name])]
 
 
 def check_shape(shape: Sequence[int], due: Sequence[int] | None) -> None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from cemverify.conformance.asking.answers import as_tensor, plain
-from cemverify.conformance.asking.experiments import Elsewhere, experiment
+from cemverify.conformance.asking.experiments import Elsewhere, experiment, long_experiment
 from cemverify.conformance.asking.process_state import DECIDING, ProcessState
 from cemverify.conformance.implementations.arrays import ARRAY_KINDS, ArrayKind
 from cemverify.conformance.implementations.contract import Implementation, Subject
@@ -166,6 +166,16 @@ def answered(caller: Caller, name: str, case: Case, shape: torch.Size) -> Tensor
     call = caller.bound(name, case)
     with caller.guarded():
         return as_tensor(call(), shape)  # reading the array may be what hangs
+
+
+@long_experiment(lambda asked: [asked.caller.shape(asked.name, asked.case.beginning(n)) for n in asked.lengths])
+def answered_for_beginnings(caller: Caller, name: str, case: Case, lengths: list[int]) -> list[Tensor]:
+    """What the function of that name answers to so many first tokens of each row, for one length after the other.
+
+    Raises:
+        Fault: a call gave no array of the shape that is due.
+    """
+    return [caller.answer(name, case.beginning(length)) for length in lengths]
 
 
 def _answering_plainly(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,16 +12,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cemverify.conformance.asking.answers import as_tensor
+from cemverify.conformance.asking.answers import as_tensor, changed_of, numbers_of
 from cemverify.conformance.asking.calls import Caller
-from cemverify.conformance.asking.differentiation import arguments_of, of_named_arrays, products_at
-from cemverify.conformance.asking.experiments import long_experiment, shapes
+from cemverify.conformance.asking.differentiation import (
+    Arrays,
+    Products,
+    arguments_of,
+    due_products,
+    of_named_arrays,
+    products_at,
+)
+from cemverify.conformance.asking.experiments import compiling_experiment, long_experiment
 from cemverify.conformance.asking.views import in_one_storage, inner_window, transposed
 from cemverify.conformance.implementations.faults import Fault
 from cemverify.conformance.questions.cases import Case
 from cemverify.conformance.questions.contexts import READ_ONLY, USUAL, Context, layouts
-
-Arrays = dict[str, Any]
 
 
 def halved(case: Case) -> Case:
@@ -31,9 +36,14 @@ def halved(case: Case) -> Case:
     return replace(case, x=h if case.x is case.h else case.x.flip(1) / 2, h=h, weights=weights)
 
 
-@long_experiment(lambda asked: [asked.shape] * (2 if asked.context.mode == "mapped" else 1))
-def answered_in(caller: Caller, name: str, case: Case, context: Context, shape: torch.Size) -> list[Tensor]:
+@long_experiment(lambda asked: ([asked.shape] * (2 if asked.context.mode == "mapped" else 1), None))
+def answered_in(
+    caller: Caller, name: str, case: Case, context: Context, shape: torch.Size
+) -> tuple[list[Tensor], list[str]]:
     """What the function of that name answers in a context that records nothing; mapped, for `mapped_cases`.
+
+    Returns:
+        The answers, and the names of the arrays whose numbers the call changed.
 
     Raises:
         Fault: a call gave no array of that shape.
@@ -42,22 +52,41 @@ def answered_in(caller: Caller, name: str, case: Case, context: Context, shape: 
     if context.mode == "mapped":
         return _mapped(caller, name, case, context, shape)
     arrays = _laid_out(caller, case, name, context.arrays)
-    with caller.guarded(), _MODES.get(context.mode, nullcontext)():
+    before = numbers_of(arrays)
+    with caller.guarded(), MODES.get(context.mode, nullcontext)():
         answer = of_named_arrays(caller, name, case)(arrays)
-        return [as_tensor(answer, shape)]
+        return [as_tensor(answer, shape)], changed_of(arrays, before)
 
 
-@long_experiment(lambda asked: (asked.cotangent.shape, shapes(arguments_of(asked.case, asked.name, asked.recorded))))
+@long_experiment(due_products)
 def products_in(
     caller: Caller, case: Case, cotangent: Tensor, name: str, recorded: Sequence[str], context: Context
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """The output and the vector-Jacobian products of a call in a context, where some arguments record gradients.
+) -> Products:
+    """What `products` returns of a call in a context, where some arguments record gradients.
 
     Raises:
         Fault: there is no output or no product to compare.
     """
     _come_before(caller, name, case, context)
-    return products_at(caller, case, cotangent, name, _laid_out(caller, case, name, context.arrays), recorded)
+    arrays = _laid_out(caller, case, name, context.arrays)
+    return products_at(caller, case, cotangent, name, arrays, recorded, context.between)
+
+
+@compiling_experiment(lambda asked: [asked.cases[0].x.shape] * len(asked.cases))
+def answered_compiled(caller: Caller, cases: list[Case]) -> list[Tensor]:
+    """What the layer of the cases answers, compiled once for all of them: they have one configuration and one shape.
+
+    Raises:
+        Fault: a call gave no array of the shape that is due.
+    """
+    first, answers = cases[0], list[Tensor]()
+    with caller.guarded(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what compilers say of their own speed
+        compiled = caller.kind.compiled(of_named_arrays(caller, first.layer, first))
+        for case in cases:
+            arrays = _laid_out(caller, case, case.layer, USUAL)
+            answers.append(as_tensor(compiled(arrays), case.x.shape))
+    return answers
 
 
 def mapped_cases(case: Case, name: str) -> list[Case]:
@@ -76,17 +105,19 @@ def mapped_arguments(case: Case, name: str) -> frozenset[str]:
     return frozenset(subsets[case.turn(len(subsets))])
 
 
-def _mapped(caller: Caller, name: str, case: Case, context: Context, shape: torch.Size) -> list[Tensor]:
+def _mapped(
+    caller: Caller, name: str, case: Case, context: Context, shape: torch.Size
+) -> tuple[list[Tensor], list[str]]:
     axes = mapped_arguments(case, name)
     one, other = (arguments_of(asked, name) for asked in mapped_cases(case, name))
     stacked = {key: torch.stack([one[key], other[key]]) if key in axes else one[key] for key in one}
     arrays = arranged(caller, {key: caller.array(array) for key, array in stacked.items()}, context.arrays)
-    along = {key: 0 if key in axes else None for key in arrays}
+    along, before = {key: 0 if key in axes else None for key in arrays}, numbers_of(arrays)
     with caller.guarded(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what vmap says of its own speed
         answer = caller.kind.mapped(of_named_arrays(caller, name, case), (along,))(arrays)
         both = as_tensor(answer, torch.Size((2, *shape)))
-    return [both[0], both[1]]
+    return [both[0], both[1]], changed_of(arrays, before)
 
 
 # --- arrays --------------------------------------------------------------------------------------------------
@@ -117,7 +148,7 @@ def _autocast() -> AbstractContextManager[Any]:
     return torch.autocast("cpu", torch.bfloat16)
 
 
-_MODES: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
+MODES: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
     "in inference mode": torch.inference_mode,
     "under autocast": _autocast,
 }

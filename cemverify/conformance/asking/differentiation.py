@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from cemverify.conformance.asking.answers import as_tensor
+from cemverify.conformance.asking.answers import as_tensor, changed_of, numbers_of
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.experiments import experiment, shapes
+from cemverify.conformance.implementations.arrays import TORCH
 from cemverify.conformance.implementations.faults import NotFinite
 from cemverify.conformance.questions.cases import Case
+from cemverify.conformance.questions.contexts import OTHER_OPTIONS, SECOND_STEP, THE_SAME, USUAL, otherwise
+
+Arrays = dict[str, Any]
+Products = tuple[Tensor, dict[str, Tensor], list[str]]
 
 
-@experiment(lambda asked: (asked.cotangent.shape, shapes(arguments_of(asked.case, asked.name, asked.recorded))))
-def products(
-    caller: Caller, case: Case, cotangent: Tensor, name: str, recorded: Sequence[str] | None
-) -> tuple[Tensor, dict[str, Tensor]]:
+def due_products(asked: Any) -> Any:
+    """What an experiment that returns `Products` owes: its shapes, as `experiment` describes them."""
+    return asked.cotangent.shape, shapes(arguments_of(asked.case, asked.name, asked.recorded)), None
+
+
+@experiment(due_products)
+def products(caller: Caller, case: Case, cotangent: Tensor, name: str, recorded: Sequence[str] | None) -> Products:
     """Calls a function with gradients recorded; returns its output and the products with the cotangent.
 
     Args:
@@ -28,7 +37,8 @@ def products(
             for all of them.
 
     Returns:
-        The products by name, as `arguments_of` has the arrays; zeros if no gradient arrives.
+        The output; the products by name, as `arguments_of` has the arrays, zeros if no gradient arrives; and the
+        names of the arrays whose numbers the call changed.
 
     Raises:
         Fault: there is no output or no product to compare.
@@ -38,22 +48,84 @@ def products(
 
 
 def products_at(
-    caller: Caller, case: Case, cotangent: Tensor, name: str, arrays: dict[str, Any], recorded: Sequence[str] | None
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """An output and its vector-Jacobian products at given arrays, by name, within an experiment."""
-    leaves = {key: array for key, array in arrays.items() if recorded is None or key in recorded}
+    caller: Caller,
+    case: Case,
+    cotangent: Tensor,
+    name: str,
+    arrays: Arrays,
+    recorded: Sequence[str] | None,
+    between: str = USUAL,
+) -> Products:
+    """What `products` returns, at given arrays, within an experiment.
 
-    function = of_named_arrays(caller, name, case)
+    Args:
+        between: one of BETWEEN. Derivatives of functions, as JAX's, have nothing that could come between.
+    """
+    leaves = {key: array for key, array in arrays.items() if recorded is None or key in recorded}
+    training = _Training(caller, name, case, arrays, leaves, caller.array(cotangent))
     with torch.enable_grad(), caller.guarded():
-        answer, pulled = caller.kind.pulled(
-            lambda given: function({**arrays, **given}), leaves, caller.array(cotangent)
-        )
+        before = numbers_of(arrays)
+        if between == SECOND_STEP:
+            training.take_a_step()
+        answer, pulled = training.pull(_BETWEEN[between] if caller.kind is TORCH else None)
         result = as_tensor(answer, cotangent.shape)
         found = {key: as_tensor(product, as_tensor(leaves[key]).shape) for key, product in pulled.items()}
     for key, product in found.items():
         if not bool(product.isfinite().all()):
             raise NotFinite(f"the gradient with respect to {key} is NaN or infinite")
-    return result, found
+    return result, found, changed_of(arrays, before)
+
+
+@dataclass(frozen=True)
+class _Training:
+    """A function of named arrays, some of which record gradients, and the vector that is pulled back."""
+
+    caller: Caller
+    name: str
+    case: Case
+    arrays: Arrays
+    leaves: Arrays
+    vector: Any
+
+    def pull(self, between: Callable[[_Training], Any] | None = None) -> tuple[Any, Arrays]:
+        """The answer, and the products; `between` the two comes another call."""
+        function = of_named_arrays(self.caller, self.name, self.case)
+        return self.caller.kind.pulled(
+            lambda given: function({**self.arrays, **given}),
+            self.leaves,
+            self.vector,
+            lambda: None if between is None else between(self),
+        )
+
+    def answer_another(self, case: Case) -> Any:
+        """The answer to other numbers, which nobody pulls back, as two uses in one graph make."""
+        function = of_named_arrays(self.caller, self.name, case)
+        halves = {key: (array.detach() / 2).requires_grad_() for key, array in self.leaves.items()}
+        return function({**self.arrays, **halves})
+
+    def take_a_step(self) -> None:
+        """Pulls back at other numbers, and then puts these into the same arrays, as an optimiser does."""
+        self._scale(0.5)
+        self.pull()
+        self._scale(2.0)
+
+    def _scale(self, factor: float) -> None:
+        with torch.no_grad():
+            for leaf in self.leaves.values():
+                leaf *= factor
+
+
+def _of_other_options(training: _Training) -> Any:
+    config = otherwise(training.case.config, training.caller.subject.not_offered)
+    return training.answer_another(replace(training.case, config=config))
+
+
+_BETWEEN: Mapping[str, Callable[[_Training], Any]] = {
+    USUAL: lambda training: training.answer_another(training.case),
+    OTHER_OPTIONS: _of_other_options,
+    THE_SAME: _Training.pull,
+    SECOND_STEP: lambda training: training.answer_another(training.case),
+}
 
 
 def of_named_arrays(caller: Caller, name: str, case: Case) -> Callable[[dict[str, Any]], Any]:

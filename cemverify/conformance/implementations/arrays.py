@@ -30,6 +30,10 @@ Function = Callable[..., Any]
 _QUICKLY = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 
+def _nothing() -> None:
+    """Takes the place of what is not asked for."""
+
+
 class ArrayKind(ABC):
     """What the verifier has to know of a library of arrays.
 
@@ -115,11 +119,14 @@ class ArrayKind(ABC):
 
     # --- derivatives ------------------------------------------------------------------------------------
 
-    def pulled(self, function: Function, arrays: dict[str, Any], cotangent: Any) -> tuple[Any, dict[str, Any]]:
+    def pulled(
+        self, function: Function, arrays: dict[str, Any], cotangent: Any, between: Callable[[], Any] = _nothing
+    ) -> tuple[Any, dict[str, Any]]:
         """The answer of a function of named arrays, and its vector-Jacobian products.
 
         Args:
             function: takes the arrays as a dict. cotangent: the vector, an array of the answer's shape.
+            between: called before the answer is pulled back. torch's arrays record from here on.
 
         Returns:
             The answer, and the products by name; zeros where no gradient arrives.
@@ -154,17 +161,19 @@ class _Torch(ArrayKind):
 
         return recording
 
-    def pulled(self, function: Function, arrays: dict[str, Any], cotangent: Any) -> tuple[Any, dict[str, Any]]:
-        leaves = {name: array.detach().requires_grad_() for name, array in arrays.items()}
-        answer = function(leaves)
-        zeros = {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
+    def pulled(
+        self, function: Function, arrays: dict[str, Any], cotangent: Any, between: Callable[[], Any] = _nothing
+    ) -> tuple[Any, dict[str, Any]]:
+        for array in arrays.values():
+            array.requires_grad_()
+        answer = function(arrays)
+        zeros = {name: torch.zeros_like(array) for name, array in arrays.items()}
         if not (isinstance(answer, Tensor) and answer.requires_grad and answer.shape == cotangent.shape):
             return answer, zeros
-        # another answer before the first is pulled back, as two uses in one graph make: each keeps what is its own
-        function({name: (array.detach() / 2).requires_grad_() for name, array in arrays.items()})
-        pulled = torch.autograd.grad(answer, list(leaves.values()), cotangent.to(answer.dtype), allow_unused=True)
+        between()
+        pulled = torch.autograd.grad(answer, list(arrays.values()), cotangent.to(answer.dtype), allow_unused=True)
         return answer, {
-            name: zeros[name] if product is None else product for name, product in zip(leaves, pulled, strict=True)
+            name: zeros[name] if product is None else product for name, product in zip(arrays, pulled, strict=True)
         }
 
 
@@ -252,8 +261,11 @@ class _Jax(ArrayKind):
 
         return recording
 
-    def pulled(self, function: Function, arrays: dict[str, Any], cotangent: Any) -> tuple[Any, dict[str, Any]]:
+    def pulled(
+        self, function: Function, arrays: dict[str, Any], cotangent: Any, between: Callable[[], Any] = _nothing
+    ) -> tuple[Any, dict[str, Any]]:
         answer, pull = _jax().vjp(function, arrays)
+        between()
         return answer, pull(cotangent)[0]
 
     def gradient(self, function: Function) -> Function:

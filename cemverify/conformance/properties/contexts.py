@@ -10,11 +10,12 @@ from torch import Tensor
 
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.contexts import answered_in, mapped_cases, products_in
-from cemverify.conformance.asking.differentiation import arguments_of
+from cemverify.conformance.asking.differentiation import Products, arguments_of
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
 from cemverify.conformance.properties.base import Explanation, Property
 from cemverify.conformance.properties.contract.functions import EVERY, Function
 from cemverify.conformance.properties.extremes import underflow
+from cemverify.conformance.properties.function_calls import unchanged_but
 from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.properties.training import SMOOTH, products_are_right
 from cemverify.conformance.questions.cases import Case
@@ -22,12 +23,13 @@ from cemverify.conformance.questions.contexts import InContext, Table
 
 # Questions as a multiple of those of one search, 20 where 60 examples are asked for. The layers are asked every row
 # of the table. Blocks and decoding take long, and are made of the layers; an energy has no steps.
-_EVERY_ROW, _SOME_ROWS = 3.3, 1.0
+_EVERY_ROW, _SOME_ROWS = 3.35, 1.0
 
 _ANYWHERE = Explanation(
-    "F(x, h, w) and v^T dF/dw = golden, whatever came before, however arrays lie, whichever of them record gradients",
+    "F(x, h, w) and v^T dF/dw = golden, whatever came before or between, however arrays lie, whichever record",
     "Faults that need two circumstances at once pass a suite that asks for one at a time: gradients that are "
-    "lost where the state is frozen, a table made in inference mode and reused in training, a window under vmap.",
+    "lost where the state is frozen, a table made in inference mode and reused in training, a window under vmap, "
+    "another call before the backward pass.",
 )
 
 
@@ -45,15 +47,15 @@ def holds_in_context(function: Function) -> Callable[[Caller, InContext], Eviden
 
             def ask(
                 caller: Caller, case: Case, cotangent: Tensor, name: str, recorded: Sequence[str] | None
-            ) -> tuple[Tensor, dict[str, Tensor]]:
+            ) -> Products:
                 return products_in(caller, case, cotangent, name, recorded or (), context)
 
             found = products_are_right(caller, case, function.name, function.due, room, recorded, ask)
             surrounded = [replace(c, what=f"{c.what}: {context}") for c in found.comparisons]
             return replace(found, comparisons=surrounded, asked=case)
         asked = mapped_cases(case, function.name) if context.mode == "mapped" else [case]
-        answers = answered_in(caller, function.name, case, context, function.shape(case))
-        compared, telling = [], False
+        answers, changed = answered_in(caller, function.name, case, context, function.shape(case))
+        compared, telling = [unchanged_but(changed, f"its arguments keep their numbers: {context}")], False
         for one, answer in zip(asked, answers, strict=True):
             due, allowed = function.due(one), room(one)
             compared.append(Comparison(f"output = golden output: {context}", answer, due, allowed))
@@ -84,8 +86,8 @@ def properties() -> Iterator[Property]:
         crossed = "every pair of them" if every else "a sample of their pairs"
         yield Property(
             f"contexts/{name}/any-options",
-            f"{function.name} answers alike in every context: ways to call it, calls before it, layouts of arrays, "
-            f"numbers in them, batches and steps; {crossed}.",
+            f"{function.name} answers alike in every context, and leaves its arguments alone: ways to call it, calls "
+            f"before it or its backward pass, layouts of arrays, numbers in them, batches and steps; {crossed}.",
             "docs/contract.md",
             _ANYWHERE,
             holds_in_context(function),

@@ -104,6 +104,11 @@ def yes(what: str, *, holds: bool) -> Comparison:
     return Comparison(f"{what} (1 = yes)", one * holds, one, torch.zeros(1))
 
 
+def unchanged_but(changed: Sequence[str], what: str) -> Comparison:
+    """The statement that a call changes nothing of some kind; what it changed all the same is told."""
+    return yes(f"{what}{', but it changed ' * bool(changed)}{', '.join(changed)}", holds=not changed)
+
+
 def twice_gives_the_same(calls: Calls) -> Evidence:
     """A repeated call returns equal bits, with and without another call in between."""
     comparisons, telling = [], False

@@ -12,12 +12,13 @@ from torch import Tensor
 
 from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.layers import PreconditionerConfig
-from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.asking.calls import Caller, answered_for_beginnings
 from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.oracle.budgets import energy_budget, output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.golden import energies_at, golden
 from cemverify.conformance.properties.base import Explanation, Over, Property
+from cemverify.conformance.properties.contract.functions import Function
 from cemverify.conformance.properties.jacobian import jacobian
 from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.properties.rivals import (
@@ -37,8 +38,12 @@ from cemverify.conformance.properties.rivals import (
 from cemverify.conformance.questions.cases import Case, Layer
 from cemverify.conformance.questions.spaces import LENGTHS, WIDTHS, Space
 
+Check = Callable[[Caller, Case], Evidence]
+
 # Trivial answers, none of which may pass for an update.
 TRIVIAL = frozenset({"identity", "zero", "constant", "random", "shuffled"})
+
+_SHORT, _TURNS = 96, 8  # tokens; so many long rows ask every shorter length once
 
 
 def update_is_gradient(rival: Rival) -> Callable[[Caller, Case], Evidence]:
@@ -84,6 +89,30 @@ def energy_is_stated(rival: Rival) -> Callable[[Caller, Case], Evidence]:
         return judge(comparison, telling=rival.shows_in_energy(case, expected, budget))
 
     return check
+
+
+def and_at_other_lengths(check: Check, function: Function) -> Check:
+    """The check of a long row, and the answers to its beginnings: those of the row, as later tokens are not read.
+
+    The lengths up to `_SHORT` take turns, so that a kernel's last block has each size that it can have.
+    """
+
+    def checked(caller: Caller, case: Case) -> Evidence:
+        found = check(caller, case)
+        if caller.kind.compiles:  # for each length
+            return found
+        case = function.question(case, caller.dtype)
+        lengths = list(range(1 + case.turn(_TURNS), min(case.h.shape[1], _SHORT + 1), _TURNS))
+        due, room = function.due(case), function.room(case, caller.dtype)
+        start = torch.zeros_like(due) if function.is_energy else case.x
+        what = f"{found.comparisons[0].what}, of the first"
+        beginnings = [
+            Comparison(f"{what} {n} tokens alone", got - start[:, :n], (due - start)[:, :n], room[:, :n])
+            for n, got in zip(lengths, answered_for_beginnings(caller, function.name, case, lengths), strict=True)
+        ]
+        return replace(found, comparisons=[*found.comparisons, *beginnings])
+
+    return checked
 
 
 _ATTENTION = "eps(x_i) = -tau sum_k log sum_{j<=i} exp(beta_kj . x_i / tau + b_ijk),  beta_kj = A_k h_j"
@@ -229,14 +258,14 @@ def _long_rows() -> Iterator[Property]:
         space = Space("attention", options, sizes={"J": LENGTHS}, textures=("plain",))
         yield Property(
             f"gradient/attention/{name}",
-            "In rows of up to 300 tokens the update is the gradient step, on both sides of every block boundary.",
+            "In rows of up to 300 tokens, and of every length up to 96 in turn, the update is the gradient step.",
             "Eq. 1 (sum over j <= i)",
             Explanation(
                 f"{_STEP},  sums over all j <= i, up to 300 tokens",
                 "Kernels work in blocks of tokens. A mistake at a block's edge, a maximum that is not carried over "
                 "say, does not show in rows that fit one block.",
             ),
-            update_is_gradient(NO_FIRST),
+            and_at_other_lengths(update_is_gradient(NO_FIRST), Function("attention", "attention")),
             Over(space),
             space.features(),
             dtype=torch.float64,
@@ -261,10 +290,10 @@ def _long_rows() -> Iterator[Property]:
     space = Space("attention", choices={"position": ("none", "alibi")}, sizes={"J": LENGTHS}, textures=("plain",))
     yield Property(
         "gradient/attention/stated-energy-long-rows",
-        "In rows of up to 300 tokens the stated energy is the paper's.",
+        "In rows of up to 300 tokens, and of every length up to 96 in turn, the stated energy is the paper's.",
         "Eq. 1 (sum over j <= i)",
         _OF_ENERGIES,
-        energy_is_stated(NO_FIRST),
+        and_at_other_lengths(energy_is_stated(NO_FIRST), Function("attention_energy", "attention")),
         Over(space),
         space.features() - {"attention"} | {"attention_energy", "start"},
         dtype=torch.float64,

@@ -2,23 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 
 from cemverify.conformance.asking.calls import Caller
-from cemverify.conformance.oracle.evidence import Evidence
-from cemverify.conformance.properties.base import Explanation, Over, Property
+from cemverify.conformance.asking.contexts import answered_compiled
+from cemverify.conformance.implementations.faults import Discard
+from cemverify.conformance.oracle.budgets import output_budget
+from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
+from cemverify.conformance.properties.base import Asked, Explanation, Over, Property
 from cemverify.conformance.properties.contract.functions import Function, FunctionCall
+from cemverify.conformance.properties.extremes import underflow
 from cemverify.conformance.properties.function_calls import (
-    compiled_is_eager,
     cuda_is_cpu,
     gradients_change_no_answer,
     mapped_is_looped,
 )
 from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.questions.cases import Case, Layer
-from cemverify.conformance.questions.spaces import Space
+from cemverify.conformance.questions.contexts import ANY_OPTIONS, NUMBERS, Context, InContext, with_large_d
+from cemverify.conformance.questions.spaces import Space, scattered_case
+
+
+@dataclass(frozen=True)
+class OfEveryDtype(Over):
+    """Cases of a space, each for a dtype: as many seeds in a row as there are dtypes ask in every one."""
+
+    def scattered(self, asked: Asked, seed: int) -> InContext:
+        offered = [name for name in _DTYPES if f"dtype:{name}" not in asked.absent]
+        context = Context(f"in {offered[seed % len(offered)]}")
+        return InContext(scattered_case(asked.within(self.space), seed), context)
+
+    def smaller(self, asked: Asked, question: InContext) -> Iterator[InContext]:
+        return (replace(question, case=case) for case in super().smaller(asked, question.case))
+
+
+_DRAWS = 2  # of numbers of each kind
+# that need no other options, for which it would be compiled anew
+_NUMBERS = {name: NUMBERS[name] for name in NUMBERS if name != ANY_OPTIONS} | {"entries of d up to 48": with_large_d}
+_DTYPES: Mapping[str, torch.dtype] = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+}
+
+
+def compiled_is_eager(caller: Caller, question: InContext) -> Evidence:
+    """The compiled function gives what the function gives, for numbers of every kind in the same shapes and options.
+
+    The backend traces the function and generates no code.
+    """
+    where = question.context.mode
+    caller = caller.at(_DTYPES[where.removeprefix("in ")])
+    asked = [
+        (numbers, dressed(question.case, np.random.default_rng(draw)).to(caller.dtype).to(torch.float64))
+        for numbers, dressed in _NUMBERS.items()
+        for draw in range(_DRAWS)
+    ]
+    compared, telling = [], False
+    eager = [caller.output(case) for _, case in asked]  # first, as whoever compiles a layer has called it before
+    compiled = answered_compiled(caller, [case for _, case in asked])
+    for (numbers, case), due, got in zip(asked, eager, compiled, strict=True):
+        room = 2 * (output_budget(case, caller.dtype) + underflow(case))
+        with suppress(Discard):  # the other numbers are better conditioned
+            compared.append(Comparison(f"compiled = eager {where}, numbers {numbers}", got, due, room))
+            telling |= moved(due - case.x, room)
+    return replace(judge(*compared, telling=telling), asked=question.case)
 
 
 def _of_call(check: Callable[[Sequence[FunctionCall]], Evidence]) -> Callable[[Caller, Case], Evidence]:
@@ -63,12 +116,7 @@ def properties() -> Iterator[Property]:
             ("no-gradients", "gradients", "Recording gradients changes no output.",
              UNRECORDED, _of_call(gradients_change_no_answer), 0.3),
             ("cuda", "cuda", "On a CUDA device the output is that on the CPU.", ON_CUDA, _of_call(cuda_is_cpu), 0.5),
-            ("compiled", "compile", "Compiling changes no output.", COMPILED, _of_call(compiled_is_eager), 0.05),
         ):  # fmt: skip
-            if name == "compiled":
-                if layer == "block":
-                    continue  # the two others one after the other, at twice the time
-                space = mixed(layer, steps=(1, 2), textures=("plain", "non-contiguous"))
             yield Property(
                 f"modes/{layer}/{name}",
                 f"{claim[:-1]} ({layer}).",
@@ -79,10 +127,25 @@ def properties() -> Iterator[Property]:
                 space.features() | {feature},
                 dtype=torch.float64,
                 share=share,
-                # each takes a second to compile: rows in which all pairs of options take turns
-                sources=() if name == "compiled" else ("small", "dense"),
-                scattered=2.0 if name == "compiled" else 1.0,
                 premise="the update is not zero",
                 floor=0.1,
                 controls=frozenset({"random"}) if name == "vmap" else frozenset(),
             )
+        if layer == "block":
+            continue  # the two others one after the other, at twice the time
+        space = mixed(layer, steps=(1, 2), textures=("plain", "non-contiguous"))
+        yield Property(
+            f"modes/{layer}/compiled",
+            f"Compiling changes no output, of numbers of any size, in any dtype ({layer}).",
+            "contract",
+            COMPILED,
+            compiled_is_eager,
+            OfEveryDtype(space),
+            space.features() | {"compile"},
+            dtype=torch.float64,
+            share=0.05,
+            # each takes a second to compile: rows in which all pairs of options take turns, one for each dtype
+            sources=(),
+            scattered=3.0,
+            premise="the update is not zero",
+        )

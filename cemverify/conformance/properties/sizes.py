@@ -192,14 +192,9 @@ def _asked(answer: Answer, caller: Caller, case: Case) -> Tensor:
 
 def _seconds(answer: Answer, caller: Caller, case: Case) -> float:
     """What a long row would take, judged by its beginning."""
-    half, short = (_fastest(answer, caller, _beginning(case, tokens)) for tokens in (_SHORT // 2, _SHORT))
+    half, short = (_fastest(answer, caller, case.beginning(tokens)) for tokens in (_SHORT // 2, _SHORT))
     growth = max(1.0, math.log2(short / half))  # loops over pairs of tokens have 2; what grows faster, more
     return float(short * (case.h.shape[1] / _SHORT) ** growth)
-
-
-def _beginning(case: Case, tokens: int) -> Case:
-    x = case.x[:, :tokens]
-    return replace(case, x=x, h=x if case.h is case.x else case.h[:, :tokens])
 
 
 def _fastest(answer: Answer, caller: Caller, case: Case) -> float:

@@ -15,7 +15,7 @@ from torch import Tensor
 from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.layers import PreconditionerConfig
 from cemverify.conformance.asking.calls import Caller
-from cemverify.conformance.asking.differentiation import products
+from cemverify.conformance.asking.differentiation import Products, products
 from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.oracle import golden
 from cemverify.conformance.oracle.budgets import energy_budget, output_budget, unit_roundoff
@@ -24,6 +24,7 @@ from cemverify.conformance.oracle.perturbation import movement
 from cemverify.conformance.oracle.remembering import remembered
 from cemverify.conformance.properties.base import Explanation, Over, Property
 from cemverify.conformance.properties.extremes import underflow, with_every_d, with_every_magnitude
+from cemverify.conformance.properties.function_calls import unchanged_but
 from cemverify.conformance.properties.mixed import mixed
 from cemverify.conformance.questions.cases import Case, Layer
 from cemverify.conformance.questions.spaces import Space
@@ -77,7 +78,7 @@ def _right_at_extremes(caller: Caller, case: Case) -> Evidence:
     return replace(products_are_right(caller, case, case.layer, golden.golden, room), asked=case)
 
 
-Asking = Callable[[Caller, Case, Tensor, str, Sequence[str] | None], tuple[Tensor, dict[str, Tensor]]]
+Asking = Callable[[Caller, Case, Tensor, str, Sequence[str] | None], Products]
 
 
 def products_are_right(
@@ -101,14 +102,15 @@ def products_are_right(
     exact, allowed = due(case), room(case)
     cotangent = _cotangent(exact).to(caller.dtype).double()
     expected, rooms = _due_products(case, cotangent, due, caller.dtype)
-    answer, got = ask(caller, case, cotangent, name, recorded)
+    answer, got, changed = ask(caller, case, cotangent, name, recorded)
     alone = f", where only {', '.join(recorded)} record{'s' * (len(recorded) == 1)} gradients" if recorded else ""
     compared = [
         Comparison(f"vector-Jacobian product with respect to {key}{alone}", product, expected[key], rooms[key])
         for key, product in got.items()
     ]
     output = Comparison(f"output with gradients recorded{alone}", answer, exact, allowed)
-    return judge(output, *compared, telling=all(moved(expected[key], rooms[key]) for key in got))
+    kept = unchanged_but(changed, f"its arguments keep their numbers{alone}")
+    return judge(output, *compared, kept, telling=all(moved(expected[key], rooms[key]) for key in got))
 
 
 @remembered

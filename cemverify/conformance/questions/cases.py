@@ -81,6 +81,11 @@ class Case:
         """A number from 0 to `of` - 1, decided by the values of h in float64: what varies from case to case."""
         return zlib.crc32(self.h.contiguous().numpy().tobytes()) % of
 
+    def beginning(self, tokens: int) -> Case:
+        """The first tokens of each row. If x and h are one array, they stay one."""
+        x = self.x[:, :tokens]
+        return replace(self, x=x, h=x if self.h is self.x else self.h[:, :tokens])
+
     def having(self, **options: Any) -> Case:
         """The case with other options."""
         return replace(self, config=replace(self.config, **options))

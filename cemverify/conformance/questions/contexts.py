@@ -9,7 +9,7 @@ that it can meet.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Any
@@ -18,18 +18,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cemverify.cem.activations import ACTIVATIONS
 from cemverify.cem.layers import AttentionConfig
 from cemverify.cem.models import BlockConfig
-from cemverify.conformance.questions.cases import Case
-from cemverify.conformance.questions.coverage import Row, covering, meetings
+from cemverify.conformance.questions.cases import Case, Config
+from cemverify.conformance.questions.coverage import Row, covering, meetings, rows_of
 from cemverify.conformance.questions.shrinking import smaller
 from cemverify.conformance.questions.spaces import Space, scattered_case
 
 USUAL = "as usual"
 _A_RUN = 128  # more seeds in a row than a run takes
-_X_ALONE = "x records gradients"
+_X_ALONE, _EVERYTHING = "x records gradients", "everything records gradients"
 READ_ONLY = "read-only"
-_ANY_OPTIONS = "any step size and temperature"
+ANY_OPTIONS = "any step size and temperature"
 _GOLDEN = (5**0.5 - 1) / 2  # its multiples fill an interval evenly
 
 # How the call is made, with the features that this takes.
@@ -42,10 +43,11 @@ MODES: Mapping[str, frozenset[str]] = {
     "h records gradients": frozenset({"gradients"}),
     "weights record gradients": frozenset({"gradients"}),
     "one weight records gradients": frozenset({"gradients"}),
-    "everything records gradients": frozenset({"gradients"}),
+    _EVERYTHING: frozenset({"gradients"}),
 }
+RECORDED = tuple(mode for mode, features in MODES.items() if "gradients" in features)
 # In arrays that are compiled for, nothing records or is in a mode of torch's: functions are transformed.
-_OF_FUNCTIONS = (USUAL, "mapped", _X_ALONE, "everything records gradients")
+_OF_FUNCTIONS = (USUAL, "mapped", _X_ALONE, _EVERYTHING)
 # Which call of the same function came before it, with other numbers.
 BEFORE: Mapping[str, frozenset[str]] = {
     USUAL: frozenset(),
@@ -56,6 +58,9 @@ BEFORE: Mapping[str, frozenset[str]] = {
     "after another thread": frozenset({"threads"}),
     "after training": frozenset({"gradients"}),
 }
+# What comes between an answer and its products, beside another call, where gradients are recorded.
+OTHER_OPTIONS, THE_SAME, SECOND_STEP = "between: other options", "between: the same pulled back", "at a second step"
+BETWEEN: tuple[str, ...] = (USUAL, OTHER_OPTIONS, THE_SAME, SECOND_STEP)
 # How the arrays lie in memory.
 ARRAYS: tuple[str, ...] = (USUAL, "in windows", "in one storage", "in Fortran order", READ_ONLY)
 
@@ -65,12 +70,13 @@ class Context:
     """What surrounds one call: the circumstances in which nothing may change.
 
     Attributes:
-        mode: one of MODES. before: one of BEFORE. arrays: one of ARRAYS.
+        mode: one of MODES. before: one of BEFORE. arrays: one of ARRAYS. between: one of BETWEEN.
     """
 
     mode: str = USUAL
     before: str = USUAL
     arrays: str = USUAL
+    between: str = USUAL
 
     def __str__(self) -> str:
         unusual = [value for f in fields(self) if (value := getattr(self, f.name)) != USUAL]
@@ -157,7 +163,8 @@ class Table:
 
     def reach(self) -> Mapping[str, int]:
         """The largest sizes that a question can have, by letter."""
-        return {**self.space.reach(), "T": max(STEPS)}
+        longer = {axis: max(sizes) for axis, sizes in _BEYOND.items() if axis in self.space.reach()}
+        return {**self.space.reach(), **longer, "T": max(STEPS)}
 
 
 def factors(space: Space, asked: Any) -> dict[str, tuple[Any, ...]]:
@@ -169,8 +176,9 @@ def factors(space: Space, asked: Any) -> dict[str, tuple[Any, ...]]:
         "mode": tuple(mode for mode in modes if mode in _OF_FUNCTIONS or not asked.kind.compiles),
         "before": _offered(BEFORE, missing),
         "arrays": layouts(asked.kind),
-        "numbers": tuple(name for name in NUMBERS if name != _ANY_OPTIONS or not asked.kind.compiles),
-        "rows": tuple(ROWS),
+        "between": BETWEEN if _EVERYTHING in modes and not asked.kind.compiles else (USUAL,),
+        "numbers": tuple(name for name in NUMBERS if name != ANY_OPTIONS or not asked.kind.compiles),
+        "rows": tuple(form for form in ROWS if form != _LONG or not asked.kind.compiles),
         "steps": STEPS if "steps" not in missing else STEPS[:1],
         "apart": apart,
     }
@@ -189,34 +197,43 @@ def _offered(values: Mapping[str, frozenset[str]], missing: set[str]) -> tuple[s
 
 @lru_cache(maxsize=64)
 def _crossed(names: tuple[str, ...], values: tuple[tuple[Any, ...], ...]) -> tuple[Mapping[str, Any], ...]:
-    """Rows in which all pairs of values meet that can: x records no gradient of its own where it is h."""
-    mode, apart = names.index("mode"), names.index("apart")
+    """Rows in which all pairs of values meet that can.
+
+    x records no gradient of its own where it is h, and where nothing records there are no products to come before.
+    """
+    modes, place = values[names.index("mode")], names.index("mode")
 
     def allowed(row: Row) -> Row:
-        clash = values[mode][row[mode]] == _X_ALONE and not values[apart][row[apart]]
-        return tuple(0 if clash and i == apart else value for i, value in enumerate(row))
+        mode = modes[row[place]]
+        clashes = {"apart": mode == _X_ALONE, "between": mode not in RECORDED}
+        return tuple(0 if clashes.get(name) else value for name, value in zip(names, row, strict=True))
 
-    array = covering(tuple(map(len, values)))
+    levels = tuple(map(len, values))
+    array = covering(levels)
     rows = [allowed(row) for row in array]
-    due = set().union(*map(meetings, array)) - set().union(*map(meetings, rows))
-    for i, a, j, b in sorted(due):
-        row = list(array[0])
-        row[i], row[j] = a, b
-        if allowed(tuple(row)) == tuple(row):
-            rows.append(tuple(row))
-        elif mode not in (i, j):  # as usual is the first mode
-            row[mode] = 0
-            rows.append(tuple(row))
+    lost = set().union(*map(meetings, array)) - set().union(*map(meetings, rows))
+    # a mode that goes with everything
+    rows += [
+        (*row[:place], modes.index(_EVERYTHING), *row[place + 1 :])
+        for row in rows_of(levels, (pair for pair in lost if place not in pair[::2]))
+    ]
     return tuple(
         {name: of[value] for name, of, value in zip(names, values, row, strict=True)} for row in dict.fromkeys(rows)
     )
 
 
 def _in_row(space: Space, chosen: Mapping[str, Any], seed: int) -> InContext:
-    context = Context(chosen["mode"], chosen["before"], chosen["arrays"])
+    context = Context(chosen["mode"], chosen["before"], chosen["arrays"], chosen["between"])
     rows = ROWS[chosen["rows"]]
     case = scattered_case(
-        replace(space, steps=(chosen["steps"],), apart=chosen["apart"], batch=rows.batch, textures=("plain",)),
+        replace(
+            space,
+            steps=(chosen["steps"],),
+            apart=chosen["apart"],
+            batch=rows.batch,
+            sizes=rows.sizes,
+            textures=("plain",),
+        ),
         seed,
     )
     rng = np.random.default_rng((seed, 1))
@@ -269,6 +286,11 @@ def _huge(case: Case, _: np.random.Generator) -> Case:
     return _weights(case, ("W_K", "V"), lambda w: 24.0 * w)
 
 
+def with_large_d(case: Case, rng: np.random.Generator) -> Case:
+    """Entries of d up to 48, of either sign: softplus(d) is d or 0 there, and formulas for it branch before."""
+    return _weights(case, ("P_d",), lambda d: d.sign() * torch.from_numpy(rng.uniform(0, 48, tuple(d.shape))))
+
+
 def _any_options(case: Case, rng: np.random.Generator) -> Case:
     """Temperatures and step sizes of every magnitude: log-uniform between 1e-4 and 1e4.
 
@@ -288,15 +310,53 @@ def _any_options(case: Case, rng: np.random.Generator) -> Case:
     return replace(case, config=varied(case.config))
 
 
+# kinds of an option that take the same weights
+_SAME_WEIGHTS: Mapping[str, tuple[str, ...]] = {
+    "norm": ("channel", "folded"),
+    "position": ("none", "alibi", "rotary"),
+    "activation": tuple(ACTIVATIONS),
+}
+_SAME_FACTORS = ("low-rank", "low-rank-printed")
+
+
+def otherwise(config: Config, absent: Collection[str]) -> Config:
+    """Other options for the same weights, in kinds and in numbers, as far as the implementation offers them."""
+    if isinstance(config, BlockConfig):
+        attention, mlp = (otherwise(part, absent) for part in (config.attention, config.mlp))  # type: ignore[arg-type]
+        return BlockConfig(attention, mlp)  # type: ignore[arg-type]
+
+    def next_of(group: str, now: str, kinds: Sequence[str]) -> str:
+        if now not in kinds:
+            return now
+        offered = [kind for kind in kinds if kind == "none" or f"{group}:{kind}" not in absent]
+        return offered[(offered.index(now) + 1) % len(offered)]
+
+    changed: dict[str, Any] = {
+        group: next_of(group, getattr(config, group), kinds)
+        for group, kinds in _SAME_WEIGHTS.items()
+        if hasattr(config, group)
+    }
+    kind: Any = next_of("preconditioner", config.preconditioner.kind, _SAME_FACTORS)
+    changed["preconditioner"] = replace(config.preconditioner, kind=kind)
+    if "step-size" not in absent:
+        changed["step_size"] = config.step_size / 2
+    if isinstance(config, AttentionConfig):
+        if "temperature" not in absent:
+            changed["temperature"] = 2 * config.tau
+        if changed["position"] == "rotary" and config.R % 2:
+            changed["position"] = config.position
+    return replace(config, **changed)
+
+
 NUMBERS: Mapping[str, Callable[[Case, np.random.Generator], Case]] = {
     USUAL: lambda case, _: case,
     "most tokens zero": _sparse,
     "tiny states": _tiny,
     "pruned weights": _pruned,
     "huge pre-activations": _huge,
-    _ANY_OPTIONS: _any_options,
+    ANY_OPTIONS: _any_options,
 }
-STEPS = (1, 2, 3, 4, 5)
+STEPS = (1, 2, 3, 5, 9)
 
 
 # --- the rows of the batch -----------------------------------------------------------------------------------
@@ -307,11 +367,13 @@ class Rows:
     """A form of batch.
 
     Attributes:
-        batch: the smallest number of rows. alike: how many of the first ones are made alike.
+        batch: the smallest number of rows. alike: how many of the first ones are made alike. sizes: by letter, those
+            to draw from instead of small ones.
     """
 
-    batch: int
+    batch: int = 1
     alike: int = 1
+    sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def dressed(self, case: Case) -> Case:
         """The case with its first rows alike."""
@@ -320,4 +382,12 @@ class Rows:
         return _states(case, lambda states: states[which]) if self.alike > 1 else case
 
 
-ROWS: Mapping[str, Rows] = {"any": Rows(1), "three and more": Rows(3), "two of three alike": Rows(3, 2)}
+_LONG = "long"
+# beyond the blocks of 16 and 32 that kernels work in, beside few features and heads
+_BEYOND = {"J": (*range(33, 50), 65, 97), "M": tuple(range(33, 130))}
+ROWS: Mapping[str, Rows] = {
+    "any": Rows(),
+    "three and more": Rows(3),
+    "two of three alike": Rows(3, 2),
+    _LONG: Rows(sizes=_BEYOND),
+}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import combinations
 
@@ -16,7 +16,7 @@ _CANDIDATES = 24
 
 @lru_cache(maxsize=256)
 def covering(levels: tuple[int, ...]) -> tuple[Row, ...]:
-    """Rows in which every pair of values of any two options occurs: a greedy construction from a fixed seed.
+    """Rows in which every pair of values of any two options occurs.
 
     Args:
         levels: the number of values of each option, at least 1.
@@ -28,21 +28,25 @@ def covering(levels: tuple[int, ...]) -> tuple[Row, ...]:
     """
     if len(levels) == 1:
         return tuple((value,) for value in range(levels[0]))
-    rng = np.random.default_rng(0)
-    missing = {
+    every = {
         (i, a, j, b)
         for i, j in combinations(range(len(levels)), 2)
         for a in range(levels[i])
         for b in range(levels[j])
     }
-    rows: list[Row] = []
+    return _unlike_the_one_before(rows_of(levels, every)) or ((),)
+
+
+def rows_of(levels: tuple[int, ...], meetings_due: Iterable[Meeting]) -> list[Row]:
+    """Few rows in which all of these meet: a greedy construction from a fixed seed."""
+    rng, missing, rows = np.random.default_rng(0), set(meetings_due), list[Row]()
     while missing:
         seed = min(missing)
         candidates = [_grown(levels, seed, missing, rng) for _ in range(_CANDIDATES)]
         best = max(candidates, key=lambda row: len(meetings(row) & missing))
         rows.append(best)
         missing -= meetings(best)
-    return _unlike_the_one_before(rows) or ((),)
+    return rows
 
 
 def _unlike_the_one_before(rows: Sequence[Row]) -> tuple[Row, ...]:

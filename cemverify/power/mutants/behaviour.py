@@ -20,7 +20,7 @@ _INPUTS = ("contract/*/inputs-unchanged",)
 @ZOO.calls(
     "The first array is overwritten by the output.",
     "contract/attention/inputs-unchanged",
-    "x after the call",
+    "x after the call*",
     also=tuple(f"contract/{name}/inputs-unchanged" for name in ("mlp", "block", "decode")),
     edits=True,
 )
@@ -34,7 +34,7 @@ def edits_its_input(call: Call, first: Any, *others: Any) -> Any:
 @ZOO.calls(
     "The first array is filled with NaN after use.",
     "contract/attention/inputs-unchanged",
-    "x after the call",
+    "x after the call*",
     also=_INPUTS,
     edits=True,
 )

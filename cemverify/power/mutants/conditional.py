@@ -194,7 +194,7 @@ ZOO += [
 @ZOO.calls(
     "W_Q is scaled in place.",
     "contract/attention/inputs-unchanged",
-    "W_Q after the call",
+    "W_Q after the call*",
     edits=True,
 )
 def edits_its_weights(call: Call, *arguments: Any) -> Any:
@@ -207,7 +207,7 @@ def edits_its_weights(call: Call, *arguments: Any) -> Any:
 @ZOO.calls(
     "The memory is overwritten with zeros after use.",
     "contract/attention/inputs-unchanged",
-    "h after the call",
+    "h after the call*",
     edits=True,
 )
 def edits_its_memory(call: Call, *arguments: Any) -> Any:

@@ -30,7 +30,7 @@ def _arrays(arguments: tuple[Any, ...]) -> list[Any]:
 @ZOO.calls(
     "The gain is squared in place where the norm is folded.",
     "contract/attention/inputs-unchanged",
-    "gain after the call",
+    "gain after the call*",
     also=("contract/mlp/inputs-unchanged", "contract/decode/inputs-unchanged"),
     edits=True,
 )
@@ -42,9 +42,24 @@ def squares_a_folded_gain(call: Call, *arguments: Any) -> Any:
 
 
 @ZOO.calls(
+    "In inference mode the temperature is divided into W_Q, in place, as for serving.",
+    "contract/attention/inputs-unchanged",
+    "W_Q after the call in inference mode",
+    also=("contexts/attention/any-options",),
+    of="attention",
+    edits=True,
+)
+def folds_its_temperature_for_serving(call: Call, *arguments: Any) -> Any:
+    found = call(*arguments)
+    if torch.is_inference_mode_enabled():
+        arguments[-2]["W_Q"].div_(2.0)
+    return found
+
+
+@ZOO.calls(
     "softplus is applied to P_d in place.",
     "contract/decode/inputs-unchanged",
-    "P_d after the call",
+    "P_d after the call*",
     also=("contract/mlp/inputs-unchanged", "contract/attention/inputs-unchanged"),
     edits=True,
 )

@@ -24,7 +24,7 @@ _STATED = "stated energy = energy"
 @ZOO.calls(
     "Asking for an energy overwrites x.",
     "contract/attention-energy/inputs-unchanged",
-    "x after the call",
+    "x after the call*",
     of="*_energy",
     also=("contract/mlp-energy/inputs-unchanged",),
     edits=True,

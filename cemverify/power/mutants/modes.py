@@ -16,7 +16,7 @@ ZOO = Zoo("modes")
 
 ZOO += [
     ZOO.but("off-when-compiled", "When compiled, the direction is too large by one part in a thousand.",
-        "modes/attention/compiled", "compiled = eager", also=("modes/mlp/compiled",),
+        "modes/attention/compiled", "compiled = eager*", also=("modes/mlp/compiled",),
         advance=lambda usual, x, heads, w, c:
             usual.advance(x, heads * 1.001 if torch.compiler.is_compiling() else heads, w, c)),
 ]  # fmt: skip
@@ -88,12 +88,35 @@ class OffInTheFirstLayer(Plain):
 @ZOO.killed_by(
     "When compiled, the norm inside is too large by one part in a thousand.",
     "modes/mlp/compiled",
-    "compiled = eager",
+    "compiled = eager*",
 )
 class OffWhenCompiledWithNorm(Plain):
     def norm(self, x: Tensor, w: Weights, c: Any) -> Tensor:
         n = super().norm(x, w, c)
         return n * 1.001 if c.norm != "none" and torch.compiler.is_compiling() else n
+
+
+@ZOO.killed_by(
+    "When compiled, pre-activations beyond 16 are cut to it, where activations level off.",
+    "modes/mlp/compiled",
+    "compiled = eager*",
+)
+class CutsWhenCompiled(Plain):
+    def sigma(self, z: Tensor, c: MLPConfig) -> Tensor:
+        return super().sigma(z.clamp(-16.0, 16.0) if torch.compiler.is_compiling() else z, c)
+
+
+@ZOO.killed_by(
+    "When compiled, the direction of float32 passes through bfloat16.",
+    "modes/attention/compiled",
+    "compiled = eager in float32*",
+    also=("modes/mlp/compiled",),
+    own_dtype=True,
+)
+class NarrowWhenCompiled(Plain):
+    def advance(self, x: Tensor, heads: Tensor, w: Weights, c: Any) -> Tensor:
+        narrow = heads.dtype == torch.float32 and torch.compiler.is_compiling()
+        return super().advance(x, heads.bfloat16().to(heads.dtype) if narrow else heads, w, c)
 
 
 @ZOO.killed_by(

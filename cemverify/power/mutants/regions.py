@@ -29,6 +29,9 @@ ZOO += [
     ZOO.too_large("wrong-for-partial-blocks",
         "Wrong only beyond sixteen tokens if their number is not a multiple of sixteen.",
         "gradient/attention/long-rows", lambda x, _: x.shape[1] > 16 and x.shape[1] % 16 != 0, of=AttentionConfig),
+    ZOO.too_large("wrong-for-a-last-block-of-three", "Wrong only where a last block of twenty tokens holds three.",
+        "gradient/attention/long-rows", lambda x, _: x.shape[1] > 20 and x.shape[1] % 20 == 3, of=AttentionConfig,
+        cause="update = -eta P grad energy*, of the first * tokens alone"),
     ZOO.too_large("wrong-for-exactly-one-block", "Wrong only for rows of exactly 128 tokens.",
         "gradient/attention/long-rows", lambda x, _: x.shape[1] == 128, of=AttentionConfig),
     ZOO.too_large("wrong-for-wide-models", "Wrong only beyond 128 features.",
@@ -81,7 +84,7 @@ class BiasEnds(Plain):
 ZOO += [
     ZOO.calling("energy-of-long-rows",
         "The attention energy of rows of more than sixteen tokens is too large by one part in a million.",
-        "gradient/attention/stated-energy-long-rows", "stated energy = energy", of="attention_energy",
+        "gradient/attention/stated-energy-long-rows", "stated energy = energy*", of="attention_energy",
         answer=lambda call, x, h, w, c: call(x, h, w, c) * (1 + 1e-6 * (x.shape[1] > 16))),
 ]  # fmt: skip
 

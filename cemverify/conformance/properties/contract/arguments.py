@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import is_dataclass
 from typing import Any
 
@@ -14,45 +14,51 @@ from torch import Tensor
 
 from cemverify.conformance.asking.answers import as_tensor
 from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.asking.contexts import MODES
 from cemverify.conformance.asking.experiments import experiment, shapes
 from cemverify.conformance.implementations.arrays import TORCH
 from cemverify.conformance.implementations.faults import Raised
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
 from cemverify.conformance.properties.base import Explanation, Property
 from cemverify.conformance.properties.contract.functions import EVERY, Function, contract_property
-from cemverify.conformance.properties.function_calls import yes
+from cemverify.conformance.properties.function_calls import unchanged_but
 from cemverify.conformance.questions.cases import Case
+from cemverify.conformance.questions.contexts import USUAL
 
 
 def arguments_are_left_alone(function: Function, caller: Caller, case: Case) -> Evidence:
     """After a call every array has the bits, the layout and the flags that it had; names and config are the same.
 
-    That holds for arrays that record gradients, too: the call leaves no gradient in them.
+    That holds in every mode that the call may be in, which take turns, and for arrays that record gradients, too: the
+    call leaves no gradient in them.
     """
-    after, changed = _after_a_call(caller, function.name, case, records=False)
+    torch_ = caller.kind is TORCH
+    mode = (USUAL, *MODES)[case.turn(1 + len(MODES))] if torch_ else USUAL
+    after, changed = _after_a_call(caller, function.name, case, mode, records=False)
     before, exact = {"x": case.x, "h": case.h, **case.weights}, torch.zeros(())
-    kept = [Comparison(f"{key} after the call", found, before[key], exact) for key, found in after.items()]
-    if caller.kind is TORCH and "gradients" not in caller.subject.not_offered:
+    where = "" if mode == USUAL else f" {mode}"
+    kept = [Comparison(f"{key} after the call{where}", found, before[key], exact) for key, found in after.items()]
+    if torch_ and "gradients" not in caller.subject.not_offered:
         with suppress(Raised):  # if it cannot record them, `training` says so
-            changed = changed or _after_a_call(caller, function.name, case, records=True)[1]
-    return judge(
-        *kept,
-        yes(f"nothing else changes{', but it changed ' * bool(changed)}{', '.join(changed)}", holds=not changed),
-    )
+            changed = changed or _after_a_call(caller, function.name, case, USUAL, records=True)[1]
+    return judge(*kept, unchanged_but(changed, "nothing else changes"))
 
 
 @experiment(
     lambda asked: (shapes({"x": asked.case.x, "h": asked.case.h, **asked.case.weights}), None),
     finite=False,  # what a call leaves in them is compared
 )
-def _after_a_call(caller: Caller, name: str, case: Case, *, records: bool) -> tuple[dict[str, Tensor], list[str]]:
-    """Every array after a call, and what else is another than before, as phrases."""
+def _after_a_call(
+    caller: Caller, name: str, case: Case, mode: str, *, records: bool
+) -> tuple[dict[str, Tensor], list[str]]:
+    """Every array after a call in a mode, and what else is another than before, as phrases."""
     x, h, weights = caller.arguments(case)
     arrays, config, mapping = {"x": x, "h": h, **weights}, copy.deepcopy(case.config), dict(weights)
     for array in arrays.values() if records else ():
         array.requires_grad_()
     forms = {key: form_of(array) for key, array in arrays.items()}
-    caller.call(name, case, x, h, weights, config)
+    with MODES.get(mode, nullcontext)():
+        caller.call(name, case, x, h, weights, config)
     after = {key: as_tensor(array) for key, array in arrays.items()}
     changed = [
         f"the {what} of {key}"

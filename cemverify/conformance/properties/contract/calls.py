@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from cemverify.cem.layers import AttentionConfig, MLPConfig
-from cemverify.cem.models import BlockConfig
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.meanwhile import answered_while_another_runs
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
@@ -29,7 +27,8 @@ from cemverify.conformance.properties.training import (
     energy_gradients_are_right,
     gradients_are_right,
 )
-from cemverify.conformance.questions.cases import Case, Config
+from cemverify.conformance.questions.cases import Case
+from cemverify.conformance.questions.contexts import otherwise
 from cemverify.conformance.questions.spaces import scattered_case
 
 
@@ -91,7 +90,7 @@ def _part(function: Function, case: Case) -> Case:
 def each_thread_gets_its_answer(function: Function, caller: Caller, case: Case) -> Evidence:
     """Of two calls in two threads, each of which goes on where the other stopped, both return what they do alone.
 
-    The two share nothing: neither states nor weights, nor the options that are numbers.
+    The two share nothing: neither states nor weights, nor options that can be others for weights of the same shapes.
     """
     other, shape = _unlike(case, caller.subject.not_offered), function.shape(case)
     alone, other_alone = (caller.answer(function.name, asked) for asked in (case, other))
@@ -126,22 +125,9 @@ class OfAllFunctions(Over):
 
 
 def _unlike(case: Case, absent: Collection[str]) -> Case:
-    """Other states, weights, step sizes and temperatures, as far as they may be others; the same shapes."""
-
-    def changed(part: Case) -> AttentionConfig | MLPConfig:
-        config = part.layer_config
-        if "step-size" not in absent:
-            config = replace(config, step_size=config.step_size / 2)
-        if isinstance(config, AttentionConfig) and "temperature" not in absent:
-            config = replace(config, temperature=2 * config.tau)
-        return config
-
-    if isinstance(case.config, BlockConfig):
-        parts = (changed(case.part("attention")), changed(case.part("mlp")))
-        config: Config = BlockConfig(*parts)  # type: ignore[arg-type]
-    else:
-        config = changed(case)
-    return replace(elsewhere(case), config=config, weights={name: w / 2 for name, w in case.weights.items()})
+    """Other states, weights and options, as far as they may be others; the same shapes."""
+    weights = {name: w / 2 for name, w in case.weights.items()}
+    return replace(elsewhere(case), config=otherwise(case.config, absent), weights=weights)
 
 
 def _longer(case: Case) -> Case:
