@@ -207,7 +207,7 @@ def _changes(caller: Caller, name: str, cases: Sequence[Case], context: Context)
     with caller.guarded():
         seeded = _watched(lambda: seeded_by(*calls), noticed)
         with otherwise():
-            _watched(lambda: [call() for call in calls], noticed)
+            _watched(calls[0], noticed)
     _watched(in_the_context, noticed)
     return noticed, seeded
 
@@ -254,7 +254,7 @@ def _unmet(case: Case, caller: Caller) -> list[Case]:
 
 
 _MANY_STEPS, _LONG = 17, 130
-_ONE_IN = 6  # cases has a long row
+_ONE_IN = 3  # cases has a long row
 
 
 @experiment(lambda asked: asked.case.h.shape)

@@ -33,7 +33,7 @@ def properties() -> Iterator[Property]:
             of_call(settings_are_left_alone),
             "the call returns an answer",
             every_dtype=True,
-            rows=0.5,
+            rows=0.3,
             once=True,
             floor=1.0,
         )
