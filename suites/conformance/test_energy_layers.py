@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from torch import Tensor
 from cemverify import PRESENT_STATE, SOME_POSITIVE_DEFINITE, check_implementation, energy_layer
 from cemverify.cem.beyond import Beyond
 from cemverify.cem.layers import CEMGatedMLP, MLPConfig
+from cemverify.conformance.asking.boxes import Box
+from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.implementations.contract import kind_of, load
 from cemverify.conformance.implementations.energy_layers import EnergyLayer
 from cemverify.conformance.implementations.naming import LoadError
@@ -22,7 +25,7 @@ from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.engine import applicable, judge_again, judge_property
 from cemverify.conformance.judging.verdicts import Record, Verdict
 from cemverify.conformance.properties import catalogue, select
-from cemverify.conformance.questions.black_boxes import Question
+from cemverify.conformance.questions.black_boxes import Form, Question, scattered, stretched
 from cemverify.conformance.questions.saving import restored
 from cemverify.power.mutants import layer_papers, mutants
 
@@ -283,6 +286,42 @@ def test_numpy_layers_are_differentiated_by_differences() -> None:
     assert judged(layer, "gradient/layer/energy").verdict == Verdict.HOLDS
     doubled = quadratic(arrays="numpy", update=lambda x, m: 2 * (m - x))
     assert judged(doubled, "gradient/layer/energy").part == "a constant factor"
+
+
+def test_energies_of_tokens_that_are_apart_have_the_same_differences_all_at_once() -> None:
+    def energy(x: Any, m: Any) -> Any:
+        return (x**2).sum(-1) + (x * m).sum(-1)
+
+    at_once, one_by_one = (
+        Box.of(Caller(layer))
+        for layer in (quadratic(arrays="numpy", energy=energy), quadratic(energy=energy, not_offered=("compile",)))
+    )
+    q = scattered(at_once.form, 3, {"J": 5})
+    for box in (at_once, one_by_one):
+        found, bound = box.differences_of_energy(q.x, q.memory)
+        due = 2 * q.x["x"] + q.memory["memory"]
+        assert bool(((found["x"] - due).abs().flatten(1) <= bound[:, None]).all())
+        assert float(bound.max()) < 1e-6
+
+
+def test_a_masked_token_may_do_what_it_likes() -> None:
+    def energy(x: Tensor, m: Tensor, mask: Tensor | None = None) -> Tensor:
+        values = ((x - m) ** 2).sum(-1) / 2
+        return values if mask is None else values * mask
+
+    layer = quadratic(masked=True, update=lambda x, m, mask=None: m - x, energy=energy)
+    for id_ in ("gradient/layer/masked", "structure/layer/mask"):
+        assert judged(layer, id_).verdict == Verdict.HOLDS
+
+
+def test_a_long_axis_is_as_long_as_is_cheap_and_every_axis_has_its_turn() -> None:
+    form = Form({"x": ("J", 4)}, {"memory": ("M", 4)})
+    asked = [stretched(form, seed) for seed in range(18)]
+    sizes = [(q.batch, q.x["x"].shape[1], q.memory["memory"].shape[1]) for q in asked]
+    assert {axes.index(max(axes)) for axes in sizes} == {0, 1, 2}
+    assert all(sum(size > 32 for size in axes) == 1 for axes in sizes)
+    costly = stretched(replace(form, most=400), 1)
+    assert costly.x["x"].numel() <= 400
 
 
 def test_two_steps_of_different_sizes_are_followed() -> None:
