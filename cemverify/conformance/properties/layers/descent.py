@@ -35,9 +35,10 @@ from cemverify.conformance.questions.black_boxes import Named, Question, Shape
 
 _CROWD = 24  # rows of a question at least, so that what goes wrong at few states is met
 _ITERATED = 4
-_CALLS = (4, 12)  # that lead to the places where a whole step is asked, beside the drawn ones
-_SELDOM = 6  # of so many questions one is asked there
-_TURNS = 6  # of a direction, until it is the one in which the update changes fastest
+_CALLS = 10  # that lead to a place where a whole step is asked, beside the drawn ones
+_SELDOM = 6  # of so many questions one is asked there,
+_FEW = 8  # of its rows
+_TURNS = 5  # of a direction, until it is the one in which the update changes fastest
 _BESIDE = (1.0, 2.0**-5, 16.0)  # how far away along it
 _FAR = 1e6  # a step without a bound may run away
 
@@ -135,26 +136,24 @@ def _places(box: Box, q: Question) -> Iterator[Question]:
     yield q
     if q.seed % _SELDOM:
         return
-    for x in _led(box, q):
-        q = box.rounded(replace(q, x=x))
-        yield q
+    few = q.rows(range(min(q.batch, _FEW)))
+    q = box.rounded(replace(few, x=_led(box, few)))
+    yield q
     away = _BESIDE[q.seed // _SELDOM % len(_BESIDE)]
     stiffest = _stiffest(box, q)
     yield box.rounded(replace(q, x={name: a + away * stiffest[name] for name, a in q.x.items()}))
 
 
-@long_experiment(lambda asked: [shapes(asked.q.x)] * len(_CALLS))
-def _led(box: Box, q: Question) -> list[Arrays]:
-    """The states after some calls, one after the other; those before a call that leads far away."""
-    x, found = dict(q.x), []
-    for t in range(1, 1 + _CALLS[-1]):
+@long_experiment(lambda asked: shapes(asked.q.x))
+def _led(box: Box, q: Question) -> Arrays:
+    """The state after some calls, one after the other; the one before a call that leads far away."""
+    x = dict(q.x)
+    for _ in range(_CALLS):
         there = _at(q, box.displacement(q))
-        if float(flat(there).abs().max()) <= _FAR:
-            x = there
-            q = replace(q, x=x)
-        if t in _CALLS:
-            found.append(x)
-    return found
+        if not float(flat(there).abs().max()) <= _FAR:
+            break
+        x, q = there, replace(q, x=there)
+    return x
 
 
 @long_experiment(lambda asked: shapes(asked.q.x))
@@ -286,7 +285,7 @@ def properties() -> Iterator[Property]:
         "the energy changes by more than roundoff",
         needs={"energy", "monotone"},
         source="Yuille & Rangarajan 2003 (CCCP); Ramsauer et al., arXiv 2008.02217, Theorem 1",
-        cases=replace(crowd, long=5),
+        cases=replace(crowd, long=10),
         controls={"random"},
         looks_around=True,
     )
@@ -302,7 +301,7 @@ def properties() -> Iterator[Property]:
         "the energy changes by more than roundoff",
         needs={"energy", "smoothness"},
         source="E(x') <= E(x) + dE/dx . (x' - x) + L/2 |x' - x|^2",
-        cases=replace(crowd, long=5),
+        cases=replace(crowd, long=10),
         controls={"random"},
     )
     yield energy_layer_property(

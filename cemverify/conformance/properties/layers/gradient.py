@@ -226,7 +226,7 @@ def properties() -> Iterator[Property]:
         "a token is masked, and the gradient is not zero",
         needs={*gradient_step, "masked", "masked-gradient"},
         cases=Cases({"J": 2}, plain=True),
-        share=0.3,
+        share=0.2,
     )
     yield energy_layer_property(
         "gradient/layer/derivatives-agree",

@@ -29,7 +29,7 @@ from cemverify.conformance.questions.black_boxes import Named, Question
 
 _ALL = 24  # tokens or rows, each of which is changed or asked by itself; of more
 _SOME = 4  # of them,
-_HALVES = 8  # or halves at random, in which whatever any token does to any other shows
+_HALVES = 4  # or halves at random, in which whatever any token does to any other shows
 _SEAMS = (32, 64, 128, 256)  # or where a tile ends
 _SEVERAL = "there are several tokens, and their values are not zero"
 
