@@ -26,8 +26,9 @@ def rehearsed(tmp_path: Path, *options: str) -> tuple[int, dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_a_sample_of_the_paths_would_run_on_a_gpu_and_the_formula_knows_its_memory(tmp_path: Path) -> None:
-    code, found = rehearsed(tmp_path, "--each", "9", "--sizes", "86M", "--steps", "2", "--plans")
+@pytest.mark.parametrize("each", ["40", pytest.param("9", marks=pytest.mark.thorough)])
+def test_a_sample_of_the_paths_would_run_on_a_gpu_and_the_formula_knows_its_memory(tmp_path: Path, each: str) -> None:
+    code, found = rehearsed(tmp_path, "--each", each, "--sizes", "86M", "--steps", "2", "--plans")
     assert [path for path in found["paths"] if path["faults"]] == []
     assert {path["area"] for path in found["paths"]} >= {"attention", "mlp", "decoding", "training", "contract"}
     for model in found["memory"]:
