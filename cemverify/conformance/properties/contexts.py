@@ -91,7 +91,7 @@ def properties() -> Iterator[Property]:
             "docs/contract.md",
             _ANYWHERE,
             holds_in_context(function),
-            Table(space),
+            Table(space, long=function.name != "decode"),  # which asks one token after the other
             frozenset({function.name}),
             dtype=torch.float64,
             sources=(),

@@ -118,10 +118,11 @@ class Table:
     """Cases of a space, in every context.
 
     Attributes:
-        space: the cases.
+        space: the cases. long: whether some have long rows.
     """
 
     space: Space
+    long: bool = True
 
     def search(self, source: Any, asked: Any) -> None:  # noqa: ARG002
         """Nothing: the rows of the table take their turns."""
@@ -136,7 +137,7 @@ class Table:
 
         Where every shape and option is compiled anew, the rows of a run share a case.
         """
-        found = factors(self.space, asked)
+        found = self.factors(asked)
         rows = _crossed(tuple(found), tuple(found.values()))
         # neighbours in the array have values in common: whoever asks a few rows takes them from all over it
         stride = next(n for n in range(round(_GOLDEN * len(rows)) or 1, len(rows) + 2) if math.gcd(n, len(rows)) == 1)
@@ -163,8 +164,13 @@ class Table:
 
     def reach(self) -> Mapping[str, int]:
         """The largest sizes that a question can have, by letter."""
-        longer = {axis: max(sizes) for axis, sizes in _BEYOND.items() if axis in self.space.reach()}
+        longer = {axis: max(sizes) for axis, sizes in _BEYOND.items() if self.long and axis in self.space.reach()}
         return {**self.space.reach(), **longer, "T": max(STEPS)}
+
+    def factors(self, asked: Any) -> dict[str, tuple[Any, ...]]:
+        """Those of the table, as far as the implementation offers what they take."""
+        found = factors(self.space, asked)
+        return found if self.long else {**found, "rows": tuple(form for form in found["rows"] if form != _LONG)}
 
 
 def factors(space: Space, asked: Any) -> dict[str, tuple[Any, ...]]:
