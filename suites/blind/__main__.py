@@ -32,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ask = commands.add_parser("ask", help="test the faults of a round, and its correct implementations")
     ask.add_argument("round", type=int)
     ask.add_argument("--names", nargs="+", metavar="NAME", help="these implementations only")
+    ask.add_argument("--when", metavar="WORDS", help="a row of the table for what is asked first now: when that was")
     more = ask.add_mutually_exclusive_group()
     more.add_argument("--again", action="store_true", help="once more what was misjudged, with today's properties")
     more.add_argument("--killed", action="store_true", help="once more what was killed, what killed it first")
@@ -80,7 +81,9 @@ def _ask(options: argparse.Namespace) -> int:
             found[name] = {**answer, "commit": commit}
             if before is not None and "error" not in before:
                 found[name]["first"] = before.get("first", {key: before[key] for key in ("violated", "commit")})
-                found[name] |= {"read": before["read"]} if "read" in before else {}
+                found[name] |= {key: before[key] for key in ("read", "when", "afterwards") if key in before}
+            elif options.when:
+                found[name]["when"] = options.when
             _keep(options.round, found)
             print(f"{i} of {len(names)}: {name}: {_said(answer)}", file=sys.stderr, flush=True)
     return 0

@@ -64,6 +64,10 @@ def _section(round_: Round, found: Mapping[str, Answer]) -> list[str]:
         rows.append((framework, *_counts([f.name for f in chosen], found)))
     subtle = [f.name for f in round_.faults if f.subtle]
     rows.append(("subtle, in the view of their author", *_counts(subtle, found)))
+    faults = [f.name for f in round_.faults if f.name in found]
+    for when in sorted({found[name]["when"] for name in faults if "when" in found[name]}):
+        asked = [name for name in faults if found[name].get("when") == when]
+        rows.append((f"of all, first tested {when}", *_counts(asked, found)))
     columns = ("faults", "written", "tested", "killed at first", "share", "killed when last tested", "share then")
     parts = [
         f"## Round {round_.number}, {round_.written}",
@@ -116,4 +120,4 @@ def _alarm(name: str, answer: Answer) -> str:
 
 
 def _now(answer: Answer) -> str:
-    return f"`{answer['by']}`" if answer["violated"] else "not seen"
+    return f"`{answer['by']}`" if answer["violated"] else answer.get("afterwards", "not seen")

@@ -89,6 +89,7 @@ def test_bases_of_a_round_may_declare_themselves(layers: Path, name: str) -> Non
 
 
 def test_a_round_of_energy_layers_is_asked_and_published(layers: Path, tmp_path: Path) -> None:
+    assert command.main(["ask", "9", "--workers", "1", "--names", "anew", "--when", "after a mend"]) == 0
     assert command.main(["ask", "9", "--workers", "1"]) == 0
     found = answers(9)
     assert {name: answer["violated"] for name, answer in found.items()} == {
@@ -97,7 +98,10 @@ def test_a_round_of_energy_layers_is_asked_and_published(layers: Path, tmp_path:
         "anew": True,
     }
     assert command.main(["page"]) == 0
-    assert "## Round 9, 2026-11-23" in (tmp_path / "page.md").read_text()
+    made = (tmp_path / "page.md").read_text()
+    assert "## Round 9, 2026-11-23" in made
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in made.splitlines() if "first tested" in line]
+    assert rows == [["of all, first tested after a mend", "1", "1", "1", "100.0 %", "1", "100.0 %"]]
 
 
 def test_what_survived_is_checked_with_its_code_read_and_the_page_says_what_died_by_it(
