@@ -147,7 +147,8 @@ def test_whom_an_implementation_stops_or_kills_delays_the_run_and_never_turns_it
 
 def test_an_input_that_is_edited_in_place_is_a_violation_of_a_property_of_its_own() -> None:
     (record,) = records("edits_its_input", QUICKLY, select(["contract/attention/inputs-unchanged"])).values()
-    assert (record.verdict, record.cause) == (Verdict.VIOLATED, "x after the call")
+    assert record.verdict == Verdict.VIOLATED
+    assert str(record.cause).startswith("x after the call")
 
 
 def test_an_implementation_that_costs_one_process_after_another_is_given_up() -> None:

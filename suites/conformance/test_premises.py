@@ -30,6 +30,7 @@ from cemverify.conformance.properties.base import Asked, Over
 from cemverify.conformance.properties.layers.base import Cases
 from cemverify.conformance.questions.black_boxes import Question
 from cemverify.conformance.questions.cases import Case
+from cemverify.conformance.questions.contexts import InContext
 from cemverify.conformance.questions.spaces import Space
 
 STEPS = 16
@@ -117,7 +118,8 @@ def test_the_barest_case_has_the_sizes_and_options_of_its_property(property_: Pr
     question = barest(property_, 1)
     if isinstance(property_.questions, Over):
         spaces: tuple[Space, ...] = (property_.questions.space,)
-        assert any(_within(space, question) for space in spaces)
+        case = question.case if isinstance(question, InContext) else question
+        assert any(_within(space, case) for space in spaces)
     else:
         assert isinstance(property_.questions, Cases)
         form, least = form_of(pulled), property_.questions.least

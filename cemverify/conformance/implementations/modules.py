@@ -47,9 +47,16 @@ def implementation_from_modules(
     alone = "start" in absent
 
     def call(build: Build) -> Callable[..., Tensor]:
-        def layer(x: Tensor, h: Tensor, weights: Mapping[str, Tensor], config: Any) -> Tensor:
+        def loaded(x: Tensor, weights: Mapping[str, Tensor], config: Any) -> nn.Module:
             module = build(config).to(device=x.device, dtype=x.dtype)
             load_weights(module, weights, names or {}, left_alone)
+            return module
+
+        # whoever compiles a module has it already
+        made: Callable[..., nn.Module] = torch.compiler.disable(loaded)  # type: ignore[no-untyped-call]
+
+        def layer(x: Tensor, h: Tensor, weights: Mapping[str, Tensor], config: Any) -> Tensor:
+            module = made(x, weights, config)
             output: Tensor = module(h) if alone else module(x, h)
             return output
 

@@ -440,9 +440,12 @@ def _sparse(arrays: Arrays) -> Arrays:
 
 
 def _loud_end(arrays: Arrays) -> Arrays:
-    """A last token a hundred times as large as the others, which read evenly where x is an array of its own."""
+    """A last token that is much larger than the others, which read evenly where x is an array of its own.
+
+    Where it is the last state, too, its logits grow with its square, and soon nothing is known of it in bfloat16.
+    """
     end = torch.ones(arrays["h"].shape[1], dtype=torch.float64)
-    end[-1] = 100.0
+    end[-1] = 100.0 if "x" in arrays else 3.0
     arrays = _map(_gentle(arrays), ("h",), lambda h: h * end[:, None])
     return _map(arrays, ("x",), torch.zeros_like)
 
