@@ -18,10 +18,12 @@ from cemverify.conformance.judging.engine import applicable, judge_property, not
 from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.properties import catalogue
 from cemverify.conformance.properties.base import Property
+from cemverify.processes.time_limits import computed
 from suites.blind.rounds import read
 
 Answer = dict[str, Any]
 CPU_SECONDS = 600
+STANDSTILL = 30.0  # seconds in which nothing is computed
 
 
 def context() -> Any:
@@ -37,6 +39,12 @@ def apart(processes: Any, folder: Path, name: str, first: str = "") -> Answer:
     process = processes.Process(target=_answer, args=(theirs, folder, name, first))
     process.start()
     theirs.close()
+    spent = -1.0
+    while not ours.poll(STANDSTILL):
+        spent, before = computed([process.pid]), spent
+        if 0 < spent == before:  # a check calls that a violation
+            process.kill()
+            return {"violated": True, "by": "whatever was asked when it stopped answering", "seconds": None}
     try:
         answer: Answer = ours.recv()
     except EOFError:

@@ -104,6 +104,15 @@ def test_a_round_of_energy_layers_is_asked_and_published(layers: Path, tmp_path:
     assert rows == [["of all, first tested after a mend", "1", "1", "1", "100.0 %", "1", "100.0 %"]]
 
 
+def test_a_fault_that_never_answers_is_killed(layers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [fault("waits", "return -x", "import time; time.sleep(1000)")]
+    (layers / "faults.json").write_text(json.dumps(rows))
+    monkeypatch.setattr("suites.blind.asking.STANDSTILL", 1.0)
+    answer = apart(context(), layers, "waits")
+    assert answer["violated"]
+    assert "stopped answering" in answer["by"]
+
+
 def test_what_survived_is_checked_with_its_code_read_and_the_page_says_what_died_by_it(
     layers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,5 +83,10 @@ def _rest(rows: Sequence[dict[str, Any]]) -> str:
     left = [row for row in rows if _is_violated(row) and not row.get("mended")]
     if not left:
         return "Every violated mistake was mended."
+    hidden = [row for row in rows if row.get("mended") and not row["rank"] and any(row["alike"])]
     listed = [f"* `{row['base']}`, line {row['line']}: `{row['before']}` became `{row['after']}`" for row in left]
-    return "## Not mended\n\n" + "\n".join(listed)
+    told = (
+        f"Of the mended, {len(hidden)} were offered another text than the author's, and were told that further edits"
+        " give the same answers. The author's may be one of these, which are not shown."
+    )
+    return "\n\n".join([*([told] if hidden else []), "## Not mended", "\n".join(listed)])
