@@ -21,6 +21,7 @@ from cemverify.conformance.oracle.golden import golden, products
 from cemverify.conformance.oracle.perturbation import Perturbed
 from cemverify.conformance.oracle.remembering import remembered, remembering
 from cemverify.conformance.properties import by_id, training
+from cemverify.conformance.properties.base import Check
 from cemverify.conformance.questions.cases import Case, dense_case
 
 
@@ -77,7 +78,7 @@ def test_within_a_block_another_remembers_the_same(case: Case) -> None:
 
 @pytest.mark.parametrize("check", [training.gradients_are_right, training.energy_gradients_are_right])
 def test_the_golden_products_of_a_case_are_computed_once(
-    check: training.Check, case: Case, monkeypatch: pytest.MonkeyPatch
+    check: Check, case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Case] = []
 

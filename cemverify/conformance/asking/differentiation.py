@@ -115,16 +115,20 @@ class _Training:
                 leaf *= factor
 
 
+def _of_the_same_options(training: _Training) -> Any:
+    return training.answer_another(training.case)
+
+
 def _of_other_options(training: _Training) -> Any:
     config = otherwise(training.case.config, training.caller.subject.not_offered)
     return training.answer_another(replace(training.case, config=config))
 
 
 _BETWEEN: Mapping[str, Callable[[_Training], Any]] = {
-    USUAL: lambda training: training.answer_another(training.case),
+    USUAL: _of_the_same_options,
     OTHER_OPTIONS: _of_other_options,
     THE_SAME: _Training.pull,
-    SECOND_STEP: lambda training: training.answer_another(training.case),
+    SECOND_STEP: _of_the_same_options,
 }
 
 

@@ -461,7 +461,7 @@ class ProcessState:
 
 
 @contextmanager
-def otherwise() -> Iterator[None]:
+def at_other_values() -> Iterator[None]:
     """Within, every setting that has another value to take has that."""
     usual = ProcessState.now()
     try:

@@ -65,7 +65,7 @@ def in_one_storage(arrays: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def numbers_of(array: Any) -> Any:
+def writable(array: Any) -> Any:
     """The array as optimisers may write into it: past torch's counter of versions."""
     return array.data if isinstance(array, Tensor) else array
 

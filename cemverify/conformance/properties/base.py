@@ -21,6 +21,8 @@ from cemverify.conformance.questions.shrinking import smaller
 from cemverify.conformance.questions.spaces import Source, Space, cases, scattered_case
 from cemverify.source.reading.numbers import Number
 
+Check = Callable[[Caller, Any], Evidence]  # judges one question
+
 FIRST = "2026.11"  # the first version of the catalogue
 
 # Trivial answers that a property may have to call wrong, by name.
@@ -200,7 +202,7 @@ class Property:
     claim: str
     source: str
     explanation: Explanation = field(repr=False)
-    check: Callable[[Caller, Any], Evidence] = field(repr=False)
+    check: Check = field(repr=False)
     questions: Questions = field(repr=False)
     needs: frozenset[str] = frozenset()
     kind: Kind = "CEM implementation"

@@ -78,10 +78,6 @@ class Call(ABC):
         return self.answer()
 
     @abstractmethod
-    def compiled(self) -> Answer:
-        """What the compiled function returns."""
-
-    @abstractmethod
     def on(self, device: str) -> Answer:
         """What it returns for arrays on a device."""
 
@@ -153,11 +149,6 @@ def mapped_is_looped(calls: Sequence[Kind]) -> Evidence:
                 comparisons += one.compared(what, {name: array[i] for name, array in answers.items()}, due, room)
                 telling |= one.moved(due, room)
     return judge(*comparisons, telling=telling)
-
-
-def compiled_is_eager(calls: Calls) -> Evidence:
-    """The compiled function gives what the function gives. The backend traces the function and generates no code."""
-    return unchanged(calls, lambda call: {"compiled = eager": call.compiled()})
 
 
 def cuda_is_cpu(calls: Calls) -> Evidence:

@@ -17,7 +17,7 @@ from cemverify.conformance.implementations.faults import Discard
 from cemverify.conformance.oracle.budgets import energy_budget, output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.golden import energies_at, golden
-from cemverify.conformance.properties.base import Explanation, Over, Property
+from cemverify.conformance.properties.base import Check, Explanation, Over, Property
 from cemverify.conformance.properties.contract.functions import Function
 from cemverify.conformance.properties.jacobian import jacobian
 from cemverify.conformance.properties.mixed import mixed
@@ -37,8 +37,6 @@ from cemverify.conformance.properties.rivals import (
 )
 from cemverify.conformance.questions.cases import Case, Layer
 from cemverify.conformance.questions.spaces import LENGTHS, WIDTHS, Space
-
-Check = Callable[[Caller, Case], Evidence]
 
 # Trivial answers, none of which may pass for an update.
 TRIVIAL = frozenset({"identity", "zero", "constant", "random", "shuffled"})

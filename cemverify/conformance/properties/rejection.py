@@ -29,7 +29,7 @@ from cemverify.conformance.implementations.faults import Raised, words
 from cemverify.conformance.oracle.budgets import output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
 from cemverify.conformance.oracle.golden import golden
-from cemverify.conformance.properties.base import Explanation, Over, Property, Questions
+from cemverify.conformance.properties.base import Check, Explanation, Over, Property, Questions
 from cemverify.conformance.properties.contract.arguments import form_of, held
 from cemverify.conformance.properties.contract.functions import dtype_of_its_turn
 from cemverify.conformance.properties.mixed import mixed
@@ -38,7 +38,6 @@ from cemverify.conformance.questions.cases import Case, Layer, unchecked
 from cemverify.conformance.questions.spaces import Space
 
 Spoil = Callable[[Case], Iterable[tuple[str, Case]]]  # ways to spoil a case, each in a word or two
-Check = Callable[[Caller, Case], Evidence]
 
 
 def rejects(spoil: Spoil) -> Check:
@@ -296,11 +295,7 @@ def _with_large_numbers(case: Case, large: float) -> Iterator[tuple[str, Case, C
 
     case = _having(case, {n: at_ends(a, 0.0) for n, a in _arrays(case).items() if n in ("x", "h", *_PARTNERS)})
     apart = case.x is not case.h and "diagonal" not in case.weights
-    fit = {
-        "x": apart and "gain" not in case.weights,
-        "h": apart,
-        "P_d": "P_U" not in case.weights,
-    }
+    fit = {"x": apart and "gain" not in case.weights, "h": apart, "P_d": "P_U" not in case.weights, "diagonal": True}
     for name, array in _arrays(case).items():
         if name in _PARTNERS:  # which is read twice: in x, and where its first row is added to the output
             zeros = _without_first_row(case, _PARTNERS[name])
@@ -308,7 +303,7 @@ def _with_large_numbers(case: Case, large: float) -> Iterator[tuple[str, Case, C
             part = zeros.weights[name].clone()
             part[row] = at_ends(part[row], large)
             yield name, zeros, _having(zeros, {name: part})
-        elif fit.get(name, name == "diagonal"):
+        elif fit.get(name):
             yield name, case, _having(case, {name: at_ends(array, large)})
 
 

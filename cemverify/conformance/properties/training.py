@@ -22,7 +22,7 @@ from cemverify.conformance.oracle.budgets import energy_budget, output_budget, u
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.oracle.perturbation import movement
 from cemverify.conformance.oracle.remembering import remembered
-from cemverify.conformance.properties.base import Explanation, Over, Property
+from cemverify.conformance.properties.base import Check, Explanation, Over, Property
 from cemverify.conformance.properties.extremes import underflow, with_every_d, with_every_magnitude
 from cemverify.conformance.properties.function_calls import unchanged_but
 from cemverify.conformance.properties.mixed import mixed
@@ -32,8 +32,6 @@ from cemverify.conformance.questions.spaces import Space
 # without ReLU, whose derivative at zero is not defined
 SMOOTH = tuple(name for name in ACTIVATIONS if name != "relu")
 _TEXTURES = ("plain", "repeated-tokens", "non-contiguous")
-
-Check = Callable[[Caller, Case], Evidence]
 
 
 def gradients_are_right(caller: Caller, case: Case) -> Evidence:

@@ -91,7 +91,7 @@ class PullsBackWithTheLatestStep(Plain):
 @ZOO.calls(
     "While a weight records gradients, it is read as it was at first, whatever an optimiser has written since.",
     "contexts/mlp/any-options",
-    "*",
+    "*at a second step",
     also=("contexts/attention/any-options",),
 )
 def weights_of_the_first_step(call: Call, *arguments: Any) -> Any:

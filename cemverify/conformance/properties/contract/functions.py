@@ -18,7 +18,7 @@ from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.contexts import answered_in, products_in
 from cemverify.conformance.asking.differentiation import arguments_of
 from cemverify.conformance.asking.experiments import experiment, long_experiment
-from cemverify.conformance.asking.process_state import ProcessState, otherwise
+from cemverify.conformance.asking.process_state import ProcessState, at_other_values
 from cemverify.conformance.asking.surroundings import SURROUNDINGS, seeded_by
 from cemverify.conformance.implementations.faults import Fault
 from cemverify.conformance.implementations.features import FUNCTIONS
@@ -127,9 +127,6 @@ class FunctionCall(Call):
     def unrecorded(self) -> Answer:
         return self._in_mode("unrecorded")
 
-    def compiled(self) -> Answer:
-        return self._in_mode("compiled")
-
     def on(self, device: str) -> Answer:
         return {"": replace(self.caller, device=device).answer(self.function.name, self.case)}
 
@@ -206,7 +203,7 @@ def _changes(caller: Caller, name: str, cases: Sequence[Case], context: Context)
 
     with caller.guarded():
         seeded = _watched(lambda: seeded_by(*calls), noticed)
-        with otherwise():
+        with at_other_values():
             _watched(calls[0], noticed)
     _watched(in_the_context, noticed)
     return noticed, seeded

@@ -20,12 +20,12 @@ from cemverify.conformance.asking.experiments import experiment, long_experiment
 from cemverify.conformance.asking.views import (
     expanded,
     inner_window,
-    numbers_of,
     renewed,
     repeated,
     reverse_strided,
     transposed,
     window,
+    writable,
 )
 from cemverify.conformance.implementations.arrays import NUMPY
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge
@@ -94,7 +94,7 @@ def _of_edited_arrays(
         x, h, weights = new_x, new_h, new_weights
     else:
         for array, numbers in zip(arrays, fresh, strict=True):
-            numbers_of(array)[...] = numbers
+            writable(array)[...] = numbers
     second = caller.call(name, other, x, h, weights)
     edited, kept = as_tensor(second, shape), as_tensor(first)
     overwrite(first)
@@ -125,10 +125,10 @@ def _of_arrays_edited_one_by_one(caller: Caller, name: str, case: Case, shape: t
         for claim, edited in _edits(caller, case, name).items():
             if edited is None:
                 for key, array in arrays.items():
-                    numbers_of(array)[...] = other[key]
+                    writable(array)[...] = other[key]
                 arrays = {key: renewed(array) for key, array in arrays.items()}
             else:
-                _exchange(numbers_of(arrays[edited]), case)
+                _exchange(writable(arrays[edited]), case)
             new = {key: caller.array(as_tensor(array)) for key, array in arrays.items()}
             found[claim] = [as_tensor(function(given), shape) for given in (arrays, new)]
         return {**found, _AFTER_ALL: [as_tensor(first), before]}

@@ -152,6 +152,7 @@ class BoxCall(Call):
         return _of_windows(self.box, self.name, self.q, self.mask)
 
     def compiled(self) -> Arrays:
+        """What the compiled update says."""
         return _compiled(self.box, self.q)
 
     def on(self, device: str) -> Arrays:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 import torch
@@ -13,14 +13,19 @@ from cemverify.conformance.implementations.faults import Fault
 from cemverify.conformance.oracle.evidence import Evidence, judge, moved
 from cemverify.conformance.properties import modes
 from cemverify.conformance.properties.base import Property
-from cemverify.conformance.properties.function_calls import compiled_is_eager, cuda_is_cpu, mapped_is_looped
+from cemverify.conformance.properties.function_calls import cuda_is_cpu, mapped_is_looped, unchanged
 from cemverify.conformance.properties.layers.base import Cases, energy_layer_property
-from cemverify.conformance.properties.layers.contract import OfCalls
+from cemverify.conformance.properties.layers.contract import BoxCall, OfCalls
 from cemverify.conformance.properties.layers.oracle import along, compared, nudged
 from cemverify.conformance.properties.precision import BOUNDED
 from cemverify.conformance.questions.black_boxes import Named, Question
 
 _ROUNDINGS = 8
+
+
+def compiled_is_eager(calls: Sequence[BoxCall]) -> Evidence:
+    """The compiled update is the update. The backend traces the function and generates no code."""
+    return unchanged(calls, lambda call: {"compiled = eager": call.compiled()})
 
 
 def low_precision_is_close(box: Box, q: Question) -> Evidence:
