@@ -8,10 +8,11 @@ from typing import Any
 
 from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import Record, Verdict
+from cemverify.repair.edits import Edit
 from cemverify.repair.search import Outcome, Repair
 
 _NAMED = 4  # properties that a sentence names
-_SHOWN = 3  # edits that are shown
+_SHOWN = 3  # edits that are shown, and others that do the same as one of them
 _NEAR = 5  # lines that are named where no edit helps
 
 
@@ -60,12 +61,29 @@ def _found(whole: Sequence[Repair]) -> str:
 def _headed(repair: Repair) -> str:
     """What holds with an edit."""
     places = " and ".join(f"{os.path.relpath(path)}:{edit.line}" for path, edit in repair.edits)
-    others = len(repair.alike)
-    also = " Another edit does the same." if others == 1 else f" {others} more edits do the same." if others else ""
     if repair.mends:
-        return f"{places}: with this edit all {repair.run} properties hold.{also}"
+        return f"{places}: with this edit all {repair.run} properties hold.{_alike(repair)}"
     still = _ids(repair.violated)
-    return f"{places}: with this edit {repair.holding} of {repair.run} hold, still violated: {still}.{also}"
+    return f"{places}: with this edit {repair.holding} of {repair.run} hold, still violated: {still}.{_alike(repair)}"
+
+
+def _alike(repair: Repair) -> str:
+    """The edits that do the same, the likely ones first."""
+    count = len(repair.alike)
+    if not count:
+        return ""
+    head = " Another edit does the same:" if count == 1 else f" {count} more edits do the same:"
+    told = [" and ".join(map(_short, edits)) for edits in repair.alike[:_SHOWN]]
+    return f"{head} {'; '.join(told)}{'; ...' if count > _SHOWN else '.'}"
+
+
+def _short(edit: tuple[str, Edit]) -> str:
+    path, edit_ = edit
+    before, after = (" ".join(text.split()) for text in (edit_.before, edit_.after))
+    at = f"{os.path.relpath(path)}:{edit_.line}"
+    if not before:
+        return f"`{after}` is added in {at}"
+    return f"`{before}` becomes `{after}` in {at}" if after else f"`{before}` goes from {at}"
 
 
 def _ids(records: Sequence[Record]) -> str:
@@ -100,16 +118,20 @@ def _described(repair: Repair) -> Mapping[str, Any]:
         "holding": repair.holding,
         "run": repair.run,
         "violated": [record.id for record in repair.violated],
-        "others": len(repair.alike),
         "diff": repair.diff,
-        "edits": [
-            {
-                "file": os.path.relpath(path),
-                "line": edit.line,
-                "kind": edit.kind,
-                "before": edit.before,
-                "after": edit.after,
-            }
-            for path, edit in repair.edits
-        ],
+        "edits": _listed(repair.edits),
+        "alike": [_listed(edits) for edits in repair.alike],
     }
+
+
+def _listed(edits: Sequence[tuple[str, Edit]]) -> list[Mapping[str, Any]]:
+    return [
+        {
+            "file": os.path.relpath(path),
+            "line": edit.line,
+            "kind": edit.kind,
+            "before": edit.before,
+            "after": edit.after,
+        }
+        for path, edit in edits
+    ]

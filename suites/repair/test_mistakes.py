@@ -29,10 +29,11 @@ def test_the_page_counts_what_was_mended_and_names_what_was_not() -> None:
     row = {"base": base, "line": 3, "before": "h", "after": "x", "said": "3 of 9 ...", "cpu": 4.0}
     rows = [
         {**row, "mended": 2, "rank": 2},
+        {**row, "mended": 1, "rank": None, "rank_of_alike": 1},
         {**row, "mended": 0, "rank": None, "before": "+", "after": "-"},
         {**row, "said": "Nothing to mend: ...", "mended": 0, "rank": None},
     ]
     told = page(rows)
     (line,) = [line for line in told.splitlines() if line.startswith(f"| {base}")]
-    assert [cell.strip() for cell in line.strip("|").split("|")][2:7] == ["3", "2", "1", "0", "1"]
+    assert [cell.strip() for cell in line.strip("|").split("|")][2:8] == ["4", "3", "2", "1", "0", "2"]
     assert f"* `{base}`, line 3: `+` became `-`" in told

@@ -105,6 +105,19 @@ def test_an_edit_of_the_update_and_one_of_the_energy_are_both_offered_and_one_is
 
 
 @pytest.mark.slow
+def test_edits_that_do_the_same_are_one_diff_and_are_named_beside_it(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "plus.py").write_text(broken(PULL, ("y - x)", "y + x)")))
+    assert asked("plus:mine", "--json", "plus.json") == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "Another edit does the same: `x` becomes `-(x)` in plus.py:10." in told
+    assert "+ return 0.25 * (y - x)" in told
+    (repair,) = json.loads((folder / "plus.json").read_text())["repairs"]
+    assert [edit["after"] for edits in repair["alike"] for edit in edits] == ["-(x)"]
+
+
+@pytest.mark.slow
 def test_two_mistakes_are_mended_by_two_edits(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "twice.py").write_text(broken(PULL, ("y - x)", "y + x)"), ("0.25 * (", "0.5 * (")))
     assert asked("twice:mine") == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from cemverify.conformance.judging.effort import Effort
@@ -11,6 +12,7 @@ from cemverify.conformance.judging.events import RunFinished
 from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.properties import select
 from cemverify.conformance.workers import isolation
+from cemverify.repair.edits import Edit
 from cemverify.repair.search import Outcome, enough, in_order, search
 from cemverify.repair.wording import as_json, in_words
 from suites.apart import Row, apart
@@ -42,9 +44,9 @@ def _asked(mistake: Mistake, workers: int) -> Row:
     if any(record.verdict == Verdict.VIOLATED for record in finished.records):
         outcome = search(name, properties, finished.records, asked, seconds=SEARCH, workers=workers)
     said = as_json(outcome, name)
-    whole = [repair for repair in said["repairs"] if repair["mends"]]
+    whole = [repair for repair in outcome.repairs if repair.mends]
     original = normal((ROOT / mistake.base).read_text())
-    texts = [_patched(mistake.text, repair["diff"]) for repair in whole]
+    texts = [_patched(mistake.text, repair.diff) for repair in whole]
     return {
         "violated": [record.id for record in finished.records if record.verdict == Verdict.VIOLATED],
         "said": in_words(outcome, finished, name).splitlines()[0],
@@ -52,11 +54,23 @@ def _asked(mistake: Mistake, workers: int) -> Row:
         "tried": said["tried"],
         "cut_short": said["cut_short"],
         "mended": len(whole),
-        "edits": [len(repair["edits"]) for repair in whole],
-        "diffs": [repair["diff"] for repair in whole],
-        "alike": [repair["others"] for repair in whole],
+        "edits": [len(repair.edits) for repair in whole],
+        "diffs": [repair.diff for repair in whole],
+        "alike": [len(repair.alike) for repair in whole],
         "rank": next((i for i, text in enumerate(texts, 1) if text is not None and normal(text) == original), None),
+        "rank_of_alike": next(
+            (i for i, repair in enumerate(whole, 1) if any(_undone(mistake, e) == original for e in repair.alike)),
+            None,
+        ),
     }
+
+
+def _undone(mistake: Mistake, edits: Sequence[tuple[str, Edit]]) -> str:
+    """The program after edits of the mistaken file."""
+    text = mistake.text
+    for _, edit in edits:
+        text = edit.applied(text)
+    return normal(text)
 
 
 def normal(text: str) -> str:
