@@ -1,7 +1,8 @@
 """What reading the code costs: `python -m suites.source.cost` checks layers with their code read and without.
 
 The seconds are those that the processors spent, of all processes of a check, so another program that computes beside
-them changes little. A check that reads code asks more, too: around the numbers. Its cost is told per question, too.
+them changes little. Most properties ask the same questions either way; they tell what it costs to record the lines
+that are reached. Those that look around numbers ask more, and are told apart.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from statistics import median
 
@@ -34,28 +36,54 @@ FILES = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Prints a table, one row for each layer."""
     parser = argparse.ArgumentParser(prog="python -m suites.source.cost", description=__doc__)
-    parser.add_argument(
-        "--rounds", type=int, default=3, metavar="N", help="pairs of checks of each layer (default 3)"
-    )
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="of checks of each layer (default 3)")
     parser.add_argument("--examples", type=int, default=60, metavar="N", help="for each property (default 60)")
     parser.add_argument("--properties", nargs="+", default=[], metavar="ID")
     options = parser.parse_args(arguments)
+    same, more = (
+        [property_.id for property_ in select(options.properties) if property_.looks_around is looks]
+        for looks in (False, True)
+    )
     rows = []
     for name, text in _layers():
-        read, unread = [], []
-        for _ in range(options.rounds):  # in turn
-            unread.append(apart(_checked, {f"{NAME}.py": text}, options.properties, options.examples, False))
-            read.append(apart(_checked, {f"{NAME}.py": text}, options.properties, options.examples, True))
-        print(f"{name}: {unread} {read}", file=sys.stderr, flush=True)
-        without, with_ = _typical(unread, "cpu"), _typical(read, "cpu")
-        fewer, more = _typical(unread, "questions"), _typical(read, "questions")
-        each = (with_ / more) / (without / fewer) - 1
-        rows.append(
-            (name, f"{without:.1f}", f"{with_:.1f}", _percent(with_ / without - 1), *_counts(fewer, more, each))
-        )
-    columns = ("layer", "CPU s without", "with", "more", "questions without", "with", "more CPU for a question")
+        found: dict[tuple[bool, bool], list[Row]] = {}
+        for _ in range(options.rounds):
+            for looks, reads in product((False, True), (False, True)):  # in turn
+                asked = apart(_checked, {f"{NAME}.py": text}, more if looks else same, options.examples, reads)
+                found.setdefault((looks, reads), []).append(asked)
+        print(f"{name}: {found}", file=sys.stderr, flush=True)
+        rows.append(_row(name, found))
+    columns = (
+        "layer",
+        "CPU s unread",
+        "with reach",
+        "more",
+        "and questions around numbers",
+        "more",
+        "questions",
+        "more",
+    )
     print(grid(Table("What reading the code costs", columns, rows), "markdown"))
     return 0
+
+
+def _row(name: str, found: Mapping[tuple[bool, bool], Sequence[Row]]) -> tuple[str, ...]:
+    """One layer's costs. Recording costs every question the same, so its share is that of the properties that ask no
+    more than without it."""
+    seconds, questions = ({key: _typical(rows, unit) for key, rows in found.items()} for unit in ("cpu", "questions"))
+    unread, read = seconds[False, False] + seconds[True, False], seconds[False, True] + seconds[True, True]
+    share = seconds[False, True] / seconds[False, False] - 1
+    fewer = questions[False, False] + questions[True, False]
+    return (
+        name,
+        f"{unread:.1f}",
+        f"{unread * (1 + share):.1f}",
+        _percent(share),
+        f"{read:.1f}",
+        _percent(read / unread - 1),
+        f"{fewer:.0f}",
+        _percent((questions[False, True] + questions[True, True]) / fewer - 1),
+    )
 
 
 def _layers() -> list[tuple[str, str]]:
@@ -73,10 +101,6 @@ def _checked(properties: Sequence[str], examples: int, reads_code: bool) -> Row:
 
 def _typical(rows: Sequence[Row], key: str) -> float:
     return float(median(row[key] for row in rows))
-
-
-def _counts(fewer: float, more: float, each: float) -> tuple[str, str, str]:
-    return f"{fewer:.0f}", f"{more:.0f}", _percent(each)
 
 
 def _percent(share: float) -> str:
