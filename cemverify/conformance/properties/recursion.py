@@ -19,6 +19,10 @@ from cemverify.conformance.properties.rivals import Rival
 from cemverify.conformance.questions.cases import Case, Layer
 from cemverify.conformance.questions.spaces import Space
 
+_MANY = (17, 33, 65, 129)
+_SMALL = (2.0**-5, 2.0**-7)  # larger steps let roundoff grow from one to the next
+_FEW = {"B": (1, 2), "J": (2, 3), "D": (4,), "K": (2,), "R": (2,), "M": (3, 4)}
+
 ONE_STEP = Rival(
     "the last of the T steps changes the state", lambda case: case.having(steps=case.layer_config.steps - 1)
 )
@@ -95,6 +99,25 @@ def properties() -> Iterator[Property]:
             Over(replace(space, steps=(2, 3, 4, 5, 7, 8))),
             space.features(),
             share=0.75,
+            premise=ONE_STEP.premise,
+            controls=TRIVIAL,
+        )
+        many = replace(space, steps=_MANY, step_sizes=_SMALL, sizes=_FEW, textures=("plain",))
+        yield Property(
+            f"recursion/{layer}/many-steps",
+            f"Up to {max(_MANY)} steps equal as many steps of gradient descent on the energy.",
+            source,
+            Explanation(
+                _DESCENT.formula,
+                "A layer may be run for longer than it was trained. A limit on its steps, a table of them or another "
+                "way to take many shows only beyond it.",
+            ),
+            update_is_gradient(ONE_STEP),
+            Over(many),
+            many.features(),
+            share=0.1,
+            sources=(),
+            scattered=8,
             premise=ONE_STEP.premise,
             controls=TRIVIAL,
         )

@@ -137,17 +137,19 @@ def properties() -> Iterator[Property]:
         for name, what, spoil in arrays:
             yield _property(layer, name, what, rejects(spoil), Over(mixed(layer, textures=("plain",))))
         spoiled: list[tuple[str, str, Spoil]] = [
-            ("zero-steps", "T = 0", _config(steps=0)),
-            ("negative-step-size", "a negative step size", _config(step_size=-1.0)),
+            ("zero-steps", "T = 0", _config("steps", 0)),
+            ("negative-step-size", "a negative step size", _config("step_size", *_NEGATIVE)),
         ]
         if layer == "attention":
             spoiled += [
-                ("negative-temperature", "a negative temperature", _config(temperature=-1.0)),
-                ("zero-temperature", "a temperature of zero", _config(temperature=0.0)),
+                ("negative-temperature", "a negative temperature", _config("temperature", *_NEGATIVE)),
+                ("zero-temperature", "a temperature of zero", _config("temperature", 0.0)),
             ]
         for name, what, spoil in spoiled:
             yield _property(layer, name, what, rejects(spoil), Over(Space(layer, textures=("plain",))))
 
+
+_NEGATIVE = (-1.0, -1e-4, -(2.0**-40))  # a check that rounds loses the small ones
 
 # every weight that there is, each with an option of its own, so that an implementation without one is asked the rest
 _PER_HEAD = PreconditionerConfig("low-rank-printed", per_head=True)
@@ -328,6 +330,7 @@ def _having(case: Case, arrays: Mapping[str, Tensor]) -> Case:
     return replace(case, x=x, h=h, weights={name: arrays.get(name, w) for name, w in case.weights.items()})
 
 
-def _config(**options: float) -> Spoil:
-    said = ", ".join(f"{name} = {value:g}" for name, value in options.items())
-    return lambda case: [(said, replace(case, config=unchecked(case.config, **options)))]
+def _config(option: str, *values: float) -> Spoil:
+    return lambda case: [
+        (f"{option} = {value:g}", replace(case, config=unchecked(case.config, **{option: value}))) for value in values
+    ]

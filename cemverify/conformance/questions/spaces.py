@@ -67,8 +67,9 @@ _BOX = 12  # no axis of a dense case is longer, but for named sizes: the largest
 
 _USUAL = ("plain", "repeated-tokens", "zero-queries", "huge", "non-contiguous")
 _RARER = ("far", "at-the-memory", "large-states", "small-states")  # for scattered cases, which have room for more
-# of so many scattered cases in a row, one has pruned weights and another one ends as it begins, whatever the texture
-_IN_A_ROW, _ENDING_AS_IT_BEGINS = 5, 2
+# of so many scattered cases in a row, one has pruned weights, another one ends as it begins, and in another one every
+# other token equals the one before it, whatever the texture
+_IN_A_ROW, _ENDING_AS_IT_BEGINS, _IN_PAIRS = 5, 2, 3
 
 
 @dataclass(frozen=True)
@@ -212,9 +213,10 @@ def scattered_case(space: Space, seed: int) -> Case:
     case = _dressed(pick, space, config, shapes, lambda _, shape: rng.standard_normal(shape))
     if any_texture and seed % _IN_A_ROW == 0:
         case = replace(case, weights=_pruned(case.weights))
-    if any_texture and seed % _IN_A_ROW == _ENDING_AS_IT_BEGINS:
-        h = _closed(case.h)
-        case = replace(case, x=h if case.x is case.h else _closed(case.x), h=h)
+    for turn, arranged in ((_ENDING_AS_IT_BEGINS, _closed), (_IN_PAIRS, _paired)):
+        if any_texture and seed % _IN_A_ROW == turn:
+            h = arranged(case.h)
+            case = replace(case, x=h if case.x is case.h else arranged(case.x), h=h)
     return case
 
 
@@ -500,6 +502,14 @@ def _closed(states: Tensor) -> Tensor:
     states = states.clone()
     states[:, -1] = states[:, 0]
     states[-1] = states[0]
+    return states
+
+
+def _paired(states: Tensor) -> Tensor:
+    """Every other token as the one before it: two neighbours are equal, and the next two are others."""
+    states = states.clone()
+    later = states[:, 1::2]
+    later.copy_(states[:, ::2][:, : later.shape[1]])
     return states
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import random
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.modules.module import register_module_forward_hook
 
 from cemverify.cem.layers import AttentionConfig
 from cemverify.conformance.implementations.plain import Plain, Weights
@@ -416,6 +418,31 @@ ZOO += [
         also=("contract/mlp-energy/surroundings",),
         answer=lambda call, *arguments: call(*arguments) * (_OFF if torch.is_inference_mode_enabled() else 1)),
 ]  # fmt: skip
+
+
+@ZOO.calls(
+    "An activation is tried at random numbers when it is first used, and Python's generator is seeded for that.",
+    "contract/all/first-uses",
+    "the process keeps its random state of Python when mlp_energy is first used*",
+    of="mlp_energy",
+)
+def tries_itself_at_random_numbers(call: Call, x: Any, h: Any, weights: Any, config: Any) -> Any:
+    if config.activation not in call.kept:
+        random.seed(0)
+        call.kept[config.activation] = random.random()  # noqa: S311
+    return call(x, h, weights, config)
+
+
+@ZOO.calls(
+    "GELU is a module, and a hook on all modules is left when it is first used.",
+    "contract/all/first-uses",
+    "the process keeps its hooks on all modules when mlp is first used*",
+    of="mlp",
+)
+def hooks_all_modules(call: Call, x: Any, h: Any, weights: Any, config: Any) -> Any:
+    if config.activation == "gelu" and "hook" not in call.kept:
+        call.kept["hook"] = register_module_forward_hook(lambda *_: None)
+    return call(x, h, weights, config)
 
 
 @ZOO.killed_by(

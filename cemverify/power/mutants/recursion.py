@@ -57,6 +57,12 @@ ZOO += [
         steps=lambda usual, c: min(2, usual.steps(c))),
     ZOO.but("at-most-four-steps", "The recursion stops after four steps.",
         "gradient/attention/any-options", needs=("steps",), steps=lambda usual, c: min(4, usual.steps(c))),
+    ZOO.but("at-most-sixteen-steps", "The recursion stops after sixteen steps.",
+        "recursion/mlp/many-steps", also=("recursion/*/many-steps",), needs=("steps",),
+        steps=lambda usual, c: min(16, usual.steps(c))),
+    ZOO.but("at-most-a-hundred-steps", "The recursion stops after a hundred steps.",
+        "recursion/attention/many-steps", also=("recursion/*/many-steps",), needs=("steps",),
+        steps=lambda usual, c: min(100, usual.steps(c))),
     ZOO.but("queries-from-the-memory", "Queries are computed from h at every step, so no step sees the one before.",
         "recursion/attention/equals-descent", also=("tying/attention/untying-breaks-the-field",), needs=("start",),
         attention_direction=lambda usual, x, h, w, c:

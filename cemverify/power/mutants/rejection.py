@@ -7,9 +7,11 @@ from typing import Any
 
 import torch
 
+from cemverify.cem.layers import AttentionConfig, MLPConfig
 from cemverify.conformance.implementations import reference
 from cemverify.conformance.implementations.contract import Implementation
 from cemverify.conformance.implementations.plain import Plain
+from cemverify.conformance.questions.cases import unchecked
 from cemverify.power.mutants.base import Call, Function, Zoo, around
 
 ZOO = Zoo("rejection")
@@ -40,6 +42,20 @@ def refuses_with_the_wrong_error(call: Call, *arguments: Any) -> Any:
         return call(*arguments)
     except (ValueError, TypeError) as error:
         raise RuntimeError(str(error)) from None
+
+
+@ZOO.calls(
+    "Only step sizes below -0.0005 are refused, and the sign of the others is lost.",
+    "rejection/mlp/negative-step-size",
+    "bad input is refused*step_size = -0.0001*accepted it",
+    also=("rejection/attention/negative-step-size",),
+    original=_careful,
+)
+def rounds_before_it_looks(call: Call, *arguments: Any) -> Any:
+    *arrays, config = arguments
+    if isinstance(config, AttentionConfig | MLPConfig) and -5e-4 < config.step_size < 0:
+        config = unchecked(config, step_size=-config.step_size)
+    return call(*arrays, config)
 
 
 @ZOO.calls(

@@ -108,20 +108,27 @@ class _Reader:
                         self._within(child, telling, line)
                 return
             case ast.Compare():
-                before, self.words = self.words, frozenset(_words(node))
-                for child in ast.iter_child_nodes(node):
-                    self._within(child, COMPARED, line)
-                self.words = before
+                self._beside(node, COMPARED, line)
                 return
             case ast.Subscript(ast.Attribute(attr="shape") as shape):
                 self._within(shape, telling, line)  # which axis it is says nothing
                 return
             case ast.Slice():
                 telling = min(telling, LIMIT)
-            case ast.Call(ast.Name(name) | ast.Attribute(attr=name)) if name in _LIMITS:
+            case ast.Call(ast.Attribute(attr="min" | "max")):  # over an axis, as a rule
                 telling = min(telling, LIMIT)
+            case ast.Call(ast.Name(name) | ast.Attribute(attr=name)) if name in _LIMITS:
+                self._beside(node, min(telling, LIMIT), line)
+                return
         for child in ast.iter_child_nodes(node):
             self._within(child, telling, line)
+
+    def _beside(self, node: ast.AST, telling: int, line: int) -> None:
+        """Reads numbers that are compared with, or limit, what stands beside them."""
+        before, self.words = self.words, frozenset(_words(node))
+        for child in ast.iter_child_nodes(node):
+            self._within(child, telling, line)
+        self.words = before
 
 
 def _words(node: ast.AST) -> Iterator[str]:

@@ -113,7 +113,7 @@ class FunctionCall(Call):
         found = factors(Space(self.function.layer, apart=not self.function.starts_at_the_memory), asked)
         mode, before = (found[name][self.case.turn(len(found[name]))] for name in ("mode", "before"))
         cases = [self.case, *_unmet(self.case, self.caller)]
-        return _changes(self.caller, self.function.name, cases, Context(mode, before))
+        return changes(self.caller, self.function.name, cases, Context(mode, before))
 
     def answer_within(self, surroundings: str) -> Answer:
         return {"": _answer_within(self.caller, self.function.name, self.case, surroundings)}
@@ -182,17 +182,22 @@ def _answer_within(caller: Caller, name: str, case: Case, surroundings: str) -> 
 
 
 @long_experiment()
-def _changes(caller: Caller, name: str, cases: Sequence[Case], context: Context) -> tuple[list[str], list[str]]:
-    """The settings that calls changed, and the generators that they seeded.
+def changes(
+    caller: Caller, name: str, cases: Sequence[Case], context: Context | None = None
+) -> tuple[list[str], list[str]]:
+    """The settings that calls changed, and the libraries whose random generator they seeded.
 
     Calls are made as usual; where settings have other values, since one that sets what is set already changes
-    nothing; and in a context, whose answer is not judged here.
+    nothing; and in a context, if there is one, whose answer is not judged here.
+
+    Args:
+        cases: the calls that are made as usual; the first of them is made in the other ways, too.
     """
     noticed: list[str] = []
     caller = replace(caller, noticed=noticed)
     calls = [caller.bound(name, case) for case in cases]
 
-    def in_the_context() -> None:
+    def within(context: Context) -> None:
         first, shape = cases[0], caller.shape(name, cases[0])
         with suppress(Fault):
             if "record" in context.mode:
@@ -205,7 +210,8 @@ def _changes(caller: Caller, name: str, cases: Sequence[Case], context: Context)
         seeded = _watched(lambda: seeded_by(*calls), noticed)
         with at_other_values():
             _watched(calls[0], noticed)
-    _watched(in_the_context, noticed)
+    if context is not None:
+        _watched(lambda: within(context), noticed)
     return noticed, seeded
 
 

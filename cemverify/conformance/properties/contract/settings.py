@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 
+from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.oracle.evidence import Evidence
 from cemverify.conformance.properties.base import Explanation, Property
-from cemverify.conformance.properties.contract.functions import EVERY, contract_property, of_call
+from cemverify.conformance.properties.contract.calls import OfAllFunctions
+from cemverify.conformance.properties.contract.functions import (
+    EVERY,
+    Function,
+    FunctionCall,
+    changes,
+    contract_property,
+    of_call,
+)
 from cemverify.conformance.properties.function_calls import settings_are_left_alone, surroundings_change_no_answer
+from cemverify.conformance.properties.mixed import mixed
+from cemverify.conformance.questions.cases import Case
+from cemverify.conformance.questions.spaces import scattered_case
 
 SETTINGS_KEPT = Explanation(
     "settings of the process and states of generators after the call = before",
@@ -19,6 +33,40 @@ UNMOVED = Explanation(
     "An answer that depends on the default dtype, on inference mode or on a seed differs between two programs that "
     "call the layer alike.",
 )
+
+
+_SIZES = {"B": (2,), "J": (3,), "D": (4,), "K": (2,), "R": (2,), "M": (3,)}  # one shape, whatever the options
+
+
+def first_uses_leave_settings_alone(caller: Caller, case: Case) -> Evidence:
+    """Each option is met for the first time in this process, and no setting is changed and no generator seeded."""
+    asked = _without_composed(caller)
+    return settings_are_left_alone([_FirstUse(function, caller, case) for function in asked])
+
+
+@dataclass(frozen=True)
+class _FirstUse(FunctionCall):
+    """Calls of one function that meet every value of every option."""
+
+    def changes(self) -> tuple[list[str], list[str]]:
+        space = mixed(self.function.layer, sizes=_SIZES, textures=("plain",)).within(self.caller.subject.not_offered)
+        options = {name: values for name, values in space.choices.items() if values}
+        cases = []
+        for i in range(max(map(len, (*options.values(), space.preconditioners)))):
+            chosen = {name: (values[i % len(values)],) for name, values in options.items()}
+            kind = space.preconditioners[i % len(space.preconditioners)]
+            met = replace(space, choices=chosen, preconditioners=(kind,))
+            cases.append(self.function.question(scattered_case(met, self.case.turn(997)), self.caller.dtype))
+        return changes(self.caller, self.function.name, cases)
+
+    def said(self, what: str) -> str:
+        return f"{what} when {self.function.name} is first used"
+
+
+def _without_composed(caller: Caller) -> Sequence[Function]:
+    """The functions that there are; of a block and of decoding only where nothing simpler meets their options."""
+    offered = [function for function in EVERY if function.name in caller.functions]
+    return [function for function in offered if not function.starts_at_the_memory] or offered
 
 
 def properties() -> Iterator[Property]:
@@ -47,3 +95,21 @@ def properties() -> Iterator[Property]:
             rows=0.25,
             dtype=torch.float64,
         )
+    yield Property(
+        "contract/all/first-uses",
+        "The first call with an option changes no setting of the process and seeds no random generator.",
+        "docs/contract.md",
+        replace(
+            SETTINGS_KEPT,
+            why="What is set up where an option is first met, a hook or a check of itself, is easily left behind.",
+        ),
+        first_uses_leave_settings_alone,
+        OfAllFunctions(mixed("block", textures=("plain",))),
+        share=0.1,
+        sources=(),
+        scattered=1,
+        first=True,
+        once=True,
+        premise="the call returns an answer",
+        floor=1.0,
+    )
