@@ -76,14 +76,17 @@ class Round:
     def source(self, name: str) -> str:
         """The source of a base, a fault or a style.
 
-        A shared base that is another way to write its framework's first one is appended to that.
+        A shared base that is another way to write its framework's first one is appended to that. A round that has
+        bases of its own may patch those of earlier rounds, too.
 
         Raises:
             ValueError: a patch fits no place of the base, or several.
             KeyError: no such implementation.
         """
-        if name in self.bases and self.declares:
-            return (self.folder / "bases" / f"{name}.py").read_text()
+        if self.declares and name not in self._by_name:
+            folders = (self.folder.with_name(f"round_{number}") for number in range(self.number, 0, -1))
+            files = (folder / "bases" / f"{name}.py" for folder in folders)
+            return next(file for file in files if file.exists()).read_text()
         if name in self.bases:
             first = f"base_{self.bases[name]}"
             return "\n\n".join((BASES / f"{part}.py").read_text() for part in dict.fromkeys((first, name)))

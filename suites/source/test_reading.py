@@ -79,6 +79,15 @@ def test_numbers_are_found_with_what_follows_from_them_and_the_most_telling_come
     assert value(code, 48).guards == frozenset()
 
 
+def test_a_number_is_known_by_what_it_is_compared_with_or_limits(written: Callable[..., Code]) -> None:
+    steps = "for _ in range(min(config.steps, 16)):\n        x = x.max(-7) + x.clip(-5, 5)"
+    code = written(f"def attention(x, h, weights, config):\n    {steps}\n    return x if x.shape[1] > 9 else x")
+    assert "steps" in value(code, 16).words
+    assert "x" in value(code, 5).words
+    assert "shape[1]" in value(code, 9).words
+    assert not value(code, 7).words  # an axis
+
+
 def test_a_number_that_a_function_closes_over_is_found(written: Callable[..., Code]) -> None:
     code = written(
         "def made(most):\n    def attention(x, h, weights, config):\n        return x if h.shape[1] < most else h\n"
