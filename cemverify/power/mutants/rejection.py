@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,7 +12,6 @@ from cemverify.cem.layers import AttentionConfig, MLPConfig
 from cemverify.conformance.implementations import reference
 from cemverify.conformance.implementations.contract import Implementation
 from cemverify.conformance.implementations.plain import Plain
-from cemverify.conformance.questions.cases import unchecked
 from cemverify.power.mutants.base import Call, Function, Zoo, around
 
 ZOO = Zoo("rejection")
@@ -54,7 +54,7 @@ def refuses_with_the_wrong_error(call: Call, *arguments: Any) -> Any:
 def rounds_before_it_looks(call: Call, *arguments: Any) -> Any:
     *arrays, config = arguments
     if isinstance(config, AttentionConfig | MLPConfig) and -5e-4 < config.step_size < 0:
-        config = unchecked(config, step_size=-config.step_size)
+        config = replace(config, step_size=-config.step_size)
     return call(*arrays, config)
 
 
