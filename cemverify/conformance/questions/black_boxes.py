@@ -34,6 +34,8 @@ _A_FEW = {"B": 4, "J": 4}  # of other axes 3
 _LONG = (range(257, 258), range(33, 49), range(129, 257), range(65, 97), range(257, 258), range(97, 129))
 LEAST_LONG = 32
 _LONG_AT_ONCE = 65  # of every axis, where each shape is compiled
+_LEVEL = (41, 151, 97)  # of every axis at once, so that products of sizes are large
+_ROWS = 4  # of a batch then
 _CHEAP = 2**17  # numbers of an array
 
 
@@ -158,7 +160,8 @@ def scattered(form: Form, seed: int, least: Mapping[str, int] | None = None) -> 
 
 
 def stretched(form: Form, seed: int, least: Mapping[str, int] | None = None) -> Question:
-    """A question by a plain random generator with one long axis; the axes take turns, and so do the lengths.
+    """A question by a plain random generator with one long axis, or with all of them long; they take turns, and so do
+    the lengths.
 
     Where several of something are needed, by `least`, that is the axis.
     """
@@ -166,12 +169,18 @@ def stretched(form: Form, seed: int, least: Mapping[str, int] | None = None) -> 
         return level(form, seed, _LONG_AT_ONCE, least)
     rng, lows = np.random.default_rng(seed), _lows(form, dict(least or {}))
     names = [name for name in lows if least and name in least] or list(lows)
-    sizes = {name: int(rng.integers(low, 3 + low)) for name, low in lows.items()}
-    longest, length = names[seed % len(names)], int(rng.choice(_LONG[seed // len(names) % len(_LONG)]))
-    sizes[longest] = max(sizes[longest], length)
-    while sizes[longest] > lows[longest] and _largest(form, sizes) > form.most:
-        sizes[longest] -= 1
-    return _of_sizes(form, seed, sizes)
+    turn, lap = seed % (len(names) + 1), seed // (len(names) + 1)
+    if turn == len(names):
+        sizes = {name: _ROWS if name == "B" else max(low, _LEVEL[lap % len(_LEVEL)]) for name, low in lows.items()}
+        long = [name for name in sizes if name != "B"] or ["B"]
+    else:
+        sizes = {name: int(rng.integers(low, 3 + low)) for name, low in lows.items()}
+        long = [names[turn]]
+        sizes[names[turn]] = max(sizes[names[turn]], int(rng.choice(_LONG[lap % len(_LONG)])))
+    while any(sizes[name] > lows[name] for name in long) and _largest(form, sizes) > form.most:
+        sizes |= {name: max(lows[name], sizes[name] - 1) for name in long}
+    question = _of_sizes(form, seed, sizes)
+    return dressed(question, "large") if lap % 2 else question
 
 
 def level(form: Form, seed: int, length: int, least: Mapping[str, int] | None = None) -> Question:
@@ -283,6 +292,10 @@ def dressed(question: Question, texture: str) -> Question:
             return replace(q, x={k: 16 * a for k, a in q.x.items()})
         case "large-memory":
             return replace(q, memory={k: 16 * a for k, a in q.memory.items()})
+        case "large":
+            return dressed(dressed(q, "large-states"), "large-memory")
+        case "huge":
+            return dressed(dressed(q, "huge-states"), "huge-memory")
         case "huge-states":
             return replace(q, x={k: 256 * a for k, a in q.x.items()})
         case "exploding-states":  # beyond 709 an exponential overflows
@@ -305,6 +318,8 @@ def dressed(question: Question, texture: str) -> Question:
 def wears(question: Question, texture: str) -> bool:
     """Whether a question still has the degenerate form that it was given: shrinking must not take it off."""
     match texture:
+        case "huge":
+            return wears(question, "huge-states") and wears(question, "huge-memory")
         case "huge-states" | "exploding-states" | "huge-memory":
             huge = question.memory if texture == "huge-memory" else question.x
             return any(bool((a.abs() >= _HUGE).any()) for a in huge.values())

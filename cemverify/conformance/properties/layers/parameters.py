@@ -85,7 +85,7 @@ def parameters_of(box: Box) -> Arrays:
 @experiment(lambda asked: shapes(asked.q.x))
 def displacement_with(box: Box, q: Question, values: Arrays) -> Arrays:
     """The displacement where some parameters have other values."""
-    with _set(box, values):
+    with set_to(box, values):
         return box.displacement(q)
 
 
@@ -98,7 +98,7 @@ def _due(asked: Any) -> dict[str, torch.Size]:
 @long_experiment(_due)
 def _answers_with(box: Box, q: Question, values: Arrays) -> Arrays:
     """The displacement, and the energy if there is one."""
-    with _set(box, values):
+    with set_to(box, values):
         found = {f"update {name}": array for name, array in box.displacement(q).items()}
         if box.layer.energy is not None:
             found["energy"] = box.energies(box.mapped(q.x), q.memory)
@@ -112,20 +112,25 @@ def own_parameters(box: Box) -> Arrays:
 
 
 @contextmanager
-def _set(box: Box, values: Named) -> Iterator[None]:
-    """Within, parameters have these values; they are set in place, as an optimiser does."""
+def set_to(box: Box, values: Named, *, counted: bool = True) -> Iterator[None]:
+    """Within, parameters have these values; they are set in place, as an optimiser does.
+
+    Args:
+        counted: whether torch's counters of versions tell of it; where `.data` is written, they do not.
+    """
     before = {name: box.layer.parameters[name].detach().clone() for name in values}
     try:
-        _copy(box, values)
+        _copy(box, values, counted=counted)
         yield
     finally:
-        _copy(box, before)
+        _copy(box, before, counted=counted)
 
 
-def _copy(box: Box, values: Named) -> None:
+def _copy(box: Box, values: Named, *, counted: bool) -> None:
     with torch.no_grad():
         for name, value in values.items():
-            box.layer.parameters[name].copy_(value)
+            parameter = box.layer.parameters[name]
+            (parameter if counted else parameter.data).copy_(value)
 
 
 def properties() -> Iterator[Property]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,9 +19,12 @@ from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, m
 from cemverify.conformance.properties.base import Explanation, Property
 from cemverify.conformance.properties.layers.base import Cases, energy_layer_property
 from cemverify.conformance.properties.layers.oracle import terms
-from cemverify.conformance.questions.black_boxes import Question
+from cemverify.conformance.properties.layers.parameters import parameters_of, set_to
+from cemverify.conformance.questions.black_boxes import Named, Question
 
 ROUNDINGS = 64
+_LOUD = (1.0, 1.0, 2.0**10, 1.0, 2.0**-10)  # how large what comes back from behind the layer is, in turn
+_BY = (4.0, None, 0.25)  # times the parameters, in turn; None for a number each
 _KEPT = 16  # compiled functions of JAX layers
 Leaves = dict[str, Tensor]
 
@@ -39,9 +43,60 @@ def states_get_their_gradient(box: Box, q: Question) -> Evidence:
     return _pulled_back(box, q, of_parameters=False)
 
 
+def other_parameters_are_read(box: Box, q: Question) -> Evidence:
+    """update = -eta P dE/dg, T times, where the parameters have other values than those of the call before."""
+    q, values = replace(q, noise={}), _varied(parameters_of(box), q.seed)
+    got, due = _update_and_descent(box, q, values)
+    if not all(bool(array.isfinite().all()) for array in due.values()):
+        raise Discard("with these parameters the energy's gradient is not finite")
+    comparisons, telling = [], False
+    for name, expected in due.items():
+        size = 1 + float(expected.abs().max()) + max(float(a.abs().max()) for a in q.x.values())
+        room = torch.tensor(ROUNDINGS * terms(q) * box.eps * size**2)
+        what = f"update of {name} with other parameters = -eta P grad energy with them"
+        comparisons.append(Comparison(what, got[name], expected, room))
+        telling = telling or moved(expected, room)
+    return judge(*comparisons, telling=telling)
+
+
+def _varied(values: Named, seed: int) -> Leaves:
+    """Parameters times positive numbers, as it is not known which of them may change their sign."""
+    if by := _BY[seed % len(_BY)]:
+        return {name: by * value for name, value in values.items()}
+    generator = torch.Generator().manual_seed(seed % 2**31)
+    return {
+        name: value * torch.exp2(2 * torch.rand(value.shape, generator=generator, dtype=value.dtype) - 1)
+        for name, value in values.items()
+    }
+
+
+@long_experiment(lambda asked: [shapes(asked.q.x)] * 2)
+def _update_and_descent(box: Box, q: Question, values: Named) -> tuple[Leaves, Leaves]:
+    """The displacement with these values of parameters, after a call with the usual ones; and -eta P dE/dg."""
+
+    def made(function: Any) -> Leaves:
+        x, memory = ({name: box.caller.array(a) for name, a in part.items()} for part in (q.x, q.memory))
+        answers = function(box, x, memory, box.own(q)[2])
+        return {name: as_tensor(a, like.shape) for a, (name, like) in zip(answers, q.x.items(), strict=True)}
+
+    with recorded(box, False), box.caller.guarded():
+        with torch.no_grad():
+            made(_update)
+        with set_to(box, values, counted=bool(q.seed % 2)):
+            with torch.no_grad():
+                got = made(_update)
+            with torch.enable_grad():
+                return got, {name: a.detach() for name, a in made(_with_gradients).items()}
+
+
+def _with_gradients(box: Box, x: Leaves, memory: Leaves, noise: Any) -> list[Any]:
+    return [a.detach() for a in _descended(box, {name: a.requires_grad_() for name, a in x.items()}, memory, noise)]
+
+
 def _pulled_back(box: Box, q: Question, *, of_parameters: bool) -> Evidence:
     generator = torch.Generator().manual_seed(q.seed % 2**31)
-    cotangent = [torch.randn(a.shape, generator=generator, dtype=torch.float64) for a in q.x.values()]
+    loud = _LOUD[q.seed % len(_LOUD)]
+    cotangent = [loud * torch.randn(a.shape, generator=generator, dtype=torch.float64) for a in q.x.values()]
     products = both_products(box, q, cotangent, of_parameters=of_parameters)
     if products is None:
         raise Discard("no gradient flows through the energy")
@@ -243,4 +298,18 @@ def properties() -> Iterator[Property]:
         share=0.5,
         cases=Cases(plain=True),
         looks_around=True,
+    )
+    yield energy_layer_property(
+        "training/layer/other-parameters",
+        "Where parameters have other values, the update is -eta P times the gradient of the energy with these.",
+        Explanation(
+            "u(x, m; w') = -eta P dE/dg(g, m; w') after a call with w",
+            "Training moves parameters to where the layer was never tried: a limit on their size, or something that "
+            "is kept of their earlier values, shows only there.",
+        ),
+        other_parameters_are_read,
+        "the update is not zero",
+        needs={*needs, "parameters"},
+        share=0.3,
+        once=True,  # what was kept of earlier values need not come back
     )
