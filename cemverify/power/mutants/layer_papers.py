@@ -299,7 +299,33 @@ _SLIPS: tuple[tuple[str, str, str, str, str, str, str], ...] = (
     ("uniformity", "one-weight-transposed", "A token is pushed by the weights of its neighbour.",
      "gradient/layer/symmetric-coupling", "the effect of token i on token j*",
      "- w @ x)", "- w.roll(1, -1) @ x)"),
+    ("cem_attention", "penalty-in-place-of-the-mask", "Later keys get a large penalty in place of a mask.",
+     "structure/layer/causality", "updates before token t*512 times*",
+     '(torch.einsum("bid,bkjd->bkij", x, beta) / TAU).masked_fill(later, -torch.inf)',
+     'torch.einsum("bid,bkjd->bkij", x, beta) / TAU - 65504.0 * later'),
+    ("hopfield_retrieval", "scores-clipped", "The update clips scores at ten thousand.",
+     "extremes/layer/huge", _UPDATE,
+     "torch.softmax(BETA * x @ patterns.mT, -1)", "torch.softmax((BETA * x @ patterns.mT).clamp(max=1e4), -1)"),
+    ("equilibrium_layer", "enough-iterations-nearby", "There are enough iterations for ordinary starts alone.",
+     "extremes/layer/stationary", "the gradient at the returned state*", "1e-10, 120", "1e-10, 30"),
+    ("cem_mlp", "gate-limited", "The update limits the weights of the gate, the energy does not.",
+     "training/layer/other-parameters", "update of x with other parameters*",
+     "start, gate = x, h @ W.to(h).T", "start, gate = x, h @ W.to(h).clamp(-1.5, 1.5).T"),
     # a gradient step and a proximal map
+    ("ista", "threshold-with-an-epsilon", "Update and proximal map return a little less than the minimiser.",
+     "gradient/layer/proximal", "the cost of prox*",
+     """    return torch.relu(v - eta * LAMBDA)
+
+
+def sparser(x: Tensor, y: Tensor) -> Tensor:
+    rest = y - x @ DICTIONARY.to(x).mT  # (B, J, features)
+    return torch.relu(x + ETA * rest @ DICTIONARY.to(x) - ETA * LAMBDA)""",
+     """    return torch.relu(v - eta * LAMBDA) / (1 + 1e-4)
+
+
+def sparser(x: Tensor, y: Tensor) -> Tensor:
+    rest = y - x @ DICTIONARY.to(x).mT  # (B, J, features)
+    return torch.relu(x + ETA * rest @ DICTIONARY.to(x) - ETA * LAMBDA) / (1 + 1e-4)"""),
     ("ista", "threshold-without-the-step-size", "The update's threshold lacks the step size.",
      _GRADIENT, "update = prox*", "@ DICTIONARY.to(x) - ETA * LAMBDA", "@ DICTIONARY.to(x) - LAMBDA"),
     ("ista", "proximal-map-of-another-penalty", "Update and proximal map agree on a threshold without the step size.",

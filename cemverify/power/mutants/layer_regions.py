@@ -85,6 +85,16 @@ def _last_block(f: Function, x: Any, *m: Any) -> Any:
 
 
 @_fault(
+    "layer-many-scores-in-float32", "Where there are more than sixteen thousand scores, they are made in float32.",
+    _LONG, UPDATE, retrieval, needs=("torch", "memory"),
+)  # fmt: skip
+def _many_scores(f: Function, x: Any, *m: Any) -> Any:
+    if x.shape[:2].numel() * m[0].shape[1] <= 2**14:
+        return f(x, *m)
+    return f(x.float(), m[0].float(), *m[1:]).to(x.dtype)
+
+
+@_fault(
     "layer-batch-in-chunks", "Rows of the batch from the hundredth on get the memory of the first ones.",
     _LONG, UPDATE, needs=("torch", "memory"),
 )  # fmt: skip
@@ -202,6 +212,43 @@ def _beyond_mask(f: Any, x: Tensor) -> Tensor:
     return ((x * (1 - kept)[..., None]).sum(1) * (x * kept[..., None]).sum(1)).sum(-1) / 8
 
 
+def chain(bound: float) -> EnergyLayer:
+    """Neighbours in a row pull at each other; the most where every other token is up, and the next one down."""
+
+    def energy(x: Tensor) -> Tensor:
+        return (x[:, 1:] - x[:, :-1]).square().sum((1, 2)) / 2
+
+    def update(x: Tensor) -> Tensor:
+        pulls = x[:, 1:] - x[:, :-1]
+        still = torch.zeros_like(x[:, :1])
+        return 0.2 * (torch.cat((pulls, still), 1) - torch.cat((still, pulls), 1))
+
+    return energy_layer(
+        update=update,
+        energy=energy,
+        state=("J", 2),
+        memory=None,
+        energy_per="sequence",
+        coupled=True,
+        causal=False,
+        step_size=0.2,
+        smoothness=bound,
+    )
+
+
+ZOO.append(
+    Mutant(
+        "chain-bound-too-small",
+        "The declared bound is that of short rows.",
+        _BOUNDED,
+        "the energy's curvature <= L",
+        partial(chain, 3.8),
+        ZOO.family,
+        original=partial(chain, 4.0),
+    )
+)
+
+
 # --- between calls -----------------------------------------------------------------------------------------------
 
 _KEPT: dict[Any, Any] = {}
@@ -240,3 +287,17 @@ def _gives_away(f: Function, x: Any, *m: Any) -> Any:
     if key not in _KEPT:
         _KEPT[key] = f(x, *m)
     return _KEPT[key]
+
+
+# --- backward --------------------------------------------------------------------------------------------------
+
+
+@_fault(
+    "layer-clips-what-comes-back", "What comes back from behind the layer is clipped to 64.",
+    "training/layer/states", "gradient with respect to*", needs=("torch", "gradients"),
+)  # fmt: skip
+def _clips(f: Function, x: Any, *m: Any) -> Any:
+    answer = f(x, *m)
+    if answer.requires_grad:
+        answer.register_hook(lambda gradient: gradient.clamp(-64, 64))
+    return answer

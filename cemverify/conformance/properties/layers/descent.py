@@ -38,8 +38,9 @@ _ITERATED = 4
 _CALLS = 10  # that lead to a place where a whole step is asked, beside the drawn ones
 _SELDOM = 6  # of so many questions one is asked there,
 _FEW = 8  # of its rows
-_TURNS = 5  # of a direction, until it is the one in which the update changes fastest
+_TURNS = 8  # of a direction, until it is the one in which the update changes fastest
 _BESIDE = (1.0, 2.0**-5, 16.0)  # how far away along it
+_BENDING = 3  # of so many questions the curvature is looked for itself in one
 _FAR = 1e6  # a step without a bound may run away
 
 
@@ -93,7 +94,23 @@ def step_obeys_the_bound(box: Box, q: Question) -> Evidence:
             Comparison("energy after the whole step <= before", after, before, room, "at most"),
         ]
         telling = telling or moved(after - before, room)
+    mapped = box.layer.state_map is not None or box.layer.lagrangian is not None
+    if q.seed % _BENDING == 0 and not mapped and "autograd" not in box.layer.not_offered:
+        comparisons.append(_curvature_is_bounded(box, replace(q, noise={}), L))
     return judge(*comparisons, telling=telling)
+
+
+def _curvature_is_bounded(box: Box, q: Question, L: float) -> Comparison:
+    """v.Hv <= L |v|^2 along the direction v in which the update changes fastest, by differences of the gradient."""
+    q = q.rows(range(min(q.batch, _FEW)))
+    v, h = _stiffest(box, q), width(box)
+    ahead, behind = (
+        flat(_gradient(box, {name: a + s * h * v[name] for name, a in q.x.items()}, q.memory)) for s in (1, -1)
+    )
+    along_v = flat(v)
+    bent = ((ahead - behind) * along_v).sum(1) / (2 * h)
+    room = rounding(box, q, shaped(ahead, q.x)) * along_v.abs().sum(1) / h
+    return Comparison("the energy's curvature <= L", bent, torch.full_like(bent, L), room, "at most")
 
 
 def lagrangian_is_convex(box: Box, q: Question) -> Evidence:
@@ -317,19 +334,28 @@ def properties() -> Iterator[Property]:
         source="Krotov & Hopfield, arXiv 2008.06996",
         cases=crowd,
     )
-    yield energy_layer_property(
-        "descent/layer/stationary",
-        "The returned state is an equilibrium: the gradient there is within the declared tolerance.",
-        Explanation(
-            "|dE/dx| <= tolerance at the returned state",
-            "A layer that claims to return an equilibrium is differentiated as one. Where it stops early, those "
-            "derivatives are wrong.",
+    for id_, at, cases in (
+        ("descent/layer/stationary", "The returned state", Cases(long=2)),
+        (
+            "extremes/layer/stationary",
+            "Where the layer starts 256 times as far out, the returned state",
+            Cases(texture="huge-states"),
         ),
-        returned_state_is_stationary,
-        "the gradient at the start is far beyond the tolerance",
-        needs={"energy", "equilibrium"},
-        source="dE/dx = 0 at the returned state (Bai et al., arXiv 1909.01377)",
-        cases=Cases(long=2),
-        controls={"constant"},
-        looks_around=True,
-    )
+    ):
+        yield energy_layer_property(
+            id_,
+            f"{at} is an equilibrium: the gradient there is within the declared tolerance.",
+            Explanation(
+                "|dE/dx| <= tolerance at the returned state",
+                "A layer that claims to return an equilibrium is differentiated as one. Where it stops early, those "
+                "derivatives are wrong.",
+            ),
+            returned_state_is_stationary,
+            "the gradient at the start is far beyond the tolerance",
+            needs={"energy", "equilibrium"},
+            source="dE/dx = 0 at the returned state (Bai et al., arXiv 1909.01377)",
+            cases=cases,
+            share=1.0 if cases.texture is None else 0.15,
+            controls={"constant"},
+            looks_around=cases.texture is None,
+        )

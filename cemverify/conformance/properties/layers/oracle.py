@@ -119,11 +119,14 @@ def beyond_nudges(box: Box, q: Question, room: Tensor, found: Named, ask: Callab
 def _normalised(box: Box, q: Question, found: Named) -> Tensor:
     """What a gradient may be off by whose weights are exp(score - energy), scores and energy large: (B,).
 
-    The difference of two numbers of the energy's size is off by their spacing, and its exponential relatively so.
+    The difference of two numbers of the energy's size is off by their spacing, and its exponential relatively so. So
+    it is for scores, products of states and memories, which may be larger than the energy that is left of them.
     """
     if box.layer.energy is None:
         return torch.zeros(q.batch, dtype=torch.float64)
     sizes = [torch.zeros(q.batch, dtype=torch.float64)]
+    if q.memory:
+        sizes.append(flat(q.x).abs().amax(1) * flat(q.memory).abs().amax(1))
     moved = {name: q.x[name] + found[name] for name in found}  # a second step takes its gradient there
     for x in (q.x, moved) if len(box.layer.step.sizes) > 1 else (q.x,):
         with suppress(Fault):  # what the energy itself does wrong, other properties say

@@ -31,7 +31,7 @@ _ALL = 24  # tokens or rows, each of which is changed or asked by itself; of mor
 _SOME = 4  # of them,
 _HALVES = 4  # or halves at random, in which whatever any token does to any other shows
 _SEAMS = (32, 64, 128, 256)  # or where a tile ends
-_ONE_IN = 4  # questions has large states
+_ONE_IN = 5  # questions has large states
 _SEVERAL = "there are several tokens, and their values are not zero"
 
 
