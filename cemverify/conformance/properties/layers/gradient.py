@@ -371,5 +371,5 @@ def properties() -> Iterator[Property]:
         cases=Cases(few=True, long=1, plain=True),
         share=0.2,
         sources=(),
-        scattered=3.0,
+        scattered=6.0,
     )
