@@ -100,7 +100,7 @@ def _many_scores(f: Function, x: Any, *m: Any) -> Any:
 )  # fmt: skip
 def _batch_in_chunks(f: Function, x: Any, *m: Any) -> Any:
     held = m[0]
-    return f(x, torch.cat((held[:100], held[: len(held[100:])])) if 100 < len(held) <= 200 else held, *m[1:])
+    return f(x, torch.cat((held[:100], held[: len(held[100:])])) if len(held) > 100 else held, *m[1:])
 
 
 @_fault(
