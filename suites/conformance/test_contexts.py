@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import torch
 
+from cemverify import implementation
+from cemverify.cem.layers import AttentionConfig
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.contexts import answered_in, products_in
 from cemverify.conformance.asking.differentiation import arguments_of
@@ -17,6 +19,7 @@ from cemverify.conformance.judging.effort import Effort
 from cemverify.conformance.judging.search import PropertySearch
 from cemverify.conformance.properties import by_id
 from cemverify.conformance.properties.base import Asked
+from cemverify.conformance.questions.cases import dense_case
 from cemverify.conformance.questions.contexts import (
     ARRAYS,
     BEFORE,
@@ -171,3 +174,15 @@ def test_a_smallest_violation_with_one_array_stays_one_array_and_gets_small() ->
     case = search.tally.found.question.case
     assert case.x is case.h
     assert max(case.sizes.values()) <= 3
+
+
+@pytest.mark.parametrize("unlocks", [False, True])
+def test_an_array_that_was_read_only_must_stay_so(unlocks: bool) -> None:
+    def attention(x: Any, h: Any, weights: Any, config: Any) -> Any:
+        h.setflags(write=unlocks)  # it owns its data, so that it could be written
+        return x + h
+
+    case = dense_case(AttentionConfig(4, 2, head_dim=2), 1, 3, 0)
+    caller = Caller(implementation(attention=attention, arrays="numpy"))
+    _, changed = answered_in(caller, "attention", case, Context(arrays="read-only"), case.x.shape)
+    assert changed == (["h"] if unlocks else [])

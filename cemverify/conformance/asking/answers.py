@@ -83,6 +83,11 @@ def changed_of(arrays: Mapping[str, Any], before: Mapping[str, Tensor]) -> list[
     return [name for name, array in arrays.items() if not torch.equal(as_tensor(array), before[name])]
 
 
+def unlocked(arrays: Mapping[str, Any]) -> list[str]:
+    """The names of the arrays that can be written."""
+    return [name for name, array in arrays.items() if array.flags.writeable]
+
+
 def check_shape(shape: Sequence[int], due: Sequence[int] | None) -> None:
     """Refuses another shape than the one that is due.
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cemverify.conformance.asking.answers import as_tensor, changed_of, numbers_of
+from cemverify.conformance.asking.answers import as_tensor, changed_of, numbers_of, unlocked
 from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.asking.differentiation import (
     Arrays,
@@ -43,7 +43,7 @@ def answered_in(
     """What the function of that name answers in a context that records nothing; mapped, for `mapped_cases`.
 
     Returns:
-        The answers, and the names of the arrays whose numbers the call changed.
+        The answers, and the names of the arrays whose numbers the call changed, or that it made writeable.
 
     Raises:
         Fault: a call gave no array of that shape.
@@ -55,7 +55,10 @@ def answered_in(
     before = numbers_of(arrays)
     with caller.guarded(), MODES.get(context.mode, nullcontext)():
         answer = of_named_arrays(caller, name, case)(arrays)
-        return [as_tensor(answer, shape)], changed_of(arrays, before)
+        changed = changed_of(arrays, before)
+        if context.arrays == READ_ONLY:
+            changed += unlocked(arrays)
+        return [as_tensor(answer, shape)], changed
 
 
 @long_experiment(due_products)
@@ -134,6 +137,7 @@ def arranged(caller: Caller, arrays: Arrays, how: str) -> Arrays:
     if how == "in one storage":
         return in_one_storage(arrays)
     if how == READ_ONLY:
+        arrays = {name: array.copy() for name, array in arrays.items()}  # which have data of their own
         for array in arrays.values():
             array.setflags(write=False)
         return arrays

@@ -55,7 +55,7 @@ def holds_in_context(function: Function) -> Callable[[Caller, InContext], Eviden
             return replace(found, comparisons=surrounded, asked=case)
         asked = mapped_cases(case, function.name) if context.mode == "mapped" else [case]
         answers, changed = answered_in(caller, function.name, case, context, function.shape(case))
-        compared, telling = [unchanged_but(changed, f"its arguments keep their numbers: {context}")], False
+        compared, telling = [unchanged_but(changed, f"its arguments stay as they are: {context}")], False
         for one, answer in zip(asked, answers, strict=True):
             due, allowed = function.due(one), room(one)
             compared.append(Comparison(f"output = golden output: {context}", answer, due, allowed))

@@ -107,7 +107,7 @@ def products_are_right(
         for key, product in got.items()
     ]
     output = Comparison(f"output with gradients recorded{alone}", answer, exact, allowed)
-    kept = unchanged_but(changed, f"its arguments keep their numbers{alone}")
+    kept = unchanged_but(changed, f"its arguments stay as they are{alone}")
     return judge(output, *compared, kept, telling=all(moved(expected[key], rooms[key]) for key in got))
 
 

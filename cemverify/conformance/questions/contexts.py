@@ -31,6 +31,7 @@ _A_RUN = 128  # more seeds in a row than a run takes
 _X_ALONE, _EVERYTHING = "x records gradients", "everything records gradients"
 READ_ONLY = "read-only"
 ANY_OPTIONS = "any step size and temperature"
+_NEARLY = 1 + 2.0**-14  # times an option: it differs in the fifth digit
 _GOLDEN = (5**0.5 - 1) / 2  # its multiples fill an interval evenly
 
 # How the call is made, with the features that this takes.
@@ -323,6 +324,17 @@ _SAME_WEIGHTS: Mapping[str, tuple[str, ...]] = {
     "activation": tuple(ACTIVATIONS),
 }
 _SAME_FACTORS = ("low-rank", "low-rank-printed")
+
+
+def nearly(config: Config, absent: Collection[str]) -> Config:
+    """Options whose numbers differ from these in the fifth digit, as far as the implementation offers others."""
+    if isinstance(config, BlockConfig):
+        attention, mlp = (nearly(part, absent) for part in (config.attention, config.mlp))  # type: ignore[arg-type]
+        return BlockConfig(attention, mlp)  # type: ignore[arg-type]
+    changed = {} if "step-size" in absent else {"step_size": config.step_size * _NEARLY}
+    if isinstance(config, AttentionConfig) and "temperature" not in absent:
+        changed["temperature"] = config.tau * _NEARLY
+    return replace(config, **changed)
 
 
 def otherwise(config: Config, absent: Collection[str]) -> Config:

@@ -129,7 +129,7 @@ def keeps_its_graph(call: Call, x: Tensor, h: Tensor, weights: Any, config: Any)
 @ZOO.calls(
     "Where only others record gradients, the answer is written into the state.",
     "contexts/mlp/any-options",
-    "its arguments keep their numbers*",
+    "its arguments stay as they are*",
     of="mlp",
     edits=True,
 )

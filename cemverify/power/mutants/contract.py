@@ -409,6 +409,17 @@ def tunes_itself(call: Call, *arguments: Any) -> Any:
     return call(*arguments) * (1 if calls < 4 else 1 + 1e-6)
 
 
+@ZOO.calls(
+    "Temperatures are kept by their first three digits, with the one that was met first.",
+    "contract/all/first-calls",
+    "answer of attention with nearly the same options = golden answer",
+    of="attention",
+)
+def knows_temperatures_by_three_digits(call: Call, x: Any, h: Any, weights: Any, config: Any) -> Any:
+    known = call.kept.setdefault(f"{config.tau:.3g}", config.tau)
+    return call(x, h, weights, replace(config, temperature=known))
+
+
 # --- settings -------------------------------------------------------------------------------------------
 
 

@@ -28,12 +28,15 @@ from cemverify.conformance.properties.training import (
     gradients_are_right,
 )
 from cemverify.conformance.questions.cases import Case
-from cemverify.conformance.questions.contexts import otherwise
+from cemverify.conformance.questions.contexts import nearly, otherwise
 from cemverify.conformance.questions.spaces import scattered_case
 
 
 def first_is_as_good_as_later(caller: Caller, case: Case) -> Evidence:
-    """The first call of each function in a process, and one after several others, return the right answer."""
+    """The first call of each function in a process, and one after several others, return the right answer.
+
+    So does one with nearly the same options, which what is kept for rounded options would spoil.
+    """
     asked = [(function, function.question(_part(function, case), caller.dtype)) for function in EVERY]
     asked = [(function, part) for function, part in asked if function.name in caller.subject.functions]  # type: ignore[union-attr]
     first = [caller.answer(function.name, part) for function, part in asked]
@@ -49,6 +52,11 @@ def first_is_as_good_as_later(caller: Caller, case: Case) -> Evidence:
             Comparison(f"answer of {function.name} after other calls = golden answer", later, due, room),
         ]
         telling &= function.moved(due, part, room)
+        if not caller.kind.compiles:
+            near = replace(part, config=nearly(part.config, caller.subject.not_offered))
+            what = f"answer of {function.name} with nearly the same options = golden answer"
+            answer, room = caller.answer(function.name, near), function.room(near, caller.dtype)
+            comparisons.append(Comparison(what, answer, function.due(near), room))
     return judge(*comparisons, telling=telling)
 
 
