@@ -331,7 +331,7 @@ def nearly(config: Config, absent: Collection[str]) -> Config:
     if isinstance(config, BlockConfig):
         attention, mlp = (nearly(part, absent) for part in (config.attention, config.mlp))  # type: ignore[arg-type]
         return BlockConfig(attention, mlp)  # type: ignore[arg-type]
-    changed = {} if "step-size" in absent else {"step_size": config.step_size * _NEARLY}
+    changed: dict[str, Any] = {} if "step-size" in absent else {"step_size": config.step_size * _NEARLY}
     if isinstance(config, AttentionConfig) and "temperature" not in absent:
         changed["temperature"] = config.tau * _NEARLY
     return replace(config, **changed)
