@@ -236,17 +236,10 @@ def chain(bound: float) -> EnergyLayer:
     )
 
 
-ZOO.append(
-    Mutant(
-        "chain-bound-too-small",
-        "The declared bound is that of short rows.",
-        _BOUNDED,
-        "the energy's curvature <= L",
-        partial(chain, 3.8),
-        ZOO.family,
-        original=partial(chain, 4.0),
-    )
-)
+ZOO += [
+    Mutant("chain-bound-too-small", "The declared bound is that of short rows.", _BOUNDED,
+        "the energy's curvature <= L", partial(chain, 3.8), ZOO.family, original=partial(chain, 4.0)),
+]  # fmt: skip
 
 
 # --- between calls -----------------------------------------------------------------------------------------------
