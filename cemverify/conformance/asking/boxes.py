@@ -614,6 +614,12 @@ def shaped(coordinates: Tensor, like: Named) -> Arrays:
     return found
 
 
+def widened(q: Question, part: str) -> Question:
+    """The question with arrays of one part, "x" or "memory", twice as wide as the others: most layers refuse it."""
+    wide: dict[str, Any] = {part: {name: torch.cat((a, a), -1) for name, a in getattr(q, part).items()}}
+    return replace(q, **wide)
+
+
 def quiet() -> warnings.catch_warnings[None]:
     """Within, warnings are not shown: compilers warn about their own speed, and that is not a fault of the layer."""
     return warnings.catch_warnings(action="ignore")

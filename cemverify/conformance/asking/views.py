@@ -65,6 +65,12 @@ def in_one_storage(arrays: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def interleaved(one: Any, other: Any) -> tuple[Any, Any]:
+    """Two arrays of one shape as windows of one array, in which their numbers alternate."""
+    joined = torch.stack((one, other), -1) if isinstance(one, Tensor) else np.stack((one, other), -1)
+    return joined[..., 0], joined[..., 1]
+
+
 def writable(array: Any) -> Any:
     """The array as optimisers may write into it: past torch's counter of versions."""
     return array.data if isinstance(array, Tensor) else array

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import threading
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -284,6 +286,23 @@ _LAST: dict[str, Any] = {}
 
 
 @_fault(
+    "layer-remembers-by-address-and-ends",
+    "The memory of the last call is read again where address, first and last number are the same.",
+    "structure/layer/edited-arrays",
+    "update for two numbers exchanged in * = update for new arrays*",
+    edits=True,
+    needs=("torch", "memory"),
+)
+def _remembers_ends(f: Function, x: Any, *m: Any) -> Any:
+    first: Tensor = m[0][0] if isinstance(m[0], tuple) else m[0]
+    ends = first.flatten()[[0, -1]].tolist() if first.numel() else []
+    key = (first.data_ptr(), first.shape, first.dtype, first.stride(), *ends)
+    if _LAST.get("memory of") != key:
+        _LAST.update({"memory of": key, "memory": _each(lambda a: a.detach().clone(), m[0])})
+    return f(x, _LAST["memory"], *m[1:])
+
+
+@_fault(
     "layer-ignores-strides",
     "The state is read from the start of its storage, as if no array were a view.",
     "structure/layer/windows",
@@ -303,11 +322,76 @@ def _gaps(a: Tensor) -> bool:
     return a.untyped_storage().size() // a.element_size() > a.numel()
 
 
+@_fault(
+    "layer-reads-no-memory-that-is-its-state",
+    "If one array is state and memory, the memory is read as zeros.",
+    "structure/layer/windows",
+    "update for state and memory as one array*",
+    needs=("memory",),
+)
+def _one_array(f: Function, x: Any, *m: Any) -> Any:
+    states = x if isinstance(x, tuple) else (x,)
+    return f(x, _each(lambda a: 0 * a if any(a is one for one in states) else a, m[0]), *m[1:])
+
+
+@_fault(
+    "layer-takes-one-storage-for-one-array",
+    "If state and memory lie in one storage, the memory is taken to be the state.",
+    "structure/layer/windows",
+    "update for state and memory as windows of one array*",
+    needs=("torch", "memory"),
+)
+def _one_storage(f: Function, x: Any, *m: Any) -> Any:
+    state, memory = _state(x), _state(m[0])
+    alike = state.shape == memory.shape and not isinstance(m[0], tuple)
+    one = alike and state.untyped_storage().data_ptr() == memory.untyped_storage().data_ptr()
+    return f(x, state, *m[1:]) if one else f(x, *m)
+
+
 ZOO += [
     mutant("layer-answers-in-float32", "The output is float32, whatever the dtype of the state.",
         "structure/layer/dtype", "bytes per number*", needs=("torch",),
         answer=lambda f, x, *m: _each(lambda u: u.to(torch.float32), f(x, *m))),
 ]  # fmt: skip
+
+
+@_fault(
+    "layer-switches-garbage-collection-on",
+    "Garbage collection is switched off during the call, and on afterwards.",
+    "structure/layer/settings",
+    "*garbage collection (1 = yes)*",
+)
+def _collects(f: Function, x: Any, *m: Any) -> Any:
+    gc.disable()
+    answer = f(x, *m)
+    gc.enable()
+    return answer
+
+
+@_fault(
+    "layer-leaves-errors-ignored-after-a-refusal",
+    "NumPy's error handling is put back where the call returns, and not where it raises.",
+    "structure/layer/settings",
+    "*NumPy error handling (1 = yes)*",
+    needs=("memory",),
+)
+def _errors_ignored(f: Function, x: Any, *m: Any) -> Any:
+    before = np.seterr(all="ignore")
+    answer = f(x, *m)
+    np.seterr(**before)
+    return answer
+
+
+@_fault(
+    "layer-leaves-autocast-off",
+    "Autocasting is switched off for the call, and stays off.",
+    "structure/layer/settings",
+    "*autocasting (1 = yes)*",
+    needs=("torch",),
+)
+def _autocast_off(f: Function, x: Any, *m: Any) -> Any:
+    torch.set_autocast_enabled("cpu", False)
+    return f(x, *m)
 
 
 # --- training and modes --------------------------------------------------------------------------------------
@@ -517,6 +601,22 @@ def _of_thread(f: Function, x: Any, *m: Any) -> Any:
     before = _KEPT.get("thread", now)
     _KEPT["thread"] = now
     return _each(lambda u: u if before == now else 2 * u, f(x, *m))
+
+
+@_fault(
+    "layer-scratch-of-one-thread",
+    "Scratch space is made for the thread of the first call alone, so calls in others fail.",
+    _CONTEXTS,
+    "raised",
+)
+def _scratch(f: Function, x: Any, *m: Any) -> Any:
+    if not _KEPT.setdefault("scratch", False):
+        _KEPT["scratch"] = True
+        _SCRATCH.factor = 1
+    return _each(lambda u: u * _SCRATCH.factor, f(x, *m))
+
+
+_SCRATCH = threading.local()
 
 
 @_fault(

@@ -183,6 +183,15 @@ def to_the_usual_dtype(implementation: Implementation) -> Implementation:
     return changing(lambda: torch.set_default_dtype(torch.float32), implementation)
 
 
+@ZOO.wraps(
+    "Calls switch autocasting off and leave it off, which shows only where it was on.",
+    "contract/attention/settings-unchanged",
+    "the process keeps its autocasting*",
+)
+def autocast_stays_off(implementation: Implementation) -> Implementation:
+    return changing(lambda: torch.set_autocast_enabled("cpu", False), implementation)
+
+
 @ZOO.calls(
     "Calls in float32 allow products of a lower precision, and leave it so.",
     "contract/mlp/settings-unchanged",

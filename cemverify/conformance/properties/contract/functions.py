@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,12 +13,11 @@ from torch import Tensor
 from cemverify.cem.models import BlockConfig
 from cemverify.conformance.asking.answers import as_tensor
 from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.asking.changes import changes_of
 from cemverify.conformance.asking.contexts import answered_in, products_in
 from cemverify.conformance.asking.differentiation import arguments_of
 from cemverify.conformance.asking.experiments import experiment, long_experiment
-from cemverify.conformance.asking.process_state import ProcessState, at_other_values
-from cemverify.conformance.asking.surroundings import SURROUNDINGS, seeded_by
-from cemverify.conformance.implementations.faults import Fault
+from cemverify.conformance.asking.surroundings import SURROUNDINGS
 from cemverify.conformance.implementations.features import FUNCTIONS
 from cemverify.conformance.oracle.budgets import energy_budget, output_budget
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, moved
@@ -33,7 +30,6 @@ from cemverify.conformance.questions.contexts import Context, factors
 from cemverify.conformance.questions.spaces import Space
 
 Check = Callable[["Function", Caller, Case], Evidence]
-Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -187,48 +183,23 @@ def changes(
 ) -> tuple[list[str], list[str]]:
     """The settings that calls changed, and the libraries whose random generator they seeded.
 
-    Calls are made as usual; where settings have other values, since one that sets what is set already changes
-    nothing; and in a context, if there is one, whose answer is not judged here.
+    Calls are made as `changes_of` makes them, and in a context, if there is one, whose answer is not judged here.
 
     Args:
         cases: the calls that are made as usual; the first of them is made in the other ways, too.
     """
-    noticed: list[str] = []
-    caller = replace(caller, noticed=noticed)
+    caller = replace(caller, noticed=[])
     calls = [caller.bound(name, case) for case in cases]
 
     def within(context: Context) -> None:
         first, shape = cases[0], caller.shape(name, cases[0])
-        with suppress(Fault):
-            if "record" in context.mode:
-                cotangent = torch.ones(shape, dtype=torch.float64)
-                products_in(caller, first, cotangent, name, tuple(arguments_of(first, name)), context)
-            else:
-                answered_in(caller, name, first, context, shape)
+        if "record" in context.mode:
+            cotangent = torch.ones(shape, dtype=torch.float64)
+            products_in(caller, first, cotangent, name, tuple(arguments_of(first, name)), context)
+        else:
+            answered_in(caller, name, first, context, shape)
 
-    with caller.guarded():
-        seeded = _watched(lambda: seeded_by(*calls), noticed)
-        with at_other_values():
-            _watched(calls[0], noticed)
-    if context is not None:
-        _watched(lambda: within(context), noticed)
-    return noticed, seeded
-
-
-def _watched(make: Callable[[], Made], noticed: list[str]) -> Made:
-    """What calls come to; adds the names of the settings that they change, and sets these back.
-
-    What modules change that are imported meanwhile is not the calls' doing: then these are made again.
-    """
-    loaded, already, before = len(sys.modules), len(noticed), ProcessState.now()
-    made = make()
-    if len(sys.modules) > loaded:
-        before.restore()
-        del noticed[already:]
-        before, made = ProcessState.now(), make()
-    noticed.extend(before.changed())
-    before.restore()
-    return made
+    return changes_of(caller, calls, *(() if context is None else (lambda: within(context),)))
 
 
 def _unmet(case: Case, caller: Caller) -> list[Case]:

@@ -128,7 +128,7 @@ def _of_arrays_edited_one_by_one(caller: Caller, name: str, case: Case, shape: t
                     writable(array)[...] = other[key]
                 arrays = {key: renewed(array) for key, array in arrays.items()}
             else:
-                _exchange(writable(arrays[edited]), case)
+                exchange(writable(arrays[edited]), case.turn)
             new = {key: caller.array(as_tensor(array)) for key, array in arrays.items()}
             found[claim] = [as_tensor(function(given), shape) for given in (arrays, new)]
         return {**found, _AFTER_ALL: [as_tensor(first), before]}
@@ -149,11 +149,15 @@ def _edits(caller: Caller, case: Case, name: str) -> dict[str, str | None]:
     return {**exchanged, "output for new arrays in the memory of others = output for new arrays": None}
 
 
-def _exchange(array: Any, case: Case) -> None:
-    """Exchanges two neighbours in place, between the ends where there is room, somewhere else in each case."""
+def exchange(array: Any, turn: Callable[[int], int]) -> None:
+    """Exchanges two neighbours in place, between the ends where there is room.
+
+    Args:
+        turn: from n to a number from 0 to n - 1, another one for each case: which of n places it is.
+    """
     size = math.prod(array.shape)
     if size > 1:
-        first = 1 + case.turn(size - 3) if size > 3 else 0
+        first = 1 + turn(size - 3) if size > 3 else 0
         one, other = (tuple(int(i) for i in np.unravel_index(n, array.shape)) for n in (first, first + 1))
         array[one], array[other] = float(array[other]), float(array[one])
 

@@ -10,19 +10,19 @@ inference mode, come first at sizes that nothing else asks.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from cemverify.conformance.asking.answers import as_tensor
-from cemverify.conformance.asking.boxes import Arrays, Box, flat, packed, quiet, unpacked
+from cemverify.conformance.asking.boxes import Arrays, Box, flat, packed, quiet, unpacked, widened
 from cemverify.conformance.asking.contexts import arranged
 from cemverify.conformance.asking.experiments import long_experiment, shapes
 from cemverify.conformance.implementations.arrays import ArrayKind
@@ -37,12 +37,15 @@ from cemverify.conformance.questions.black_boxes import Question, level, scatter
 from cemverify.conformance.questions.contexts import BEFORE, USUAL, Context, layouts
 from cemverify.conformance.questions.coverage import covering
 
-_OF_PARAMETERS = "parameters record gradients"
+R = TypeVar("R")
+
+_OF_PARAMETERS, _THREAD = "parameters record gradients", "in another thread"
 # the modes, with the features that each takes
 MODES: Mapping[str, frozenset[str]] = {
     USUAL: frozenset(),
     "in inference mode": frozenset({"inference", "autograd-modes"}),
     "under autocast": frozenset({"autograd-modes", "wide"}),
+    _THREAD: frozenset(),
     "mapped": frozenset({"vmap", "autograd-modes"}),
     "x records gradients": frozenset({"gradients"}),
     "memory records gradients": frozenset({"gradients", "memory"}),
@@ -153,8 +156,8 @@ def answered_in(box: Box, q: Question, context: Context) -> Arrays:
     if context.mode == "mapped":
         return _mapped(box, q, context)
     x, memory, noise = _laid_out(box, q, context.arrays)
-    with box.caller.guarded(), _MODES.get(context.mode, nullcontext)():
-        found = box.read(box.update_on(*_packed(x, memory), noise), q.x)
+    with box.caller.guarded():
+        found = _called_in(context.mode, lambda: box.read(box.update_on(*_packed(x, memory), noise), q.x))
     return box.difference({name: a.clone() for name, a in found.items()}, q.x)
 
 
@@ -228,6 +231,20 @@ _MODES: Mapping[str, Callable[[], Any]] = {
 }
 
 
+def _called_in(mode: str, call: Callable[[], Arrays]) -> Arrays:
+    """The answer of a call in a mode, or in a thread of its own."""
+    if mode == _THREAD:
+        return _of_thread(call)
+    with _MODES.get(mode, nullcontext)():
+        return call()
+
+
+def _of_thread(call: Callable[[], R]) -> R:
+    """What a call in a thread of its own returns; what it raises there is raised here."""
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(call).result()
+
+
 def _come_before(box: Box, q: Question, context: Context) -> None:
     """The call before, with other numbers: what it does itself is not judged here."""
     if context.before != USUAL:
@@ -246,22 +263,9 @@ def _in_inference_mode(box: Box, q: Question) -> None:
         _asked(box, q)
 
 
-def _refused(box: Box, q: Question) -> None:
-    wide = {name: torch.cat((a, a), -1) for name, a in q.x.items()}
-    with box.caller.guarded():
-        memory, noise = box.own(q)[1:3]
-        box.update_on(box.given(wide, "State"), memory, noise)
-
-
 def _in_another_thread(box: Box, q: Question) -> None:
-    def call() -> None:
-        with suppress(BaseException):
-            box.update_on(*box.own(q)[:3])
-
-    thread = threading.Thread(target=call, daemon=True)
     with box.caller.guarded():
-        thread.start()
-        thread.join()
+        _of_thread(lambda: box.update_on(*box.own(q)[:3]))
 
 
 def _in_training(box: Box, q: Question) -> None:
@@ -274,7 +278,7 @@ _BEFORE: Mapping[str, Callable[[Box, Question], None]] = {
     "after another dtype": lambda box, q: _asked(box.at(torch.float32), q),
     "after other sizes": lambda box, q: _asked(box, q.rows([*range(q.batch), 0])),
     "after inference mode": _in_inference_mode,
-    "after a refused call": _refused,
+    "after a refused call": lambda box, q: _asked(box, widened(q, "x")),
     "after another thread": _in_another_thread,
     "after training": _in_training,
 }

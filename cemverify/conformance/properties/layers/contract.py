@@ -8,22 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from cemverify.conformance.asking.answers import as_tensor, plain
-from cemverify.conformance.asking.boxes import SCALARS, Arrays, Box, flat, packed, quiet, unpacked
+from cemverify.conformance.asking.boxes import SCALARS, Arrays, Box, flat, packed, quiet, unpacked, widened
+from cemverify.conformance.asking.changes import changes_of
 from cemverify.conformance.asking.experiments import Rows, compiling_experiment, experiment, long_experiment, shapes
-from cemverify.conformance.asking.process_state import ProcessState
-from cemverify.conformance.asking.surroundings import SURROUNDINGS, seeded_by
+from cemverify.conformance.asking.surroundings import SURROUNDINGS
+from cemverify.conformance.asking.views import interleaved, writable
 from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, moved
 from cemverify.conformance.properties import modes
 from cemverify.conformance.properties.base import Explanation, Property
 from cemverify.conformance.properties.contract import arguments, calls, memory, settings
-from cemverify.conformance.properties.contract.memory import overwrite
+from cemverify.conformance.properties.contract.memory import exchange, overwrite
 from cemverify.conformance.properties.function_calls import (
     Call,
     gradients_change_no_answer,
@@ -56,7 +57,10 @@ def inputs_are_left_alone(box: Box, q: Question) -> Evidence:
 
 
 def edits_are_seen(box: Box, q: Question) -> Evidence:
-    """Arrays that were edited in place are read anew, and an answer that was given does not move with them."""
+    """Arrays that were edited in place are read anew, and an answer that was given does not move with them.
+
+    They are also where two neighbouring numbers of one array are exchanged, which leaves its ends and its sum.
+    """
     other = replace(q, x=_each(_edited, q.x), memory=_each(_edited, q.memory))
     mask, others = mask_of(box, q), box.functions(other)
     comparisons, telling = [], False
@@ -70,14 +74,20 @@ def edits_are_seen(box: Box, q: Question) -> Evidence:
         comparisons += _compared(name, "an output after its arguments were edited = before", kept, first, zero)
         comparisons += _compared(name, "update for edited arrays = update for new arrays", again, fresh, room)
         comparisons += _compared(name, "update after an earlier one was overwritten = before", anew, again, room)
+        for key, (got, due) in _around_exchanges(box, name, asked, mask).items():
+            what = f"update for two numbers exchanged in {key} = update for new arrays"
+            comparisons += _compared(name, what, got, due, rounding(box, asked, _rows(due, q.batch)))
         if name == "update":
             telling = moved(flat(fresh) - flat(first), along(room, flat(fresh)))
     return judge(*comparisons, telling=telling)
 
 
 def windows_are_read_as_they_lie(calls: Sequence[BoxCall]) -> Evidence:
-    """Arrays that are windows into larger ones give what arrays of their own give."""
-    return unchanged(calls, lambda call: {"update for views = update for separate arrays": call.of_windows()})
+    """Windows give what arrays of their own give, and so does one array that is both state and memory."""
+    found = unchanged(calls, lambda call: call.of_windows())
+    itself = [call.of_itself() for call in calls if _twins(call.q)]
+    shared = unchanged(itself, lambda call: call.of_shared_memory("one array")).comparisons if itself else ()
+    return judge(*found.comparisons, *shared, telling=found.telling)
 
 
 def answers_have_the_arguments_dtype(box: Box, q: Question) -> Evidence:
@@ -147,9 +157,22 @@ class BoxCall(Call):
             for what, gradients in (("with gradients recorded", True), ("without gradients", False))
         }
 
-    def of_windows(self) -> Arrays:
-        """What it says of arrays that are windows into wider ones."""
-        return _of_windows(self.box, self.name, self.q, self.mask)
+    def of_windows(self) -> Mapping[str, Arrays]:
+        """What it says of arrays that are windows into wider ones, or both of one, each by the claim about it."""
+        wider = _of_windows(self.box, self.name, self.q, self.mask)
+        both = _twins(self.q) and self.box.caller.kind.editable  # others have no views
+        shared = self.of_shared_memory("windows of one array") if both else {}
+        return {"update for views = update for separate arrays": wider, **shared}
+
+    def of_itself(self) -> BoxCall:
+        """The same call with an array of the state in the place of one of the memory that has its shape."""
+        one, other = _pair(self.q)
+        return replace(self, q=replace(self.q, memory={**self.q.memory, other: self.q.x[one]}))
+
+    def of_shared_memory(self, how: str) -> Mapping[str, Arrays]:
+        """What it says where arrays of state and memory share theirs as one of `_SHARED` says, by the claim."""
+        found = _of_shared_memory(self.box, self.name, self.q, self.mask, how)
+        return {f"update for state and memory as {how} = update for separate arrays": found}
 
     def compiled(self) -> Arrays:
         """What the compiled update says."""
@@ -275,6 +298,47 @@ def _around_an_edit(
         return first, kept, again, later, anew
 
 
+@long_experiment(lambda asked: dict.fromkeys([*asked.q.x, *asked.q.memory], [_due(asked)] * 2))
+def _around_exchanges(box: Box, name: str, q: Question, mask: Tensor | None) -> dict[str, list[Arrays]]:
+    """After two numbers of an array were exchanged: the answer, and that for new arrays, by the array's name.
+
+    One array is edited after the other, and new ones come last: what is kept of the last arrays may be one's own.
+    """
+    state, memory, *others = _own(box, name, q, mask)
+    arrays = dict(zip([*q.x, *q.memory], listed(state) + listed(memory), strict=True))
+
+    def answer(*given: Any) -> Arrays:
+        return box.read_of(name, box.called_on(name, *given), q.x)
+
+    with box.caller.guarded():
+        answer(state, memory, *others)
+        found = {}
+        for key, array in arrays.items():
+            exchange(writable(array), lambda n: q.seed % n)
+            now = {k: as_tensor(a) for k, a in arrays.items()}
+            new = replace(q, x={k: now[k] for k in q.x}, memory={k: now[k] for k in q.memory})
+            found[key] = answer(state, memory, *others), new
+        return {key: [got, answer(*_own(box, name, new, mask))] for key, (got, new) in found.items()}
+
+
+@experiment(_due)
+def _of_shared_memory(box: Box, name: str, q: Question, mask: Tensor | None, how: str) -> Arrays:
+    """What a function says where an array of the state and one of the memory share theirs."""
+    x, held = ({key: box.array(array) for key, array in part.items()} for part in (q.x, q.memory))
+    one, other = _pair(q)
+    x[one], held[other] = _SHARED[how](x[one], held[other])
+    _, _, noise, own_mask = _own(box, name, q, mask)
+    with box.caller.guarded():
+        returned = box.called_on(name, packed(x, "State"), packed(held, "Memory"), noise, own_mask)
+        return box.read_of(name, returned, q.x)
+
+
+_SHARED: Mapping[str, Callable[[Any, Any], tuple[Any, Any]]] = {
+    "one array": lambda one, _: (one, one),
+    "windows of one array": interleaved,
+}
+
+
 @experiment(_due)
 def _of_windows(box: Box, name: str, q: Question, mask: Tensor | None) -> Arrays:
     """What a function says of arrays that are windows into wider ones."""
@@ -325,13 +389,18 @@ def _widths(box: Box, name: str, q: Question) -> tuple[list[float], list[float]]
 
 @long_experiment()
 def _after_calls(box: Box, name: str, q: Question) -> tuple[list[str], list[str]]:
-    """The settings that two calls changed, and the generators that they seeded."""
-    with box.caller.guarded():
-        before = ProcessState.now()
-        seeded = seeded_by(lambda: box.called_on(name, *_own(box, name, q, None)))
-        changed = before.changed()
-        before.restore()
-    return changed, seeded
+    """The settings that calls changed, refused ones among them, and the generators that they seeded."""
+    caller = replace(box.caller, noticed=[])
+
+    def call(asked: Question) -> None:
+        box.called_on(name, *_own(box, name, asked, None))
+
+    def refused(part: str) -> None:
+        with caller.guarded():
+            call(widened(q, part))
+
+    parts = [part for part in ("x", "memory") if getattr(q, part)]
+    return changes_of(caller, [partial(call, q)], *(partial(refused, part) for part in parts))
 
 
 def _own(box: Box, name: str, q: Question, mask: Tensor | None) -> tuple[Any, Any, Any, Any]:
@@ -380,6 +449,17 @@ def _each(change: Callable[[Tensor], Tensor], named: Named) -> Arrays:
     return {name: change(array) for name, array in named.items()}
 
 
+def _twins(q: Question) -> list[tuple[str, str]]:
+    """Names of an array of the state and one of the memory that have one shape."""
+    return [(a, b) for a, one in q.x.items() for b, other in q.memory.items() if one.shape == other.shape]
+
+
+def _pair(q: Question) -> tuple[str, str]:
+    """The twins whose turn it is."""
+    found = _twins(q)
+    return found[q.seed % len(found)]
+
+
 def _plus_one(array: Tensor) -> Tensor:
     return array + 1
 
@@ -414,17 +494,24 @@ def properties() -> Iterator[Property]:
          calls.REPEATABLE, OfCalls(twice_gives_the_same), "the call in between returns something else", set(), 1.0),
         ("structure/layer/inputs-unchanged", "A call of any of the layer's functions leaves its arguments unchanged.",
          arguments.ARGUMENTS_KEPT, inputs_are_left_alone, "the call returns an answer", set(), 0.4),
-        ("structure/layer/edited-arrays", "Edited arrays are read again, and earlier outputs do not change.",
+        ("structure/layer/edited-arrays",
+         "Edited arrays are read again, where two numbers are exchanged too, and earlier outputs do not change.",
          memory.READ_ANEW, edits_are_seen, "the edit changes the update", {"editable"}, 0.4),
-        ("structure/layer/windows", "A view into a larger array is read correctly.",
-         memory.WINDOWS_READ, OfCalls(windows_are_read_as_they_lie), "the update is not zero", set(), 1.0),
+        ("structure/layer/windows",
+         "A view into a larger array is read correctly, and so are state and memory in one array.",
+         Explanation(
+             "F(views) = F(copies of the views), F(x, x) = F(x, copy of x)",
+             f"{memory.WINDOWS_READ.why} Where state and memory lie in one array, their numbers still decide.",
+         ),
+         OfCalls(windows_are_read_as_they_lie), "the update is not zero", set(), 1.0),
         ("structure/layer/dtype", "The output of each of the layer's functions has the dtype of the state.",
          Explanation(
              "dtype(x') = dtype(x)",
              "A layer that changes the dtype changes that of all that follows.",
          ),
          answers_have_the_arguments_dtype, "the call returns an answer", set(), 0.2),
-        ("structure/layer/settings", "A call changes no setting of the process and seeds no random generator.",
+        ("structure/layer/settings",
+         "A call leaves settings of the process as they are, whatever they are, and seeds no random generator.",
          settings.SETTINGS_KEPT, OfCalls(settings_are_left_alone), "the call returns an answer", set(), 0.05),
         ("modes/layer/no-gradients", "Recording gradients changes no output.",
          modes.UNRECORDED, OfCalls(gradients_change_no_answer), "the update is not zero", {"torch"}, 0.3),

@@ -1,0 +1,72 @@
+"""What calls change of the process: made as usual, where settings have other values, and in other circumstances."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import torch
+
+from cemverify.conformance.asking.calls import Caller
+from cemverify.conformance.asking.process_state import ProcessState, at_other_values
+from cemverify.conformance.asking.surroundings import seeded_by
+from cemverify.conformance.implementations.faults import Fault
+
+Made = TypeVar("Made")
+
+
+def changes_of(
+    caller: Caller, calls: Sequence[Callable[[], Any]], *others: Callable[[], Any]
+) -> tuple[list[str], list[str]]:
+    """The settings that calls changed, and the libraries whose random generator they seeded.
+
+    The first call is also made where settings have other values, since one that sets what is set already changes
+    nothing. One of torch is made under autocast, too: that it is put back where it is left would hide a change.
+
+    Args:
+        caller: of the calls, one that notices (`Caller.noticed`). calls: what is called as usual; each must answer.
+        others: calls in other circumstances. What they and the call under autocast raise is not judged here.
+    """
+    noticed = caller.noticed
+    assert noticed is not None
+
+    def under_autocast() -> None:
+        with caller.guarded():
+            calls[0]()
+
+    with caller.guarded():
+        seeded = _watched(lambda: seeded_by(*calls), noticed)
+        with at_other_values():
+            _watched(calls[0], noticed)
+    if caller.kind.name == "torch":
+        with torch.autocast("cpu", torch.bfloat16):
+            _watched(_tolerated(under_autocast), noticed)
+    for call in others:
+        _watched(_tolerated(call), noticed)
+    return noticed, seeded
+
+
+def _tolerated(call: Callable[[], Any]) -> Callable[[], None]:
+    def tolerated() -> None:
+        with suppress(Fault):
+            call()
+
+    return tolerated
+
+
+def _watched(make: Callable[[], Made], noticed: list[str]) -> Made:
+    """What calls come to; adds the names of the settings that they change, and sets these back.
+
+    What modules change that are imported meanwhile is not the calls' doing: then these are made again.
+    """
+    loaded, already, before = len(sys.modules), len(noticed), ProcessState.now()
+    made = make()
+    if len(sys.modules) > loaded:
+        before.restore()
+        del noticed[already:]
+        before, made = ProcessState.now(), make()
+    noticed.extend(before.changed())
+    before.restore()
+    return made
