@@ -240,7 +240,7 @@ ZOO += [
         _DTYPE, "bytes per number*(energy)", "energy", "energy_transformer",
         answer=lambda f, *others: f(*others).float()),
     _mutant("energy-ignores-strides", "The energy reads the state from the start of its storage.",
-        _WINDOWS, "update for views*(energy)", "energy", "simplicial_hopfield",
+        _WINDOWS, "update for * = update for separate arrays (energy)", "energy", "simplicial_hopfield",
         answer=lambda f, x, *others: f(_each(_from_the_start, x), *others)),
 ]  # fmt: skip
 

@@ -306,7 +306,7 @@ def _remembers_ends(f: Function, x: Any, *m: Any) -> Any:
     "layer-ignores-strides",
     "The state is read from the start of its storage, as if no array were a view.",
     "structure/layer/windows",
-    "update for views*",
+    "update for * = update for separate arrays*",
     needs=("torch",),
 )
 def _ignores_strides(f: Function, x: Any, *m: Any) -> Any:
