@@ -23,7 +23,8 @@ def changes_of(
     """The settings that calls changed, and the libraries whose random generator they seeded.
 
     The first call is also made where settings have other values, since one that sets what is set already changes
-    nothing. One of torch is made under autocast, too: that it is put back where it is left would hide a change.
+    nothing. With torch it is made under autocast, too. There settings are compared inside, since leaving autocast
+    puts them back.
 
     Args:
         caller: of the calls, one that notices (`Caller.noticed`). calls: what is called as usual; each must answer.

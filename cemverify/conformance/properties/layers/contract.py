@@ -501,7 +501,7 @@ def properties() -> Iterator[Property]:
          "A view into a larger array is read correctly, and so are state and memory in one array.",
          Explanation(
              "F(views) = F(copies of the views), F(x, x) = F(x, copy of x)",
-             f"{memory.WINDOWS_READ.why} Where state and memory lie in one array, their numbers still decide.",
+             f"{memory.WINDOWS_READ.why} If state and memory lie in one array, the answer is that for their numbers.",
          ),
          OfCalls(windows_are_read_as_they_lie), "the update is not zero", set(), 1.0),
         ("structure/layer/dtype", "The output of each of the layer's functions has the dtype of the state.",
