@@ -66,6 +66,12 @@ def gradients_at_every_magnitude(caller: Caller, case: Case) -> Evidence:
     return _right_at_extremes(caller, with_every_magnitude(case.to(torch.float64)))
 
 
+def energy_gradients_at_every_magnitude(caller: Caller, case: Case) -> Evidence:
+    """The same of the stated energy."""
+    case = with_every_magnitude(case.to(torch.float64))
+    return replace(energy_gradients_are_right(caller, case), asked=case)
+
+
 def gradients_at_every_d(caller: Caller, case: Case) -> Evidence:
     """Gradients where entries of the preconditioner's d have every magnitude, of either sign."""
     return _right_at_extremes(caller, with_every_d(case.to(torch.float64)))
@@ -195,6 +201,9 @@ def _at_every_magnitude() -> Iterator[Property]:
     needs = {"mlp", "start"}
     check = gradients_at_every_magnitude
     yield _products("mlp/every-magnitude", what, _TRAINS_AT_EVERY_MAGNITUDE, check, bends, 0.3, needs=needs)
+    what = "Vector-Jacobian products of mlp_energy are right at pre-activations of any size from 0.01 to 730."
+    check, needs = energy_gradients_at_every_magnitude, {"mlp_energy", "start"}
+    yield _products("mlp-energy/every-magnitude", what, _TRAINS_AT_EVERY_MAGNITUDE, check, bends, 0.15, needs=needs)
     kinds = tuple(PreconditionerConfig(kind) for kind in ("diagonal", "low-rank"))
     for layer in layers:
         # other activations are 0 at x = 0

@@ -420,6 +420,30 @@ def knows_temperatures_by_three_digits(call: Call, x: Any, h: Any, weights: Any,
     return call(x, h, weights, replace(config, temperature=known))
 
 
+@ZOO.calls(
+    "The longest row that was met decides from which number of tokens on outputs are rounded otherwise.",
+    "contract/attention/determinism",
+    "second call = first call",
+    of="attention",
+)
+def rounds_by_the_longest_row(call: Call, x: Any, h: Any, weights: Any, config: Any) -> Any:
+    longest = call.kept["longest"] = max(call.kept.get("longest", 0), h.shape[1])
+    answer = call(x, h, weights, config)
+    return answer * (1 + 2.0**-50) if 40 <= h.shape[1] < longest else answer
+
+
+@ZOO.calls(
+    "A state that is one row, read again for every row of the batch, is computed once, with the first row's memory.",
+    "contract/mlp/windows",
+    "output for views*",
+    of="mlp",
+)
+def computes_one_row_once(call: Call, x: Any, h: Any, weights: Any, config: Any) -> Any:
+    if len(x) == 1 or x.stride(0):
+        return call(x, h, weights, config)
+    return call(x[:1], h[:1], weights, config).expand_as(x).clone()
+
+
 # --- settings -------------------------------------------------------------------------------------------
 
 

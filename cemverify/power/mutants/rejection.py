@@ -213,6 +213,37 @@ def widens_integers_that_are_alike(call: Call, *arguments: Any) -> Any:
 
 
 @ZOO.calls(
+    "Numbers are looked at only in arrays that record no gradients.",
+    "rejection/attention/not-finite",
+    "bad input is refused*accepted it",
+    also=("rejection/mlp/not-finite",),
+    original=_careful,
+)
+def trusts_what_is_trained(call: Call, *arguments: Any) -> Any:
+    *states, weights, config = arguments
+
+    def trusted(array: Any) -> Any:
+        return array.nan_to_num(0.0, 0.0, 0.0) if array.requires_grad else array
+
+    return call(*map(trusted, states), {name: trusted(w) for name, w in weights.items()}, config)
+
+
+@ZOO.calls(
+    "The largest number of a dtype is taken for infinity.",
+    "rejection/attention/not-finite",
+    "raised",
+    also=("rejection/mlp/not-finite",),
+    original=_careful,
+)
+def refuses_the_largest_number(call: Call, *arguments: Any) -> Any:
+    *states, weights, _ = arguments
+    for array in (*states, *weights.values()):
+        if array.is_floating_point() and not bool((array.abs() < torch.finfo(array.dtype).max).all()):
+            raise ValueError("there is a number that is not finite")
+    return call(*arguments)
+
+
+@ZOO.calls(
     "Numbers whose squares are infinite are taken for infinite themselves.",
     "rejection/attention/not-finite",
     "raised",

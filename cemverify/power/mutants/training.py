@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cemverify.cem.layers import MLPConfig
 from cemverify.conformance.implementations.plain import Plain, Weights
-from cemverify.power.mutants.base import Zoo
+from cemverify.power.mutants.base import Call, Zoo
 
 ZOO = Zoo("training")
 
@@ -134,3 +134,14 @@ ZOO += [
 class SoftplusOverflowsBackwards(Plain):
     def positive(self, d: Tensor) -> Tensor:
         return torch.where(d > 40, d, torch.log1p(torch.exp(d)))
+
+
+@ZOO.calls(
+    "Where pre-activations exceed twelve, the energy gives x no gradient.",
+    "training/mlp-energy/every-magnitude",
+    _PRODUCT,
+    of="mlp_energy",
+)
+def energies_saturate_in_training(call: Call, x: Tensor, h: Tensor, weights: Any, config: Any) -> Any:
+    far = (x.detach() @ weights["V"].detach().mT).abs().amax(-1, keepdim=True) > 12  # (B, J, 1)
+    return call(torch.where(far, x.detach(), x), h, weights, config)

@@ -93,7 +93,10 @@ class FunctionCall(Call):
         return {"": self.caller.answer(self.function.name, self.case)}
 
     def answer_between(self) -> Answer:
-        return {"": self.caller.answer(self.function.name, elsewhere(self.case))}
+        other, tokens = elsewhere(self.case), self.case.h.shape[1]
+        if tokens >= LONG_ROW:  # what grows with the longest row that was met, grows here
+            other = lengthened(other, 5 * tokens, 1)
+        return {"": self.caller.answer(self.function.name, other)}
 
     def room(self, usual: Answer) -> Tensor:  # noqa: ARG002
         return self.function.room(self.case, self.caller.dtype)
@@ -218,15 +221,21 @@ def _unmet(case: Case, caller: Caller) -> list[Case]:
     tokens, rows = case.h.shape[1] + 1, case.h.shape[0]
     if case.turn(_ONE_IN) == 0:
         tokens, rows = _LONG, 1
+    sizes = [lengthened(case, tokens, rows)]
+    return [replace(case, config=config), *(() if kind.compiles else sizes)]
+
+
+def lengthened(case: Case, tokens: int, rows: int) -> Case:
+    """A case of at most so many rows, whose tokens are read again and again until there are so many."""
 
     def longer(states: Tensor) -> Tensor:
         return states[:rows].repeat(1, -(-tokens // states.shape[1]), 1)[:, :tokens]
 
     h = longer(case.h)
-    sizes = [replace(case, x=h if case.x is case.h else longer(case.x), h=h)]
-    return [replace(case, config=config), *(() if kind.compiles else sizes)]
+    return replace(case, x=h if case.x is case.h else longer(case.x), h=h)
 
 
+LONG_ROW = 44  # tokens: more than a tile of 16 or 32
 _MANY_STEPS, _LONG = 17, 130
 _ONE_IN = 3  # cases has a long row
 

@@ -174,18 +174,24 @@ def overwrite(answer: Any) -> None:
 
 def windows_are_read_as_they_are(function: Function, caller: Caller, case: Case) -> Evidence:
     """Windows of larger arrays, reversed and transposed ones, expanded ones, and weights in any order are read."""
-    h = repeated(case.h, _axis(case.h)).contiguous()
     weights = {name: _level(w) if name.split(".")[-1] in _FLAT else w for name, w in case.weights.items()}
-    case = replace(case, x=h if case.x is case.h else case.x, h=h, weights=weights)
-    shape = function.shape(case)
-    got = _of_windows(caller, function.name, case, shape)
-    due, room = function.due(case), function.room(case, caller.dtype)
-    comparison = Comparison("output for views, with the weights in reverse order", got, due, room)
-    return judge(comparison, telling=function.moved(due, case, room))
+    comparisons, telling = [], False
+    for one_state in (False, True) if case.x is not case.h else (False,):
+        x, h = case.x, case.h  # one state is read again for every row, or one memory for every row, token or channel
+        if one_state:
+            x = repeated(x, 0).contiguous()
+        else:
+            h = repeated(h, _axis(h)).contiguous()
+        asked = replace(case, x=h if case.x is case.h else x, h=h, weights=weights)
+        got = _of_windows(caller, function.name, asked, function.shape(asked), one_state=one_state)
+        due, room = function.due(asked), function.room(asked, caller.dtype)
+        comparisons.append(Comparison("output for views, with the weights in reverse order", got, due, room))
+        telling |= function.moved(due, asked, room)
+    return judge(*comparisons, telling=telling)
 
 
 @experiment(lambda asked: asked.shape)
-def _of_windows(caller: Caller, name: str, case: Case, shape: torch.Size) -> Tensor:
+def _of_windows(caller: Caller, name: str, case: Case, shape: torch.Size, *, one_state: bool) -> Tensor:
     x, h, weights = caller.arguments(case)
     if caller.kind.editable:  # others have no views
         x, h = window(x), window(h)
@@ -195,9 +201,9 @@ def _of_windows(caller: Caller, name: str, case: Case, shape: torch.Size) -> Ten
             for i, (name, array) in enumerate(weights.items())
         }
     if isinstance(h, Tensor):
-        h = repeated(h, _axis(h))
+        x, h = (repeated(x, 0), h) if one_state else (x, repeated(h, _axis(h)))
     elif caller.kind is NUMPY:
-        x, h = reverse_strided(x), repeated(h, _axis(h))
+        x, h = (repeated(x, 0), reverse_strided(h)) if one_state else (reverse_strided(x), repeated(h, _axis(h)))
     weights = {name: weights[name] for name in reversed(weights)}
     return as_tensor(caller.call(name, case, x, h, weights), shape)
 
