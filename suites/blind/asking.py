@@ -76,6 +76,8 @@ def asked(folder: Path, name: str, first: str = "") -> Answer:
     for property_ in sorted(applicable(kind_of(subject), catalogue()), key=lambda p: (p.id != first, order(p, area))):
         if not_offered(property_, subject.not_offered, torch.float64) is not None:
             continue
+        if property_.first:  # a check asks it of a process of its own
+            subject = round_.implementation(name, anew=True)
         record = judge_property(subject, property_, Effort(shrink=False))
         usual.restore()  # as the process does that holds an implementation in a check
         if record.verdict == Verdict.VIOLATED:
@@ -118,5 +120,4 @@ _LIKELY = {
 def order(property_: Property, area: str) -> tuple[bool, bool, bool]:
     """Where a property stands if a fault of that area is to be found soon."""
     likely = property_.id.startswith(_LIKELY.get(area, ()))
-    # a check asks those of first calls in a process of their own
     return not property_.first, not likely, not property_.id.endswith("any-options")

@@ -20,7 +20,7 @@ correct implementations to change; and for energy layers [their page](energy-lay
 any property, mutant or test.
 
 Each fault is tested with the default number of examples and one seed, until some property is violated: then it is
-*killed*. Its code is not read for that, so nothing is asked around the numbers in it. From round 3 on, what survived
+*killed*. Its code is not read for that, so nothing is asked around the numbers in it. What survived rounds 3 to 6
 was then checked with its code read. Most gaps that survivors showed were closed, each for all faults of its kind, and
 then the survivors were tested again. Those that are killed by nothing yet are marked "not seen".
 

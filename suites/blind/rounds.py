@@ -124,13 +124,19 @@ mine = implementation(
         fault = self._by_name.get(name)
         return "" if fault is None else fault.area
 
-    def implementation(self, name: str) -> Subject:
+    def implementation(self, name: str, *, anew: bool = False) -> Subject:
         """The implementation of that name.
+
+        Args:
+            anew: whether its module is run once more, as in a new process.
 
         Raises:
             KeyError: there is none.
         """
-        module = _module(f"suites.blind.{self.folder.name}.{name}", self.source(name))
+        key = f"suites.blind.{self.folder.name}.{name}"
+        if anew:
+            sys.modules.pop(key, None)
+        module = _module(key, self.source(name))
         if self.declares:
             return cast(Subject, module.mine)
         found = self.bases.get(name) or self._by_name[name].framework
