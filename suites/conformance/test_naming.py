@@ -26,10 +26,10 @@ mine = energy_layer(update=helper, state=("J", 2), memory=("M", 2))
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder: a package with code in it, a plain folder, and a source folder."""
-    for path in ("package/layers.py", "plain/layers.py", "src/sources/layers.py", "not-a-name/layers.py"):
-        (tmp_path / path).parent.mkdir(parents=True)
-        (tmp_path / path).write_text(MINE)
+    """The current folder: a package with code and a folder in it, a plain folder, and a source folder."""
+    for name in ("package", "package/folder", "plain", "src/sources", "not-a-name"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "layers.py").write_text(MINE)
     (tmp_path / "package/__init__.py").write_text("import os\n")
     (tmp_path / "src/sources/__init__.py").write_text('"""Nothing but words."""\n')
     (tmp_path / "secretive.py").write_text(f"{MINE}\nglobals()['hidden'] = mine\n")
@@ -54,6 +54,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("lazy.py:anything", "lazy:anything"),
         ("package.made_up:mine", "package.made_up:mine"),
         ("os.path:join", "os.path:join"),
+        ("package/folder/layers.py:mine", "package.folder.layers:mine"),
     ],
 )
 def test_a_file_stands_for_its_module_and_what_could_be_there_is_not_refused(

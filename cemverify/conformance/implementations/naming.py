@@ -231,7 +231,10 @@ def _found(module: str, name: str) -> ModuleSpec | None:
         around = spec
         if around.submodule_search_locations is None:
             return None  # `os.path` is a module of a module
-        spec = PathFinder.find_spec(inner, around.submodule_search_locations)
+        try:
+            spec = PathFinder.find_spec(inner, around.submodule_search_locations)
+        except KeyError:  # a folder without `__init__.py`, whose package must be imported before it is found
+            return None
         if spec is None:
             if _does_nothing(around):
                 raise LoadError(no_module(module, name))
