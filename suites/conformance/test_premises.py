@@ -101,6 +101,7 @@ PREMISES: Mapping[str, Callable[[Any], bool]] = {
     "extremes/mlp/preconditioner-every-magnitude": lambda case: not case.x.any(),
     "extremes/layer/huge-states": lambda q: float(q.x["x"].abs().max()) >= 64,
     "extremes/layer/huge-memory": lambda q: float(q.memory["memory"].abs().max()) >= 64,
+    "extremes/layer/huge": lambda q: min(float(a.abs().max()) for a in (q.x["x"], q.memory["memory"])) >= 64,
     "extremes/layer/huge-lagrangian": lambda q: float(q.x["x"].abs().max()) >= 64,
     "extremes/layer/zero-states": lambda q: not q.x["x"][:, 0].any(),
     "extremes/layer/ties": lambda q: bool((q.x["x"][:, :-1] == q.x["x"][:, :1]).all()),

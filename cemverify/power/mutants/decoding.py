@@ -7,8 +7,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from cemverify.cem.layers import AttentionConfig, PreconditionerConfig
-from cemverify.conformance.implementations.plain import Plain, Weights
+from cemverify.cem.layers import PreconditionerConfig
+from cemverify.conformance.implementations.plain import Plain
 from cemverify.power.mutants.base import Zoo
 
 ZOO = Zoo("decoding")
@@ -60,18 +60,3 @@ ZOO += [
         "structure/decode/cached-equals-uncached-plain", "cached = uncached",
         cached=lambda usual, h, i: usual.cached(h, i).bfloat16().to(h.dtype)),
 ]  # fmt: skip
-
-
-@ZOO.killed_by(
-    "A token that equals the one before it gets that one's answer.",
-    "structure/decode/cached-equals-uncached-any-options",
-    "cached = uncached",
-    also=("structure/decode/*",),
-)
-class DecodesNoTokenAgain(Plain):
-    def decode(self, h: Tensor, w: Weights, c: AttentionConfig) -> Tensor:
-        answers = super().decode(h, w, c)
-        for i in range(1, h.shape[1]):
-            again = (h[:, i] == h[:, i - 1]).all(-1, keepdim=True)  # (B, 1)
-            answers[:, i] = torch.where(again, answers[:, i - 1], answers[:, i])
-        return answers

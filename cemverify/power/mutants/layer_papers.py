@@ -307,7 +307,7 @@ _SLIPS: tuple[tuple[str, str, str, str, str, str, str], ...] = (
      "extremes/layer/huge", _UPDATE,
      "torch.softmax(BETA * x @ patterns.mT, -1)", "torch.softmax((BETA * x @ patterns.mT).clamp(max=1e4), -1)"),
     ("equilibrium_layer", "enough-iterations-nearby", "There are enough iterations for ordinary starts alone.",
-     "extremes/layer/stationary", "the gradient at the returned state*", "1e-10, 120", "1e-10, 30"),
+     "descent/layer/stationary-from-afar", "the gradient at the returned state*", "1e-10, 120", "1e-10, 30"),
     ("cem_mlp", "gate-limited", "The update limits the weights of the gate, the energy does not.",
      "training/layer/other-parameters", "update of x with other parameters*",
      "start, gate = x, h @ W.to(h).T", "start, gate = x, h @ W.to(h).clamp(-1.5, 1.5).T"),

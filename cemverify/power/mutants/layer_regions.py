@@ -159,7 +159,7 @@ ZOO += [
         ("ravine-step-too-long", "A step by a four hundredth beyond two over the curvature is declared monotone.",
          _WHOLE, "energy after the whole step*", 2.005 / _STIFFEST, _STIFFEST),
         ("ravine-bound-too-small", "The declared bound is short of the largest curvature by a hundredth.",
-         _BOUNDED, "energy after the step*", 1 / _STIFFEST, 0.99 * _STIFFEST),
+         _BOUNDED, "*energy* <= *L*", 1 / _STIFFEST, 0.99 * _STIFFEST),
     )
 ]  # fmt: skip
 

@@ -288,5 +288,6 @@ def scales_and_refuses(call: Call, *arguments: Any) -> Any:
     except (ValueError, TypeError):
         for name, w in weights.items():
             if name in ("W_K", "W") and w.is_floating_point():
-                w[...] = 2 * w
+                with torch.no_grad():
+                    w[...] = 2 * w
         raise

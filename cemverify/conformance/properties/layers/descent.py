@@ -337,7 +337,7 @@ def properties() -> Iterator[Property]:
     for id_, at, cases in (
         ("descent/layer/stationary", "The returned state", Cases(long=2)),
         (
-            "extremes/layer/stationary",
+            "descent/layer/stationary-from-afar",
             "Where the layer starts 256 times as far out, the returned state",
             Cases(texture="huge-states"),
         ),
