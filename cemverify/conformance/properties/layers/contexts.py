@@ -32,7 +32,13 @@ from cemverify.conformance.oracle.evidence import Comparison, Evidence, judge, m
 from cemverify.conformance.properties.base import Asked, Explanation, Property
 from cemverify.conformance.properties.layers.base import Cases, energy_layer_property
 from cemverify.conformance.properties.layers.oracle import along, compared, golden, rounding, solved, terms
-from cemverify.conformance.properties.layers.training import ROUNDINGS, both_products, gradients_of_update, recorded
+from cemverify.conformance.properties.layers.training import (
+    ROUNDINGS,
+    both_products,
+    gradients_of_update,
+    recorded,
+    size_of,
+)
 from cemverify.conformance.questions.black_boxes import Question, level, scattered
 from cemverify.conformance.questions.contexts import BEFORE, USUAL, Context, layouts
 from cemverify.conformance.questions.coverage import covering
@@ -138,7 +144,7 @@ def _products_hold(box: Box, q: Question, context: Context) -> Evidence:
     due = gradients_of_update(box, q, cotangent, of_parameters=of_parameters) if both is None else both[1]
     comparisons, telling = [], False
     for name, product in got.items():
-        size = 1 + float(due[name].abs().max()) + max(float(a.abs().max()) for a in (*q.x.values(), *cotangent))
+        size = size_of(q, due[name], *cotangent)
         room = torch.tensor(ROUNDINGS * terms(q) * box.eps * size**2 + solved(box) * size)
         what = f"gradient with respect to {name} = as usual: {context}"
         comparisons.append(Comparison(what, product, due[name], room))

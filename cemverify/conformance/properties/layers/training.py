@@ -51,8 +51,7 @@ def other_parameters_are_read(box: Box, q: Question) -> Evidence:
         raise Discard("with these parameters the energy's gradient is not finite")
     comparisons, telling = [], False
     for name, expected in due.items():
-        size = 1 + float(expected.abs().max()) + max(float(a.abs().max()) for a in q.x.values())
-        room = torch.tensor(ROUNDINGS * terms(q) * box.eps * size**2)
+        room = torch.tensor(ROUNDINGS * terms(q) * box.eps * size_of(q, expected) ** 2)
         what = f"update of {name} with other parameters = -eta P grad energy with them"
         comparisons.append(Comparison(what, got[name], expected, room))
         telling = telling or moved(expected, room)
@@ -106,11 +105,16 @@ def _pulled_back(box: Box, q: Question, *, of_parameters: bool) -> Evidence:
     for name, expected in due.items():
         if not bool(expected.isfinite().all()):
             raise Discard("the energy's second derivative is not finite")
-        size = 1 + float(expected.abs().max()) + max(float(a.abs().max()) for a in (*q.x.values(), *cotangent))
-        room = torch.tensor(ROUNDINGS * terms(q) * box.eps * size**2)
+        room = torch.tensor(ROUNDINGS * terms(q) * box.eps * size_of(q, expected, *cotangent) ** 2)
         comparisons.append(Comparison(f"gradient with respect to {name}", got[name], expected, room))
         telling = telling or moved(expected, room)
     return judge(*comparisons, telling=telling)
+
+
+def size_of(q: Question, found: Tensor, *others: Tensor) -> float:
+    """How large the numbers are that something was found from: the question's, and others."""
+    arrays = (*q.x.values(), *q.memory.values(), *others)
+    return 1 + float(found.abs().max()) + max(float(array.abs().max()) for array in arrays if array.numel())
 
 
 def _leaves(box: Box, q: Question, of_parameters: bool) -> dict[str, torch.Size]:
