@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
@@ -80,6 +80,17 @@ def test_a_signal_at_any_moment_is_one_sentence_and_its_exit_code(
 
 EVERY = {signal.Signals[name]: 128 + signal.Signals[name] for name in WORDS}
 ONCE = {number: code for number, code in EVERY.items() if number.name in ("SIGTERM", "SIGHUP")}
+
+
+@pytest.fixture(autouse=True)
+def as_in_a_terminal() -> Iterator[None]:
+    """No signal is ignored from the start, as SIGINT and SIGQUIT are in what a script puts in the background."""
+    ignored = [number for number in EVERY if signal.getsignal(number) is signal.SIG_IGN]
+    for number in ignored:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    yield
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _collecting(monkeypatch: pytest.MonkeyPatch, folder: Path, collect: Callable[..., Any]) -> int:
