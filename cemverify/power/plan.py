@@ -29,7 +29,7 @@ BANK_EXAMPLES = 6
 SWEPT_SEEDS = 2
 _SEEDS = 5  # in a cell
 _PROPERTIES = 4  # in a cell
-_PARTS = 5  # of the properties of a costly implementation; each seed asks one of them, in turn
+PARTS = 5  # of the properties of a costly implementation; each seed asks one of them, in turn
 _PLACES = {"structure": ("row", "position")}  # where a family can see a fault; others in a feature and a position
 _UNSWEPT = ("rejection",)  # families that look at no answer
 
@@ -96,7 +96,7 @@ class PowerPlan:
     def _false_alarms(self, name: str, properties: Sequence[str]) -> Iterator[FalseAlarmCell]:
         costly, code = name in self.costly, Code.here(name)
         if costly:
-            asked = [(properties[k::_PARTS], tuple(range(k, self.seeds, _PARTS))) for k in range(_PARTS)]
+            asked = [(properties[k::PARTS], tuple(range(k, self.seeds, PARTS))) for k in range(PARTS)]
         else:
             asked = [(properties, seeds) for seeds in _parts(range(self.seeds), _SEEDS)]
         for some, seeds in asked:

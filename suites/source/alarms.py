@@ -19,11 +19,11 @@ from cemverify.conformance.judging.verdicts import Verdict
 from cemverify.conformance.properties import catalogue
 from cemverify.conformance.workers import isolation
 from cemverify.power.bank import BANK, unavailable
+from cemverify.power.plan import PARTS
 from cemverify.processes.cores import cores
 from suites.apart import Row, apart
 
 ASKED = Path(__file__).with_name("alarms.jsonl")
-_PARTS = 5  # of the properties of a costly implementation; each seed asks one of them, in turn
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for seed in range(options.seeds):
         for layer in layers:
             if (layer.name, seed) not in done:
-                part = slice(seed % _PARTS, None, _PARTS) if layer.costly else slice(None)
+                part = slice(seed % PARTS, None, PARTS) if layer.costly else slice(None)
                 asked = apart(_asked, {}, layer.name, seed, part, options.workers)
                 row = {"layer": layer.name, "seed": seed, **asked}
                 rows.append(row)

@@ -68,8 +68,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _row(name: str, found: Mapping[tuple[bool, bool], Sequence[Row]]) -> tuple[str, ...]:
-    """One layer's costs. Recording costs every question the same, so its share is that of the properties that ask no
-    more than without it."""
+    """One layer's costs.
+
+    Recording costs every question the same, so its share is that of the properties that ask no more than without it.
+    """
     seconds, questions = ({key: _typical(rows, unit) for key, rows in found.items()} for unit in ("cpu", "questions"))
     unread, read = seconds[False, False] + seconds[True, False], seconds[False, True] + seconds[True, True]
     share = seconds[False, True] / seconds[False, False] - 1

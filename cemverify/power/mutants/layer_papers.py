@@ -25,6 +25,13 @@ _GRADIENT = "gradient/layer/energy"
 _DERIVATIVES = "training/layer/derivatives-agree"
 _BY_DIFFERENCES = "v . the gradient with respect to*"
 _FOLDER = "examples.energy_layers"
+# ISTA says its threshold twice: in the proximal map, and in the update
+_THRESHOLDS = """    return torch.relu(v - eta * LAMBDA)
+
+
+def sparser(x: Tensor, y: Tensor) -> Tensor:
+    rest = y - x @ DICTIONARY.to(x).mT  # (B, J, features)
+    return torch.relu(x + ETA * rest @ DICTIONARY.to(x) - ETA * LAMBDA)"""
 
 
 @dataclass(frozen=True)
@@ -299,6 +306,7 @@ _SLIPS: tuple[tuple[str, str, str, str, str, str, str], ...] = (
     ("uniformity", "one-weight-transposed", "A token is pushed by the weights of its neighbour.",
      "gradient/layer/symmetric-coupling", "the effect of token i on token j*",
      "- w @ x)", "- w.roll(1, -1) @ x)"),
+    # far out: large states, distant starts, parameters as they become
     ("cem_attention", "penalty-in-place-of-the-mask", "Later keys get a large penalty in place of a mask.",
      "structure/layer/causality", "updates before token t*512 times*",
      '(torch.einsum("bid,bkjd->bkij", x, beta) / TAU).masked_fill(later, -torch.inf)',
@@ -314,34 +322,12 @@ _SLIPS: tuple[tuple[str, str, str, str, str, str, str], ...] = (
     # a gradient step and a proximal map
     ("ista", "threshold-with-an-epsilon", "Update and proximal map return a little less than the minimiser.",
      "gradient/layer/proximal", "the cost of prox*",
-     """    return torch.relu(v - eta * LAMBDA)
-
-
-def sparser(x: Tensor, y: Tensor) -> Tensor:
-    rest = y - x @ DICTIONARY.to(x).mT  # (B, J, features)
-    return torch.relu(x + ETA * rest @ DICTIONARY.to(x) - ETA * LAMBDA)""",
-     """    return torch.relu(v - eta * LAMBDA) / (1 + 1e-4)
-
-
-def sparser(x: Tensor, y: Tensor) -> Tensor:
-    rest = y - x @ DICTIONARY.to(x).mT  # (B, J, features)
-    return torch.relu(x + ETA * rest @ DICTIONARY.to(x) - ETA * LAMBDA) / (1 + 1e-4)"""),
+     _THRESHOLDS, _THRESHOLDS.replace("LAMBDA)", "LAMBDA) / (1 + 1e-4)")),
     ("ista", "threshold-without-the-step-size", "The update's threshold lacks the step size.",
      _GRADIENT, "update = prox*", "@ DICTIONARY.to(x) - ETA * LAMBDA", "@ DICTIONARY.to(x) - LAMBDA"),
     ("ista", "proximal-map-of-another-penalty", "Update and proximal map agree on a threshold without the step size.",
      "gradient/layer/proximal", "the cost of prox*",
-     """    return torch.relu(v - eta * LAMBDA)
-
-
-def sparser(x: Tensor, y: Tensor) -> Tensor:
-    rest = y - x @ DICTIONARY.to(x).mT  # (B, J, features)
-    return torch.relu(x + ETA * rest @ DICTIONARY.to(x) - ETA * LAMBDA)""",
-     """    return torch.relu(v - LAMBDA)
-
-
-def sparser(x: Tensor, y: Tensor) -> Tensor:
-    rest = y - x @ DICTIONARY.to(x).mT  # (B, J, features)
-    return torch.relu(x + ETA * rest @ DICTIONARY.to(x) - LAMBDA)"""),
+     _THRESHOLDS, _THRESHOLDS.replace("eta * LAMBDA)", "LAMBDA)").replace("ETA * LAMBDA)", "LAMBDA)")),
     ("ista", "signs-thrown-away", "The proximal map is that of |x| on all numbers, where none may be negative.",
      "descent/layer/whole-step", "energy after the whole step*",
      """    return torch.relu(x + ETA * rest @ DICTIONARY.to(x) - ETA * LAMBDA)""",
