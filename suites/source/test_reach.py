@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import Tensor
 
+from cemverify import implementation
 from cemverify.cli import main
+from cemverify.conformance.asking.calls import Caller
 from cemverify.conformance.listeners import reach as told
+from cemverify.conformance.questions.spaces import Space, scattered_case
 from cemverify.source.reach.recording import Recorder
 from cemverify.source.reach.summary import Reach, Trail, ranges, summed, trail_of
 from cemverify.source.reading.code import Code, CodeFile
@@ -51,6 +57,37 @@ def test_what_runs_is_recorded_afresh_for_each_property(tmp_path: Path) -> None:
     assert sorted(second.lines[str(path)]) == [2, 3, 4, 5]
     assert second.problem == ""
     assert sys.gettrace() is None or "coverage" not in repr(sys.gettrace()).lower()
+
+
+def test_a_call_within_a_call_ends_neither_its_recording_nor_the_other_one(tmp_path: Path) -> None:
+    path = tmp_path / "mylayer.py"
+    path.write_text(TEXT)
+    names: dict[str, Any] = {}
+    exec(compile(TEXT, str(path), "exec"), names)  # noqa: S102
+    recorder = Recorder(code(str(path)))
+    with recorder.watching():
+        with recorder.watching():
+            names["attention"](3)
+        names["attention"](8)
+    assert trail_of(recorder.reached(finished=True)).lines[str(path)] == {2, 3, 4, 5}
+
+
+def test_lines_are_recorded_while_an_implementation_is_called_and_not_around_it() -> None:
+    traced: list[object] = []
+
+    def attention(x: Tensor, h: Tensor, _weights: object, _config: object) -> Tensor:
+        traced.append("within")
+        return x + h
+
+    @contextmanager
+    def watching() -> Iterator[None]:
+        traced.append("begin")
+        yield
+        traced.append("end")
+
+    caller = Caller(implementation(attention=attention), watching=watching)
+    caller.output(scattered_case(Space("attention"), 0))
+    assert traced == ["begin", "within", "end"]
 
 
 def test_a_file_that_changes_meanwhile_is_reported_as_it_was_imported(tmp_path: Path) -> None:

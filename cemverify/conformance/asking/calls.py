@@ -6,7 +6,7 @@ import copy
 import os
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -39,6 +39,7 @@ class Caller:
         dtype: arrays are rounded to it. device: of torch arrays.
         elsewhere: the process that makes the calls; None if this one does.
         noticed: where the names of settings are added that a call left changed; None if nobody asks.
+        watching: gives the context that calls are made in, where the lines that run are recorded.
     """
 
     subject: Subject
@@ -46,6 +47,7 @@ class Caller:
     device: str = "cpu"
     elsewhere: Elsewhere | None = field(default=None, repr=False)
     noticed: list[str] | None = field(default=None, repr=False, compare=False)
+    watching: Callable[[], AbstractContextManager[None]] = field(default=nullcontext, repr=False, compare=False)
 
     @property
     def functions(self) -> Mapping[str, Callable[..., Any]]:
@@ -139,7 +141,7 @@ class Caller:
         """
         before, own = ProcessState.now(DECIDING), os.getpid()
         try:
-            with self.kind.exact():
+            with self.kind.exact(), self.watching():
                 yield
         except (Fault, KeyboardInterrupt):
             raise

@@ -1,7 +1,7 @@
 """Records which lines and branches of an implementation run while it answers, by coverage.py.
 
-It records in the process that holds the implementation, and only while an experiment is performed there: what runs at
-the import, and what this package does between two requests, is not recorded.
+It records in the process that holds the implementation, and only while that is called there: what runs at the import,
+and what this package does between two calls, is not recorded.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Recorder:
     def __init__(self, code: Code) -> None:
         self.code = code
         self.problem = ""
-        self._context = 0
+        self._context = self._depth = 0
         self._known = set(sys.modules)
         patterns = [_pattern(file.path) for file in code.files]
         self._coverage = Coverage(
@@ -41,13 +41,15 @@ class Recorder:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """A context in which the lines and branches of the implementation that run are recorded."""
-        if self.problem or not self.code.files:
+        if self.problem or self._depth or not self.code.files:  # within a call, another one may be made
             yield
             return
+        self._depth += 1
         self._tried(self._coverage.start)
         try:
             yield
         finally:
+            self._depth -= 1
             self._tried(self._coverage.stop)
 
     def reached(self, *, finished: bool) -> dict[str, Any]:
