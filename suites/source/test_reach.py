@@ -36,40 +36,44 @@ def code(path: str = "/of/mylayer.py", text: str = TEXT, **more: Any) -> Code:
     return Code((CodeFile(path, "mylayer.py", text, lines),), **more)
 
 
-def test_what_runs_is_recorded_afresh_for_each_property(tmp_path: Path) -> None:
-    path = tmp_path / "mylayer.py"
+def written(folder: Path) -> tuple[Path, Any]:
+    """The text in a file, and its function."""
+    path = folder / "mylayer.py"
     path.write_text(TEXT)
     names: dict[str, Any] = {}
     exec(compile(TEXT, str(path), "exec"), names)  # noqa: S102
+    return path, names["attention"]
+
+
+def test_what_runs_is_recorded_afresh_for_each_property(tmp_path: Path) -> None:
+    path, attention = written(tmp_path)
     recorder = Recorder(code(str(path)))
     with recorder.watching():
-        names["attention"](3)
-    names["attention"](8)  # not watched
+        attention(3)
+    attention(8)  # not watched
     first = trail_of(recorder.reached(finished=True))
     assert sorted(first.lines[str(path)]) == [2, 5]
     assert sorted(first.branches[str(path)]) == [(2, 5)]
     with recorder.watching():
-        names["attention"](8)
+        attention(8)
     assert trail_of(recorder.reached(finished=False)).lines[str(path)] == {2, 3, 4}
     with recorder.watching():
-        names["attention"](3)
+        attention(3)
     second = trail_of(recorder.reached(finished=True))
     assert sorted(second.lines[str(path)]) == [2, 3, 4, 5]
     assert second.problem == ""
     assert sys.gettrace() is None or "coverage" not in repr(sys.gettrace()).lower()
 
 
-def test_a_call_within_a_call_ends_neither_its_recording_nor_the_other_one(tmp_path: Path) -> None:
-    path = tmp_path / "mylayer.py"
-    path.write_text(TEXT)
-    names: dict[str, Any] = {}
-    exec(compile(TEXT, str(path), "exec"), names)  # noqa: S102
+def test_a_call_within_a_call_ends_no_recording_and_nothing_is_recorded_after_both(tmp_path: Path) -> None:
+    path, attention = written(tmp_path)
     recorder = Recorder(code(str(path)))
     with recorder.watching():
         with recorder.watching():
-            names["attention"](3)
-        names["attention"](8)
-    assert trail_of(recorder.reached(finished=True)).lines[str(path)] == {2, 3, 4, 5}
+            pass
+        attention(3)
+    attention(8)  # not watched
+    assert trail_of(recorder.reached(finished=True)).lines[str(path)] == {2, 5}
 
 
 def test_lines_are_recorded_while_an_implementation_is_called_and_not_around_it() -> None:

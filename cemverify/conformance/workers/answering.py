@@ -101,7 +101,7 @@ def live(end: socket.socket, name: str, effort: Effort, environment: Mapping[str
 
 
 def _performed(subject: Subject, asked: Request, recorder: Recorder) -> dict[str, Any]:
-    """What an experiment came to, typed. Only what runs in a call is recorded: that slows all of Python down."""
+    """What an experiment came to, typed. Calls alone are recorded, as recording slows down all Python that runs."""
     if asked.absent is not None:
         subject = replace(subject, not_offered=asked.absent)
     asker: Any = Caller(subject, asked.dtype, asked.device, watching=recorder.watching)

@@ -30,7 +30,8 @@ class Recorder:
     def __init__(self, code: Code) -> None:
         self.code = code
         self.problem = ""
-        self._context = self._depth = 0
+        self._context = 0
+        self._watches = False
         self._known = set(sys.modules)
         patterns = [_pattern(file.path) for file in code.files]
         self._coverage = Coverage(
@@ -41,15 +42,15 @@ class Recorder:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """A context in which the lines and branches of the implementation that run are recorded."""
-        if self.problem or self._depth or not self.code.files:  # within a call, another one may be made
+        if self.problem or self._watches or not self.code.files:  # a call may be made within another one
             yield
             return
-        self._depth += 1
+        self._watches = True
         self._tried(self._coverage.start)
         try:
             yield
         finally:
-            self._depth -= 1
+            self._watches = False
             self._tried(self._coverage.stop)
 
     def reached(self, *, finished: bool) -> dict[str, Any]:
