@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -96,6 +99,19 @@ def module_implementation(names: dict[str, str | tuple[str, ...]]) -> Any:
 def test_a_module_of_linear_layers_with_tied_weights_holds() -> None:
     tied = module_implementation({"V": ("gate_proj.weight", "down_proj.weight.T"), "W": "up_proj.weight"})
     assert verdicts(check_implementation(tied, examples=6)) == {Verdict.HOLDS, Verdict.NOT_OFFERED}
+
+
+def test_a_module_is_judged_without_torchs_compiler_until_a_property_compiles() -> None:
+    """Importing it takes a second in each process of a check."""
+    code = (
+        "import sys\nfrom cemverify import check_implementation\nfrom examples.attention_module import mine\n"
+        "for asked in ('gradient/attention/plain', 'modes/attention/compiled'):\n"
+        "    record, = check_implementation(mine, properties=[asked], examples=2)\n"
+        "    print(record.verdict.value, 'torch._dynamo' in sys.modules)"
+    )
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=root)
+    assert done.stdout.splitlines() == ["holds False", "holds True"]
 
 
 def test_the_same_module_with_the_papers_names_is_violated() -> None:

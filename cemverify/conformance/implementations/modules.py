@@ -52,11 +52,10 @@ def implementation_from_modules(
             load_weights(module, weights, names or {}, left_alone)
             return module
 
-        # whoever compiles a module has it already
-        made: Callable[..., nn.Module] = torch.compiler.disable(loaded)  # type: ignore[no-untyped-call]
-
         def layer(x: Tensor, h: Tensor, weights: Mapping[str, Tensor], config: Any) -> Tensor:
-            module = made(x, weights, config)
+            # whoever compiles a module has it already; asked for only then, because it imports torch's compiler
+            make = torch.compiler.disable(loaded) if torch.compiler.is_compiling() else loaded  # type: ignore[no-untyped-call]
+            module = make(x, weights, config)
             output: Tensor = module(h) if alone else module(x, h)
             return output
 
